@@ -1,4 +1,4 @@
-"""Benchmarks of every part of rocketpoll, measured and reported in one way: see README.md.
+"""Benchmarks of every part of rocketpoll, with common measuring and reporting: see README.md.
 
 Nothing of the project imports this.
 """

@@ -1,4 +1,4 @@
-"""The course of every benchmark: options, measuring, table, JSON."""
+"""Runs every benchmark: options, measuring, table, JSON."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def run_benchmark(
     rounds: int = ROUNDS,
     own_options: Sequence[argparse.ArgumentParser] = (),
 ) -> None:
-    """Measure the cases that the command line asks for and report them under this name.
+    """Measure the cases that the command line selects and report them under this name.
 
-    A target that was missed is shown and does not make the run fail: on a busy machine it would
-    fail at random.
+    A missed target is displayed and does not make the run fail: on a busy machine it would fail at
+    random.
 
     Args:
         name: The name of the benchmark.

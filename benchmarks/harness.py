@@ -26,7 +26,9 @@ from typing import Literal
 
 ROUNDS = 9
 ROUND_SECONDS = 0.05
-"""Seconds of a round: long beside timer interrupts, short beside changes of the machine's speed."""
+"""Seconds of a round: long compared with timer interrupts, short compared with changes of the
+machine's speed.
+"""
 
 _GROWTH_MAX = 10.0
 _MARGIN = 1.1  # calibrating aims a little beyond the round's length, so as not to creep towards it
@@ -55,8 +57,8 @@ class Case:
     ``run`` does ``units_per_run`` units of it. The peer is another variant of the same subject.
 
     An action that cannot be done twice in a row, such as opening a store after a crash, has a
-    ``prepare``: it is called before each run and not timed. Such a case runs once a round, with no
-    other warm-up.
+    ``prepare``, which is called before each run and not timed. Such a case runs once a round, with
+    no other warm-up.
     """
 
     subject: str

@@ -1,4 +1,4 @@
-"""The conditions of a result besides the code: the time, the machine, the versions."""
+"""Describes the conditions of a result: time, machine, versions."""
 
 from __future__ import annotations
 

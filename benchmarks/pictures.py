@@ -1,9 +1,9 @@
-"""Draw the pictures of docs/speed.md from the results in benchmarks/results.
+"""Draws the pictures of docs/speed.md from the results in benchmarks/results.
 
     python -m benchmarks.pictures
 
-Each picture says how it was measured in its page, not in itself. A picture shows all that it is
-given: what is slower than a peer stands beside what is faster. It measures nothing.
+The page, not the picture, says how it was measured. A picture shows all results that it gets,
+including those that are slower than a peer.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What the processors do while a case is measured: by thread, and by the library that they are in.
+"""Processor profiles of a case: by thread and by library.
 
     .venv/bin/python -m benchmarks.broker --only "async send" --rounds 1 --profile
     .venv/bin/python -m benchmarks.spark --only "ingest" --rounds 1 --profile
 
-Linux's `perf` looks at all processors a thousand times a second, so that whatever else the machine
-does is in it as well. Debian has it in the package linux-perf, and root may use it.
+Linux's `perf` samples all processors a thousand times a second, so other programs on the machine
+are included. Debian has it in the package linux-perf; it needs root.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.broker.figures import Role
 from benchmarks.report import aligned
 
 _PER_SECOND: Final = 997
-"""The looks a second; no round number, so that they do not keep step with timers."""
+"""Samples per second; no round number, so that they do not keep step with timers."""
 
 _BEGIN_SECONDS: Final = 0.5
 _LEAST_SHARE: Final = 0.02
@@ -37,18 +37,18 @@ _COLUMNS: Final = ("case", "seconds", "share", "of thread", "in")
 _LEFT: Final = {"case", "of thread", "in"}
 
 Looks = Mapping[tuple[str, str], int]
-"""How often a thread was seen in a library, by the names of both."""
+"""How often a thread was sampled in a library, by the names of both."""
 
 
 class PerfUnavailable(Exception):
-    """There is no perf, or it may not look."""
+    """perf is missing, or not permitted to sample."""
 
 
 def check_perf() -> None:
-    """Find out whether the processors can be seen, before anything is measured for long.
+    """Check that perf works, before anything is measured for long.
 
     Raises:
-        PerfUnavailable: They cannot.
+        PerfUnavailable: It does not.
     """
     looks_during(lambda: None)
 
@@ -56,7 +56,7 @@ def check_perf() -> None:
 def profile_of(
     cases: Sequence[Case], names: Mapping[Role, str], say: Callable[[str], object]
 ) -> str:
-    """Run each case once more on each side; return a table of what the processors did."""
+    """Run each case once more on each side; return a table of processor usage."""
     rows: list[Sequence[str]] = [_COLUMNS]
     for case in cases:
         for role in (role for role in case.roles if role in names):
@@ -67,10 +67,10 @@ def profile_of(
 
 
 def looks_during(work: Callable[[], object]) -> Looks:
-    """Do the work, and return what the processors were seen to do meanwhile.
+    """Run the work and return the samples taken meanwhile.
 
     Raises:
-        PerfUnavailable: It cannot be seen here.
+        PerfUnavailable: perf does not work here.
     """
     perf = shutil.which("perf")
     if perf is None:
@@ -98,7 +98,7 @@ def looks_during(work: Callable[[], object]) -> Looks:
 
 
 def read_looks(shown: str) -> Looks:
-    """Return the looks that a report of perf's counts, without those at nothing."""
+    """Return the sample counts in a report of perf, except idle ones."""
     looks: Counter[tuple[str, str]] = Counter()
     for line in shown.splitlines():
         if (found := _LINE.match(line)) is None:
@@ -112,7 +112,7 @@ def read_looks(shown: str) -> Looks:
 
 
 def _cells(looks: Looks) -> Iterator[Sequence[str]]:
-    """Yield the lines of one case: what takes most comes first, and little is put together."""
+    """Yield the lines of one case, largest first, with small ones combined."""
     total = sum(looks.values())
     left = total
     for (thread, library), count in sorted(looks.items(), key=lambda item: -item[1]):

@@ -1,10 +1,10 @@
 """Settings for every test.
 
-Hypothesis knows no deadline, as machines that run CI are slow now and then. A shell has what it
-starts in the background ignore Ctrl-C, and so would all programs that tests start: they are as in
-the foreground. Spark drivers start quickly: see `support.spark.class_data_archive`. Files are in
-memory where it has room: see `support.suite.temporary_files`. Of the processes that run files
-beside each other, one has all those that need a Spark: see `support.suite.spark_scheduling`.
+Hypothesis has no deadline, because machines that run CI are slow now and then. A shell makes its
+background programs ignore Ctrl-C, and tests would pass that on: programs that tests start get the
+default handler back. Spark drivers start quickly: see `support.spark.class_data_archive`. Files are
+in memory where it has room: see `support.suite.temporary_files`. Of the processes that run test
+files in parallel, one runs all files that need a Spark: see `support.suite.spark_scheduling`.
 """
 
 import gc
@@ -31,9 +31,9 @@ choose_scratch()
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out what only ``make deep``, ``make wide`` or ``make peers`` runs, unless they run.
+    """Deselect tests that only ``make deep``, ``make wide`` or ``make peers`` runs.
 
-    A name with an object's address is another in each process: tests could not be shared out.
+    Test names with an object's address differ between processes, and could not be distributed.
     """
     for item in items:
         if " at 0x" in item.nodeid:
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Pass over files without a test for ``make deep``, where no others run."""
+    """Skip files that have no test for ``make deep``, if no others run."""
     is_of_tests = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
     if config.option.markexpr == "deep" and is_of_tests and not may_be_deep(collection_path):
         return True
@@ -56,14 +56,14 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_collection():
-    """Look for no garbage while tests are imported: nearly all of it stays."""
+    """Disable garbage collection while tests are imported, because nearly all objects stay."""
     gc.disable()
 
 
 def pytest_collection_finish():
-    """Have later collections of garbage pass over the tests and what they have imported.
+    """Freeze tests and imported modules, so that later garbage collections skip them.
 
-    Those are half a million objects that stay to the end, and stores of tests collect often.
+    Those are half a million objects that stay to the end, and tests of the store collect often.
     """
     gc.collect()
     gc.freeze()
@@ -71,10 +71,10 @@ def pytest_collection_finish():
 
 
 def _turn(item):
-    """Return when a test's file has its turn: the longest first, the short ones last.
+    """Return the rank of a test's file: the longest first, the short ones last.
 
-    Who runs files beside each other has small ones left for the end. Long are those of simulated
-    worlds, of Java's programs and of Spark, and those that run what pages and notebooks show.
+    Parallel runs need small files at the end. Long ones are those of simulated worlds, of Java's
+    programs and of Spark, and those that run the examples of pages and notebooks.
     """
     if item.path.name in _LONGEST:
         return 0
@@ -83,13 +83,13 @@ def _turn(item):
 
 @pytest.hookimpl(optionalhook=True)  # there is no such hook where all tests run in one process
 def pytest_xdist_make_scheduler(config, log):
-    """Run the files that need a Spark one by one where they are few; `make deep` has too many."""
+    """Run the few files that need a Spark one by one; `make deep` has too many for that."""
     return None if DEEP else OneSpark(config, log)
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def on_each_loop(request, monkeypatch):
-    """Have the stories of a test told on each loop that a broker may run on."""
+    """Run a test's stories on each loop that a broker may use."""
     # most tests need no broker
     from support.brokers.in_process import LOOPS, StoryLoops  # noqa: PLC0415
 

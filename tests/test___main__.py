@@ -1,5 +1,4 @@
-"""The program: one line when it is ready, one line and a number when it cannot run,
-an end in order."""
+"""The broker program: one line when ready, one line and an exit code on failure, a clean stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The front door for asyncio programs: its names are there, and nobody else pays for them."""
+"""`rocketpoll.aio` exports its names, and costs nothing where it is not imported."""
 
 from __future__ import annotations
 

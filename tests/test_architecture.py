@@ -1,4 +1,4 @@
-"""What a reader may rely on without looking: who imports whom, and what an import costs."""
+"""Architecture rules: which packages import which, and what an import costs."""
 
 from __future__ import annotations
 

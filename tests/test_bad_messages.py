@@ -1,5 +1,5 @@
-"""Messages that cannot be read, and every reader of many messages: no other message is lost with
-one, and each is named by its place.
+"""Unreadable messages, and every reader of many messages: no other message is lost, and each bad
+one is reported with its position.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""A whole broker answers pulls as RocketMQ does: the order of its checks, its codes,
-and where to go on."""
+"""Pulls from a whole broker work as with RocketMQ: order of checks, codes, next offsets."""
 
 from __future__ import annotations
 

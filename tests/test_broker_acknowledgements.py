@@ -1,7 +1,7 @@
-"""With SYNC_FLUSH: sends of any kinds together are answered by their flush, and all become visible.
+"""With SYNC_FLUSH, sends of all kinds are acknowledged by their flush, and become visible together.
 
-Whoever does not wait for the disk is answered before; but that message is flushed as well, or
-nobody would see it until somebody else sends.
+A send that does not wait for the disk is answered earlier; its message is flushed as well, or
+nobody would see it before the next send.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What no good client sends, against a whole broker: answered or closed, nobody disturbed."""
+"""Malformed requests to a whole broker are answered or the connection is closed; no other client is
+affected.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Stores that something has broken: the broker says in a line what and where,
-and loses nothing by that."""
+"""Brokers on damaged stores report in one line what is wrong and where, and lose nothing more."""
 
 from __future__ import annotations
 

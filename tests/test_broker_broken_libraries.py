@@ -1,4 +1,4 @@
-"""A broker in whose Python pyarrow cannot be imported: what needs it is refused, and says why."""
+"""A broker without an importable pyarrow refuses what needs it, and says why."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""A record that changes on the disk under a running broker: whatever byte of it has changed,
-no request is refused that is about more than that record.
+"""A record damaged on disk under a running broker: only requests about this record are refused.
 
-One whose first bytes have changed may be another, or its entry may be the damaged one: who lists or
-searches the queue through it is told so, and how to go on.
+A damaged record may look like another one, or its entry may be damaged instead: requests that list
+or search the queue across it get an error that says so, and how to continue.
 
 ROCKETPOLL_DAMAGED_BYTES tries more of its bytes.
 """

@@ -1,4 +1,6 @@
-"""Delayed messages of a whole broker: never early and hardly late, to whatever the clock is set."""
+"""Delayed messages of a whole broker are never early and hardly late, even when
+the clock is set.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Topics are deleted on a disk that refuses it: either nothing has happened,
-or it is brought to its end."""
+"""Topic deletion on a disk that refuses it changes nothing, or is completed later."""
 
 from __future__ import annotations
 

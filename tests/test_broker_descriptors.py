@@ -1,5 +1,4 @@
-"""A broker process that runs out of descriptors goes on for those who are there,
-and lets others in later."""
+"""A broker out of file descriptors keeps serving its clients, and accepts others later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a whole broker promises with an answer: with SYNC_FLUSH, that the message is on the disk."""
+"""Durability: with SYNC_FLUSH, an acknowledged message is on the disk."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A broker process in odd, but legal environments: it starts, takes a message, gives it, and ends.
+"""A broker process in odd but legal environments starts, stores a message, returns it and ends.
 
-Each row is a way in which daemons, cron, containers or shells start programs. The exit code of an
-end in order is 0 in each: supervisors count anything else as a crash.
+Each row is a way in which daemons, cron, containers or shells start programs. The exit code of a
+clean stop is 0 in each: supervisors count anything else as a crash.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Every file of a store x every kind of damage: a broker says what is wrong,
-or gives out all that is right.
+"""Every file of a store x every kind of damage: a broker reports it, or returns all right messages.
 
-A start either refuses with a line that names the file, or serves: then each message that is given
-out is the right one, those that are whole in the log are found by offset, tag, key and time, a hole
-in the log is told of with its file, and no group has gone forward. Nothing hangs, and nobody sees a
-traceback.
+A start either refuses with a line that names the file, or serves. Then each returned message is
+right, those that are whole in the log are found by offset, tag, key and time, a hole in the log is
+reported with its file, and no group has moved forward. Nothing hangs, and no traceback appears.
 
 ROCKETPOLL_DAMAGE_ROUNDS takes more places for a bit, and all four stores for each damage.
 """

@@ -1,6 +1,6 @@
-"""Clients in other languages against a whole broker: their spelling of requests is read.
+"""Clients in other languages against a whole broker: their spellings of requests are understood.
 
-And what a client is refused is found in the broker's log, as the client itself often says nothing.
+The broker logs each refusal, because such clients often report nothing.
 """
 
 from __future__ import annotations

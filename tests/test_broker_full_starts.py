@@ -1,5 +1,4 @@
-"""What a broker says of its queues while a full disk keeps its start from what it has found:
-no wrong end."""
+"""While a full disk blocks recovery, a broker never reports a wrong end of a queue."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Whatever a broker gives up on purpose appears in its log and in a counter of its metrics.
+"""Whenever a broker gives up on something, its log and a metric say so.
 
-One row for each: what makes the broker give up, the line that its log must have, and the counter
-that must grow. The rows for messages that retention deletes are in test_deletion_log.py.
+One row for each case: the cause, the log line, and the counter that must grow. The rows for
+messages that retention deletes are in test_deletion_log.py.
 """
 
 from __future__ import annotations

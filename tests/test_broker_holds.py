@@ -1,5 +1,4 @@
-"""Pulls that wait in a whole broker: woken by their messages and by nothing else,
-each answered once."""
+"""Pulls held by a whole broker are woken by their messages only, and answered once."""
 
 from __future__ import annotations
 

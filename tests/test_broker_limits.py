@@ -1,4 +1,4 @@
-"""Each limit that is a setting does what it says, on a whole broker, and everybody else goes on."""
+"""Each limit setting works on a whole broker, and does not affect other clients."""
 
 from __future__ import annotations
 

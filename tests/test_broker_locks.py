@@ -1,4 +1,4 @@
-"""Locks of queues of a whole broker, as its clients see them come and go."""
+"""Queue locks of a whole broker, as clients acquire and lose them."""
 
 from __future__ import annotations
 

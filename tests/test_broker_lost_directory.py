@@ -1,5 +1,6 @@
-"""A store's directory is moved away, deleted or replaced under a running broker: nothing that the
-next start would not find is acknowledged, and whatever lies in its place is left alone."""
+"""A store directory moved, deleted or replaced under a running broker: no message is acknowledged
+that the next start would not find, and the broker leaves a replacement alone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topic that a message needs is on the disk before that message is stored."""
+"""A message's new topic is saved to disk before the message is stored."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Brokers on file systems that do not do all that others do: nothing acknowledged is missing, and
-what cannot be done is said."""
+"""Brokers on limited file systems lose no acknowledged message, and report what is not possible."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Many readers of chunks, each on a link of so many bytes a second, beside a producer.
+"""Many bandwidth-limited readers of chunks next to a producer.
 
-Each reads as Spark's tasks do: it asks for all there may be, reads that to its end, and asks again.
-A reader that reads is owed its answers, and its reading costs no producer a send. Where a machine
-has not the strength for all links at full speed, the readers are slower: they read all the time,
-all the same, and as much is unread.
+Each reads as Spark's tasks do: it asks for all there may be, reads the response to its end, and
+asks again. A client that keeps reading must get its responses, and must not cost a producer a send.
+On a machine too slow for all links at full speed, the readers are slower, but they still read all
+the time, and as much stays unread.
 """
 
 from __future__ import annotations

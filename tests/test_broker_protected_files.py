@@ -1,5 +1,6 @@
-"""Files that may not be changed, opened or made longer: what a broker cannot do is said with the
-file's name, and all that it has acknowledged is there when it may."""
+"""Files that cannot be changed, opened or extended: the broker names the file in its error, and all
+acknowledged messages are there once it is permitted.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that read slowly, or not at all: what they cost is bounded, and nobody else notices."""
+"""Slow clients and those that never read have a bounded cost, and affect nobody else."""
 
 from __future__ import annotations
 

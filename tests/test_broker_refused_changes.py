@@ -1,5 +1,4 @@
-"""Operators change topics and groups on a disk that refuses it:
-clients see what was there before."""
+"""Changes of topics and groups on a disk that refuses them leave the previous state for clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults that RocketMQ's brokers have had, each against a whole broker of ours."""
+"""Regressions: past bugs of RocketMQ's brokers, each against a whole broker of ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker finds again after it was killed, as clients of real processes see it."""
+"""A broker restored after a kill, as clients of real processes see it."""
 
 from __future__ import annotations
 

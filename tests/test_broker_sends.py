@@ -1,4 +1,6 @@
-"""A whole broker takes messages as RocketMQ does: what it checks, makes, stores and answers."""
+"""Sends to a whole broker work as with RocketMQ: checks, created topics, stored
+records, responses.
+"""
 
 from __future__ import annotations
 

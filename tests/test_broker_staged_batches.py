@@ -1,4 +1,4 @@
-"""Staged batches through a whole broker: what plain consumers see, and what a kill leaves."""
+"""Staged batches through a whole broker: what plain consumers see, and the state after a kill."""
 
 from __future__ import annotations
 

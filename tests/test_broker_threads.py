@@ -1,7 +1,7 @@
-"""Threads of a broker: nothing waits for one to be born, and one that dies then is replaced.
+"""Broker threads: nothing waits for a thread to start, and a dead thread is replaced.
 
-The table at the end lets the birth of each thread of a broker fail, in each way, in a real process:
-the broker serves on once the shortage is over, or ends with a line that says why. It never hangs.
+The table at the end makes the start of each broker thread fail, in each way, in a real process: the
+broker resumes after the shortage, or ends with a line that says why. It never hangs.
 """
 
 from __future__ import annotations

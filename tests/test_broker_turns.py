@@ -1,7 +1,7 @@
-"""Whatever one client asks for, the loop comes round to the others within a turn and one step.
+"""Fair scheduling: whatever one client requests, others get their turn within a turn and one step.
 
-The clock stands still but for the work: each look into the store, each record that is made and each
-text that is written takes two milliseconds. What is asked for takes seconds by it.
+Only work moves the clock: each read of the store, each record and each text written takes two
+milliseconds. By this clock, the requests take seconds.
 """
 
 from __future__ import annotations

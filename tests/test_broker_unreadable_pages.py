@@ -1,7 +1,7 @@
-"""A broker process whose disk does not give a page of a file: that is missed, and no more.
+"""A broker process whose disk cannot read a page of a file misses only that page.
 
-The system's reads fail, not Python's: the broker is what its users run. It starts, serves and is
-started again; what it logs is a line that names the file, and never a traceback.
+The system's reads fail, not Python's: the broker is the program that users run. It starts, serves
+and restarts, and logs a line that names the file, never a traceback.
 """
 
 from __future__ import annotations

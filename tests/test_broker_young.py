@@ -1,4 +1,4 @@
-"""What a young broker has not loaded yet is loaded beside: nobody waits for it but who needs it."""
+"""Lazy imports of a new broker run in another thread; only requests that need them wait."""
 
 from __future__ import annotations
 

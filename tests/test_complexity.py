@@ -1,10 +1,10 @@
-"""Reading what others write takes time in proportion to its size, whatever its shape is.
+"""Parsers of foreign data take time in proportion to its size, whatever its shape.
 
 Each case is a reader of foreign data and a shape of input. It reads an input of some size and one
 that is eight times as large, and may take 24 times as long: three times as long as a linear reader,
 which leaves room for caches and neighbours, and much less than a quadratic one, which takes 64
-times as long. What counts is the CPU time of the thread. A case over the bound is measured again,
-and its least times count, so that a busy machine does not fail it.
+times as long. The tests measure the CPU time of the thread. A case over the bound is measured
+again, and its least times count, so that a busy machine does not fail it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The rooms put together: started and stopped in order, and nothing left behind when that fails."""
+"""The controller starts and stops all parts in order, and leaves nothing behind on failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker tells of messages that retention deletes: log, metrics, runtime figures, health."""
+"""Retention deletes messages visibly: log, metrics, runtime information, health."""
 
 from __future__ import annotations
 

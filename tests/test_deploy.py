@@ -1,4 +1,4 @@
-"""What lies in deploy/ goes with the broker that there is: its settings, its metrics, its pages."""
+"""Files in deploy/ match the broker: settings, metrics and pages."""
 
 from __future__ import annotations
 

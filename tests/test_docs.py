@@ -1,4 +1,4 @@
-"""The documents keep their word: commands exist, links lead somewhere, examples run."""
+"""Documentation: commands exist, links resolve, examples run."""
 
 from __future__ import annotations
 

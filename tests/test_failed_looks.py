@@ -1,6 +1,6 @@
-"""A look that fails is due again at once: its timer is set by looks that succeed.
+"""A failed check is repeated at once, because only successful checks set its timer.
 
-Each case has a fake to look at, and a clock that stands still after the failure.
+Each case checks a fake, under a clock that stands still after the failure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Three walks of new users, by the commands and programs of their page, from an empty folder."""
+"""Three walkthroughs of new users, with the commands and programs of their page, from an empty
+folder.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What runs in a bare Debian is what the README says, with this machine's ways to
-mirrors and registries."""
+"""The README's commands are what runs in a bare Debian, with this machine's
+mirrors and registries.
+"""
 
 from __future__ import annotations
 

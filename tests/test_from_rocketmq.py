@@ -1,4 +1,4 @@
-"""The page for readers of RocketMQ's code keeps its word: each name, file and test is there."""
+"""The page for readers of RocketMQ's code names only things, files and tests that exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Durations counted in buckets."""
+"""Histograms of durations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker does whether anybody asks for it or not."""
+"""Housekeeping: tasks that a broker runs without a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages with one question each: their programs run, and answer it."""
+"""How-to pages: their programs run and do what they say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Dockerfile as `make image` takes it: its stages, and what it is given of the tree."""
+"""The Dockerfile's steps as `make image` runs them: its stages, and its files from the tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judge of the broker's kills sees what could be wrong."""
+"""The checker of the broker kill tests detects each kind of failure."""
 
 import pytest
 from support.rocketmq.java_load import differences

@@ -1,5 +1,4 @@
-"""With as many topics and groups as there may be by default, each as large as may be,
-all can be listed."""
+"""Lists of all topics and groups work at the default limits, with each at its largest size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A moment in local time, to whatever the clock is set."""
+"""Timestamps in local time, for any setting of the clock."""
 
 from datetime import datetime
 

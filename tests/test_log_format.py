@@ -1,4 +1,4 @@
-"""Records as a line of JSON each."""
+"""Log records as JSON lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics that an older table does not know: nothing acknowledged is lost by that."""
+"""Topics missing from an older topic table: no acknowledged message is lost."""
 
 from __future__ import annotations
 

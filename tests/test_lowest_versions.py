@@ -1,4 +1,4 @@
-"""The lowest versions with which `make lowest` runs tests: of each dependency that is imported."""
+"""`make lowest` tests the lowest version of each imported dependency."""
 
 import pytest
 from support.programs.lowest_versions import EXTRAS, PYPROJECT, constraints

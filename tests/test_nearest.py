@@ -1,4 +1,4 @@
-"""The name that was meant."""
+"""Suggestions of the nearest name for a misspelled one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A broker's process has no pandas in it, whatever it does; others keep theirs."""
+"""A broker's process never imports pandas; other programs may."""
 
 import importlib.util
 import subprocess

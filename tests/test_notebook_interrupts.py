@@ -1,4 +1,4 @@
-"""A kernel that is interrupted in the middle of a cell: the next cell works."""
+"""After an interrupt in the middle of a notebook cell, the next cell works."""
 
 from __future__ import annotations
 

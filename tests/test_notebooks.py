@@ -1,4 +1,4 @@
-"""The notebooks run from top to bottom in a Jupyter kernel; what they show came out of a run."""
+"""Notebooks run from top to bottom in a Jupyter kernel, and their saved outputs come from a run."""
 
 from __future__ import annotations
 

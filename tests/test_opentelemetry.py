@@ -1,4 +1,4 @@
-"""The front door for spans and counters: its names are there, and nobody else pays for them."""
+"""`rocketpoll.opentelemetry` exports its names, and costs nothing where it is not imported."""
 
 from __future__ import annotations
 

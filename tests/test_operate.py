@@ -1,4 +1,4 @@
-"""What docs/operate.md says of copies of a store: tried."""
+"""Copies of a store, made as docs/operate.md says, work."""
 
 from __future__ import annotations
 

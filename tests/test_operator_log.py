@@ -1,4 +1,4 @@
-"""What an operator reads of a broker's life in its log."""
+"""A broker's log as an operator reads it."""
 
 from __future__ import annotations
 

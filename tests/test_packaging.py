@@ -1,5 +1,4 @@
-"""What is installed: a wheel and an archive of the sources,
-beside anything else that a user may have."""
+"""Packaging: a wheel and a source archive install and work next to other packages."""
 
 from __future__ import annotations
 

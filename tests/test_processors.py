@@ -1,4 +1,4 @@
-"""All processors behind one dispatcher: every request that a broker answers has its place."""
+"""All processors behind one dispatcher: every supported request has a handler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plugin, as others use it: runs of pytest in projects of a file or two."""
+"""The pytest plugin, run in small projects of one or two files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one client is asked: each question is answered once, or given up once."""
+"""Requests from the broker to a client get a reply once, or are given up once."""
 
 from __future__ import annotations
 

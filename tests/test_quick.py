@@ -1,4 +1,4 @@
-"""`make quick` runs the tests of what changed, and none that takes a socket, a process or Spark."""
+"""`make quick` selects the tests of what changed, without sockets, processes or Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The generated pages: nothing that the code has is missing, and nothing on them is out of date."""
+"""The generated reference pages are complete and up to date."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The front door: every name is there and costs nothing before it is used;
-all errors have one place."""
+"""The `rocketpoll` package exports every name lazily, and all errors in one place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A supervisor is told of the broker's states, over its socket."""
+"""A supervisor gets the broker's states over its notification socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The site is built strictly, its links lead somewhere, and errors are quoted as they are."""
+"""The documentation site builds strictly, its links resolve, and quoted errors match the code."""
 
 from __future__ import annotations
 

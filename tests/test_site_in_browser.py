@@ -1,4 +1,4 @@
-"""The site in a real Chromium: nothing is cut off, the search finds, code can be read."""
+"""The documentation site in a real Chromium: nothing is cut off, search works, code is readable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests learn of a query in a driver of its own: a look at its sink takes what is new."""
+"""Test support for Spark drivers: each read of a query's sink returns what is new."""
 
 import json
 

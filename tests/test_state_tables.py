@@ -1,4 +1,4 @@
-"""The small tables together: all on their files, and there again after a restart."""
+"""State tables are saved to their files and restored after a restart."""
 
 from __future__ import annotations
 

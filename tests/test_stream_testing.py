@@ -1,4 +1,4 @@
-"""A stream is tested step by step: fed, looked at, stopped, crashed, made to fail."""
+"""`rocketpoll.testing` runs a stream step by step: feed, inspect, stop, crash, inject failures."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Helpers for tests: waiting for what nobody tells of,
-and the rows that a stream makes of a topic."""
+"""Test helpers: waiting for conditions, and reading the rows of a topic's stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two ports below its own, a broker is there for clients that look for it there."""
+"""A broker also listens on the VIP channel, two ports below its own."""
 
 from __future__ import annotations
 

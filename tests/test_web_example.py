@@ -1,4 +1,4 @@
-"""The example of a web service does what it says: orders are sent, and streamed to who listens."""
+"""The web service example accepts orders and streams them to its listeners."""
 
 from __future__ import annotations
 

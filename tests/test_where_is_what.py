@@ -1,5 +1,4 @@
-"""The answers of where-is-what.md are true: each place is there,
-and says the names that its row says."""
+"""Each place that where-is-what.md names exists and contains the names in its row."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Check what changed, in less than a minute: ``make quick``, or ``python tools/quick.py``.
+"""Checks what changed, in less than a minute: ``make quick``, or ``python tools/quick.py``.
 
-Changed are the files that differ from the merge base with `main`, or from a commit that is given,
-and new ones; ``--list`` names them and the tests, and runs nothing. Their form, lint and types are
+Changed files are new ones and those that differ from the merge base with `main`, or from a given
+commit; ``--list`` prints them and the tests, and runs nothing. Their format, lint and types are
 checked; then come the tests of the touched rooms that need no socket, no other process and no Spark
-session. ``make check`` is what must hold before a commit.
+session. ``make check`` is what must pass before a commit.
 
-A test needs one if its function, or a helper or fixture that this uses, names it (`HEAVY`).
-First come changed tests, then those that import what changed; what takes too long is left out.
+A test is heavy if its function, or a helper or fixture that it uses, names one of these (`HEAVY`).
+Changed tests run first, then those that import what changed; slow ones are left out.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ def words_in(tree: ast.AST) -> set[str]:
 
 
 def helper_of(node: ast.ImportFrom) -> Path | None:
-    """Return the module in `tests` that an import is from."""
+    """Return the module in `tests` that an import refers to."""
     file = TESTS / f"{(node.module or '').replace('.', '/')}.py"
     return file if file.is_file() and not node.level else None
 
 
 @cache
 def heavy_names(file: Path) -> frozenset[str]:
-    """Return what a module in `tests` defines that needs something heavy."""
+    """Return the names in a module of `tests` that need something heavy."""
     body = tree_of(file).body
     imports = [(helper_of(node), node) for node in body if isinstance(node, ast.ImportFrom)]
     heavy = HEAVY | {
@@ -136,7 +136,7 @@ def is_test(name: str) -> bool:
 
 
 def tests_of(changed: list[str]) -> list[str]:
-    """Return the light tests of the touched rooms, first those that import what changed."""
+    """Return the light tests of the touched rooms, those that import changed modules first."""
     modules = {Path(name).stem for name in changed}
     files = {
         file

@@ -1,9 +1,9 @@
 """Prints the structure of the product: ``python tools/structure.py [--rooms]``.
 
-One line for each package: its modules and lines; its rooms (the modules and sub-packages right
-below it) and the levels on which they import each other; how many modules have a single importer;
-and the median size. Then import circles, and class names that occur more than once. Imports for
-types and imports inside functions count.
+One line for each package: its modules and lines; its rooms (its direct modules and sub-packages)
+and their import levels; how many modules have a single importer; and the median size. Then import
+cycles, and class names that occur more than once. Imports for types and imports inside functions
+count.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def module_of(path: Path) -> str:
 
 
 def imports_of(tree: ast.Module, module: str, packages: set[str], modules: set[str]) -> set[str]:
-    """Return the modules of ours that one imports, wherever in it."""
+    """Return the product's modules that a module imports, wherever in it."""
     found = set()
     for node in ast.walk(tree):
         names: list[str] = []
@@ -51,7 +51,7 @@ def imports_of(tree: ast.Module, module: str, packages: set[str], modules: set[s
 
 
 def components(graph: dict[str, set[str]]) -> list[list[str]]:
-    """Return the strongly connected parts of a graph, those first that others need (Tarjan)."""
+    """Return the strongly connected parts of a graph, dependencies first (Tarjan)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -78,7 +78,7 @@ def components(graph: dict[str, set[str]]) -> list[list[str]]:
 
 
 def levels_of(graph: dict[str, set[str]]) -> dict[str, int]:
-    """Return the level of each module: one above the highest that it imports; circles share one."""
+    """Return the level of each module: one above the highest that it imports; cycles share one."""
     level: dict[str, int] = {}
     for part in components(graph):
         below = [level[other] for node in part for other in graph[node] if other not in part]
@@ -87,12 +87,12 @@ def levels_of(graph: dict[str, set[str]]) -> dict[str, int]:
 
 
 def room_of(module: str, prefix: str) -> str:
-    """Return the module or sub-package right below a package to which a module belongs."""
+    """Return the direct module or sub-package of a package to which a module belongs."""
     return module.removeprefix(prefix)[1:].split(".")[0]
 
 
 def rooms_of(graph: dict[str, set[str]], prefix: str) -> dict[str, set[str]]:
-    """Return which modules and sub-packages right below a package import which others."""
+    """Return which direct modules and sub-packages of a package import which others."""
     rooms: dict[str, set[str]] = defaultdict(set)
     for module, others in graph.items():
         room = room_of(module, prefix)
@@ -104,7 +104,7 @@ def rooms_of(graph: dict[str, set[str]], prefix: str) -> dict[str, set[str]]:
 
 
 class Product:
-    """All modules of the product: their sources, and who imports whom."""
+    """All modules of the product: their sources and importers."""
 
     def __init__(self, root: Path) -> None:
         """Read every module."""
@@ -139,7 +139,7 @@ HEADINGS = ("package", "modules", "lines", "rooms", "levels", "one importer", "m
 
 
 def show_package(product: Product, name: str) -> None:
-    """Print one line about a package, and the rooms in it that import each other."""
+    """Print one line about a package, and its rooms that import each other."""
     prefix = module_of(ROOT / name / "__init__.py")
     graph = product.open_subdirectory(prefix)
     rooms = rooms_of(graph, prefix)

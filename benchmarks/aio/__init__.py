@@ -1,4 +1,4 @@
-"""The asyncio client beside the threaded one: a hundred consumers, and a thousand sends under way.
+"""Benchmark of the asyncio client and the threaded one: 100 consumers, and 1,000 pending sends.
 
 python -m benchmarks.aio [--rounds N] [--seconds S] [--only SUBSTRING] [--json PATH]
 
@@ -61,17 +61,17 @@ class Counter:
         self.expect(0)
 
     def expect(self, count: int) -> None:
-        """Begin to count from here."""
+        """Start counting at 0."""
         self._numbers, self._scheduled = itertools.count(1), count
         self._are_there = threading.Event()
 
     def observe(self) -> None:
-        """Note that a message has come. No two threads get the same number, without a lock."""
+        """Count a message. No two threads get the same number, without a lock."""
         if next(self._numbers) >= self._scheduled:
             self._are_there.set()
 
     def wait(self) -> None:
-        """Come back when all are there."""
+        """Wait until the expected number of messages has arrived."""
         if not self._are_there.wait(_PATIENCE_SECONDS):
             raise AssertionError(f"not all of {self._scheduled} messages have come")
 
@@ -85,7 +85,7 @@ class Loop:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Run a coroutine there, and wait for its result."""
+        """Run a coroutine in this loop, and wait for its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE_SECONDS)
 
     def stop(self) -> None:
@@ -127,7 +127,7 @@ class Stage:
     # ---- consumers
 
     def consumers_with_threads(self) -> Counter:
-        """Start consumers that are polled in a thread each; return the counter of what comes."""
+        """Start consumers, each polled in a thread; return the counter of their messages."""
         topic, counter, before = f"{TOPIC}-threads", Counter(), threading.active_count()
         self._broker.create_topic(topic, 1)
         instance = ClientInstance(self._broker.address)
@@ -143,7 +143,7 @@ class Stage:
         return counter
 
     def consumers_with_asyncio(self, *, one_by_one: bool) -> Counter:
-        """Start consumers of one loop; return the counter of what comes."""
+        """Start consumers in one loop; return the counter of their messages."""
         variant = "asyncio, async for" if one_by_one else "asyncio, poll"
         topic, counter = f"{TOPIC}-{variant.replace(', ', '-').replace(' ', '-')}", Counter()
         before = threading.active_count()
@@ -177,13 +177,13 @@ class Stage:
         return counter
 
     def _settle(self, topic: str, counter: Counter) -> None:
-        """Have one message reach all, so that each has its queue and a pull that is held."""
+        """Send one message to all, so that each consumer has its queue and a held pull."""
         counter.expect(self._consumers)
         self._producer.send(Message(topic, BODY))
         counter.wait()
 
     def consume(self, topic: str, counter: Counter) -> None:
-        """Send messages, and wait until each consumer has each of them."""
+        """Send messages, and wait until each consumer has received each of them."""
         counter.expect(self._consumers * MESSAGES)
         self._producer.send_batch([Message(topic, BODY)] * MESSAGES)
         counter.wait()
@@ -191,14 +191,14 @@ class Stage:
     # ---- sends
 
     def send_with_threads(self, count: int = SENDS) -> None:
-        """Have sends under way as futures, and wait for all."""
+        """Send messages as futures, all pending at once, and wait for all."""
         message = Message(TOPIC, BODY)
         futures = [self._producer.send_async(message) for _ in range(count)]
         wait(futures)
         futures[-1].result()
 
     def send_with_asyncio(self, count: int = SENDS) -> None:
-        """Have sends under way as coroutines, and wait for all."""
+        """Send messages as coroutines, all pending at once, and wait for all."""
 
         async def send() -> None:
             message = Message(TOPIC, BODY)
@@ -207,7 +207,7 @@ class Stage:
         self._loop.run(send())
 
     def futures_with_asyncio(self, count: int = SENDS) -> None:
-        """Have sends under way as futures of the loop, and wait for all."""
+        """Send messages as futures of the loop, all pending at once, and wait for all."""
 
         async def send() -> None:
             message = Message(TOPIC, BODY)
@@ -271,14 +271,14 @@ def aio_cases(stage: Stage, messages: int) -> list[Case]:
 
 
 def threads_said(stage: Stage) -> Sequence[str]:
-    """Return a line for each variant: the threads that its consumers have added."""
+    """Return a line for each variant: the threads that its consumers added."""
     return [f"threads, {CONSUMERS} consumers, {name}: {n}" for name, n in stage.threads.items()]
 
 
 def cpu_said(cases: Sequence[Case]) -> Sequence[str]:
     """Return a line for each case: its CPU time in this process, the median of five rounds.
 
-    Unlike speed it can be compared on a busy machine, and without the broker's part.
+    Unlike speed, CPU time can be compared on a busy machine, and excludes the broker's part.
     """
     took: dict[str, list[float]] = {case.name: [] for case in cases}
     for _, case in product(range(_CPU_ROUNDS), cases):

@@ -1,7 +1,6 @@
-"""The place of a comparison: one directory, the brokers that cases share, one JVM of clients.
+"""The arena of a comparison: one directory, the brokers that cases share, one JVM of clients.
 
-What is asked for is started when it is first asked for, and ended at the very end, by its own
-process id.
+Brokers and the JVM start when they are first requested, and end with the arena, by process id.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Arena:
         return self._client is not None
 
     def broker(self, role: Role) -> RunningBroker:
-        """Return this side's broker for all cases that do not mind what others have left there."""
+        """Return this side's shared broker, for cases that tolerate what others have stored."""
         if role not in self._shared:
             broker = self.sides[role].start(self._new_directory())
             self._ending.callback(broker.stop)
@@ -76,7 +75,7 @@ class Arena:
             self._on_done.add((role, name))
 
     def at_the_end(self, end: Callable[[], object]) -> None:
-        """Have something ended with all else, before the brokers that it uses."""
+        """Register something to be ended with the arena, before the brokers that it uses."""
         self._ending.callback(end)
 
     def _new_directory(self) -> Path:

@@ -1,7 +1,7 @@
-"""The cases: what is done to each side's broker, and the figures that come of it.
+"""Cases of the broker benchmark: what is done to each side's broker, and the resulting figures.
 
-Their targets are what the project has set out to reach on two cores; where a peer is named, in the
-same run.
+Targets are the project's goals on two cores; where a peer is named, they are relative to the peer
+in the same run.
 """
 
 from __future__ import annotations

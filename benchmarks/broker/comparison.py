@@ -1,6 +1,6 @@
-"""The course of a comparison of brokers: options, brokers, rounds, table, JSON.
+"""Runs a comparison of brokers: options, brokers, rounds, table, JSON.
 
-It knows no case: those of the broker and those of the client are measured alike.
+The broker and the client benchmarks use it with cases of their own.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def compare(
 
 
 def say(text: str) -> None:
-    """Tell whoever waits how far it is."""
+    """Print the progress."""
     print(text, file=sys.stderr)
 
 

@@ -1,7 +1,7 @@
-"""Figures: what a case measures on each side, and what becomes of their rounds.
+"""Figures: what a case measures on each side, and how rounds are combined.
 
 Speeds are better when they are higher; times and sizes when they are lower. A ratio is always how
-many times as good as the peer, within each round. This module runs nothing and prints nothing.
+many times as good as the peer, within each round.
 """
 
 from __future__ import annotations

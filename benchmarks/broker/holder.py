@@ -1,10 +1,10 @@
-"""Holds many pulls, a connection each, in a process of its own.
+"""Holds many pulls, each on its own connection, in a process of its own.
 
 python -m benchmarks.broker.holder PORT COUNT
 
-Prints a line when all pulls have been sent; sends one message when it is told to by a line of
-input; prints how long each pull took to be answered from then on, in ms, in order of size. Its own
-share of that is what it takes to read so many answers, some 5 µs each.
+The program prints a line when all pulls are sent. For each line of input it sends one message, and
+prints the milliseconds until each pull was answered, sorted. Reading that many responses is a part
+of these times, some 5 µs each.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Many held pulls, seen from the broker: memory, the processor while nothing happens, and the wake.
+"""Cost of many held pulls for the broker: memory, idle CPU, and the time to wake them.
 
-The pulls are held by another process (`holder`): what it takes of the machine is not the broker's.
+Another process (`holder`) holds the pulls, so that its resources are not counted for the broker.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Held(NamedTuple):
 def measure_held_pulls(
     broker: RunningBroker, count: int, idle_seconds: float, directory: Path
 ) -> Held:
-    """Measure held pulls on a broker that nobody else uses and that allows so many clients."""
+    """Measure held pulls on a broker without other clients that allows that many connections."""
     with Connection(broker.port) as connection:
         end_of_queue(connection, holder.TOPIC)  # what only the first message needs is not counted
     _settle(broker.process)
@@ -66,9 +66,9 @@ def measure_held_pulls(
 
 
 def _settle(process: Process) -> None:
-    """Wait until the broker uses no processor any more, for a bounded time.
+    """Wait until the broker no longer uses the processor, for a bounded time.
 
-    A broker does not answer a pull that it holds, so that nothing else shows that it has read all.
+    A broker does not answer a held pull, so nothing else shows that it has read all of them.
     """
     deadline = time.perf_counter() + _SETTLE_SECONDS_MAX
     used = process.cpu_seconds

@@ -1,7 +1,6 @@
-"""Apache RocketMQ's own classes: built with Maven once for each version, and a JVM of clients.
+"""Apache RocketMQ's own classes, built once per version with Maven, and a JVM of clients.
 
-The Java program in benchmarks/java is both the load and what a real name server and broker need to
-run.
+The Java program in benchmarks/java generates the load, and starts a real name server and broker.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ _JAVA_SINCE = 17
 
 
 class JavaUnavailable(Exception):
-    """There is no Java here, or Maven cannot build with it."""
+    """Java is missing, or Maven cannot build with it."""
 
 
 class JavaClasses:
     """The classes of one version of RocketMQ, and our own program."""
 
     def __init__(self, version: str) -> None:
-        """Build the classes, unless that was done since their sources changed."""
+        """Build the classes, unless they were built since their sources changed."""
         self.version = version
         self._executable = java_executable()
         self._build = ROOT / "build" / "load" / version
@@ -44,7 +43,7 @@ class JavaClasses:
 
     @property
     def _mark(self) -> Path:
-        """A file made when everything is in place, so that half a build does not count as one."""
+        """Return a file created after the build, so that an incomplete build does not count."""
         return self._build / ".built"
 
     def _is_built(self) -> bool:
@@ -109,7 +108,7 @@ class JavaLoad:
         )
 
     def ask(self, load: str, **fields: Any) -> Any:
-        """Put this load on a broker; what was measured."""
+        """Run this load on a broker and return what was measured."""
         self._process.write_line(json.dumps({"load": load, **fields}))
         answer = json.loads(self._process.read_line())
         if "error" in answer:
@@ -117,5 +116,5 @@ class JavaLoad:
         return answer["answer"]
 
     def stop(self) -> None:
-        """End it, and all its clients with it."""
+        """End the JVM and all its clients."""
         self._process.stop()

@@ -1,6 +1,6 @@
-"""A process that is measured: started, looked at, ended by its own id.
+"""A measured process: started, observed, and ended by its own id.
 
-What it takes of the machine is read where Linux keeps it, in /proc. It knows no broker.
+Its resource usage is read from Linux's /proc.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KIB = 1_024
 
 
 class ProcessEnded(Exception):
-    """A process that is needed has ended or does not answer; the message has its last log lines."""
+    """A required process has ended or does not answer; the message has its last log lines."""
 
 
 class Process:
@@ -55,7 +55,7 @@ class Process:
 
     @property
     def anonymous_bytes(self) -> int:
-        """The resident memory in bytes that is of no file: what the process has made itself."""
+        """The resident memory in bytes that no file backs: what the process has allocated."""
         lines = self._proc("smaps_rollup").splitlines()
         (line,) = (line for line in lines if line.startswith("Anonymous:"))
         return int(line.split()[1]) * _KIB

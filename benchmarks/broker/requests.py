@@ -1,4 +1,4 @@
-"""The few requests that benchmarks send themselves, over blocking sockets, alike to any broker."""
+"""The few requests that benchmarks send themselves, over blocking sockets, to any broker."""
 
 from __future__ import annotations
 

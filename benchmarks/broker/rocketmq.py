@@ -1,8 +1,8 @@
-"""The peer: a name server and a broker of Apache RocketMQ's, always with asynchronous flush.
+"""The RocketMQ side: a name server and a broker, always with asynchronous flush.
 
-Both have Java's default compilers and collectors, the broker a heap of 2 GB, and file sizes,
-threads and queues as RocketMQ has them. Settings that differ from its defaults are to its
-advantage, or say where it is.
+Both have Java's default compilers and collectors, the broker a heap of 2 GB, and RocketMQ's default
+file sizes, threads and queues. Settings that differ from RocketMQ's defaults favour RocketMQ,
+unless their comment says otherwise.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class RocketMQ:
         return f"RocketMQ {self.classes.version}"
 
     def start(self, directory: Path, clients_max: int | None = None) -> RunningBroker:  # noqa: ARG002  # it has no such limits
-        """Start a name server and a broker; return when the one knows of the other."""
+        """Start a name server and a broker; return when the broker is registered."""
         name_server_port, port = free_port(), free_port()
         started = time.perf_counter()
         with ExitStack() as failing:

@@ -1,4 +1,4 @@
-"""Our side: name server and broker in one process, with the settings that it has anyway."""
+"""The rocketpoll side: name server and broker in one process, with default settings."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class RocketPoll:
 
 
 def _as_installed() -> dict[str, str]:
-    """Return an environment in which Python keeps what it has compiled, as an installation does."""
+    """Return an environment in which Python keeps its byte code, as an installation does."""
     kept = {**os.environ, "PYTHONPYCACHEPREFIX": str(_ROOT / "build" / "pycache")}
     kept.pop("PYTHONDONTWRITEBYTECODE", None)
     return kept

@@ -1,7 +1,6 @@
-"""Rounds: every case on every side, one after the other, again and again.
+"""Runs rounds: every case on every side, one after the other, repeatedly.
 
-What disturbs one second of a shared machine disturbs a broker and its peer alike. It knows no
-broker.
+A disturbance of a second on a shared machine then affects a broker and its peer alike.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from benchmarks.broker.figures import Result, Role
 def run_rounds(
     cases: Sequence[Case], roles: Collection[Role], rounds: int, say: Callable[[str], object]
 ) -> list[Result]:
-    """Return a result for each figure of each case; ``say`` is told of the progress."""
+    """Return a result for each figure of each case; ``say`` gets the progress."""
     for case in cases:
         if case.is_warmed:
             for role in _roles(case, roles):

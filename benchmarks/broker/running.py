@@ -1,6 +1,6 @@
-"""The things that all compared brokers have in common: their addresses, and when they are ready.
+"""What all compared brokers have in common: their addresses and readiness.
 
-It is ready when a name server answers where it is, and not after some time.
+A broker is ready when a name server returns its route, not after a fixed time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _REMINDER_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class RunningBroker:
-    """The processes of a broker, the one that stores messages first, and its start's time."""
+    """The processes of a broker, the storing one first, and its start time."""
 
     name_server_port: int
     port: int
@@ -64,10 +64,10 @@ class Side(Protocol):
 
 
 def wait_for_route(port: int, processes: Sequence[Process], reminded: int | None = None) -> None:
-    """Wait until the name server knows of the broker.
+    """Wait until the name server knows the broker.
 
     RocketMQ 5.5 often starts before it has found its name server, and would register half a minute
-    later: the broker is told to register, if need be.
+    later: a request makes it register if necessary.
     """
     remind_at = time.perf_counter() + _REMINDER_SECONDS
 
@@ -86,7 +86,7 @@ def wait_for_route(port: int, processes: Sequence[Process], reminded: int | None
 
 
 def wait_until(condition: Callable[[], bool], processes: Sequence[Process]) -> None:
-    """Ask again and again, as long as the processes are there and have time."""
+    """Poll a condition while the processes run and time remains."""
     deadline = time.perf_counter() + READY_SECONDS_MAX
     while not condition():
         for each in processes:
@@ -111,9 +111,9 @@ def is_listening(port: int) -> bool:
 
 
 def free_port() -> int:
-    """Return a port on which nobody listens, and whose neighbours are free.
+    """Return a free port whose neighbours are free.
 
-    A RocketMQ broker also takes the second port before it and the next one.
+    A RocketMQ broker also uses the second port before it and the next one.
     """
     while True:
         port = randrange(15_000, 30_000)  # below those that the system gives to clients

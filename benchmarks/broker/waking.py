@@ -1,4 +1,4 @@
-"""Wake latency: the time until a held pull is answered, without any client's code in between."""
+"""Wake latency: the time until a held pull is answered, without client library code in between."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _UNTIL_HELD_SECONDS = 0.002
 
 
 def measure_wakes(port: int, seconds: float) -> list[float]:
-    """Hold pulls for some time; return the milliseconds from each send, in order of size.
+    """Hold pulls for some time; return the milliseconds since each send, sorted.
 
-    Pull and send use two connections, so that the pull gets a moment to arrive. A pull that comes
+    Pull and send use two connections, so that the pull gets a moment to arrive. A pull that arrives
     too late is answered at once, and its time counts: it is no less than that of a held one.
     """
     took: list[float] = []

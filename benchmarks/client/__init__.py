@@ -1,9 +1,8 @@
-"""The client: against our broker and against a real RocketMQ, side by side in the same minutes.
+"""Benchmark of the client, against our broker and a real RocketMQ side by side at the same time.
 
 python -m benchmarks.client [--client VERSION] [--peer VERSION] [--rounds N] [--seconds S]
                             [--only SUBSTRING] [--json PATH] [--quick]
 
-The Java batch producer runs beside ours; what is measured of one process alone, memory and
-importing, has no broker to be compared by. All that brokers write lies under the checkout's build
-directory.
+The Java batch producer runs as a peer of ours. Memory and import time concern one process alone, so
+they have no comparison by broker. All files of brokers are in the checkout's build directory.
 """

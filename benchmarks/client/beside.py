@@ -1,11 +1,11 @@
-"""Latency at a living broker, with and without another one whose host has vanished.
+"""Delivery latency of a living broker, with and without another broker whose host has vanished.
 
     .venv/bin/python -m benchmarks.client.beside
 
-Two groups consume one topic. The route of the one names the living broker alone; that of the other
-names two more as well, at an address where nobody ever answers. Each message goes to both, so that
-both are measured in the same moment. A message that comes after more than ten seconds ends it with
-an error.
+Two groups consume one topic. The route of one names the living broker alone; that of the other also
+names two brokers at an address where nobody ever answers. Each message goes to both groups, so that
+both are measured at the same moment. A message that takes more than ten seconds ends the benchmark
+with an error.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class BlackHole:
                 self._waiting.append(socket.create_connection(self._listener.getsockname(), 0.2))
 
     def close(self) -> None:
-        """Let go of the address."""
+        """Free the address."""
         for each in (*self._waiting, self._listener):
             each.close()
 
@@ -98,7 +98,7 @@ class NameServer:
 
 
 def latencies(names: list[NameServer], sender: Producer) -> list[list[float]]:
-    """Return the milliseconds from sending to the listener, of each of the groups."""
+    """Return the milliseconds from send to listener for each of the groups."""
     came: list[queue.SimpleQueue[float]] = [queue.SimpleQueue() for _ in names]
     found: list[list[float]] = [[] for _ in names]
     with ExitStack() as stack:
@@ -123,7 +123,7 @@ def _notes(came: queue.SimpleQueue[float]) -> MessageListenerConcurrently:
 
 
 def main() -> None:
-    """Print both, and how many times as long the one takes as the other."""
+    """Print the latencies of both groups, and their ratio."""
     with EmbeddedBroker(own_process=True) as broker, ExitStack() as stack:
         broker.create_topic(TOPIC, queues=QUEUES)
         hole = BlackHole()

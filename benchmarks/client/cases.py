@@ -1,4 +1,4 @@
-"""The cases: what our client does at each side's broker, and the figures that come of it."""
+"""Cases of the client benchmark: what our client does at each side's broker, and the figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our clients of each side's broker, made when they are first needed and ended with the arena."""
+"""Our clients of each side's broker, created when first needed and closed with the arena."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def message(topic: str) -> Message:
 
 
 def table(count: int) -> Any:
-    """Return a table of ``count`` rows; bodies differ in length, as equal ones might be easier."""
+    """Return a table of ``count`` rows; body lengths differ, as equal ones could be easier."""
     bodies = [_BODY[: BODY_BYTES - number % 5] for number in range(5)]
     array = pa.array(bodies, pa.binary()).take(pa.array([number % 5 for number in range(count)]))
     return pa.table({"body": array})

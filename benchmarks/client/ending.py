@@ -1,9 +1,9 @@
-"""Time that `shutdown` takes, of each kind of client in each state that it may be in.
+"""Duration of `shutdown` for each kind of client in each state.
 
     .venv/bin/python -m benchmarks.client.ending
 
-A client is brought into a state, and shut down from another thread, as a signal handler or a
-service's end does it. A line has the longest of the rounds; the bound is that of docs/client.md.
+A client is brought into a state, and shut down from another thread, as a signal handler or the end
+of a service does. A line has the longest of the rounds; the bound is that of docs/client.md.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PATIENCE_SECONDS: Final = 30
 PENDING: Final = 20
 PENDING_BYTES: Final = 1 << 20
 IN_SECONDS: Final = 0.3
-"""How long a client is left in a state that nobody outside of it can see."""
+"""Seconds that a client stays in a state that nobody can observe from outside."""
 
 FIRST: Final = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
@@ -53,22 +53,22 @@ Client = Consumer | Producer | Admin
 
 
 class Place(NamedTuple):
-    """What there is to be in a state of."""
+    """The environment of a round: what clients need to get into a state."""
 
     broker: EmbeddedBroker
     silent: str
     routed_to_silence: str
     stack: ExitStack
-    """What ends behind a round."""
+    """Cleanup after a round."""
 
     in_use: threading.Event
-    """Set when a listener or a strategy is at work."""
+    """Set while a listener or a strategy is running."""
 
     go_on: threading.Event
-    """Set behind a round: listeners and strategies wait for it."""
+    """Set after a round: listeners and strategies wait for it."""
 
     def wait(self, *_: object) -> None:
-        """Be at work for as long as the round takes."""
+        """Block until the round ends."""
         self.in_use.set()
         self.go_on.wait(PATIENCE_SECONDS)
 
@@ -77,7 +77,7 @@ State = Callable[[Place], Client]
 
 
 class _WaitsToAllocate:
-    """A strategy whose work takes as long as the round."""
+    """An allocation strategy that blocks until the round ends."""
 
     name = "WAITS"
 
@@ -112,7 +112,7 @@ def _consumer(
 
 
 def _run_in_thread(action: Callable[[], object]) -> None:
-    """Do something in a thread, however it ends."""
+    """Run a function in a thread, and ignore its result and errors."""
 
     def run() -> None:
         with suppress(ClientError):
@@ -130,7 +130,7 @@ def _until(condition: Callable[[], object]) -> None:
 
 
 def _joined(kind: str, place: Place) -> Consumer:
-    """A consumer that has its share, and its pulls held."""
+    """Start a consumer that has its queues and whose pulls are held."""
     consumer = _consumer(kind, place.broker.address, place)
     consumer.subscribe(TOPIC)
     consumer.start()
@@ -169,7 +169,7 @@ def _listener_busy(kind: str, place: Place) -> Client:
 
 
 def _stalled(kind: str, place: Place) -> Client:
-    """A client whose broker takes connections, and answers nothing any more."""
+    """Start a client whose broker accepts connections but no longer answers."""
     client = _idle(kind, place)
     place.stack.enter_context(stopped(embedded_broker()))
     if isinstance(client, Producer):
@@ -186,7 +186,7 @@ def _stalled(kind: str, place: Place) -> Client:
 
 
 def _connecting(kind: str, place: Place) -> Client:
-    """A client whose broker's host has vanished."""
+    """Start a client whose broker's host has vanished."""
     address = place.routed_to_silence
     if kind not in CONSUMERS:
         return _asking(kind, address, ROUTED_TOPIC, lambda admin: admin.topic_offsets(ROUTED_TOPIC))
@@ -198,7 +198,7 @@ def _connecting(kind: str, place: Place) -> Client:
 
 
 def _starting(kind: str, place: Place) -> Client:
-    """A client that asks a name server whose host has vanished; of a producer, its first send."""
+    """Start a client whose name server's host has vanished; a producer makes its first send."""
     if kind not in CONSUMERS:
         return _asking(kind, place.silent, TOPIC, Admin.topics)
     consumer = _consumer(kind, place.silent, place)
@@ -209,7 +209,7 @@ def _starting(kind: str, place: Place) -> Client:
 
 
 def _asking(kind: str, address: str, topic: str, question: Callable[[Admin], object]) -> Client:
-    """A producer that sends to a topic, or an admin with a question; nobody answers either."""
+    """Start a producer's send or an admin's query that nobody answers."""
     if kind == "producer":
         producer = Producer("senders", address)
         producer.start()
@@ -247,7 +247,7 @@ comes last."""
 
 
 def seconds_to_end(state: State, broker: EmbeddedBroker, silent: str, routed: str) -> float:
-    """Return how long a client took that was shut down in a state."""
+    """Return the seconds that `shutdown` of a client takes in a state."""
     with ExitStack() as stack:
         place = Place(broker, silent, routed, stack, threading.Event(), threading.Event())
         stack.callback(place.go_on.set)

@@ -1,4 +1,4 @@
-"""The cost of an idle client: memory of consumers, time to import it; in new processes."""
+"""Cost of an idle client in a new process: memory of consumers, import time."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Sends with a short timeout to a slow broker: what each was told, and what is in the log.
+"""Sends with a short timeout to a slow broker: the reported outcomes, compared with the log.
 
     .venv/bin/python -m benchmarks.client.hurry
 
-The broker answers at once, then after as long as a send waits, then after twice as long. A send is
-told that its message is stored, that it is not, or that nobody knows: its time was over, or its
-connection ended, before the answer. Whoever is told the first two must be told the truth.
+The broker answers at once, then after as long as a send waits, then after twice as long. A send
+reports that its message is stored, not stored, or in an unknown state because the timeout passed or
+the connection ended before the response. The first two must be true.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ Sends = Callable[[Producer, list[Message]], Iterable[str]]
 
 
 class Row(NamedTuple):
-    """What became of the sends of a case."""
+    """The outcomes of the sends of a case."""
 
     told: Counter[str]
     in_log: Counter[str]
-    """By what their senders were told, how many different messages are in the log."""
+    """Number of distinct messages in the log, by the outcome that their senders got."""
 
     repeats: int
 
 
 def outcome_of(error: BaseException | None) -> str:
-    """Return what the end of a send says of its message."""
+    """Return the outcome that the end of a send reports."""
     if error is None:
         return STORED
     tries = error.tries if isinstance(error, SendFailed) else (error,)
@@ -50,7 +50,7 @@ def outcome_of(error: BaseException | None) -> str:
 
 
 def by_send(producer: Producer, messages: list[Message]) -> list[str]:
-    """Send some at a time, each by a thread that waits for it."""
+    """Send some messages at a time, each from a thread that waits for it."""
 
     def send(message: Message) -> str:
         try:
@@ -64,7 +64,7 @@ def by_send(producer: Producer, messages: list[Message]) -> list[str]:
 
 
 def by_send_async(producer: Producer, messages: list[Message]) -> list[str]:
-    """Send all, one behind the other, and look at the ends."""
+    """Send all asynchronously, in order, and collect the outcomes."""
     ends: list[Future[SendResult] | str] = []
     for message in messages:
         try:
@@ -78,7 +78,7 @@ def by_send_async(producer: Producer, messages: list[Message]) -> list[str]:
 
 
 def measured(broker: EmbeddedBroker, topic: str, sends: Sends, slow_times: int) -> Row:
-    """Have messages sent while the broker is slow, and compare with the log when all is quiet."""
+    """Send messages while the broker is slow, and compare with the log afterwards."""
     broker.create_topic(topic)
     messages = [Message(topic, b"%d" % number) for number in range(SENDS)]
     with Producer("hurry", broker.address) as producer:
@@ -95,7 +95,7 @@ def measured(broker: EmbeddedBroker, topic: str, sends: Sends, slow_times: int) 
 
 
 def main() -> None:
-    """Print a line for each way to send and each slowness."""
+    """Print a line for each way to send and each delay of the broker."""
     columns = ("", "told stored", "in log", "told failed", "in log", "unknown", "in log", "repeats")
     sys.stdout.write(f"{columns[0]:34}" + "".join(f"{each:>13}" for each in columns[1:]) + "\n")
     with EmbeddedBroker() as broker:

@@ -1,4 +1,4 @@
-"""Pulls by a consumer that polls, by a bulk pull, and one that is held until its message comes."""
+"""Pulls by a polling consumer, by a bulk pull, and a pull held until its message arrives."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _numbers = itertools.count(1)
 
 
 def lite_pull(name_server: str, topic: str, count: int, pull_batch_size: int) -> int:
-    """Poll messages from the first on, in a group of its own; joining it is part of the time."""
+    """Poll messages from the first one, in a new group; the time includes joining it."""
     settings = LitePullSettings(
         consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
         pull_batch_size=pull_batch_size,
@@ -56,7 +56,7 @@ def bulk_pull(api: BrokerApi, address: str, queues: Sequence[MessageQueue]) -> i
 def wakes(
     api: BrokerApi, address: str, producer: Producer, queue: MessageQueue, seconds: float
 ) -> Sequence[float]:
-    """Hold one pull after the other; return the seconds from send to answer, in order of size."""
+    """Hold pulls one after the other; return the sorted seconds from send to response."""
     took: list[float] = []
     end = api.max_offset(address, queue)
     stop = time.perf_counter() + seconds

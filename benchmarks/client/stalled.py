@@ -1,11 +1,11 @@
-"""Memory of a producer whose broker accepts nothing, or little: sends, and what becomes of them.
+"""Memory of a producer whose broker accepts little or nothing, and the outcomes of its sends.
 
     .venv/bin/python -m benchmarks.client.stalled
 
-Two brokers: one is stopped (SIGSTOP) behind the first message, so that the system's buffers fill up
-and nothing is answered; one reads 256 KB a second, and answers, so that it never counts as silent.
-What the producer may hold is `pending_bytes_max`. At the one that is stopped it is reached only by
-bodies that are not compressed: each of these takes most of its time to be found incompressible.
+One broker is stopped (SIGSTOP) after the first message, so that the system's buffers fill up and
+nothing is answered; another reads 256 KB a second and answers, so that it never counts as silent.
+`pending_bytes_max` limits what the producer may hold. With the stopped broker, only uncompressed
+bodies reach it: each of these takes most of its time to be found incompressible.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _TURN_SECONDS = 0.25
 _MIB = 1 << 20
 
 _WAKES_IT = "import os, signal, sys; sys.stdin.read(); os.kill(int(sys.argv[1]), signal.SIGCONT)"
-"""A program that waits for the end of this one, however that comes, and lets the broker go on."""
+"""A program that waits for the end of this one, however it ends, and resumes the broker."""
 
 
 def memory_mib() -> float:
@@ -63,7 +63,7 @@ def memory_mib() -> float:
 
 
 def main() -> None:
-    """Print what it took, and what became of the sends."""
+    """Print the memory used and the outcomes of the sends."""
     _send_to_one_that_stops(SENDS, TIMEOUT_MS)
     _send_to_one_that_stops(
         PLAIN_SENDS,
@@ -93,7 +93,7 @@ def _send_to_one_that_stops(sends: int, timeout_ms: int, **settings: Any) -> Non
 
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """Stop a process meanwhile; also if this one is killed it goes on, and then ends by itself."""
+    """Stop a process within the block; if this program is killed, it resumes and ends by itself."""
     command = [sys.executable, "-c", _WAKES_IT, str(pid)]
     waking = subprocess.Popen(  # noqa: S603  # our own program
         command,
@@ -109,7 +109,7 @@ def stopped(pid: int) -> Iterator[None]:
 
 @contextmanager
 def _slow_broker() -> Iterator[str]:
-    """Serve as a broker that reads little by little; give its address."""
+    """Run a broker that reads slowly; yield its address."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _TURN_BYTES)
     listener.bind(("127.0.0.1", 0))
@@ -144,7 +144,7 @@ def _trickle(client: socket.socket) -> None:
 
 
 class _Sending:
-    """Sends, their ends, and the memory meanwhile."""
+    """Sends, their outcomes, and the memory used meanwhile."""
 
     def __init__(self, producer: Producer, topic: str, size: int, timeout_ms: int) -> None:
         self._producer = producer
@@ -155,7 +155,7 @@ class _Sending:
         self._futures: list[Future[SendResult]] = []
 
     def run(self, *, sends: int = sys.maxsize, seconds: float = 1e9) -> None:
-        """Send so many, or for so long, and print what has become of it."""
+        """Send a number of messages or for some seconds, and print the outcomes."""
         before = most = memory_mib()
         unwritten = pending = count = 0
         began = time.perf_counter()

@@ -1,8 +1,9 @@
-"""The embedded broker: how long it takes until it can be used, and until it has gone.
+"""Benchmark of the embedded broker: the time until it is ready, and until it has stopped.
 
 python -m benchmarks.embedded [--rounds N] [--only SUBSTRING] [--json PATH]
 
-Everything has been imported before. Each has a new temporary directory, on whatever disk those are.
+All modules are imported beforehand. Each broker has a new temporary directory, on the disk that
+holds temporary files.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class OneAtATime:
         return self._broker
 
     def use(self, *, own_process: bool) -> None:
-        """Start a broker, and do the least that a test does with it."""
+        """Start a broker, and do the minimum that a test does with it."""
         broker = self.start(own_process=own_process)
         broker.create_topic("orders")
         broker.send("orders", "one")

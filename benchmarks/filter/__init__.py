@@ -1,4 +1,4 @@
-"""Subscriptions asked about many messages at once, beside asking about one after the other.
+"""Benchmark of filters: subscriptions applied to many messages at once and one by one.
 
 python -m benchmarks.filter [--rounds N] [--seconds S] [--only SUBSTRING] [--json PATH]
 """

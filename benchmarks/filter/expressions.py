@@ -1,7 +1,7 @@
-"""SQL92 expressions on a chunk of stored messages with six properties, one different in each.
+"""SQL92 expressions on a chunk of stored messages with six properties, one of them varying.
 
-Both ways start from the bytes, as a pull does: the chunk is measured and the properties are found
-each time.
+Both ways start from the bytes, as a pull does: each run finds the sizes of the records and their
+properties.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WITH_TARGET = ("text", "number", "number and list")
 
 
 def cases(messages: int) -> list[Case]:
-    """Return a case for each expression, on as many messages."""
+    """Return a case for each expression, on the same number of messages."""
     records = _records(messages)
     data, sizes = b"".join(records), [len(record) for record in records]
     found = []

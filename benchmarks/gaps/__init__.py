@@ -1,9 +1,8 @@
-"""The longest that a client waits because of another's request, or of the broker's own work.
+"""Benchmark of the longest wait of a client because of other requests or the broker's own work.
 
-Everything of a broker happens on one thread. So the longest turn of its loop is measured, not how
-long what the other wants takes. Each row says what it is about: requests by the names of their
-codes, jobs that keep house by theirs, and what else the loop does. A request or a job without a row
-fails a test.
+A broker does all its work on one thread. So the benchmark measures the longest turn of its loop,
+not the total time of a request. Rows are named for what they measure: request codes, housekeeping
+jobs, and other work of the loop. A request or a job without a row fails a test.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ LIBRARIES = ("numpy", "orjson", "pyarrow", "uvloop")
 
 
 def gaps(broker: MeasuredBroker, scale: Scale) -> Iterator[Row]:
-    """Yield the longest turn that each kind of request makes on a broker that starts empty."""
+    """Yield the longest turn of each kind of request, on a broker that starts empty."""
     client = Client(broker)
     yield from message_rows(broker, client, scale)
     yield from batch_rows(broker, client, scale)

@@ -1,4 +1,4 @@
-"""Starts the benchmark of how long the loop is away: ``python -m benchmarks.gaps [--quick]``."""
+"""Starts the benchmark of the loop's longest turns: ``python -m benchmarks.gaps [--quick]``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BUILD = Path(__file__).parents[2] / "build"
 
 
 def main() -> None:
-    """Print the longest turn for each kind, as it is known."""
+    """Print the longest turn of each kind as soon as it is measured."""
     parser = argparse.ArgumentParser(
         "python -m benchmarks.gaps", description="See benchmarks/README.md"
     )

@@ -1,4 +1,4 @@
-"""Requests for the gaps' benchmark: by ext fields, by headers, and with bodies of maximum size."""
+"""Requests for the gap benchmark: by ext fields, by headers, and with bodies of maximum size."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def batch(topic: str, body: bytes) -> RemotingCommand:
 
 
 def send_header(topic: str, queue_id: int, properties: str) -> SendMessageRequestHeader:
-    """Say where a message goes, and what it has beside its body."""
+    """Return the header of a send: queue, properties and flags."""
     return SendMessageRequestHeader("P", topic, "TBW102", 4, queue_id, 0, 1, 0, properties)
 
 

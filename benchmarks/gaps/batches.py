@@ -1,4 +1,4 @@
-"""Rows about staged batches: chunks that are staged, and a commit of as many rows as one holds."""
+"""Rows about staged batches: staged chunks, and a commit of the maximum number of rows."""
 
 from __future__ import annotations
 

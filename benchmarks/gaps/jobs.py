@@ -1,4 +1,4 @@
-"""Rows about what the broker does by itself: keeping house, and delivering delayed messages."""
+"""Rows about the broker's own jobs: housekeeping and delivery of delayed messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rocketpoll.broker.store.queues.queue_table import FILES_AT_A_TIME, DeletedT
 
 
 def job_rows(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[Row]:
-    """Do each job, with as much to do as the rows before have left."""
+    """Run each job on what the rows before have left."""
     controller = broker.controller
     processors = controller.processors
     count_in_all(broker, scale)
@@ -52,7 +52,7 @@ def job_rows(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[R
 
 
 def _housekeeping_gap(broker: MeasuredBroker, job: Callable[[], object], rounds: int) -> Gap:
-    """Run a job in the housekeeping thread, which meets the loop at the interpreter's lock."""
+    """Run a job in the housekeeping thread, which competes for the interpreter lock."""
     tables = broker.controller.tables
     done: list[object] = []
     numbers = count(1)
@@ -69,7 +69,7 @@ def _housekeeping_gap(broker: MeasuredBroker, job: Callable[[], object], rounds:
 
 
 def _delete_left(left: DeletedTopicFiles) -> None:
-    """Have as many files deleted as go at a time, in queues of a deleted topic."""
+    """Delete the maximum number of files at a time, in queues of a deleted topic."""
     topic = left.new_path()
     for queue_id in range(FILES_AT_A_TIME // 2):
         (topic / str(queue_id)).mkdir(parents=True)

@@ -1,7 +1,7 @@
-"""A broker on a loop whose turns are measured: the longest turn is the longest wait of a client.
+"""A broker on a loop whose turns are measured: the longest turn is a client's longest wait.
 
-The loop's clock is its thread's processor time. So the broker leaves off after as much work as on a
-machine that has nothing else to do, however busy this one is.
+The loop's clock is its thread's processor time. So the broker yields after the same amount of work,
+however busy the machine is.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Gap(NamedTuple):
 
 
 class Client:
-    """A client without a socket, whose answers are counted by their codes, between the turns."""
+    """A client without a socket that counts its responses by code, between turns."""
 
     def __init__(self, broker: MeasuredBroker) -> None:
         self.codes: Counter[int] = Counter()
@@ -61,31 +61,31 @@ class Client:
         self.connection.connection_made(cast("asyncio.BaseTransport", self))
 
     def get_extra_info(self, name: str) -> Any:
-        """Tell what a transport knows of its socket."""
+        """Return nothing: there is no socket to describe."""
         return self if name == "socket" else ("127.0.0.1", 5_555)
 
     def setsockopt(self, *_: int) -> None:
-        """Take an option of a socket."""
+        """Ignore a socket option."""
 
     def set_write_buffer_limits(self, _: int) -> None:
-        """Take a limit of a transport."""
+        """Ignore the limits of a transport's buffer."""
 
     def get_write_buffer_size(self) -> int:
-        """Tell that everything was taken."""
+        """Return 0: all data was accepted."""
         return 0
 
     def pause_reading(self) -> None:
-        """Send nothing for a while; nothing is sent by itself here."""
+        """Do nothing: no data arrives by itself here."""
 
     def resume_reading(self) -> None:
         """Do nothing: this client always reads."""
 
     def write(self, data: bytes) -> None:
-        """Take data, and read them when the turn is over."""
+        """Accept data, to be read when the turn has ended."""
         self._written.append((self, data))
 
     def writelines(self, pieces: Iterable[bytes]) -> None:
-        """Take data that come in pieces."""
+        """Accept data in pieces."""
         self.write(b"".join(pieces))
 
     def read(self, data: bytes) -> None:
@@ -106,7 +106,7 @@ class Client:
 
 
 class _WorkingTimeLoop(uvloop.Loop):
-    """A loop whose clock goes on only while the thread that makes the loop works."""
+    """A loop whose clock advances only while the thread that created it works."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class MeasuredBroker:
         settings = [f"storePathRootDir={directory}", f"flushDiskType={flush_disk_type}", *_SETTINGS]
         self.config = load_config(None, settings)
         self.written: list[tuple[Client, bytes]] = []
-        """What clients have got in the turn under way."""
+        """What clients have received in the current turn."""
         self.loop = _WorkingTimeLoop()
         self.controller = BrokerController(self.config)
         self.loop.run_until_complete(self.controller.start())
@@ -136,17 +136,17 @@ class MeasuredBroker:
         gc.freeze()
 
     def new_connection(self) -> ClientConnection:
-        """Make the broker's end of one more client."""
+        """Create the broker's end of a new client."""
         return self.controller.server._new_connection()  # nobody else makes one without a socket
 
     def ask_for_metrics(self, give: Callable[[object], None]) -> None:
-        """Have the text of all metrics made, and given to a function, as for a scraper."""
+        """Request the text of all metrics for a function, as a scraper does."""
         metrics = self.controller._metrics  # nobody else asks for them without a socket
         if metrics is not None:
             metrics._exposition.request(give)
 
     def send(self, client: Client, requests: Sequence[RemotingCommand]) -> None:
-        """Let requests arrive in one piece, and wait until all are answered."""
+        """Deliver requests in one piece, and wait until all are answered."""
         self.longest_turn(client, requests)
 
     def usual_turn(
@@ -158,7 +158,7 @@ class MeasuredBroker:
         act: Callable[[], object] = lambda: None,
         until: Callable[[], object] = lambda: True,
     ) -> Gap:
-        """Do the same several times; the median of each figure of the `longest_turn`."""
+        """Repeat the same action; return the median of each figure of `longest_turn`."""
         found = [self.longest_turn(client, requests, act=act, until=until) for _ in range(rounds)]
         return Gap(*(statistics.median(figures) for figures in zip(*found, strict=True)))
 
@@ -170,7 +170,7 @@ class MeasuredBroker:
         act: Callable[[], object] = lambda: None,
         until: Callable[[], object] = lambda: True,
     ) -> Gap:
-        """Let requests arrive, or run an action; wait for the answers, and for a condition."""
+        """Deliver requests or run an action; wait for the responses and for a condition."""
         return self.loop.run_until_complete(self._longest_turn(client, requests, act, until))
 
     async def _longest_turn(
@@ -204,7 +204,7 @@ class MeasuredBroker:
         )
 
     async def _beat(self, turns: list[tuple[float, float]]) -> None:
-        """Note what each turn of the loop takes; let clients read in between."""
+        """Record the duration of each turn of the loop; let clients read in between."""
         while True:
             cpu, wall = time.thread_time(), time.perf_counter()
             await asyncio.sleep(0)

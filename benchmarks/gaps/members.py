@@ -26,11 +26,11 @@ from rocketpoll.broker.state.members.client_channel_info import ClientChannelInf
 
 _GROUPS_OF_ONE = 490
 _EVENTS_OF_A_TURN = 1_024
-"""The most events that uvloop is told of at a time."""
+"""The maximum number of events that uvloop reports at a time."""
 
 
 def member_rows(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[Row]:
-    """Let many clients come, ask for them, and let them wait and go."""
+    """Connect many clients, query them, and let them hold pulls and leave."""
     yield from _of_bodies(broker, client, scale)
     yield from _of_groups(broker, scale)
     yield from _of_members(broker, client, scale)
@@ -182,7 +182,7 @@ def _of_holds(broker: MeasuredBroker, scale: Scale) -> Iterator[Row]:
     waiting = scale.clients * scale.holds
 
     def holding(timeout_ms: int = 60_000, subscription: str | None = None) -> Callable[[], object]:
-        """Return a function that lets all pulls come."""
+        """Return a function that delivers all pulls."""
         pulls = b"".join(
             pull(
                 "held",
@@ -242,7 +242,7 @@ def _of_holds(broker: MeasuredBroker, scale: Scale) -> Iterator[Row]:
 
 
 def _once_then(first: Callable[[], bool], then: Callable[[], bool]) -> Callable[[], bool]:
-    """Return a function that tells whether ``then`` holds after ``first`` has held once."""
+    """Return a function that is true when ``then`` holds after ``first`` has held once."""
     seen: list[bool] = []
 
     def is_so() -> bool:

@@ -48,7 +48,7 @@ _SMALL = (
     RequestCode.UNREGISTER_BROKER,
     RequestCode.REGISTER_TOPIC_IN_NAMESRV,
 )
-"""Requests about one thing, whatever else there is; the broker always refuses some of them."""
+"""Requests about a single object, whatever else exists; the broker always refuses some of them."""
 
 _FIELDS = {
     "topic": "wide",
@@ -66,7 +66,7 @@ _FIELDS = {
 
 
 def operator_rows(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[Row]:
-    """Make as much as there may be, and ask for it."""
+    """Create as many objects as the limits allow, and query them."""
     yield from _of_queues(broker, client, scale)
     small = {code.name: ask(code, **_FIELDS) for code in _SMALL}
     yield from rows_of(broker, client, small, scale.rounds)
@@ -75,7 +75,7 @@ def operator_rows(broker: MeasuredBroker, client: Client, scale: Scale) -> Itera
 
 
 def make_topic(broker: MeasuredBroker, topic: str, queues: int, flag: int = 0) -> None:
-    """Make a topic at once."""
+    """Create a topic at once."""
     broker.controller.tables.topics.put(
         TopicConfig(
             topic_name=topic,
@@ -223,7 +223,7 @@ def _of_changes(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterato
 
 
 def _count_much(broker: MeasuredBroker, scale: Scale) -> None:
-    """Count as if eight groups had got messages of every topic in each of the last samples."""
+    """Count as if eight groups had received messages of every topic in each of the last samples."""
     stats, now_ms = broker.controller.processors.stats, 0
     for _ in range(3):
         count_in_all(broker, scale)
@@ -233,7 +233,7 @@ def _count_much(broker: MeasuredBroker, scale: Scale) -> None:
 
 
 def count_in_all(broker: MeasuredBroker, scale: Scale) -> None:
-    """Count something of every topic and eight groups of each."""
+    """Add to a statistic of every topic and of eight groups for each."""
     stats = broker.controller.processors.stats
     for number in range(scale.topics):
         stats.record_put(f"topic-{number}", 1, 1)

@@ -1,4 +1,4 @@
-"""A row of the gaps' table, and how rows for plain requests are made."""
+"""A row of the gap table, and constructors of rows for plain requests."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Row(NamedTuple):
 
 
 def row_of(name: str, gap: Gap, *codes: RequestCode) -> Row:
-    """Make a row about requests."""
+    """Return a row for requests."""
     return Row(tuple(code.name for code in codes), name, gap)
 
 
 def rows_of(
     broker: MeasuredBroker, client: Client, requests: Mapping[str, RemotingCommand], rounds: int
 ) -> Iterator[Row]:
-    """Ask each of these, which may be asked again and again, and measure it."""
+    """Measure each of these repeatable requests."""
     for name, request in requests.items():
         gap = broker.usual_turn(rounds, client, [request])
         yield row_of(name, gap, RequestCode(request.code))

@@ -46,7 +46,7 @@ _BUILD = ROOT / "build"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure what the command line asks for, and report it; a missed target is no failure."""
+    """Measure the selected cases and report them; a missed target is no failure."""
     options = _parser().parse_args(arguments)
     scale = QUICK if options.quick else Scale()
     scale = replace(

@@ -1,10 +1,11 @@
-"""The time from a send to foreachBatch, for a busy source beside idle ones in one query.
+"""Latency from send to foreachBatch for a busy source in a query that also has idle sources.
 
     .venv/bin/python -m benchmarks.spark.beside_idle
     .venv/bin/python -m benchmarks.spark.beside_idle --idle 0 1 3 --seconds 20
 
-Spark asks the sources of a query one after the other, and an idle one may wait for news: what that
-costs its neighbours is the difference between the lines. The broker has a process of its own.
+Spark asks the sources of a query one after the other, and an idle one may wait for messages. The
+difference between the lines is what that costs the busy source. The broker has a process of its
+own.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _SETTLED = 5
-"""Batches of a query that are not counted: they compile what the others run."""
+"""Batches of a query that do not count, because they compile the code of later ones."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _times(spark: SparkSession, address: str, idle: int, seconds: float) -> list[float]:
-    """Return the milliseconds that each message took to arrive in foreachBatch."""
+    """Return the milliseconds until each message arrived in foreachBatch."""
     times: list[float] = []
     batches = 0
 
@@ -87,7 +88,7 @@ def _times(spark: SparkSession, address: str, idle: int, seconds: float) -> list
 
 
 def _topics(idle: int) -> list[str]:
-    """Return the busy topic, and behind it the idle ones."""
+    """Return the busy topic, followed by the idle ones."""
     return [f"busy-beside-{idle}", *(f"idle-{number}-of-{idle}" for number in range(idle))]
 
 

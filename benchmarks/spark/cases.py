@@ -1,6 +1,6 @@
-"""The cases: what is asked of each side's Spark, and the figures that come of it.
+"""Cases of the Spark benchmark: what each side's Spark does, and the resulting figures.
 
-Their targets are what the project has set out to reach beside Kafka in the same run.
+Targets are the project's goals relative to Kafka in the same run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FROM_ROCKETMQ = "ours, from RocketMQ"
 """The role of our source and sink with a RocketMQ broker, shown without a comparison."""
 
 READY_MADE = "any Python source"
-"""The role of a source that gives the same rows and does nothing for them, and of such a sink."""
+"""The role of a source that returns the same rows ready-made, and of a sink that drops them."""
 
 _ALL = (OURS, FROM_ROCKETMQ, PEER)
 _WITH_READY_MADE = (*_ALL, READY_MADE)
@@ -55,7 +55,7 @@ QUICK = Scale(rows=30_000, rocketmq_rows=3_000, written_rows=3_000, seconds=2.0)
 
 
 class Arena:
-    """The sides of the comparison; each starts when it is first asked for, and all end together."""
+    """The sides of the comparison; each starts when first requested, and all end together."""
 
     def __init__(self, directory: Path, sides: Mapping[Role, SparkSide]) -> None:
         """Take an existing directory and the sides."""
@@ -196,7 +196,7 @@ def _write_stream_case(arena: Arena, scale: Scale) -> Case:
 
 
 def _written(side: RunningSide, what: str, scale: Scale) -> tuple[Any, float]:
-    """Have rows be written, and return the answer and the CPU; a few go before, as in ingest."""
+    """Write rows; return the response and the CPU time. A few rows warm up, as in ingest."""
     side.ask("write", topic="written", rows=_WARMING_MESSAGES, body_bytes=_SMALL)
     began = side.cpu_seconds
     answer = side.ask(what, topic="written", rows=scale.written_rows, body_bytes=_SMALL)

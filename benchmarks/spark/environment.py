@@ -1,4 +1,4 @@
-"""Pythons with this checkout and a given pyspark: the peer's jars may need another than is here."""
+"""Python environments with this checkout and a given pyspark, as the peer may need another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.broker.java import ROOT
 
 PEER_VERSION = "4.2.0"
-"""The newest pyspark for which there is a Kafka source."""
+"""The newest pyspark with a Kafka source."""
 
 _SECONDS_MAX = 900
 
@@ -21,10 +21,9 @@ class SparkUnavailable(Exception):
 
 
 def python_with_spark(version: str) -> Path:
-    """Return this Python if it has that pyspark, or else one in a virtual environment.
+    """Return this Python if it has that pyspark, otherwise one in a virtual environment.
 
-    The environment is made when it is first needed, and once more when the project's dependencies
-    have changed.
+    The environment is created when first needed, and again when the project's dependencies change.
     """
     if _version_here() == version:
         return Path(sys.executable)

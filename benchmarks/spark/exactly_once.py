@@ -1,15 +1,15 @@
-"""The price of exactly once beside at least once: the same rows written and read in each way.
+"""The cost of exactly once compared with at least once: the same rows written and read each way.
 
     .venv/bin/python -m benchmarks.spark.exactly_once
     .venv/bin/python -m benchmarks.spark.exactly_once --rows 1000000 --rounds 5
 
-A ratio of 1.10 says that exactly once takes a tenth longer; the ways take turns. Beside it is the
-processor time of Spark, its workers and the broker, which a busy machine changes less. The broker
-has a process of its own.
+A ratio of 1.10 means that exactly once takes a tenth longer; the ways take turns. The processor
+time of Spark, its workers and the broker is also printed, which a busy machine changes less. The
+broker has a process of its own.
 
-Last comes what a commit of one row takes by itself, on top of Spark's own time: the manifest, and
-where all see a batch at once, the broker's commit before it. Each has connections of its own, as
-Spark commits each batch in a new process.
+The last figure is the time of a commit of one row, in addition to Spark's own time: the manifest,
+and with visibleTo=all the broker's commit before it. Each has connections of its own, because Spark
+commits each batch in a new process.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _WAYS: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 class Took(NamedTuple):
-    """The time that something took, and the processor time of all that took part, in seconds."""
+    """Elapsed time of an action, and processor time of all processes involved, in seconds."""
 
     seconds: float
     cpu_seconds: float
 
     @classmethod
     def now(cls) -> Took:
-        """Return the time that has passed so far."""
+        """Return the current elapsed and processor times."""
         return cls(time.perf_counter(), tree_cpu_seconds(os.getpid()))
 
     def since(self, began: Took) -> Took:
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _measured(
     spark: SparkSession, broker: EmbeddedBroker, rows: int, rounds: int
 ) -> dict[str, dict[str, list[Took]]]:
-    """Return what each round took, by what is done and how."""
+    """Return the times of each round, by action and way."""
     found: dict[str, dict[str, list[Took]]] = {
         what: {way: [] for way in _WAYS} for what in ("writing", "reading")
     }
@@ -131,7 +131,7 @@ def _measured(
 
 
 def _committed(broker: EmbeddedBroker, count: int) -> dict[str, list[Took]]:
-    """Return what each commit of a batch of one row took, by how it is written."""
+    """Return the times of the commits of batches of one row, by way of writing."""
     found: dict[str, list[Took]] = {}
     timeouts_ms = itertools.count(10_000)
     for way, told in _WAYS.items():
@@ -165,7 +165,7 @@ def _committed(broker: EmbeddedBroker, count: int) -> dict[str, list[Took]]:
 
 
 def _end(options: WriteOptions) -> None:
-    """End the producers of rows and of manifests, which would live as long as the process."""
+    """Close the producers of rows and manifests, which would live as long as the process."""
     for producer in (producer_of(options), producer_of(options, topic_queues=1)):
         producer.shutdown()
         producer.instance.shutdown()

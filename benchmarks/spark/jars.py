@@ -1,4 +1,4 @@
-"""Jars of the peer's, brought by Maven: each set is a list of dependencies in jars/NAME.xml."""
+"""Jars of the peer, fetched by Maven: each set is a list of dependencies in jars/NAME.xml."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The peer's broker: Kafka, one node, with the settings that it has anyway.
+"""The peer's broker: Kafka, one node, with default settings.
 
-It acknowledges before its disk has the messages, as ours does here with ASYNC_FLUSH.
+It acknowledges before the messages are on the disk, as ours does here with ASYNC_FLUSH.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def start_kafka(directory: Path, queues: int) -> tuple[str, Process]:
 
 
 def fill_topic(address: str, topic: str, messages: int, body_bytes: int) -> None:
-    """Fill a topic by Kafka's own tool, so that its partitions become equally long."""
+    """Fill a topic with Kafka's own tool, so that its partitions become equally long."""
     command = [
         *_java("-Xmx512m"),
         *("org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--throughput", "-1"),

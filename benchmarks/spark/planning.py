@@ -1,10 +1,10 @@
-"""The time to plan a batch of many topics: the first one, and the next after a message came.
+"""Time to plan a batch of many topics: the first batch, and the next one after a message.
 
     .venv/bin/python -m benchmarks.spark.planning
     .venv/bin/python -m benchmarks.spark.planning --topics 500 --queues 4 --rounds 5
 
-Spark asks the reader the same questions; it is not needed for that, so what it adds is not in the
-figures. The broker has a process of its own.
+The benchmark calls the reader as Spark does, but without Spark, so Spark's own time is not
+included. The broker has a process of its own.
 """
 
 from __future__ import annotations

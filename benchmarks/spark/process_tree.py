@@ -1,4 +1,4 @@
-"""The processor time of a process, with or without its descendants, which Linux keeps."""
+"""Processor time of a process on Linux, with or without its descendants."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _TIMES = slice(11, 15)
 """The fields of user and system time, of the process and of its children that have ended."""
 
 _PROGRAM = b"start_broker"
-"""The name of what `EmbeddedBroker` starts as a process of its own."""
+"""The name of the process that `EmbeddedBroker` starts."""
 
 _CLOCK_BITS = 3
 _CLOCK_OF_ALL_THREADS = 2
-"""What clock_getcpuclockid(3) puts together of a process, which Python cannot call."""
+"""The clock of clock_getcpuclockid(3) for a whole process, which Python cannot call."""
 
 
 def tree_cpu_seconds(process_id: int) -> float:
@@ -49,7 +49,7 @@ def process_cpu_seconds(process_id: int) -> float:
 
 
 def children_of(process_id: int) -> list[int]:
-    """Return the processes that a process has started, and that run."""
+    """Return the running child processes of a process."""
     return [each for each, fields in _processes() if int(fields[_PARENT]) == process_id]
 
 

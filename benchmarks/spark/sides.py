@@ -1,6 +1,6 @@
-"""The sides: a broker, and a Spark that reads and writes there, each a process of its own.
+"""The sides: a broker, and a Spark that reads and writes there, each in a process of its own.
 
-Spark is the same on each side: its version, its memory, two threads, its default settings.
+Spark is the same on each side: version, memory, two threads, default settings.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DRIVER_MEMORY = "4g"
 _FILL_ROWS = 500_000
 _KEPT_ROWS = 100_000
 _ANSWER_SECONDS_MAX = 900
-"""Seconds to wait for an answer about millions of rows on a busy machine."""
+"""The maximum seconds to wait for an operation on millions of rows on a busy machine."""
 
 _DRIVER = "benchmarks.spark.driver"
 
@@ -48,12 +48,12 @@ class RunningSide:
 
     driver: Process
     broker: Process | None
-    """The process that has the messages; None where there are none."""
+    """The process that has the messages; None if the side has none."""
     fill: Callable[[str, int, int], object]
     """Fills a topic, given its name, the number of messages, and the size of their bodies."""
 
     def ask(self, what: str, **fields: Any) -> Any:
-        """Have the driver run a method of `benchmarks.spark.driver.queries.Queries`."""
+        """Run a method of `benchmarks.spark.driver.queries.Queries` in the driver."""
         self.driver.write_line(json.dumps({"do": what, **fields}))
         return _answer(self.driver)
 
@@ -83,7 +83,7 @@ class SparkSide:
 
 
 Settings = Mapping[str, str]
-"""Settings of Spark, beside those that every driver has."""
+"""Settings of Spark, in addition to those of every driver."""
 
 
 def ours(broker: BrokerSide, name: str, spark_version: str, settings: Settings) -> SparkSide:
@@ -126,7 +126,7 @@ def kafka_broker(settings: Settings) -> SparkSide:
 
 
 def ready_made_rows(spark_version: str, settings: Settings) -> SparkSide:
-    """Return the side of a source that gives the same rows as ours, and does nothing for them."""
+    """Return the side of a source that returns the same rows as ours ready-made."""
 
     def start(directory: Path, ending: ExitStack) -> RunningSide:
         form = ready_made.FORMAT
@@ -172,7 +172,7 @@ def _answer(driver: Process) -> Any:
 
 
 def _keep_batches(directory: Path, topic: str, messages: int, body_bytes: int) -> None:
-    """Keep the batches that a task of ours gives for some rows of a topic, to be given again."""
+    """Save the batches that one of our tasks returns for some rows of a topic, to be reused."""
     schema = schema_of(DEFAULT_COLUMNS)
     rows = min(messages, _KEPT_ROWS)
     with (

@@ -1,13 +1,13 @@
-"""The CPU of ingest without Spark: a broker, and a task from pulls to the Arrow stream for Spark.
+"""CPU of ingest without Spark: a broker, and a task from pulls to the Arrow stream for Spark.
 
     .venv/bin/python -m benchmarks.spark.tasks
     .venv/bin/python -m benchmarks.spark.tasks --megabytes 400 --rounds 9
     .venv/bin/python -m benchmarks.spark.tasks --pulled   # as from another machine
 
-The tasks run in this process, one after the other, and what they give goes nowhere; the broker has
-a process of its own. What both use is counted, and Spark, which is not needed, is not. The least
-CPU of all rounds is given, as other programs can only add to it. The ratio says how many times as
-much as the case above, which leaves out the check of the bodies' CRCs, both take together.
+The tasks run in this process, one after the other, and their output is dropped; the broker has a
+process of its own. The CPU of both counts; Spark is not involved. The result is the least CPU of
+all rounds, because other programs can only add to it. The ratio compares both with the case above,
+which omits the check of the bodies' CRCs.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _LENGTHS: Final = {
     "1000 B": (1_000, 1_000),
     "800 to 1200 B": (800, 1_200),
 }
-"""The least and most bytes of a body; of all lengths between them there are as many."""
+"""The minimum and maximum bytes of a body; all lengths between them are equally frequent."""
 
 _COLUMNS: Final = {"default": DEFAULT_COLUMNS, "body": ("body",)}
 _ROWS_AT_ONCE: Final = 20_000
 _STEP: Final = 7
-"""From the length of a body to that of the next: a prime number, so that all come in turn."""
+"""The difference between the lengths of successive bodies: a prime number, so that all occur."""
 
 _TARGET_CRC_SHARE: Final = 1.05
-"""The most that ingest may take with the check of the bodies, beside one without."""
+"""The target for the CPU of ingest with the check of bodies, relative to ingest without."""
 
 
 class _Nowhere(io.RawIOBase):
-    """A file that takes all and keeps nothing."""
+    """A file that discards all writes."""
 
     def writable(self) -> bool:
         return True
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _filled(
     broker: EmbeddedBroker, producer: Producer, topic: str, rows: int, lengths: Sequence[int]
 ) -> OffsetRange:
-    """Send rows with keys and tags to one queue; return the piece that holds them all."""
+    """Send rows with keys and tags to one queue; return the offset range that holds them all."""
     broker.create_topic(topic, 1)
     for first in range(0, rows, _ROWS_AT_ONCE):
         numbers = range(first, min(first + _ROWS_AT_ONCE, rows))
@@ -101,7 +101,7 @@ def _filled(
 
 
 class _Measured(NamedTuple):
-    """A piece, and who gives and reads it."""
+    """An offset range, and the processes that serve and read it."""
 
     address: str
     broker_process: int
@@ -110,7 +110,7 @@ class _Measured(NamedTuple):
     reads_files: bool
 
     def report(self, subject: str, rounds: int) -> None:
-        """Measure with and without the check in turn, and print both."""
+        """Measure with and without the check alternately, and print both."""
         took: dict[str, list[tuple[float, float]]] = {"false": [], "true": []}
         for number in range(rounds + 1):
             for checked, rounds_of in took.items():

@@ -1,10 +1,10 @@
-"""The price of JSON that is decoded by the source, beside Spark's from_json on the same rows.
+"""The cost of decoding JSON in the source, compared with Spark's from_json on the same rows.
 
     .venv/bin/python -m benchmarks.spark.typed_bodies
     .venv/bin/python -m benchmarks.spark.typed_bodies --rows 1000000 --rounds 5
 
-Both read one topic, take turns, and give the same columns to a sink that writes nothing. A ratio of
-1.50 says that from_json takes half as long again. The broker has a process of its own.
+Both read one topic alternately, and pass the same columns to a sink that writes nothing. A ratio of
+1.50 means that from_json takes half as long again. The broker has a process of its own.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The store on a real disk: appending, dispatching, getting, and opening what is there.
+"""Benchmark of the store on a real disk: append, dispatch, get, and open.
 
 python -m benchmarks.store [--messages N] [--gib G] [--rounds N] [--only SUBSTRING] [--json PATH]
 
-Every case that writes gets a new directory for each run; those that read share their logs. All of
-it lies under the checkout's build directory, and is removed when the benchmark ends.
+Every case that writes gets a new directory for each run; those that read share their logs. All
+files are in the checkout's build directory, and are removed when the benchmark ends.
 """
 
 from __future__ import annotations

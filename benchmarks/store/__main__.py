@@ -32,7 +32,7 @@ def _own_options() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    """Measure in a directory that is gone afterwards."""
+    """Measure in a directory that is removed afterwards."""
     own = _own_options()
     options, _ = own.parse_known_args()
     _BUILD.mkdir(exist_ok=True)

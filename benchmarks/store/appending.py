@@ -1,7 +1,7 @@
-"""Appending, beside what the disk lets one write at all: the same bytes, by plain pwrite.
+"""Appending, compared with what the disk allows: the same bytes by plain pwrite.
 
-The peers write to a file whose blocks are allocated, and do nothing else: they know no queues,
-check nothing and number nothing. What is asked of the store is to come near them.
+The peers write to a file whose blocks are allocated, without queues, checks or numbering. The
+store's target is to come close to them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _Peer:
 
 
 class _Store:
-    """A store that was just made and has taken one piece already."""
+    """A new store that has already stored one piece."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ def _case(
 
 
 def _must(result: PutMessageResult) -> PhysicalOffset:
-    """Return the end offset of what was put; raise if it was refused."""
+    """Return the end offset of a put; raise an error if it was refused."""
     if result.status is not PutMessageStatus.PUT_OK:
         raise RuntimeError(f"the store did not take it: {result}")
     return result.end_offset

@@ -1,7 +1,7 @@
-"""Reput: from a log that is there to consume queues and index that are not.
+"""Reput: from an existing log to new consume queues and a new index.
 
-The peer follows the log from record to record and does nothing with them: what the one step costs
-that nothing can take for many records at once.
+The peer follows the log from record to record and does nothing with them. That is the cost of the
+one step that cannot be done for many records at once.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _log_of(workspace: Workspace, messages: int, queues: int) -> Callable[[], Co
 
 
 class _Following:
-    """The work of the peer: reading the sizes of all records."""
+    """The peer's work: reading the sizes of all records."""
 
     def __init__(self, log: Callable[[], CommitLog]) -> None:
         self._log = log
@@ -91,7 +91,7 @@ class _Following:
 
 
 class _Reput:
-    """The dispatch of a whole log to queues and index that were just made."""
+    """The dispatch of a whole log to new queues and a new index."""
 
     def __init__(
         self, workspace: Workspace, log: Callable[[], CommitLog], *, with_index: bool

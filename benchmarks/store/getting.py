@@ -1,8 +1,8 @@
-"""Getting messages from the page cache, out of logs of very different sizes.
+"""Gets from the page cache, with logs of very different sizes.
 
-What is got is put together in one piece, as sending it would copy it once. The peer copies as many
-bytes that lie together. What one get costs must not depend on how much else the log holds: small
-gets have the smallest log as their peer for that.
+Results are joined into one piece, as sending them would copy them once. The peer copies the same
+number of adjacent bytes. The cost of a get must not depend on the size of the log: small gets have
+the smallest log as their peer for that.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _small_cases(stores: dict[int, Opener], queues: int) -> list[Case]:
 
 
 class _Getting:
-    """Gets of some messages from each of some queues, many times, from places all over the log."""
+    """Gets of some messages from each of some queues, repeated, from positions all over the log."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class _Getting:
                 self._get(store, queue_id, start)
 
     def _get(self, store: MessageStore, queue_id: int, start: int) -> None:
-        """Get messages; at the end of a file of the consume queue that takes a second get."""
+        """Get messages; the end of a consume queue file needs a second get."""
         got = 0
         while got < self._count:
             left = self._count - got
@@ -171,7 +171,7 @@ class _Getting:
             got += found.message_count
 
     def copy(self) -> None:
-        """Copy as many bytes that lie together: the work of the peer."""
+        """Copy the same number of adjacent bytes: the work of the peer."""
         width = round(self._queues * self._count * self._width)
         log = memoryview(self._open().log)
         room = min(self._log_bytes, len(log)) - width

@@ -1,15 +1,15 @@
-"""Starts of a store with many queues, and a checkpoint that has all of them to flush.
+"""Starts of a store with many queues, and a checkpoint that has to flush all of them.
 
     .venv/bin/python -m benchmarks.store.many_queues --queues 4000
 
-Each life of the store is a process of its own: one puts a message to each queue and stops in order,
-the next starts, puts another to each and is gone without a word, the last starts behind that.
-Before each start the caches of the whole machine are emptied, which needs root; what stays in them
-is said.
+Each life of the store is a process of its own: the first puts a message to each queue and stops
+cleanly, the next starts, puts another to each and dies without a word, the last starts after that.
+Before each start the caches of the whole machine are emptied, which needs root; the benchmark
+prints what remains in them.
 
-Of more queues than may be open at a time, a part is flushed now and then, as a broker's
-housekeeping does. With ``--async`` they are those of ASYNC_FLUSH, which a start behind a crash has
-to look at one by one.
+If there are more queues than may be open at a time, a part is flushed now and then, as a broker's
+housekeeping does. With ``--async`` the store uses ASYNC_FLUSH, and a start after a crash has to
+check the queues one by one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _STATM = Path("/proc/self/statm")
 
 
 def main() -> None:
-    """Measure in a directory that is gone afterwards."""
+    """Measure in a directory that is removed afterwards."""
     parser = argparse.ArgumentParser(
         "python -m benchmarks.store.many_queues", description="See benchmarks/README.md"
     )
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def fill_and_stop(root: Path, queues: int, how: FlushDiskType) -> None:
-    """Put a message to each queue, of a new store."""
+    """Put a message to each queue of a new store, and stop it."""
     store = open_store(root, how)
     _put_to_each(store, queues)
     began = time.perf_counter()
@@ -76,13 +76,13 @@ def fill_and_stop(root: Path, queues: int, how: FlushDiskType) -> None:
 
 
 def start_and_crash(root: Path, queues: int, how: FlushDiskType) -> None:
-    """Start behind a stop, put another to each, and end as `kill -9` would have it."""
+    """Start after a clean stop, put another message to each queue, and end as with `kill -9`."""
     _put_to_each(_started(root, how, "start after a stop"), queues)
     os._exit(0)
 
 
 def start_and_stop(root: Path, _: int, how: FlushDiskType) -> None:
-    """Start behind a crash."""
+    """Start after a crash, and stop."""
     store = _started(root, how, "start after a crash")
     began = time.perf_counter()
     store.shutdown()

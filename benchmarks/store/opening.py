@@ -1,9 +1,9 @@
 """Opening a store whose log is in the page cache: after a stop or a crash, or from the log alone.
 
 A log of up to `StoreConfig.check_whole_log_bytes` is checked from its start each time, a larger one
-from its checkpoint. After the crash, the last tenth of the log lies behind the checkpoint: the
-index is as it was then, the consume queues are as the kernel has kept them. The peer reads the
-log's bytes once, for their CRC: every message has to be checked.
+from its checkpoint. After the crash, the last tenth of the log follows the checkpoint: the index is
+as it was then, the consume queues are as the kernel has kept them. The peer reads the log's bytes
+once for their CRC, because every message has to be checked.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def cases(workspace: Workspace, log_bytes: int) -> list[Case]:
 
 
 class _Opening:
-    """One store's directory, put into the state that is asked for."""
+    """One store's directory, prepared for a case."""
 
     def __init__(self, workspace: Workspace, messages: int) -> None:
         self._workspace = workspace
@@ -95,7 +95,7 @@ class _Opening:
         self._store = open_store(self._root)
 
     def shutdown(self) -> None:
-        """End what is open."""
+        """Close what is open."""
         if self._store is not None:
             self._store.shutdown()
             self._store = None
@@ -114,7 +114,7 @@ class _Opening:
         return self._root / "saved"
 
     def _make(self, root: Path) -> Path:
-        """Make nine tenths of the log, index and checkpoint for these, and the last tenth."""
+        """Create nine tenths of the log, index and checkpoint for these, and the last tenth."""
         self._workspace.mark_unflushed(self)
         self._root = root
         writer = samples.LogWriter(root, _QUEUES)

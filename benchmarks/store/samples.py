@@ -1,7 +1,7 @@
-"""Messages of 100 bytes with a key and a tag, by the chunk, and logs that are full of them.
+"""Messages of 100 bytes with a key and a tag, as chunks, and logs filled with them.
 
-A log is written by the log's own class, a chunk at a time and with queues interleaved message by
-message, as no single append of a chunk could do it.
+The log's own class writes a log chunk by chunk, with queues interleaved message by message, which
+no single append of a chunk could do.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BODY_BYTES = 100
 KEY_DIGITS = 9
 
 _TAGS = pa.array(["created", "paid", "delivered"])
-"""Tags of different lengths, used by turns: equal records would allow shortcuts."""
+"""Tags of different lengths in turn, because equal records would allow shortcuts."""
 
 _HOST = "10.0.0.1:10911"
 _SEED = 11
@@ -39,7 +39,7 @@ _POOL = random.Random(_SEED).randbytes(1 << 20)
 
 
 def encoded(first: int, count: int, queues: int = 1) -> EncodedChunk:
-    """Return records of messages by turns for so many queues, with keys from ``first`` on."""
+    """Return records of messages for these queues in turn, with keys from ``first`` on."""
     numbers = np.arange(first, first + count)
     digits = pc.utf8_lpad(pa.array(numbers).cast(pa.string()), KEY_DIGITS, "0")
     at = (numbers * 7919) % (len(_POOL) - BODY_BYTES)
@@ -95,7 +95,7 @@ def size_name(count: int) -> str:
 
 
 class LogWriter:
-    """A commit log that grows by the chunk, with no store around it."""
+    """A commit log that grows chunk by chunk, without a store."""
 
     def __init__(self, root: Path, queues: int) -> None:
         """Open the log of a new store in ``root``."""

@@ -1,8 +1,8 @@
-"""Single messages on one thread, as a broker on an event loop has them: put, dispatched, got.
+"""Single messages on one thread, as in a broker on an event loop: put, dispatch, get.
 
-Reput follows in runs, of all that came within one turn of the loop. The index, which follows it by
-the megabyte, is a case of its own: it is made again for each run, and most of what it costs is the
-first touch of its table's pages.
+Reput follows in runs, of all messages of one turn of the loop. The index, which follows it megabyte
+by megabyte, is a separate case: it is created again for each run, and most of its cost is the first
+touch of its table's pages.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _put_cases(workspace: Workspace) -> list[Case]:
 
 
 class _Put:
-    """A store that is just made, and the messages that its clients send."""
+    """A new store, and the messages that its clients send."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -83,7 +83,7 @@ class _Put:
 
 
 def _as_sent(number: int) -> StoredMessage:
-    """Return a message with what RocketMQ's producer adds besides a key and a tag."""
+    """Return a message with the properties that RocketMQ's producer adds."""
     message = samples.message(number)
     return StoredMessage(
         topic=message.topic,
@@ -113,7 +113,7 @@ def _reput_cases(workspace: Workspace) -> list[Case]:
 
 
 def _log_of(workspace: Workspace) -> Callable[[], tuple[CommitLog, list[PhysicalOffset]]]:
-    """Return a function that makes a log of messages as sent, and where each ends."""
+    """Return a function that writes a log of messages as sent, and where each ends."""
 
     def make(root: Path) -> tuple[CommitLog, list[PhysicalOffset]]:
         store = open_store(root, wake_reput=_nothing)
@@ -183,7 +183,7 @@ class _Reput:
 
 
 class _Listener:
-    """A listener for arrivals that nobody waits for."""
+    """An arrival listener without held pulls."""
 
     def arriving(self, topic: str, queue_id: int, max_offset: int, tags_codes: object) -> None:
         """Do nothing: no pull is held."""

@@ -1,8 +1,8 @@
-"""Directories that cases write to, and the stores that are open in them.
+"""Directories that cases write to, and the stores open in them.
 
-A case that writes starts on a `fresh` directory, and what the one before has left is gone: pages of
-it that the kernel has not written back yet would be written at this case's expense. What many cases
-read is `kept`.
+A case that writes starts on a `fresh` directory, and the files of the case before are deleted:
+pages of them that the kernel has not written back yet would be written at this case's expense.
+Files that many cases read are `kept`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Workspace:
     """A directory whose content changes from case to case."""
 
     def __init__(self, directory: Path) -> None:
-        """Take an existing directory; the content may be deleted."""
+        """Use an existing directory, whose content may be deleted."""
         self._directory = directory
         self._fresh: list[Closes] = []
         self._open: list[Closes] = []
@@ -51,7 +51,7 @@ class Workspace:
         return path
 
     def closing(self, made: Closes) -> None:
-        """Have an object shut down before the next `fresh`."""
+        """Register an object to be shut down before the next `fresh`."""
         self._fresh.append(made)
 
     def kept(self, name: str, make: Callable[[Path], _Made]) -> _Made:
@@ -67,7 +67,7 @@ class Workspace:
         return made
 
     def mark_unflushed(self, made: Closes) -> None:
-        """Have an object shut down at the very end."""
+        """Register an object to be shut down at the very end."""
         self._open.append(made)
 
     def __enter__(self) -> Workspace:
@@ -103,7 +103,7 @@ def now_ms() -> int:
 
 
 def copy_sparse(source: Path, target: Path) -> None:
-    """Copy a directory of files that are mostly holes, and leave these out."""
+    """Copy a directory of sparse files, without their holes."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
     for path in source.iterdir():

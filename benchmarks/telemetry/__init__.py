@@ -1,10 +1,10 @@
-"""Sends that are watched by OpenTelemetry, beside those that are not.
+"""Benchmark of sends with OpenTelemetry tracing, compared with sends without.
 
 python -m benchmarks.telemetry [--rounds N] [--seconds S] [--only SUBSTRING] [--json PATH]
 
-The broker is a process of its own. The provider of spans is the SDK's without an exporter: what an
-exporter costs is its own matter. What a send pays where nobody watches is measured apart, as it is
-far below what sends differ by.
+The broker is a process of its own. The span provider is the SDK's without an exporter, because an
+exporter's cost is its own. The cost of a send without tracing is measured separately, because it is
+far below the variation between sends.
 """
 
 from __future__ import annotations

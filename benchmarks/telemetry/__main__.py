@@ -1,4 +1,4 @@
-"""Starts the benchmark of sends that are watched by OpenTelemetry."""
+"""Starts the benchmark of sends with OpenTelemetry tracing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A broker's own work in a turn of its loop with requests that have arrived, without sockets.
+"""Benchmark of a broker's own work in a turn of its loop, without sockets.
 
-The speeds of `benchmarks.broker` are those of broker, client and kernel together, and move with
-whatever else the machine does. Here is the broker's own part, from bytes to bytes: frames, headers,
-store, reput, answers.
+The speeds of `benchmarks.broker` include broker, client and kernel, and vary with the load of the
+machine. This benchmark measures the broker's own part, from bytes to bytes: frames, headers, store,
+reput, responses.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Turns:
         self.connect()
 
     def connect(self, clients: int = 1) -> None:
-        """Go on with so many clients as there are."""
+        """Switch to this number of clients."""
         processors = self._controller.processors
         while len(self._clients) < clients:
             connection = ClientConnection(
@@ -75,16 +75,16 @@ class Turns:
             self._clients.append((connection, transport))
 
     def make_topic(self, topic: str, queues: int) -> None:
-        """Make a topic with so many queues."""
+        """Create a topic with this number of queues."""
         topics = self._controller.tables.topics
         config = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues)
         topics.put(config)
         topics.save()
 
     def play(self, turns: Iterable[bytes], clients: int = 1) -> int:
-        """Let these pieces arrive, each in a turn of its own, from so many clients one by one.
+        """Deliver these pieces, each in a turn of its own, from this number of clients in turn.
 
-        Return how many bytes the answers have.
+        Return the number of response bytes.
         """
         chosen = self._clients[:clients]
         for _, transport in chosen:
@@ -110,7 +110,7 @@ class Turns:
 
 
 class _Table:
-    """A server that has other things to do."""
+    """A server stub without other work."""
 
     response_bytes_max = 1 << 23
 
@@ -119,7 +119,7 @@ class _Table:
 
 
 class _Transport:
-    """A transport that accepts all that is written, and counts it."""
+    """A transport that accepts and counts all that is written."""
 
     def __init__(self) -> None:
         self.byte_count = 0
@@ -180,13 +180,13 @@ def _properties() -> str:
 
 
 def send(topic: str, queue_id: int | None = None) -> bytes:
-    """Return a send of a small message, to a queue or to one after the other."""
+    """Return a send of a small message, to one queue or to all in turn."""
     header = _send_header(topic, queue_id, _properties())
     return _encode(RequestCode.SEND_MESSAGE_V2, header, _BODY)
 
 
 def batch(topic: str, queue_id: int | None = None) -> bytes:
-    """Return a batch of small messages, to a queue or to one after the other."""
+    """Return a batch of small messages, to one queue or to all in turn."""
     body = encode_batch(BatchedMessage(_BODY, _properties()) for _ in range(BATCH))
     header = _send_header(topic, queue_id, "")._replace(batch=True)
     return _encode(RequestCode.SEND_BATCH_MESSAGE, header, body)

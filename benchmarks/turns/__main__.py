@@ -12,7 +12,7 @@ _BUILD = Path(__file__).parents[2] / "build"
 
 
 def main() -> None:
-    """Measure in a directory that is gone afterwards."""
+    """Measure in a directory that is removed afterwards."""
     _BUILD.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-turns-", dir=_BUILD) as directory:
         turns = Turns(Path(directory))

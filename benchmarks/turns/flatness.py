@@ -1,13 +1,13 @@
-"""What a send and a pull cost the broker as messages, clients and queues become more.
+"""CPU of a send and a pull in the broker as messages, clients and queues become more.
 
     python -m benchmarks.turns.flatness
     python -m benchmarks.turns.flatness --messages 10000000
     python -m benchmarks.turns.flatness --json benchmarks/results/flatness.json
 
-Each row has one of the three grow, a hundredfold or more, and the figures of one kind should stay:
-processor time of the loop's thread in microseconds, the median of the rounds. Turns have 20 sends,
-or one pull of 32 messages, and come from one client after the other, without sockets. There are no
-targets; a figure that has grown says where to look.
+Each row increases one of the three a hundredfold or more, and the figures of one kind should stay
+the same. They are processor time of the loop's thread in microseconds, the median of the rounds.
+Turns have 20 sends, or one pull of 32 messages, and come from one client after the other, without
+sockets. There are no targets; a figure that has grown says where to look.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FILL_TURNS = 500
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure in a directory that is gone afterwards, and print a table."""
+    """Measure in a directory that is removed afterwards, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--messages", type=int, default=1_000_000, help="in the log at the end")
     parser.add_argument("--clients", type=int, default=_CLIENTS[-1], help="the most of them")
@@ -81,7 +81,7 @@ def _each(turns: Turns, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def _steps(first: int, last: int) -> Iterable[int]:
-    """Return ten times as many again and again, and the last."""
+    """Return powers of ten below the maximum, and the maximum."""
     return itertools.chain(
         itertools.takewhile(lambda count: count < last, (first * 10**n for n in range(9))), [last]
     )

@@ -1,4 +1,4 @@
-"""The wire on one thread and without I/O: frames, headers, stored messages singly and by the chunk.
+"""Benchmark of the wire on one thread, without I/O: frames, headers, single messages, chunks.
 
 python -m benchmarks.wire [--rounds N] [--seconds S] [--only SUBSTRING] [--json PATH]
 """

@@ -1,7 +1,7 @@
-"""The chunk codec on megabytes of stored messages, beside our own codec for one message at a time.
+"""The chunk codec on megabytes of stored messages, compared with our codec for single messages.
 
-The peers have less to do, so the ratios are lower bounds: reading, they leave the properties as one
-text and build no columns; writing, they have their messages and properties put together already.
+The peers have less to do, so the ratios are lower bounds: when reading, they leave the properties
+as one text and build no columns; when writing, their messages and properties are already encoded.
 """
 
 from __future__ import annotations

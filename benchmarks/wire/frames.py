@@ -1,4 +1,4 @@
-"""Frames and their headers in the three header codecs; JSON is what the other two must beat."""
+"""Frames and headers in the three header codecs; the other two must be faster than JSON."""
 
 from __future__ import annotations
 

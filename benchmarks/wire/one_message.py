@@ -1,4 +1,4 @@
-"""Single stored messages, and the body of a batch: the work that clients and broker do per message.
+"""Single stored messages and batch bodies: the work that clients and brokers do per message.
 
 `chunks` takes its peers from here.
 """

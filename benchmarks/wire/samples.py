@@ -1,4 +1,4 @@
-"""The frames and messages that the cases work on: typical ones, and the same in every run."""
+"""The frames and messages of the wire cases: typical ones, and the same in every run."""
 
 from __future__ import annotations
 

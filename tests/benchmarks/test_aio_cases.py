@@ -1,4 +1,4 @@
-"""Every case of the asyncio client's benchmark does its work; how fast is no matter here."""
+"""Every case of the asyncio client's benchmark runs and does its work; speed is not checked."""
 
 from __future__ import annotations
 

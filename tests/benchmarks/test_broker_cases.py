@@ -1,5 +1,4 @@
-"""The broker's benchmark: every case does its work, and what comes of it is
-judged and shown rightly.
+"""Every case of the broker benchmark runs, and its results are judged and displayed correctly.
 
 How fast is no matter here: the cases are as short as can be.
 """

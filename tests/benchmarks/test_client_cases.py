@@ -1,5 +1,4 @@
-"""Every case of the client's benchmark does its work at our broker alone;
-how fast is no matter here."""
+"""Every case of the client benchmark runs against our broker; speed is not checked."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Every case of the embedded broker's benchmark does its work; how fast is no matter here."""
+"""Every case of the embedded broker's benchmark runs; speed is not checked."""
 
 import pytest
 

@@ -1,5 +1,6 @@
-"""Every case of the filters' benchmark does its work, both ways alike;
-how fast is no matter here."""
+"""Every case of the filter benchmark runs, with the same results both ways; speed
+is not checked.
+"""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The benchmark of flatness runs, and prints a row for each number of each kind."""
+"""The flatness benchmark runs and prints a row for each number of each kind."""
 
 import json
 

@@ -1,5 +1,4 @@
-"""Each kind of turn of the gaps' benchmark is made, and whatever a broker serves
-or does has such a kind."""
+"""The gap benchmark covers everything that a broker serves or does, and each kind of turn runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The harness with a clock of its own: nothing here takes time or depends on the machine."""
+"""The benchmark harness under a fake clock: the tests take no time and do not depend on the
+machine.
+"""
 
 import gc
 

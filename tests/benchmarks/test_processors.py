@@ -1,4 +1,4 @@
-"""What the processors did: perf's report is read, put in order, and asked for in good time."""
+"""Processor profiles of the benchmarks: when perf is started, how its report is read and sorted."""
 
 import os
 import shutil

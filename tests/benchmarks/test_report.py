@@ -1,4 +1,4 @@
-"""What people and machines get to read, from results that are made up."""
+"""Benchmark reports for people and as JSON, from made-up results."""
 
 import json
 from argparse import ArgumentParser

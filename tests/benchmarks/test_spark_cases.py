@@ -1,4 +1,4 @@
-"""The benchmark of Spark's source and sink: every case does its work on each side, however fast.
+"""Every case of the benchmark of Spark's source and sink runs on each side; speed is not checked.
 
 Kafka and RocketMQ take part with ROCKETPOLL_PEERS=1: Maven and pip bring what they need.
 """

@@ -1,4 +1,4 @@
-"""Every case of the benchmark of OpenTelemetry does its work; how fast is no matter here."""
+"""Every case of the OpenTelemetry benchmark runs; speed is not checked."""
 
 import pytest
 

@@ -1,5 +1,4 @@
-"""Every case of the turns' benchmark is answered with what it asks for;
-how fast is no matter here."""
+"""Every case of the turn benchmark gets the right responses; speed is not checked."""
 
 from statistics import median
 

@@ -1,4 +1,4 @@
-"""The archive for Spark's workers: what is in it, and that it is enough."""
+"""The archive for Spark's workers contains all that they need."""
 
 from __future__ import annotations
 

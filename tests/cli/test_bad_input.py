@@ -1,4 +1,4 @@
-"""Each verb where nothing is as it should be: one line that says what, and what to do."""
+"""Each command with bad input prints one line that says what is wrong and what to do."""
 
 from __future__ import annotations
 

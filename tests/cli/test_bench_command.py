@@ -1,4 +1,4 @@
-"""Measurements on the command line: every message that they tell of was sent, read, or arrived."""
+"""``rocketpoll bench`` counts only messages that were really sent, read or received."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker's process: ours, whatever lies in the directory that it is started from."""
+"""The command line starts our own broker module, whatever the working directory contains."""
 
 from __future__ import annotations
 

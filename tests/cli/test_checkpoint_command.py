@@ -1,4 +1,4 @@
-"""A checkpoint on the command line: what it says, and how a query goes on from it."""
+"""``rocketpoll checkpoint``: what it displays, and how a query continues from its checkpoint."""
 
 from __future__ import annotations
 

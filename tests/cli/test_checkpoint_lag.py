@@ -1,4 +1,4 @@
-"""A query's lag by its checkpoint, and a group that goes on where the query is."""
+"""A query's lag computed from its checkpoint, and a group moved to the query's position."""
 
 from __future__ import annotations
 

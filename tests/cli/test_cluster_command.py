@@ -1,4 +1,4 @@
-"""The cluster on the command line: who is there, and whether all is well."""
+"""``rocketpoll cluster``: which brokers and name servers are there, and whether all is well."""
 
 from __future__ import annotations
 

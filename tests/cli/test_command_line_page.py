@@ -1,4 +1,4 @@
-"""The page on the command line: each command on it is one, with options that it has."""
+"""The page about the command line lists only commands and options that exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way to a cluster: options go before a profile, that before the environment."""
+"""Cluster connection settings: options override a profile, which overrides the environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading on the command line: from any place, filtered, followed; nobody's offsets change."""
+"""``rocketpoll consume``: any start position, filters, following; no group's offsets change."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What ``consume -o json`` prints, ``produce --json`` sends as the same message, whatever it holds;
-and so does ``dlq resend``. Keys are divided by U+0020 alone, as the index and Java's senders do.
+"""``produce --json`` and ``dlq resend`` send the same message that ``consume -o json`` printed.
+
+Keys are separated by U+0020 alone, as in the index and Java's producers.
 """
 
 from __future__ import annotations

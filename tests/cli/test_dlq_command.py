@@ -1,4 +1,4 @@
-"""Dead letters: who has some, what they are, and how they are sent once more."""
+"""``rocketpoll dlq``: which groups have dead letters, what they contain, how they are resent."""
 
 from __future__ import annotations
 

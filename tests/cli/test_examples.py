@@ -1,4 +1,4 @@
-"""Each verb's help shows an example, and each of these runs as it is written."""
+"""Each command's help has an example, and each example runs as written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of the client as one line, with what to do."""
+"""Client errors appear on the command line as one line that says what to do."""
 
 from __future__ import annotations
 

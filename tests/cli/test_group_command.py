@@ -1,4 +1,4 @@
-"""Groups on the command line: why one is stuck, and how it goes on elsewhere."""
+"""``rocketpoll group``: why a group is stuck, and how it is moved to another position."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What others have written, on a terminal: no verb lets any of it steer the terminal.
+"""Hostile text in messages and names cannot send control sequences to the terminal.
 
-Rich colors tables itself; nothing else may come out but text, line ends and tabs.
+Rich colors tables itself; all other output is text, line ends and tabs.
 """
 
 from __future__ import annotations

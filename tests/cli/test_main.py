@@ -1,4 +1,4 @@
-"""The command line finds its commands, and says which there are; each way in which one ends."""
+"""The command line finds and lists its commands, and each way of ending has its exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One message: where it is, what it holds, who has it."""
+"""``rocketpoll message`` displays one message: its position, its content, and who consumed it."""
 
 from __future__ import annotations
 

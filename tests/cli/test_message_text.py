@@ -1,4 +1,4 @@
-"""Messages as text: formats, JSON, bodies; and what would steer a terminal."""
+"""Messages as text: formats, JSON, bodies, and the escaping of control characters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that a clock cannot take are refused, wherever one is given."""
+"""Numbers too large for the clock are refused wherever the command line takes a number."""
 
 from __future__ import annotations
 

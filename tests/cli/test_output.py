@@ -1,4 +1,4 @@
-"""Tables for people, and what programs read."""
+"""Command output: tables for people, and formats for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places in a topic, as they are written."""
+"""Positions in a topic, as users write them on the command line."""
 
 from __future__ import annotations
 

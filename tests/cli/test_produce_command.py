@@ -1,4 +1,4 @@
-"""Sending from the command line: lines, files, JSON lines."""
+"""``rocketpoll produce``: lines, files and JSON lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues as they are named on the command line."""
+"""Queue names on the command line."""
 
 from __future__ import annotations
 

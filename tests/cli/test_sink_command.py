@@ -1,4 +1,4 @@
-"""What queries have committed, as their manifests say it; no Spark is needed to look."""
+"""``rocketpoll sink`` displays what queries have committed, from manifests and without Spark."""
 
 from __future__ import annotations
 

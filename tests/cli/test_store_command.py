@@ -1,4 +1,4 @@
-"""A store's directory on the command line: dumped, verified, counted."""
+"""``rocketpoll store`` on a store's directory: dump, verify, stat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rates and lags, live."""
+"""``rocketpoll top`` displays rates and lags live."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics on the command line: made, changed, listed, looked at, deleted."""
+"""``rocketpoll topic``: create, change, list, describe, delete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nouns, verbs and the lazy tree that they hang in."""
+"""The command tree: nouns, verbs, and their lazy loading."""
 
 from __future__ import annotations
 

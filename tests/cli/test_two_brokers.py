@@ -1,7 +1,7 @@
-"""What is shown of a cluster of two brokers, with a topic, a group and its members on both.
+"""The command line on a cluster of two brokers, with a topic, a group and its members on both.
 
-Each number is a sum over brokers, or that of each broker by its name; a member is one however many
-brokers it is at.
+Each number is a sum over the brokers, or each broker's own by name; a member counts once, however
+many brokers it is connected to.
 """
 
 from __future__ import annotations

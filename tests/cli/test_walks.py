@@ -1,4 +1,4 @@
-"""What an operator walks through with the command line alone, by the commands of its page."""
+"""Walkthroughs of an operator who uses the command line alone, with the commands of its page."""
 
 from __future__ import annotations
 

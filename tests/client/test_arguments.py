@@ -1,7 +1,8 @@
-"""What is of the wrong kind is refused at the call, and the refusal says what is needed,
-with an example.
+"""Arguments of a wrong type are refused at the call, with an error that says what is needed and
+gives an example.
 
-The tables are the list: whoever adds an argument adds what it is most likely to be confused with.
+The tables are complete: a new argument needs a row with the values it is likely to be confused
+with.
 """
 
 from __future__ import annotations

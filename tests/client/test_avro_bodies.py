@@ -1,4 +1,4 @@
-"""Records of Avro, and registries of their schemas."""
+"""Avro records and schema registries."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What a client says of servers that fail it: an error that says where and why, never a hang,
-never silence.
+"""Failing servers cause client errors that say where and why, never a hang or silence.
 
-Each way to fail is tried on each way to ask, of name servers and of brokers; and whatever is under
-way, a shutdown does not wait for it.
+Each failure is combined with each kind of request, to name servers and to brokers; shutdown never
+waits for requests under way.
 """
 
 from __future__ import annotations

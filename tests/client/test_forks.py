@@ -1,7 +1,5 @@
-"""What was made before a fork works behind it as if made there, or refuses in a line;
-the parent goes on.
-
-Each program forks in a process of its own: see `forking_programs`.
+"""Clients created before a fork work in the child as if created there, or raise an error; the
+parent's keep working.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""What speaks TLS when its process forks works in the child, or refuses in a line;
-the parent's connection goes on."""
+"""TLS clients after a fork work in the child or raise an error; the parent's connection keeps
+working.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Every public call of the client with every hostile value: it succeeds, or says what was needed,
-and where.
+"""Every public call of the client with every hostile value succeeds, or raises an error that says
+what was needed.
 
-The calls are found by their signatures. A new public method, or a new parameter, needs a valid
-example in `calls_of`, and is then tried with all values of `hostile_arguments`.
+The calls are found by their signatures. A new public method or parameter needs a valid example in
+`calls_of`, and is then tested with all values of `hostile_arguments`.
 """
 
 from __future__ import annotations

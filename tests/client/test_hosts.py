@@ -1,4 +1,4 @@
-"""Clients in what others run Python with: gunicorn's and Celery's workers, and gevent's threads."""
+"""Clients in common hosts of Python code: workers of gunicorn and Celery, and gevent's threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C, or what another signal's handler raises, ends a call in order: the client can be used."""
+"""Ctrl-C or an exception of a signal handler ends a call cleanly, and the client stays usable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Bodies that compress well: no more is sent than readers inflate, and readers can allow more."""
+"""Highly compressible bodies: producers send no more than readers inflate, and readers can raise
+the limit.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What still uses a client when a program is at its very end: its ``__del__`` is called then.
+"""Clients whose ``__del__`` runs at the end of the interpreter do not block.
 
-No other thread of the program runs any more. Nothing may wait for one for ever.
+No other thread of the program runs any more, so nothing may wait for one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each test of the client is held to: no thread of a client outlives it."""
+"""No thread of a client outlives the test that started it."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Manifests as bytes, and which of them count: without a broker."""
+"""Manifests as bytes, and which of them count, without a broker."""
 
 import json
 import pickle

@@ -1,5 +1,4 @@
-"""What goes wrong for one user of a client, or with one broker, message or file,
-costs no other anything."""
+"""A failure of one user, broker, message or file does not affect others of the same client."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Our clients and our broker with TLS between them: all ways to send and to pull, holds,
-cuts and ends."""
+"""Our clients and our broker over TLS: all ways to send and pull, holds, broken connections,
+shutdown.
+"""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Calls of the client within the client: in logging handlers, listeners, callbacks and signals.
+"""Client calls from within the client: in logging handlers, listeners, callbacks and signals.
 
 Each call ends in an answer or in one of the client's errors, and none blocks the client. Nothing is
 logged while a mutex is held: a handler that calls the client may need that mutex.

@@ -1,4 +1,4 @@
-"""A response code stands for a kind of refusal, and access lists of 4.9 for one without a code."""
+"""Refusals are classified by response code, and those of access lists in 4.9 without one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Serializers: what each makes of values, and a producer that has one."""
+"""Serializers: what each makes of values, and producers that use one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""A program that is sent SIGTERM or SIGINT ends in order, whatever its clients are at;
-see `signal_programs`.
+"""A program that gets SIGTERM or SIGINT ends cleanly, whatever its clients are doing.
 
-ROCKETPOLL_SIGNALS=1000 has so many hit at moments of chance.
+See `signal_programs`. ROCKETPOLL_SIGNALS=1000 sends as many at random moments.
 """
 
 from __future__ import annotations

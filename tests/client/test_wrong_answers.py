@@ -1,5 +1,6 @@
-"""Whatever a broker answers, clients deliver messages of the queues that they asked for alone, or
-raise an error that names the broker; they neither hang nor end."""
+"""Wrong broker responses never lead to messages of other queues: clients deliver only what they
+asked for, or raise an error that names the broker.
+"""
 
 import random
 import threading

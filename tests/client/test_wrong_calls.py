@@ -1,4 +1,4 @@
-"""Unknown keyword arguments: the error names the user's class, and the parameter that was meant."""
+"""Unknown keyword arguments: the error names the user's class and the closest parameter."""
 
 from __future__ import annotations
 

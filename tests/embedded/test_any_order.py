@@ -1,4 +1,4 @@
-"""The verbs of an embedded broker in any order and nesting, while a producer sends.
+"""An embedded broker's methods in any order and nesting while a producer sends.
 
 No call hangs or finds the broker's own port in use. No thread, task or listener outlives a restart,
 and with SYNC_FLUSH every acknowledged message is there in the end.

@@ -1,5 +1,4 @@
-"""A broker as a process of its own: it ends with whoever started it, and is ours,
-whatever lies around."""
+"""A broker in its own process ends with its parent, and is ours whatever the directory contains."""
 
 from __future__ import annotations
 

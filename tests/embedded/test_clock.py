@@ -1,4 +1,6 @@
-"""A broker's clock is moved: what is due comes at once, in order, and clients notice nothing."""
+"""Moving an embedded broker's clock: due events happen at once and in order; clients are not
+affected.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The life of an embedded broker: ready when it returns, gone with whoever started it,
-and nobody else's."""
+"""Lifecycle of an embedded broker: ready when the call returns, stopped with its owner, private."""
 
 from __future__ import annotations
 

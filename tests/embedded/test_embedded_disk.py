@@ -1,4 +1,4 @@
-"""A disk with the times of a broker, that may be full or lose its power."""
+"""The embedded broker's disk: simulated times, a full disk, and power loss."""
 
 from __future__ import annotations
 

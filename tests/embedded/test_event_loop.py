@@ -1,4 +1,6 @@
-"""A loop whose time is moved: moments in their order, intervals once, on both kinds of loops."""
+"""The event loop with a movable clock: timers fire in order, intervals once, on both kinds of
+loops.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of an embedded broker: each is the real thing to clients, and over with its block."""
+"""Faults of an embedded broker look real to clients, and end with their block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a test does with a broker at hand: send, look at everything, wait for what is to come."""
+"""Test helpers of the embedded broker: send, read everything, wait for messages."""
 
 from __future__ import annotations
 

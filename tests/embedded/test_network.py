@@ -1,4 +1,4 @@
-"""A network between a server and its clients: slow, cut and held, on both kinds of loops."""
+"""The simulated network between server and clients: slow, cut and held, on both kinds of loops."""
 
 from __future__ import annotations
 

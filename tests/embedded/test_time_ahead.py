@@ -1,4 +1,4 @@
-"""The lead of a broker's time over the machine's, now and at all moments before."""
+"""The offset of a broker's clock from the machine's, now and at earlier moments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a power loss takes of a file: all that was written since the last flush, and no more."""
+"""A power loss drops exactly the writes of a file since its last flush."""
 
 from __future__ import annotations
 

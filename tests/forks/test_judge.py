@@ -1,4 +1,4 @@
-"""The model of forks objects to what must not be: each rule is broken once."""
+"""The fork model detects violations: each rule is broken once."""
 
 from __future__ import annotations
 

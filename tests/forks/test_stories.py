@@ -1,4 +1,6 @@
-"""Some stories of processes that fork, each of another seed; `make forks SEEDS=5000` tells more."""
+"""Random stories of forking processes, each from its own seed; `make forks
+SEEDS=5000` runs more.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Our clients of RocketMQ brokers that know who asks: each request is signed as they want it.
+"""Our clients against RocketMQ brokers with access control: each request is signed as required.
 
-4.9.7 has access lists, 5.5.0 users. Who is not in them, and what a list does not permit, is refused
-with the broker's own words.
+4.9.7 has access lists, 5.5.0 users. Unknown users and forbidden operations are refused in the
+broker's own words.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""RocketMQ's own filter compiles and evaluates the same expressions on the same properties as ours.
+"""Our SQL92 filters and RocketMQ's give the same results for the same expressions and properties.
 
-All that a test has goes to one JVM. Compared are not only matches but what each expression comes
-to: true, false, NULL or an exception; or that both refuse it.
+All expressions of a test go to one JVM. The test compares not only matches but each value (true,
+false, NULL or an exception), or that both refuse the expression.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""A broker that is killed again and again under Java clients loses nothing that
-it has acknowledged.
+"""A broker killed repeatedly under Java clients loses no acknowledged message.
 
-The clients are never touched: a producer goes on sending and a consumer goes on consuming by
-themselves, as soon as there is a broker again. ROCKETPOLL_BROKER_KILLS says how often it is killed;
-a real RocketMQ, which starts in seconds, only twice.
+The clients are never restarted: producer and consumer resume by themselves as soon as a broker is
+back. ROCKETPOLL_BROKER_KILLS sets the number of kills; a real RocketMQ, which starts in seconds, is
+killed only twice.
 """
 
 from __future__ import annotations

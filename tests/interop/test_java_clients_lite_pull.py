@@ -1,4 +1,4 @@
-"""Java consumers that poll: what they are given, where they stand, and where they go on.
+"""Java polling consumers: which messages they get, their positions, and where they resume.
 
 Each test is run against a real RocketMQ and against our broker, by clients of both versions.
 """

@@ -1,5 +1,4 @@
-"""Java consumers that are called: what they are given, who of a group gets it,
-and what comes of failures.
+"""Java push consumers: which messages they get, which member gets them, and how failures end.
 
 Each test is run against a real RocketMQ and against our broker, by clients of both versions.
 """

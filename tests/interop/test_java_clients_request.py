@@ -1,4 +1,4 @@
-"""A Java producer asks, a consumer replies, and the reply comes to the one who has asked.
+"""Java request and reply: a consumer's reply reaches the producer that asked.
 
 Each test is run against a real RocketMQ and against our broker, by clients of both versions.
 """

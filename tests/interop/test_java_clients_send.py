@@ -1,5 +1,4 @@
-"""What Java producers send arrives whole, in every way that they have of sending,
-and is found again.
+"""Messages of Java producers arrive whole, in every way of sending, and can be queried.
 
 Each test is run against a real RocketMQ and against our broker, by clients of both versions.
 """

@@ -1,8 +1,8 @@
-"""Java consumers read topics into which a sink commits batches that it has staged.
+"""Java consumers of topics into which a sink commits staged batches.
 
-They know nothing of batches. Each is given every row of those that were committed, once, and no row
-of others. Each answer to a pull says where the queue ends: with the first row of a batch that is
-behind its last one, so that nobody is given a part of it. The pulls of those who wait are held.
+They know nothing of batches. Each gets every row of the committed batches once, and no other row.
+Each pull response gives the first row of an unfinished batch as the queue's end, so that no
+consumer gets a part of it. Pulls that wait for more are held.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """RocketMQ's own classes read our JSON bodies: every member of every class.
 
-All that a test has goes to one JVM, and what Java understood is compared with what was meant. The
-tables say where a version of Java knows less than we do, or more.
+All bodies of a test go to one JVM, and the values that Java read are compared with the originals.
+The tables list where a version of Java knows fewer or more members than we do.
 """
 
 from __future__ import annotations

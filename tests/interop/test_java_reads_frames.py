@@ -1,8 +1,8 @@
-"""RocketMQ's own classes read our frames: every command, and every field of every header,
-in both codecs.
+"""RocketMQ's own classes read our frames: every command, and every field of every header, in both
+codecs.
 
-All that a test has goes to one JVM, and what Java understood is compared with what was meant. The
-tables say where a version of Java knows less than we do.
+All frames of a test go to one JVM, and the values that Java read are compared with the originals.
+The tables list where a version of Java knows fewer fields than we do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""RocketMQ's own classes read our stored messages, one and by the chunk,
-compressed bodies and batches.
+"""RocketMQ's own classes read our stored messages: single ones, chunks, compressed bodies and
+batches.
 
-All that a test has goes to one JVM, and what Java understood is compared with what was meant.
+All messages of a test go to one JVM, and the values that Java read are compared with the originals.
 """
 
 from __future__ import annotations

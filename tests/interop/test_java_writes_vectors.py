@@ -1,4 +1,4 @@
-"""The committed vectors are what RocketMQ's own classes write, today and here as well."""
+"""The committed test vectors match what RocketMQ's own classes write on this machine."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Our clients and Java's side by side: what one sends the other gets whole;
-in one group they share queues.
+"""Our clients and Java's exchange messages whole, and share queues within one group.
 
 Each test is run against a real RocketMQ and against our broker,
 beside Java clients of both versions.

@@ -1,4 +1,4 @@
-"""What `mqadmin` shows is what is, and what it changes is changed.
+"""`mqadmin` displays the real state, and its changes take effect.
 
 Each test makes a state with Java clients and compares it with what the command prints, on a real
 RocketMQ and on our broker, with the tools of both versions.

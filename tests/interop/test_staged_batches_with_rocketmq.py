@@ -1,7 +1,7 @@
 """A real RocketMQ broker serves a directory into which sinks have committed staged batches.
 
-It knows nothing of them: it sees the log. So does our store when it comes back, whatever that
-broker has added meanwhile, and goes on with the batches that are staged still.
+It sees only the log and knows nothing of batches. Afterwards our store serves whatever that broker
+has added, and continues the batches that are still staged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A real RocketMQ broker serves what our store wrote, and our store what that broker wrote.
 
-One directory goes to and fro between them. All that a Java client can find out about each message,
-by queue, offset, id, key and time, is compared with what our store says, and with what was sent.
+Both use one directory in turn. All that a Java client can learn about each message, by queue,
+offset, id, key and time, is compared with our store's data and with what was sent.
 """
 
 from __future__ import annotations

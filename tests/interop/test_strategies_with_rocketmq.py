@@ -1,5 +1,6 @@
-"""Our shares of queues are those of RocketMQ's own strategies,
-for thousands of groups made at random."""
+"""Our allocation strategies assign the same queues as RocketMQ's, for thousands of
+random groups.
+"""
 
 from __future__ import annotations
 

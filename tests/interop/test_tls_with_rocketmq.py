@@ -1,8 +1,7 @@
-"""Our clients and a real RocketMQ under TLS: as it comes, and as one sets it up who means it.
+"""Our clients and a real RocketMQ over TLS: with its defaults, and with a strict setup.
 
-As it comes, it makes itself a certificate that nobody has signed, and takes clients with TLS and
-without. Set up with certificates and ``enforcing``, it takes only those with one of its own
-authority's.
+By default, RocketMQ uses a self-signed certificate and accepts clients with TLS and without. With
+certificates and ``enforcing``, it accepts only clients that its own authority has certified.
 """
 
 from __future__ import annotations

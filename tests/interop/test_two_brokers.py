@@ -1,7 +1,7 @@
-"""Our clients of two brokers, one of which dies, or whose host vanishes, and returns.
+"""Clients of two brokers, one of which dies, or whose host vanishes, and returns.
 
-Sends go on, consumers of each kind go on, nothing that was acknowledged is lost, nothing is
-committed that was not consumed, and nobody who is at the other broker waits for it.
+Sends and consumers of each kind continue, no acknowledged message is lost, nothing unconsumed is
+committed, and the other broker's clients do not wait.
 """
 
 from __future__ import annotations

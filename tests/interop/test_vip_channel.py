@@ -1,6 +1,6 @@
-"""Java clients of RocketMQ 4.3, which look for a broker two ports below its own by themselves.
+"""Java clients of RocketMQ 4.3, which connect to the VIP channel two ports below the broker's.
 
-They also cut the properties of a message in another way than later ones do. Each test is run
+These also split the properties of a message differently from later versions. Each test is run
 against a real RocketMQ and against our broker.
 """
 

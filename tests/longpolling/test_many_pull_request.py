@@ -1,4 +1,4 @@
-"""The pulls that wait for one queue."""
+"""The list of pulls held for one queue."""
 
 from support.brokers.hold_service import Client, a_pull
 

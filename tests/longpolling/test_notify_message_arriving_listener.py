@@ -1,4 +1,4 @@
-"""The bridge from the store."""
+"""The listener through which the store wakes held pulls."""
 
 from support.brokers.hold_service import Hold, a_pull
 

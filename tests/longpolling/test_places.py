@@ -1,4 +1,4 @@
-"""Who has how many places: against a plain list."""
+"""Hold quotas of clients, compared with a plain list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a waiting pull says of itself."""
+"""Properties of a held pull request."""
 
 from support.brokers.hold_service import Codes, a_pull
 

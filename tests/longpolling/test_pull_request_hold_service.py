@@ -1,5 +1,6 @@
-"""Pulls that wait: who leaves when, that each leaves once,
-and that nothing of them stays behind."""
+"""The pull request hold service: which pulls it releases and when, each once, leaving nothing
+behind.
+"""
 
 from __future__ import annotations
 

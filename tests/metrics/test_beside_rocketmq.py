@@ -1,6 +1,6 @@
-"""Metrics beside those of a RocketMQ 5.5.0 to which the same has happened: names, labels, units.
+"""Our metrics match those of a RocketMQ 5.5.0 after the same events: names, labels, units.
 
-RocketMQ shows its own with metricsExporterType=PROM.
+RocketMQ exports its own with metricsExporterType=PROM.
 """
 
 from __future__ import annotations

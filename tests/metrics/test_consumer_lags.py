@@ -1,4 +1,4 @@
-"""How far groups are behind, in messages and in time."""
+"""Consumer lag metrics, in messages and in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples become text: in steps, once for all who ask."""
+"""Metrics exposition: samples become text in steps, once for all concurrent scrapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A port for scrapers and probes, and for whoever else comes to it."""
+"""The HTTP port for scrapers and probes, with well-behaved and other clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker's second port: what is asked under which path, and what that costs the others."""
+"""The broker's metrics port: its paths, and the cost of a scrape for other clients."""
 
 from __future__ import annotations
 

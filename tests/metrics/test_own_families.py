@@ -1,4 +1,4 @@
-"""This broker's own metrics: each is moved by what it says."""
+"""This broker's own metrics change with the events that they count."""
 
 from __future__ import annotations
 

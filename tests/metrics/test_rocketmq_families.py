@@ -1,4 +1,4 @@
-"""RocketMQ's metrics, as its dashboards look for them."""
+"""RocketMQ's metrics, as its dashboards query them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a code to its handler, and from whatever that raises to an answer."""
+"""The dispatcher finds a request's handler by its code, and turns exceptions into responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All processors together: who answers what."""
+"""The table of processors: which handler serves which request code."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""A client has credit for so many lessons, and its requests pay for more."""
+"""A client's learning budget for fast paths: its initial credit, and how requests earn more."""
 
 from rocketpoll.broker.processor.fast_path.per_client_cache import LearningBudget
 

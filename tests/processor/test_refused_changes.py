@@ -1,6 +1,6 @@
-"""Changes of several clients at a time, which the disk takes or refuses in any order.
+"""Changes by several clients at once, which the disk accepts or refuses in any order.
 
-A table always has, under each name, what was asked for last of all that was not refused.
+The table always holds, for each name, the last requested value that was not refused.
 """
 
 from __future__ import annotations

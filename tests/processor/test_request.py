@@ -1,4 +1,4 @@
-"""The shape of a handler: typed headers, JSON bodies, refusals, and what only some may ask."""
+"""Request handlers: typed headers, JSON bodies, refusals, and permission checks."""
 
 from __future__ import annotations
 

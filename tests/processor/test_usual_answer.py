@@ -1,4 +1,4 @@
-"""Answers from a pattern: what the client reads is what any codec would have sent."""
+"""Responses from templates decode to the same as those of any codec."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""A broker process that is killed, or whose machine loses power:
-what was promised to clients is kept.
+"""A broker process that is killed, or whose machine loses power, keeps its promises to clients.
 
-What a store does to its disk is recorded below Python's `os`: so it is noticed, too, if it is not
-asked for what it should be asked for. The last tests break the broker's calls on purpose, and want
-that noticed.
+The operations of a store on its disk are recorded below Python's `os`, so that missing calls are
+noticed as well. The last tests break the broker's calls on purpose, and require that to be noticed.
 """
 
 import os

@@ -1,5 +1,4 @@
-"""Nothing that a broker does to its disk goes past the recorder:
-the kernel's own list is the same."""
+"""The recorder sees every disk operation of a broker, compared with the kernel's own list."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""The watch of the real world takes the place of the simulated one's."""
+"""The watch of the real world works like that of the simulated one."""
 
 import re
 from pathlib import Path

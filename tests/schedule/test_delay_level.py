@@ -1,4 +1,4 @@
-"""When delayed messages are due: never before their delay has passed, and at most a grain after."""
+"""Delivery times of delayed messages: never before their delay, and at most one grain after."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The catalogue of seeded bugs is in order; `make seeded` runs the bugs."""
+"""The catalogue of seeded bugs is consistent; `make seeded` runs the bugs."""
 
 from __future__ import annotations
 

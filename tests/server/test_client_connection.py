@@ -1,4 +1,4 @@
-"""One client's bytes to requests and answers to bytes, without a socket."""
+"""A client connection without a socket: bytes to requests, and responses to bytes."""
 
 from __future__ import annotations
 

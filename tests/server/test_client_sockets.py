@@ -1,4 +1,4 @@
-"""What the system tells of a socket: the bytes that have not arrived."""
+"""Undelivered bytes of a client's socket, as the system reports them."""
 
 import socket
 from contextlib import suppress

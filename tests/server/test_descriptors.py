@@ -1,4 +1,4 @@
-"""What a process may have open is asked for, and divided where it is too little."""
+"""File descriptors of a broker: the limit is raised, and divided if it is too low."""
 
 from __future__ import annotations
 

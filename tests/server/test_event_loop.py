@@ -1,4 +1,4 @@
-"""The loop's clock in whole milliseconds, and the one timer for whatever comes first."""
+"""The loop's clock in whole milliseconds, and its single timer for the next event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that are not whole: who has to go when they take too much."""
+"""Partial requests: which clients are disconnected when these take too much memory."""
 
 from __future__ import annotations
 

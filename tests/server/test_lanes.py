@@ -1,4 +1,4 @@
-"""Which lane is asked: the one that has learned from a header that begins in the same way."""
+"""Fast path selection: the path that has learned a header with the same beginning is used."""
 
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.framing import FrameReader

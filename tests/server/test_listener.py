@@ -1,5 +1,4 @@
-"""A listener lets clients in, on each loop; while nobody can be let in they wait,
-and nobody tries."""
+"""A listener accepts clients on each loop; while none can be accepted they wait in the backlog."""
 
 from __future__ import annotations
 

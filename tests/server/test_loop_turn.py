@@ -1,4 +1,6 @@
-"""How long the loop works before it looks at all others again; the work itself moves the clock."""
+"""Time slices of the loop: how long it works before other clients get their turn; the work itself
+moves the clock.
+"""
 
 from __future__ import annotations
 

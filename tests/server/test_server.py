@@ -1,4 +1,4 @@
-"""The server with real sockets: good clients are served, bad ones are closed and disturb nobody."""
+"""The server over real sockets: good clients are served, bad ones are closed and affect nobody."""
 
 from __future__ import annotations
 

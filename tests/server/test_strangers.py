@@ -1,4 +1,4 @@
-"""Clients of other protocols are known by what they send first."""
+"""Clients of other protocols are recognized by their first bytes."""
 
 import pytest
 

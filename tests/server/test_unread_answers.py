@@ -1,4 +1,6 @@
-"""What clients leave unread: how long one more answer may be, and who has to go."""
+"""Limits on undelivered responses: how long another response may be, and which clients are
+disconnected.
+"""
 
 from __future__ import annotations
 

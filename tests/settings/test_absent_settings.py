@@ -1,4 +1,4 @@
-"""What is said to somebody who brings a setting of RocketMQ along that this broker has not."""
+"""Settings of RocketMQ that this broker does not have get an explanation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that nobody means: each setting refuses them with its bounds, and serves up to these.
+"""Invalid values of each setting are refused with the bounds; the broker serves at the bounds.
 
 Nothing here names a setting that only has to be served: one that is added later is covered.
 """

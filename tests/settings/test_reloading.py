@@ -1,4 +1,4 @@
-"""Settings that are read again: some count at once, the others are named."""
+"""Reloaded settings: some take effect at once, the others are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings: every key, its default, its bounds; all that is wrong is said at once."""
+"""Settings: every key, its default and bounds; all errors are reported together."""
 
 from __future__ import annotations
 

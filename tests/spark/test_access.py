@@ -1,4 +1,4 @@
-"""How brokers are reached: the options of TLS, and what is found wrong with them at `load()`."""
+"""Options for TLS and access to brokers, and their validation at `load()`."""
 
 import pickle
 

@@ -1,7 +1,7 @@
-"""Queues that are assigned by the name of a broker that no name server knows just then.
+"""Queues assigned by the name of a broker that no name server knows at the moment.
 
-As RocketMQ's name servers forget a broker as soon as it is down, that is a broker that is being
-started again, or a name that is wrong: nobody can say which.
+RocketMQ's name servers forget a broker as soon as it is down. So the broker may be restarting, or
+its name may be wrong: nobody can tell.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Avro schemas of Spark's types and back, and what no column can be."""
+"""Avro schemas from Spark types and back, and the types that no column can have."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Avro bodies: by a schema of Avro's or of Spark's, and those that are none."""
+"""Avro bodies read with an Avro or Spark schema, and invalid bodies."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Rows to bodies and back: what the sink encodes, the source reads back equal."""
+"""Rows encoded by the sink are read back equal by the source."""
 
 import json
 

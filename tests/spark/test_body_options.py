@@ -1,4 +1,4 @@
-"""Options of bodies: what they become, and what contradicts itself."""
+"""Options for body formats: their values, and contradictions among them."""
 
 import pickle
 import sys

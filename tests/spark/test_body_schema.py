@@ -1,4 +1,4 @@
-"""Schemas of bodies: the DDL that is taken is read as Spark reads it, and the rest is refused."""
+"""Body schemas as DDL: accepted ones parse as in Spark, all others are refused."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""Texts of dates and times to columns, also within lists, maps and structs that are null."""
+"""Dates and times in text to columns, also within lists, maps and null structs."""
 
 import pyarrow as pa
 import pytest

@@ -1,7 +1,7 @@
-"""Batches are planned alike with both isolations: limits, delays, AvailableNow, losses and names.
+"""Batch planning works alike with both isolations: limits, delays, AvailableNow, losses and names.
 
-What a query reads comes in units: single messages, or with isolation=committed whole batches of
-four rows. Each test is run for both.
+A query reads units: single messages, or with isolation=committed whole batches of four rows. Each
+test is run for both.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Streams that end: run after run up to a given end, killed in between, beside messages that come.
+"""Bounded streams: run after run up to a given end, killed in between, while messages arrive.
 
-Together the runs read what lies before the end, each message once, and nothing behind it.
+Together the runs read each message before the end once, and nothing past it.
 """
 
 import json

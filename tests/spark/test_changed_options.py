@@ -1,5 +1,6 @@
-"""What becomes of a query that is started again with another option: docs/restarts.md has a table
-of all options, and each of its rows is true."""
+"""Restarting a query with a changed option behaves as each row of the table in docs/restarts.md
+says.
+"""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Where the files of a checkpoint are: on this machine, or wherever a Spark session can read."""
+"""Checkpoint files are found on this machine, or wherever a Spark session can read."""
 
 import json
 import shutil

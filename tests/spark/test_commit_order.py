@@ -1,5 +1,4 @@
-"""The order of commits: batches and writes that readers would pass over, and a query that begins
-again, are refused before their manifests are stored."""
+"""Commits out of order, and restarted queries, are refused before their manifests are stored."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a query reads with isolation=committed: whole batches, each once, and none that is not."""
+"""Queries with isolation=committed read whole committed batches, each once, and nothing else."""
 
 import json
 from contextlib import suppress

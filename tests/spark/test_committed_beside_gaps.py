@@ -1,5 +1,6 @@
-"""Who reads what was committed by manifests loses nothing where other batches were rolled back: in
-the topic itself, or among its manifests."""
+"""Readers of manifests lose nothing next to the gaps of rolled-back batches, in the topic or among
+the manifests.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What contradicts exactly once is refused before a broker is asked, with the reason."""
+"""Options that contradict exactly once are refused with the reason before a broker is asked."""
 
 import pytest
 from support.spark.source_queries import schema_of

@@ -1,6 +1,6 @@
-"""What retention leaves of batches: manifests outlive their rows, a sink's last batch outlives all.
+"""Retention and exactly once: manifests outlive their rows, and a sink's last batch outlives all.
 
-Brokers here keep messages for three days, in small files, and their clock is moved.
+The brokers here keep messages for three days, in small files, and the tests move their clock.
 """
 
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Spans as they are sent, cut to pieces, and read again; what is not what it was is found out."""
+"""Committed spans as sent, split and read again; changed rows are detected."""
 
 import logging
 import struct

@@ -1,4 +1,4 @@
-"""The sink's side of exactly once: the commits topic, and the manifest that is stored there."""
+"""The exactly-once sink's commit: the commits topic and the manifest stored there."""
 
 import json
 import re

@@ -1,6 +1,6 @@
-"""Spark Connect, whose tasks are not told of the batch they write: what the write says counts.
+"""Spark Connect, whose tasks are not given their batch's number: the write's own identity counts.
 
-Pip brings what a client of Spark Connect needs, into a Python of its own.
+Pip installs what a client of Spark Connect needs into a Python of its own.
 """
 
 import subprocess

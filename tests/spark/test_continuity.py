@@ -1,4 +1,4 @@
-"""Breaks of queues, held against a model: a queue that is any list of messages with times."""
+"""Discontinuities of queues, compared with a model queue: a list of messages with times."""
 
 import pytest
 from hypothesis import given

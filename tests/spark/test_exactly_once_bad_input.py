@@ -1,5 +1,6 @@
-"""What goes bad between a sink that writes exactly once and its readers: one readable error each
-time, and nothing that is half there."""
+"""Bad data between an exactly-once sink and its readers gives one readable error, and no partial
+batch.
+"""
 
 import errno
 import json

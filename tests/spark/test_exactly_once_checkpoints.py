@@ -1,5 +1,6 @@
-"""Checkpoints that go back, that have copies, and a manifest that nobody sees: each row counts once
-all the same, or the query says why it goes no further."""
+"""Checkpoints that were rolled back or copied, and unseen manifests: each row still counts once, or
+the query says why it stops.
+"""
 
 import shutil
 import threading

@@ -1,4 +1,4 @@
-"""Names of options: the right ones, other ones for the same, and those that there are not."""
+"""Option names: correct ones, aliases, and unknown ones."""
 
 import pytest
 

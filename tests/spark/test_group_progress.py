@@ -1,4 +1,6 @@
-"""What brokers are told of a query's consumer group: what is written, never what is planned."""
+"""Consumer group progress of a query: brokers get the offsets of written rows, never of planned
+ones.
+"""
 
 from support.spark.source_queries import Clock, query, queue_of, schema_of, send
 

@@ -1,4 +1,4 @@
-"""A schema that no body fits: its names are another's, and all that it reads is null."""
+"""A schema that matches no body field, so that all columns would be null, is reported."""
 
 import logging
 

@@ -1,5 +1,5 @@
-"""Mistakes of users, and what is said of each: the option, what was needed, what was there,
-what to do.
+"""Users' mistakes with Spark options: each error names the option, the needed and the given value,
+and what to do.
 
 Those that need brokers to be found, or Spark, are in `test_broker_checks` and
 `test_source_bad_input`; those of TLS, of the client as well, in `test_tls_mistakes`.

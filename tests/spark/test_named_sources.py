@@ -1,4 +1,4 @@
-"""The offset log that Spark writes for sources that have names, since 4.2, as it is on disk."""
+"""Spark's on-disk offset log for named sources, since 4.2."""
 
 import json
 

@@ -1,5 +1,4 @@
-"""docs/options.md and the code have the same options, with the same defaults;
-the same columns and forms."""
+"""docs/options.md and the code have the same options, defaults, columns and formats."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""examples/pipeline/order_totals.py, submitted where rocketpoll is installed,
-and with an archive of it."""
+"""examples/pipeline/order_totals.py, submitted to a Spark with rocketpoll installed, and with an
+archive of it.
+"""
 
 from __future__ import annotations
 

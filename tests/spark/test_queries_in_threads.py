@@ -1,4 +1,4 @@
-"""A query that a thread of the program starts: what Spark asks for there, as the page says."""
+"""Queries started from other threads of a program work as the documentation says."""
 
 import threading
 

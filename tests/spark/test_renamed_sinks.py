@@ -1,4 +1,4 @@
-"""A stream that goes on under another sink's name: what all see already, they do not see again."""
+"""A stream that continues under another sink name does not publish visible rows again."""
 
 import pytest
 from support.spark.exactly_once_sink import CommittingSink, behind_look

@@ -1,4 +1,4 @@
-"""The tries of a sink's requests: what is waited for, and what the error at the end says."""
+"""Retries of a sink's requests: which errors are retried, and what the final error says."""
 
 import pytest
 from support.servers.fake_servers import FakeCluster

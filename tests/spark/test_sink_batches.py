@@ -1,5 +1,4 @@
-"""Batch writes: what a client of the broker then finds in the topic,
-and what is said of mistakes."""
+"""Batch writes: what a client then finds in the topic, and the errors for mistakes."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Exactly once under Spark: what is read with isolation=committed of what was sent."""
+"""Exactly-once writes in Spark, read with isolation=committed."""
 
 import shutil
 

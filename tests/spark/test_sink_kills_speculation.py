@@ -1,5 +1,6 @@
-"""Executors of a cluster that are killed in a task of the sink, beside tasks of which both copies
-run: each row counts once, and ids by keys stay."""
+"""Executors killed in a task of the sink, with speculative copies running: each row counts once,
+and ids derived from keys stay the same.
+"""
 
 import os
 import signal

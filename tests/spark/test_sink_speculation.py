@@ -1,5 +1,6 @@
-"""Tasks of which both copies have sent their rows: none is missing, repeats are known by their ids,
-and exactly once each row counts once."""
+"""Speculative copies of sink tasks that both sent their rows: none is missing, repeats are
+recognized by their ids, and exactly-once rows count once.
+"""
 
 from collections import Counter
 

@@ -1,5 +1,6 @@
-"""Streams into a topic: what is sent, what is sent again under the same ids,
-and what ends the query."""
+"""Streaming writes: which rows are sent, which are repeated under the same ids, and which errors
+end the query.
+"""
 
 import pytest
 from chispa import assert_df_equality

@@ -1,4 +1,4 @@
-"""Exactly once for everybody under Spark: what a plain consumer sees, with visibleTo=all."""
+"""Exactly once for every consumer: what a plain consumer sees with visibleTo=all."""
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException

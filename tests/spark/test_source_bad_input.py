@@ -1,4 +1,4 @@
-"""What a user reads who got something wrong: one line that names the option and the remedy."""
+"""Users' mistakes with the source: one line that names the option and the remedy."""
 
 import json
 import socket

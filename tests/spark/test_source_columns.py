@@ -1,5 +1,4 @@
-"""What stands in the rows: every column with its type and value,
-and only those that were asked for."""
+"""Source rows: every column with its type and value, and only the selected ones."""
 
 import re
 from datetime import datetime, timezone

@@ -1,4 +1,4 @@
-"""How much one batch takes, and how many tasks read it."""
+"""Limits of a batch's size, and the number of tasks that read it."""
 
 import pytest
 from pyspark.sql.functions import spark_partition_id

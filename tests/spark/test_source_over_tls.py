@@ -1,4 +1,4 @@
-"""Source and sink against a broker behind TLS that lets in only whom it knows."""
+"""Source and sink against a TLS broker that accepts only known clients."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""Where batch reads start and end, in all the ways in which that can be said."""
+"""Start and end of batch reads, in every form that the options allow."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Keys and tokens go to brokers, and nowhere else."""
+"""Keys and tokens are sent to brokers, and appear nowhere else."""
 
 import contextlib
 import io

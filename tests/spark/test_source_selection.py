@@ -1,4 +1,4 @@
-"""Which messages: of which topics and queues, with which tags, properties or key."""
+"""Message selection: topics and queues, tags, properties and keys."""
 
 import json
 

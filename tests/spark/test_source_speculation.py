@@ -1,5 +1,4 @@
-"""Tasks of which Spark runs a second copy beside the first: rows are the same,
-and none is there twice."""
+"""Speculative copies of source tasks give the same rows, and none twice."""
 
 from collections import Counter
 

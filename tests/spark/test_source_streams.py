@@ -1,5 +1,6 @@
-"""Streams: where they start and go on, what they find while they run,
-and what brokers hear of it."""
+"""Streaming reads: start and restart, topics found while running, and the offsets
+that brokers get.
+"""
 
 import json
 import re

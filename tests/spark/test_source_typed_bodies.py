@@ -1,4 +1,4 @@
-"""Typed bodies in Spark: read and written, beside from_json, in streams and exactly once."""
+"""Typed bodies in Spark: read and written, compared with from_json, in streams and exactly once."""
 
 import json
 import re

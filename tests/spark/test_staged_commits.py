@@ -1,4 +1,4 @@
-"""The driver's part where batches are visible to all: commits, then manifests; batch writes."""
+"""The driver's commits with visibleTo=all: broker commits before manifests, and batch writes."""
 
 import logging
 from collections import Counter

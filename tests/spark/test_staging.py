@@ -1,4 +1,4 @@
-"""A task's staging: what it looks at first, what it sends again, and what it leaves behind."""
+"""A task's staging: its first check, its repeats, and what it leaves behind."""
 
 import re
 

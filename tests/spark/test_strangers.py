@@ -1,5 +1,8 @@
-"""Positions that name a broker which no name server knows just then: it may be down, or its name
-be wrong, and nobody can say which. It is waited for, as one that is assigned."""
+"""Positions that name a broker unknown to all name servers: the query waits for it.
+
+The broker may be down or its name may be wrong, and nobody can tell. Assigned brokers are waited
+for in the same way.
+"""
 
 import json
 import traceback

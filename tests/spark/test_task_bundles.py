@@ -1,4 +1,4 @@
-"""Pieces that share a task: how they are shared out, and what is read then."""
+"""Offset ranges bundled into tasks: how they are distributed, and what is then read."""
 
 import pytest
 from hypothesis import given

@@ -1,6 +1,6 @@
-"""Mistakes of users with TLS, and what is said of each, of the source, the sink and the client.
+"""Users' mistakes with TLS in the source, the sink and the client.
 
-All three say the same; each names the setting as it is called there.
+All three give the same error, each with its own name of the setting.
 """
 
 import traceback

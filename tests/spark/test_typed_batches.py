@@ -1,4 +1,4 @@
-"""Record batches with columns of bodies: what is decoded, and what becomes of bad bodies."""
+"""Record batches with columns of bodies: decoding, and the handling of bad bodies."""
 
 import logging
 

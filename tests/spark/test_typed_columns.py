@@ -1,4 +1,4 @@
-"""Which columns a source has whose bodies have types, and which schemas fit it."""
+"""The columns of a source with typed bodies, and the schemas that fit it."""
 
 import pytest
 from support.spark.body_rows import options_of

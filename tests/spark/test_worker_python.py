@@ -1,5 +1,4 @@
-"""The Python that Spark would start for a query, where it is another than the one
-that has rocketpoll."""
+"""Queries whose Spark would start another Python than the one with rocketpoll."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The sink's writers without Spark; `test_sink_batches` and `test_sink_streams` are with it."""
+"""The sink's writers without Spark; `test_sink_batches` and `test_sink_streams` use Spark."""
 
 from __future__ import annotations
 

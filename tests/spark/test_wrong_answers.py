@@ -1,5 +1,6 @@
-"""Whatever a broker answers to a pull, a task gives right rows, each once, or tells what it lacks;
-wherever a name server leads, a query has them all."""
+"""Wrong pull responses and routes: a task returns right rows once each, or raises an error that
+names what is missing; whatever a name server answers, a query reads all queues.
+"""
 
 import json
 import random

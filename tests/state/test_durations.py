@@ -1,4 +1,4 @@
-"""How often something took how long."""
+"""Histograms of durations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much clients may say of themselves, each and all together."""
+"""Limits on the data that clients register, for each client and for all."""
 
 import tracemalloc
 

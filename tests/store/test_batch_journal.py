@@ -1,4 +1,4 @@
-"""What is noted in a journal is there again, whatever a crash or a damage has done to its end."""
+"""Records of the batch journal survive a crash or damage at its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BatchTable: what it says after a restart, a power loss, or with files of an older copy."""
+"""BatchTable after a restart, after a power loss, and with files of an older copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Staged batches: all rows are seen at once or never, whatever fails or is killed in between."""
+"""Staged batches: all rows become visible at once or never, whatever fails or is killed."""
 
 from __future__ import annotations
 

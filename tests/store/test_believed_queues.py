@@ -1,5 +1,4 @@
-"""Queues that no start compares with the log: what is handed out of them is
-compared record by record."""
+"""Queues that a start does not compare with the log: each record is checked when it is read."""
 
 import pytest
 from support.stores.small_store import (

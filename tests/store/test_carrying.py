@@ -1,4 +1,4 @@
-"""Carrying goes on when what it lacked is there again, and any other failure is the store's."""
+"""Dispatch resumes after a transient error; any other failure is the store's."""
 
 import pytest
 

@@ -1,9 +1,7 @@
-"""What a checkpoint notes holds after a power loss, whatever came before it,
-beside it and behind it.
+"""Checkpoints hold after a power loss, whatever happened before, during and after them.
 
-Stories in which topics are deleted and made again, files of the log expire, checkpoints come by and
-stores are opened again; then the power goes at any moment, and takes pages of any file along, of a
-queue as well.
+Stories delete and recreate topics, expire log files, write checkpoints and reopen stores; then the
+power fails at any moment and takes pages of any file with it, also of a queue.
 """
 
 from __future__ import annotations

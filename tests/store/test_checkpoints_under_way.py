@@ -1,9 +1,8 @@
-"""A checkpoint takes as long as its disk: nothing else waits for it,
-and it notes what holds when it ends.
+"""A slow checkpoint blocks nothing else, and records the state that holds when it ends.
 
-The disk keeps flushes of consume queues waiting until it is told to let them go. What is done
-meanwhile is done at once; then the checkpoint goes on, and whatever a crash or a power loss leaves
-of the store at any later moment is what it should be.
+The disk suspends flushes of consume queues until the test resumes them. Other operations complete
+at once; then the checkpoint continues, and a crash or power loss at any later moment leaves the
+store in a correct state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Long chunks are checked part by part, and appended as one: nobody gets between."""
+"""Long chunks are checked in parts and appended as one, without other messages in between."""
 
 from __future__ import annotations
 

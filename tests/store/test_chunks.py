@@ -1,4 +1,4 @@
-"""A broker that gets a few messages never loads pyarrow."""
+"""A broker that gets few messages never imports pyarrow."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A start behind a stop: of a large log it reads nothing, whether its messages have keys or not."""
+"""A start after a clean stop reads nothing of a large log, with or without message keys."""
 
 import pytest
 from support.disks.faulty_disk import FaultyDisk

@@ -1,5 +1,4 @@
-"""What a cleaning does around `retention`: the checkpoint first,
-and a word when the disk is full."""
+"""Cleaning: it writes the checkpoint before it applies `retention`, and logs a full disk."""
 
 import itertools
 import os

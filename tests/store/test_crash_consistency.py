@@ -1,7 +1,7 @@
-"""What is promised about crashes, checked over many of them; `make crash` takes more.
+"""The store's promises about crashes, checked over many of them; `make crash` runs more.
 
 Each promise is a function that plays a story and raises AssertionError where it is broken. The last
-test breaks the store on purpose, in five ways, and wants the promise that forbids it to notice.
+test breaks the store on purpose, in five ways, and requires the matching promise to fail.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What says which batches are committed, damaged at any place: a start says so, or rows stay right.
+"""The commit records of batches, damaged at any place: a start reports it, or the rows stay right.
 
-Rows of a batch that a sink was told of are there, and stay there; of one that was under way
-nothing is seen. Or the start is refused, with the file's name, and has changed no row.
+The rows of an acknowledged batch are there and stay there; those of an unfinished one stay hidden.
+Otherwise the start is refused with the file's name, and has changed no row.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""A start of a store that is not large notices any entry, of a queue or of the index,
-that is not right."""
+"""A start of a small store detects any wrong entry of a queue or of the index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether records are those that entries lead to, one by one or all at once."""
+"""Records match the entries that point at them, checked one by one and in bulk."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Batches whose messages are all of one shape: by columns they become the records, the entries, the
-word to the listener and the keys in the index that each message becomes by itself."""
+"""Fixed-size batches encoded by columns give the same records, entries, notifications and index
+keys as their messages one by one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys of even batches, hashed by columns: those that a look at each message finds."""
+"""Keys of fixed-size batches hashed by columns equal those hashed message by message."""
 
 from __future__ import annotations
 

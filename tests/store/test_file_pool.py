@@ -1,5 +1,4 @@
-"""However few files may be open at a time: what is written is read,
-and what is flushed is on the disk."""
+"""With few open files, written data is still read back, and flushed data is on the disk."""
 
 import errno
 import os

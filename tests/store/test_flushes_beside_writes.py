@@ -1,9 +1,8 @@
-"""Writes that fall into a flush, and flushes that fall into a write:
-what is acknowledged is there anyway.
+"""Writes during a flush and flushes during a write: acknowledged messages survive.
 
-One thread at a time: `InterruptedDisk` does the other thing in the middle of an operation, so that
-each order comes about, and comes again. The last test breaks the store on purpose, and wants that
-noticed.
+The tests use one thread: `InterruptedDisk` runs the other operation in the middle of one, so that
+each order occurs and can be repeated. The last test breaks the store on purpose, and requires that
+to be noticed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Stores that hold what other programs have put there: light queues of RocketMQ, and names of any
-kind in any directory.
-"""
+"""Stores with foreign content: RocketMQ's light queues, and arbitrary names in any directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which batches the index takes from memory, and which it reads in the log with what is around."""
+"""Which batches the index takes from memory, and which it reads from the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is remembered of the records that were written last is whole or not there."""
+"""Recently written records in memory are complete or absent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries that are written bit by bit, and seen at one moment."""
+"""Hidden entries, written step by step, become visible at one moment."""
 
 from __future__ import annotations
 

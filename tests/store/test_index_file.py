@@ -1,5 +1,4 @@
-"""One index file: RocketMQ's bytes, chains that end whatever they hold,
-and what a crash may leave."""
+"""One index file: RocketMQ's format, hash chains that always end, and states after a crash."""
 
 from __future__ import annotations
 

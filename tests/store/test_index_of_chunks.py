@@ -1,4 +1,4 @@
-"""Chunks come to the index from memory, in steps, and as if they had been read."""
+"""Chunks are indexed from memory in steps, with the same result as from the log."""
 
 from __future__ import annotations
 

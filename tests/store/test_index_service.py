@@ -1,4 +1,4 @@
-"""Many index files: what is put in, rolls over, is lost and comes again, is found."""
+"""The index over many files: adding, rolling over, loss and recovery, lookup."""
 
 from __future__ import annotations
 

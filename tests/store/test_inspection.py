@@ -1,4 +1,4 @@
-"""What `dump` prints and `verify` finds, and that both leave a store as it is."""
+"""`dump` and `verify`: their output, and that neither changes a store."""
 
 import dataclasses
 import os

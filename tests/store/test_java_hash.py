@@ -1,4 +1,4 @@
-"""Hashes of columns against the hash of one text, which is proven against Java."""
+"""Column hashes equal the hash of single strings, which is verified against Java."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Messages by key: those of the topic and no others, the newest first,
-and never more than wanted."""
+"""Messages by key: only those of the topic, newest first, up to the limit."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,5 +1,6 @@
-"""kill -9 at any moment: nothing acknowledged is lost, nothing changes its place,
-and it goes on at once."""
+"""kill -9 at any moment: no acknowledged message is lost or moves, and the store
+resumes at once.
+"""
 
 import os
 

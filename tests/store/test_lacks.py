@@ -1,4 +1,4 @@
-"""Room, descriptors and memory may be lacking for a while; a store waits for them, and says so."""
+"""The store waits out a temporary lack of disk space, descriptors or memory, and reports it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Batches of very many messages: the same records as at once, made in steps,
-and in the log all or none."""
+"""Very large batches are built in steps: same records, and in the log all or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Files of deleted topics go by and by: in any life, past what does not go, and whoever reads."""
+"""Files of deleted topics are removed little by little: over restarts, past undeletable files,
+during reads.
+"""
 
 from __future__ import annotations
 

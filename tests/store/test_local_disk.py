@@ -1,4 +1,4 @@
-"""What `LocalDisk` says is done has been asked of the system: seen below Python's `os`."""
+"""Operations that `LocalDisk` reports as done were requested of the system, below Python's `os`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a real file system says through `LocalDisk` and `LocalFile`: errors, and never a signal."""
+"""`LocalDisk` and `LocalFile` turn a real file system's failures into errors,
+never into signals.
+"""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""What a manifest says is what was there; what it does not say, nobody relies on."""
+"""Manifest files: their content matches the files at that time, and nothing relies on more."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Memory may be lacking for any line of what puts messages: each is told the truth,
-and none is stuck."""
+"""A MemoryError at any line of putting messages: each caller gets a true answer, none is stuck."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole store: against a dict that does the same, and over stops, crashes and deletions."""
+"""The whole store, compared with a dict, over stops, crashes and deletions."""
 
 import errno
 import os

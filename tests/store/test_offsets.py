@@ -1,4 +1,4 @@
-"""mypy keeps the two offsets apart, in everything that the store gives and takes."""
+"""mypy keeps queue offsets and physical offsets apart in the store's whole interface."""
 
 from __future__ import annotations
 

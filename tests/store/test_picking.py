@@ -1,4 +1,4 @@
-"""Which entries of a queue a get hands out: the same, however they are looked at."""
+"""Entry selection of a get gives the same entries in each implementation."""
 
 from functools import partial
 from itertools import pairwise, starmap

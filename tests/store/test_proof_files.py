@@ -1,4 +1,4 @@
-"""Proof files: at most so many, gone with their connections, and never in the store's way."""
+"""Proof files: limited in number, removed with their connections, no obstacle to the store."""
 
 import errno
 import os

@@ -1,7 +1,6 @@
-"""A start that makes all queues again, killed or ended meanwhile: the next one does only the rest.
+"""A start that rebuilds all queues and is interrupted: the next start does only the rest.
 
-Whatever stops it, and wherever, the queues and the index are in the end those of a start that
-nothing has stopped.
+Whatever the interruption, queues and index end up as after an uninterrupted start.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""What a start makes of what a crash, or a bad disk, has left in the log."""
+"""Recovery of a log after a crash or with a bad disk."""
 
 import os
 import re

@@ -1,5 +1,4 @@
-"""Messages that were refused as the disk had no room, or said no, are nowhere: not behind a start,
-either."""
+"""Messages refused by a full or failing disk are never seen, not even after a restart."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""What a start makes of reads that the disk refuses, for a while or for good."""
+"""A start whose disk reads fail, for a while or for ever."""
 
 from __future__ import annotations
 

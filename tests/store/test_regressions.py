@@ -1,4 +1,4 @@
-"""Faults that RocketMQ has had, and that the other tests here do not have as theirs."""
+"""Regressions: past bugs of RocketMQ that no other test file of the store covers."""
 
 import dataclasses
 import threading

@@ -1,4 +1,4 @@
-"""Rolling back: marked rows become rolled back where they lie; all else stays to the byte."""
+"""Rollback marks the records of a batch in place, and changes no other byte."""
 
 from __future__ import annotations
 

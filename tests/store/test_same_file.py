@@ -1,5 +1,7 @@
-"""Whether what lies at a path is what is open; there are brokers on disks that cannot tell in
-`tests/test_broker_odd_disks.py`."""
+"""Detection of a file replaced at its path.
+
+Brokers on disks that cannot tell are tested in `tests/test_broker_odd_disks.py`.
+"""
 
 from __future__ import annotations
 

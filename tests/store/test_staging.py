@@ -1,4 +1,4 @@
-"""Staging: files of staged chunks, found again by the next start, and gone in time."""
+"""Staging: files of staged chunks, found again by the next start, and removed in time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A kill takes nothing that was written, so the next start finds nothing damaged, whatever was
-under way: messages, checkpoints, deletions of topics, a disk without room for a queue.
+"""After a kill, the next start finds nothing damaged: nothing written is lost.
 
-The directory is copied before each of some operations of the disk, as a kill would leave it there.
+Messages, checkpoints, deletions of topics, and queues without room on the disk may be under way.
+The directory is copied before each of some disk operations, as a kill would leave it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Offsets that rolled-back rows have left are told apart from those of lost messages."""
+"""Queue offsets of rolled-back rows are told apart from those of lost messages."""
 
 import json
 import os

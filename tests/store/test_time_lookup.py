@@ -1,5 +1,7 @@
-"""Searches by time: what `test_unreadable_pages` and `test_retention` tell of bad pages and files
-that go is not told here once more."""
+"""Searches by store time.
+
+Unreadable pages and expired files are covered by `test_unreadable_pages` and `test_retention`.
+"""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,5 +1,6 @@
-"""A topic goes: nobody waits for its files; no crash brings its messages back or
-takes newer ones along."""
+"""Topic deletion: nobody waits for the files, and no crash restores old messages or drops newer
+ones.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Topics whose names differ in capitals alone have queues of their own, on disks of both kinds."""
+"""Topics whose names differ only in case have separate queues, on case-sensitive and
+case-insensitive disks.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A topic was deleted and made again, and no manifest says so any more:
-the log tells of the new one."""
+"""A recreated topic is recognized from the log when no manifest records it any more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A page of the log that the disk does not give takes its own messages along, and no others."""
+"""An unreadable page of the log affects its own messages only."""
 
 import pytest
 from support.disks.faulty_disk import FaultyDisk, ManualClock, Refusal

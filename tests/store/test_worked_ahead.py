@@ -1,4 +1,4 @@
-"""Rows of a commit are worked out while they are held, and it comes to what is read in the log."""
+"""Rows prepared for dispatch during a commit match those read from the log."""
 
 from __future__ import annotations
 

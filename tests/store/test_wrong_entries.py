@@ -1,4 +1,4 @@
-"""Which of two entries that overlap is the wrong one; how they are met, `test_reader` tells."""
+"""Which of two overlapping entries is wrong; `test_reader` covers reads that meet them."""
 
 from __future__ import annotations
 

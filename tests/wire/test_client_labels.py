@@ -1,4 +1,4 @@
-"""Clients as RocketMQ 5 labels them in metrics."""
+"""Client labels in metrics, as in RocketMQ 5."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Requests as clients in other languages spell them, held to what RocketMQ's own classes read.
+"""Requests as clients in other languages spell them are read as RocketMQ's own classes read them.
 
-RocketMQ's parsers read much that Java never writes. The vectors have every member of every body and
-header that clients send, in every spelling of its type, and what RocketMQ 4.9.7 and 5.5.0 make of
-it. What either of them reads has to be read here as well; what both refuse may be refused.
+RocketMQ's parsers accept much that Java never writes. The vectors have every member of every body
+and header that clients send, in every spelling of its type, and the values that RocketMQ 4.9.7 and
+5.5.0 read. Whatever either of them accepts has to be accepted here as well; what both refuse may be
+refused.
 """
 
 from __future__ import annotations

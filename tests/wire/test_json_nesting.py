@@ -1,4 +1,4 @@
-"""The depth of a peer's JSON: found before a parser sees the text, whatever is between quotes."""
+"""Nesting depth of a peer's JSON is measured before parsing, whatever its strings contain."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Usual records are read as `record` reads them; all others are left to it."""
+"""The fast decoder of usual records matches `record`, and leaves all other records to it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A cluster's Python that got rocketpoll as an archive may have neither lz4, nor zstd,
-nor msgpack."""
+"""Wire code works without lz4, zstd and msgpack, as in a cluster's Python that got rocketpoll as an
+archive.
+"""
 
 from __future__ import annotations
 

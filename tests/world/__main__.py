@@ -1,8 +1,8 @@
-"""``python -m world``: tells stories of a broker; one that fails is shrunk, and kept as a file.
+"""``python -m world``: runs stories of a broker; shrinks a failing one and saves it as a file.
 
-python -m world --first 0 --seeds 1000      those of these seeds
+python -m world --first 0 --seeds 1000      the stories of these seeds
 python -m world --seed 157                  one, with its trace
-python -m world --story FILE                one that was kept
+python -m world --story FILE                a saved story
 """
 
 from __future__ import annotations

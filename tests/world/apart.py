@@ -1,7 +1,6 @@
-"""A process that runs the tests of one file, one after the other; another waits for each of them.
+"""A process that runs the tests of one file, one after the other, while another waits for each.
 
-What became of a test is a line of JSON in a pipe: its id, its outcome, and why that is no better.
-It knows nothing of worlds.
+A test's result is a line of JSON in a pipe: its id, its outcome, and the reason for a bad one.
 """
 
 from __future__ import annotations
@@ -24,26 +23,26 @@ OF_WORLDS = {
     "test_watch.py",
     "test_sockets.py",
 }
-"""Files that tell whole worlds."""
+"""Files that run whole worlds."""
 
 PIPE = "ROCKETPOLL_WORLD_TELLS_INTO"
-"""In the environment of such a process: the descriptor that it writes to."""
+"""The environment variable of such a process with the descriptor of its pipe."""
 _OPTIONS = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
 _TEXT_MAX = 20_000
 
 
 def report(nodeid, outcome, text):
-    """Tell the process that waits what became of a test in this one."""
+    """Report a test's result to the waiting process."""
     line = json.dumps([nodeid, outcome, text[-_TEXT_MAX:]])
     os.write(int(os.environ[PIPE]), line.encode() + b"\n")
 
 
 class Apart:
-    """The process of one file's tests, from its first test that was asked for on."""
+    """The process of one file's tests, started with the first requested test."""
 
     def __init__(self, nodeids, root):
         self.nodeids = list(nodeids)
-        """Those of which nothing has been heard yet."""
+        """The tests without a result so far."""
         self._pipe, to_write = os.pipe()
         self._unread = b""
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  # `end` closes it
@@ -58,7 +57,7 @@ class Apart:
         os.close(to_write)
 
     def result_of(self, nodeid, seconds):
-        """Wait for a test: return its outcome, and the text that goes with it."""
+        """Wait for a test: return its outcome and the text that goes with it."""
         until = time.monotonic() + seconds
         while True:
             line = self._next_line(until)
@@ -72,7 +71,7 @@ class Apart:
                 return outcome, text
 
     def end(self):
-        """Kill what still runs: nobody waits for it."""
+        """Kill the process if it still runs."""
         self._process.kill()
         self._process.wait()
         self.nodeids.clear()
@@ -81,7 +80,7 @@ class Apart:
             os.close(self._pipe)
 
     def _next_line(self, until):
-        """Return a line; None: the process has ended, or there is no time left."""
+        """Return a line; None if the process has ended or the time is over."""
         while b"\n" not in self._unread:
             wait_seconds = max(0.0, until - time.monotonic())
             if not select.select([self._pipe], [], [], wait_seconds)[0]:

@@ -1,11 +1,11 @@
-"""What must be true of staged batches: all rows of one are seen or none, once.
+"""The model of staged batches: all rows of one are visible or none, once.
 
     staged ──> asked      a commit was sent: it may be committed or not, and a repeat is allowed
           ├──> aborted    nothing of it may ever be seen
-          └──> committed  acknowledged, told as the sink's last, or a row was seen: all must be
+          └──> committed  acknowledged, reported as the sink's last, or a row was seen: all must be
 
-A commit that fails leaves rows in the log that nobody sees, and perhaps a gap in each queue.
-It knows answers alone, as the ledger does.
+A failed commit leaves invisible rows in the log, and perhaps a gap in each queue. Like the ledger,
+the model uses responses only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Batch:
 
     @property
     def in_queues(self):
-        """How many rows each queue gets."""
+        """Return the number of rows in each queue."""
         return Counter((sent.topic, sent.queue_id) for sent in self.rows)
 
 
@@ -50,26 +50,26 @@ class Batches:
         return self._sinks.setdefault(sink, [])
 
     def current(self, sink):
-        """The batch that a sink writes now, a new one behind the last that is decided."""
+        """Return the batch that a sink is writing: a new one after the last decided one."""
         batches = self.all_of(sink)
         if not batches or batches[-1].state in ("committed", "aborted"):
             batches.append(Batch(sink, len(batches)))
         return batches[-1]
 
     def last_committed(self, sink):
-        """The last batch that a sink has surely committed, or None."""
+        """Return the last batch that a sink has certainly committed, or None."""
         committed = [each for each in self.all_of(sink) if each.state == "committed"]
         return committed[-1] if committed else None
 
     def is_last(self, batch):
-        """Whether no later batch of its sink is committed, nor may be."""
+        """Return whether no later batch of its sink is committed, nor may be."""
         later = self.all_of(batch.sink)[batch.batch_id + 1 :]
         return not any(each.state in ("asked", "committed") for each in later)
 
     # ---- commits
 
     def committing(self, batch):
-        """Its commit is about to be sent: from now on its rows may be seen."""
+        """Record that its commit is about to be sent: from now on its rows may be seen."""
         if batch.state == "staged":
             batch.state = "asked"
             for sent in batch.rows:
@@ -81,12 +81,12 @@ class Batches:
                 self.gaps_max[queue] += count
 
     def unanswered(self, batch):
-        """Nobody knows what has become of its commit."""
+        """Record that the result of its commit is unknown."""
         for sent in batch.rows:
             self._ledger.unknown(sent)
 
     def told_last(self, sink, batch_id, rows, spans, *, asked_in_life):
-        """A broker has said which batch a sink has committed last; None: none."""
+        """Record a broker's response about a sink's last committed batch; None: there is none."""
         ledger, known = self._ledger, self.last_committed(sink)
         if known is not None and (batch_id is None or batch_id < known.batch_id):
             ledger.complain(f"{known} is committed, and the last of its sink is {batch_id}")
@@ -105,13 +105,13 @@ class Batches:
             self._place(batch, spans)
 
     def aborted(self, batch):
-        """It was forgotten, as the sink's last batch is one before it."""
+        """Record that it was discarded, because the sink's last batch is an earlier one."""
         batch.state = "aborted"
         for sent in batch.rows:
             self._ledger.refused(sent)
 
     def saw(self, sent):
-        """A row was seen: then its batch is committed."""
+        """Record a seen row: its batch is committed."""
         batch = sent.batch
         if batch.state not in ("asked", "committed"):
             self._ledger.complain(f"{sent} was seen, and {batch} is {batch.state}")
@@ -127,7 +127,7 @@ class Batches:
             sent.is_certain = True
 
     def _place(self, batch, spans):
-        """Take the places of all rows from what a commit was answered."""
+        """Take the places of all rows from the response to a commit."""
         waiting = {}
         for sent in batch.rows:
             waiting.setdefault((sent.topic, sent.queue_id), []).append(sent)
@@ -143,7 +143,9 @@ class Batches:
     # ---- what pulls show
 
     def whole(self, asked):
-        """The batches of which a pull that begins now and reads to the end must show all rows."""
+        """Return the batches whose rows must all be in a pull that begins now and
+        reads to the end.
+        """
         queue = asked.topic, asked.queue_id
         return [
             batch
@@ -153,7 +155,7 @@ class Batches:
         ]
 
     def pulled(self, asked, whole, told):
-        """A pull without a filter was answered."""
+        """Check the response to a pull without a filter."""
         if asked.wanted or told.next_offset < told.max_offset or self._ledger.may_expire:
             return
         if told.min_offset > asked.queue_offset or told.code:
@@ -166,7 +168,7 @@ class Batches:
                     self._ledger.complain(f"{batch} was seen before, and a pull misses {sent}")
 
     def audited(self):
-        """Every queue was read: a batch of which one row was seen is there as a whole."""
+        """Check after an audit that each batch with a seen row is complete."""
         if self._ledger.may_expire:
             return
         for batches in self._sinks.values():

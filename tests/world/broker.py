@@ -22,10 +22,12 @@ pa.array([0]).to_numpy()
 
 
 class BrokerLife:
-    """One life of a broker, from its start to whatever ends it."""
+    """One life of a broker, from its start to its end."""
 
     def __init__(self, world, config, name, platter, fate):
-        """``fate`` decides about each operation on the disk; what is on it is on the platter."""
+        """``fate`` decides the result of each disk operation; the platter has the
+        disk's content.
+        """
         self._world = world
         self._config = config
         self.state = fate
@@ -38,17 +40,17 @@ class BrokerLife:
         self._stop = None
         self._serving_since = None
         self.served_since = None
-        """Since when it was there for clients, if it ever was; its end does not change this."""
+        """The time from which it served clients, if it ever did; its end does not change this."""
 
     def begin(self):
-        """Start the process; ``started`` and ``ended`` say what becomes of it."""
+        """Start the process; ``started`` and ``ended`` are called at its start and end."""
         thread = threading.Thread(target=self._run, name=self.process.name)
         self.process.on_death(self._died)
         thread.belongs_to(self.process)
         thread.start()
 
     def is_serving_since(self, time):
-        """Whether it has been there for clients since then."""
+        """Return whether it has served clients since then."""
         return (
             self.process.is_alive
             and self._serving_since is not None
@@ -56,7 +58,7 @@ class BrokerLife:
         )
 
     def stop(self):
-        """Ask it to end in order."""
+        """Ask it to stop cleanly."""
         if self._stop is not None and self.process.is_alive:
             self._loop.call_soon_threadsafe(self._stop.set)
 

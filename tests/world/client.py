@@ -1,8 +1,7 @@
-"""A client of a simulated world: it speaks the wire, bytes and all,
-and knows what it has asked for.
+"""A client of a simulated world, which speaks the wire protocol and tracks its requests.
 
-Each request gets an answer, or None: the connection broke, or nothing came in time. It knows
-nothing of what the answers should be: that is the ledger's business.
+Each request gets a response, or None: the connection broke, or nothing came in time. The ledger
+judges the responses.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class Connection(End):
     """One connection of a client to the broker."""
 
     def __init__(self, world, name, *, is_watched=True):
-        """``is_watched``: no answer may come that was not asked for, or twice."""
+        """With ``is_watched``, no response may come that was not requested, or twice."""
         super().__init__()
         self._is_watched = is_watched
         self._world = world
@@ -42,12 +41,12 @@ class Connection(End):
         return not self.stops_reading
 
     def ask(self, request, seconds=ANSWER_SECONDS):
-        """Send a request: a promise of its answer."""
+        """Send a request; return a promise of its response."""
         (answer,) = self.ask_all([request], seconds)
         return answer
 
     def ask_all(self, requests, seconds=ANSWER_SECONDS):
-        """Send requests by one write, as a busy client does: promises of their answers."""
+        """Send requests by one write, as a busy client does; return promises of their responses."""
         answers = [Promise() for _ in requests]
         if self.is_gone.is_kept:
             for answer in answers:
@@ -63,22 +62,22 @@ class Connection(End):
         return answers
 
     def tell(self, request):
-        """Send a request that wants no answer."""
+        """Send a one-way request."""
         self._opaque += 1
         self.send(request._replace(opaque=self._opaque, flag=request.flag | 2).encode())
 
     def leave(self):
-        """Close it in order."""
+        """Close it cleanly."""
         self.finish()
         self._gone()
 
     @property
     def is_heard(self):
-        """Whether what is sent here arrives, and what is answered arrives here."""
+        """Return whether both directions of the connection work."""
         return not self.is_over and not self._out.is_silent and not self._in.is_silent
 
     def give_up(self):
-        """Break it, as it is of no use any more."""
+        """Break it, because it is of no more use."""
         self._is_given_up = (
             self._out is None
         )  # nobody has answered yet: whoever does finds it broken
@@ -126,7 +125,7 @@ class Connection(End):
         answer.keep(command)
 
     def _refuse_failed(self, opaque):
-        """Nothing has come in time; what comes now is not wanted any more."""
+        """Drop the request after its timeout; a late response is ignored."""
         answer, _ = self._waiting.pop(opaque)
         self._late.add(opaque)
         answer.keep(None)
@@ -142,7 +141,7 @@ class Connection(End):
 
 
 def topic_fields(topic, read_queues, write_queues):
-    """What an operator says of a topic that is to be made, or to have other queues."""
+    """Return the fields of an operator's request to create a topic or change its queues."""
     return {
         "topic": topic,
         "defaultTopic": "TBW102",

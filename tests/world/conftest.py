@@ -1,8 +1,8 @@
-"""Whole worlds are told in processes of their own, one for each file of tests.
+"""Runs whole worlds in separate processes, one for each test file.
 
-A world takes the place of the standard library's threads and clock. Of a process that has run other
-tests, threads may be left, as those of Spark's driver and of brokers in it: they must not get into
-it. A process tells all tests of its file, as its start takes longer than many a story.
+A world replaces the standard library's threads and clock. A process that has run other tests may
+have threads left, such as those of Spark's driver and of brokers, which must not get into a world.
+A process runs all tests of its file, because its start takes longer than many a story.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""A disk in memory, for a simulated world: slow, full,
-failing or without power whenever fate says so.
+"""A disk in memory for a simulated world: slow, full, failing or without power, as fate decides.
 
-    Platter      what is on it: outlives processes; `lose_power` leaves what
+    Platter      the content, which outlives processes; `lose_power` leaves what
                  `power_loss` says may be left
     Disk, File   the same as one process sees it: a `rocketpoll.broker.store.files.disk.Disk`
 
-Every operation of a process asks fate first, which may let time go by, so that others have their
+Every operation of a process asks fate first, which may let time pass, so that others have their
 turns; raise an `OSError`; let a part of it through; or end the process in the middle. A flush makes
 durable what was written before it began, and counts when it has ended.
 """
@@ -26,20 +25,20 @@ from rocketpoll.broker.store.errors import FlushFailed
 from rocketpoll.broker.store.files.disk import DiskUsage
 
 ROOMY = 0.1
-"""How much of a disk is in use that is not filling up."""
+"""The usage ratio of a disk that is not filling up."""
 
 _DISK_BYTES = 1 << 40
 
 _BEFORE_A_FLUSH = frozenset({errno.EMFILE, errno.ENFILE})
-"""A directory is opened to be flushed: what that lacks has begun no flush."""
+"""Errnos of opening a directory for its flush: no flush has begun."""
 
 _ODDS = (0.0, 0.0, 0.1, 0.5, 0.9, 1.0)
 
 
 class Operation(NamedTuple):
-    """What a process asks of the disk; ``size`` is that of its data.
+    """An operation of a process on the disk; ``size`` is that of its data.
 
-    So many of its first bytes lie in pages that are there: a disk that is full takes them.
+    Some of its first bytes may lie in existing pages: a full disk accepts these.
     """
 
     kind: str
@@ -49,7 +48,7 @@ class Operation(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What becomes of an operation."""
+    """The result of an operation."""
 
     seconds_before: float = 0.0
     seconds_after: float = 0.0
@@ -60,7 +59,7 @@ class Verdict(NamedTuple):
 
 
 class Platter:
-    """What is on a disk: a tree as programs see it, and what of it a power loss may leave."""
+    """The content of a disk: a tree as programs see it, and what a power loss may leave of it."""
 
     def __init__(self, now, directory):
         """``now`` gives the time of day in seconds, for times of modification;
@@ -76,20 +75,20 @@ class Platter:
         self.used_ratio = ROOMY
 
     def lose_power(self, dice):
-        """Leave what may be left, as the dice say."""
+        """Apply a random power loss."""
         odds = dice.choice(_ODDS), dice.choice(_ODDS)
         self._grow(self.model.draw(*(Choices(dice, each) for each in odds)))
 
     def copy(self):
-        """All that is on it, as a copy of the disk would have it."""
+        """Return a copy of all content."""
         return dict(self._tree(PurePath(), self._root))
 
     def put_back(self, copy):
-        """Have nothing but a copy on it."""
+        """Replace all content by a copy."""
         self._grow(copy)
 
     def spoil(self, content, dice):
-        """Change a bit of some bytes wherever they lie; whether they do."""
+        """Flip a bit of some bytes wherever they are; return whether they were found."""
         for node in self._files(self._root):
             at = node.data.find(content)
             if at >= 0:
@@ -105,7 +104,7 @@ class Platter:
                 yield from self._files(child)
 
     def destroy(self, *paths):
-        """Take files and directories away, with all that is in them, as an operator might."""
+        """Remove files and directories with all their content, as an operator might."""
         for path in paths:
             parent = self.find(path.parent)
             if parent is not None:
@@ -122,11 +121,11 @@ class Platter:
 
     @property
     def files(self):
-        """How many there are."""
+        """Return the number of files."""
         return sum(image is not None for _, image in self._tree(PurePath(), self._root))
 
     def find(self, path):
-        """What a path names; None if nothing."""
+        """Return what a path names; None if nothing."""
         node = self._root
         for name in path.parts[1:]:
             if node.children is None or name not in node.children:
@@ -184,7 +183,7 @@ class Platter:
         self.model.write(node.inode, data, position)
 
     def _grow(self, tree):
-        """Begin with a tree, all of which is durable."""
+        """Begin with a durable tree."""
         self.model = PowerLossModel(tree)
         self._root = _Node(ROOT, is_directory=True)
         for path, image in tree.items():
@@ -225,7 +224,7 @@ class _Node:
         self.written.update(range(position // PAGE, -(-end // PAGE)))
 
     def in_place(self, position, size):
-        """How many bytes of a write need no more pages than there are."""
+        """Return how many bytes of a write need no new pages."""
         pages = range(position // PAGE, -(-(position + size) // PAGE))
         missing = next((page for page in pages if page not in self.written), pages.stop)
         return min(max(missing * PAGE - position, 0), size)
@@ -239,7 +238,7 @@ class Disk:
     """A platter, as one process sees it."""
 
     def __init__(self, kernel, platter, process, fate):
-        """``fate(operation)`` gives the verdict on each operation."""
+        """``fate(operation)`` returns the verdict on each operation."""
         self._kernel = kernel
         self._platter = platter
         self._process = process
@@ -249,7 +248,7 @@ class Disk:
 
     @property
     def files(self):
-        """How many files are on the platter."""
+        """Return the number of files on the platter."""
         return self._platter.files
 
     def create(self, path, size):
@@ -357,7 +356,7 @@ class Disk:
         self._meet(verdict, 0, is_done=True)
 
     def carry_out(self, kind, path, act, size=0, in_place=0):
-        """Do it, if fate lets it be; what it gives."""
+        """Carry out an operation if fate permits, and return its result."""
         self._check_alive()
         verdict = self._ask(Operation(kind, str(path), size, in_place))
         self._meet(verdict, verdict.seconds_before, is_done=False)
@@ -386,7 +385,7 @@ class Disk:
 
 
 class Lock:
-    """It goes with the process, and no other runs beside it."""
+    """A lock that ends with its process and excludes all others."""
 
     def release(self):
         pass

@@ -1,7 +1,7 @@
-"""Stories drawn from a seed: which settings, lives, clients and troubles, and how often.
+"""Stories drawn from a seed: settings, lives, clients and troubles, and how often each occurs.
 
-Each seed has a character of its own, as most bugs need several rare things at once: one that only
-sends, one with a disk that is always full, one whose broker dies every second.
+Each seed has a character of its own, because most bugs need several rare things at once: one that
+only sends, one with a disk that is always full, one whose broker dies every second.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PAUSES = (0, 0, 0.001, 0.01, 0.1, 0.7, 2.5)
 
 
 def draw(seed):
-    """The story of a seed."""
+    """Return the story of a seed."""
     dice = random.Random(seed)
     is_sync = dice.random() < 0.7
     settings = {
@@ -82,7 +82,7 @@ def _client(dice, number):
 
 
 def _consumer(dice, number):
-    """Somebody who mostly waits for what the others send."""
+    """Draw a client that mostly waits for others' messages."""
     act = ACTS["consume"]
     return Client(
         f"consumer{number}",
@@ -91,7 +91,7 @@ def _consumer(dice, number):
 
 
 def _sinks(dice):
-    """Those that commit by batches, in some of the stories."""
+    """Draw the clients that commit batches, in some of the stories."""
     kinds = [*OF_SINKS, "stage", "stage", "commit_batch"]
     for number in range(dice.choice([0, 0, 1, 2])):
         steps = []
@@ -111,7 +111,9 @@ def _trouble(dice):
 
 
 def _rarer_troubles(dice):
-    """A disk that cannot read or find what is there, and a system that lets nobody in."""
+    """Draw a disk that cannot read or find its content, and a system that accepts
+    no connections.
+    """
     for _ in range(dice.choice([0, 0, 0, 1, 2])):
         kind = dice.choice(["broken", "broken", "accept"])
         if kind == "accept":

@@ -1,13 +1,13 @@
-"""Fate: what becomes of each operation on the disk, by the story's endings and troubles.
+"""Fate: decides the result of each disk operation from the story's endings and troubles.
 
 Troubles of a disk, each for a while:
 
     slow      flushes take so many seconds more
     lack      an errno (ENOSPC, EMFILE, ...) for operations of some kinds; of writes, some bytes get
-              through, and with ENOSPC all that goes to pages that are there; with ``below``, on
-              the disk alone on which that directory lies
+              through, and with ENOSPC all that need no new pages; with ``below``, only on the disk
+              with that directory
     broken    one operation of a kind fails with EIO, the so many-th since the trouble began; only a
-              flush that has failed is the end, until the next start
+              failed flush is the end, until the next start
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Fate:
         self._changes = 0
         self._since_broken = {}
         self.has_failed = False
-        """Whether an operation has failed: what is logged of it is no defect."""
+        """Whether an operation has failed: then its log lines are no defect."""
 
     def __call__(self, operation):
         dice, story = self._dice, self._world.story

@@ -1,5 +1,4 @@
-"""What a program gets from the system beside threads and sockets: the number of its process,
-and chance.
+"""A program's process number and randomness in a simulated world.
 
 with Identity(kernel, dice):     os.getpid, os.urandom are the world's
 """

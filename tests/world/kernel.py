@@ -4,16 +4,13 @@
                                         └─ an actor's turn: its strand gets the baton,
                                            all others wait
 
-An actor runs on a strand of its own (`strands`) while it has the baton. Whoever has to wait
-(`suspend`, `sleep`) takes the next events out of the heap himself, until it is his own turn again
-or another actor's. So a world is as deterministic as a program with one thread, although what runs
-in it may use many.
+An actor runs on its own strand (`strands`) while it has the baton. An actor that waits (`suspend`,
+`sleep`) processes the next events of the heap itself, until it is its own turn again or another
+actor's. So a world is as deterministic as a program with one thread, although the programs in it
+may use many.
 
-Time is virtual: it stands still while something runs, and goes on to the next event when all wait.
-Where nothing will ever happen while somebody waits, that is a `Deadlock`, with the stacks of all
-who wait.
-
-It knows no broker, no disk, no network and no module of threads: these are built on it.
+Time is virtual: it stands still while something runs, and advances to the next event when all wait.
+If somebody waits and no event is left, that is a `Deadlock`, with the stacks of all who wait.
 """
 
 from __future__ import annotations
@@ -28,23 +25,22 @@ from world.strands import Strands
 _get_ident = threading.get_ident  # the real one, whatever a world puts in its place
 _STACK_LINES = 8
 _FIRST, _LAST = -1.0, 2.0
-"""Among what happens at the same time; between them it is the dice that decide."""
+"""The first and last rank of simultaneous events; the dice draw ranks between them."""
 
 
 class Killed(SystemExit):
-    """Raised in an actor whose process has been killed: it unwinds,
-    and nothing that it does counts.
+    """Raised in an actor whose process was killed: it unwinds, and nothing that it does counts.
 
-    A SystemExit, as event loops and pools of threads swallow all others.
+    It is a SystemExit, because event loops and thread pools swallow all others.
     """
 
 
 class Deadlock(AssertionError):
-    """Somebody waits, and nothing will ever happen."""
+    """Somebody waits, and no event is left."""
 
 
 class Event:
-    """Something that is to happen at a time; it can be cancelled."""
+    """A cancellable future event."""
 
     __slots__ = ("actor", "call", "is_cancelled")
 
@@ -58,7 +54,7 @@ class Event:
 
 
 class Actor:
-    """Somebody who takes turns. ``process`` is what dies as one; None: it cannot be killed."""
+    """An actor, which takes turns. ``process`` is what dies as one; None: it cannot be killed."""
 
     def __init__(self, name, process=None):
         self.name = name
@@ -74,10 +70,10 @@ class Actor:
 
 
 class Kernel:
-    """One world's time, and whose turn it is. Whoever makes it is its first actor, ``main``."""
+    """One world's time and turns. Its creator is its first actor, ``main``."""
 
     def __init__(self, dice):
-        """``dice`` is a `random.Random`: it decides between things that happen at the same time."""
+        """``dice`` is a `random.Random` that orders simultaneous events."""
         self.now = 0.0
         self.dice = dice
         self.events = 0
@@ -97,33 +93,36 @@ class Kernel:
     # ---- events
 
     def at(self, time, call, actor=None):
-        """Call something at a time; it must not wait."""
+        """Call a function at a time; it must not wait."""
         event = Event(call, actor)
         time = max(time, self.now)
         heappush(self._heap, (time, self._draw(), self._next_number(), event))
         return event
 
     def after(self, seconds, call):
-        """Call something some time later; it must not wait."""
+        """Call a function after some time; it must not wait."""
         return self.at(self.now + seconds, call)
 
     def fail(self, error):
-        """Main is to raise this, as soon as whoever has the baton waits; of several, the first."""
+        """Raise an error in main as soon as the actor with the baton waits; the first of several
+        counts.
+        """
         self.failure = self.failure or error
 
     # ---- actors
 
     def is_here(self):
-        """Whether this thread is the one of this world."""
+        """Return whether this thread is the one of this world."""
         return _get_ident() == self._ident
 
     def actor(self):
-        """Who runs here, or waits and does what is to be done meanwhile;
-        None: a thread that is not of this world."""
+        """Return the current actor, which runs or processes events while it waits; None in a thread
+        outside this world.
+        """
         return self._on_strand if _get_ident() == self._ident else None
 
     def start(self, actor, work):
-        """Let an actor do its work, from its first turn on."""
+        """Start an actor at its first turn."""
 
         def run():
             self.current = self._on_strand = actor
@@ -144,7 +143,7 @@ class Kernel:
         actor.turn = self.at(self.now, None, actor)
 
     def _leave(self, actor):
-        """An actor's work is done: its strand passes the baton on, and ends."""
+        """End an actor: its strand passes the baton on, and ends."""
         actor.is_done = True
         del self._alive[actor]
         for waiter in actor.joined_by:
@@ -154,7 +153,7 @@ class Kernel:
         return actor.strand.end(after)
 
     def suspend(self, until=None):
-        """Wait to be woken; False if the time has come before that."""
+        """Wait to be woken; return False after the timeout."""
         if until is None:
             me = self.current
             assert me is not None, "what is called as an event must not wait"
@@ -170,8 +169,7 @@ class Kernel:
         return self._last_turn is not timer
 
     def wake(self, actor):
-        """End an actor's waiting: it gets its turn in a moment.
-        Does nothing if it does not wait."""
+        """Wake an actor: it gets its turn in a moment. Does nothing if it does not wait."""
         if actor is self.current or actor.is_done:
             return
         if actor.turn is not None:
@@ -179,13 +177,13 @@ class Kernel:
         actor.turn = self.at(self.now, None, actor)
 
     def sleep(self, seconds):
-        """Let time go by; others have their turns meanwhile."""
+        """Let time pass; others have their turns meanwhile."""
         until = self.now + seconds
         while self.suspend(until):
             pass  # it was woken for something that is over
 
     def step_back(self):
-        """Let all others go first whose turn it is now."""
+        """Let all others run first whose turn is now."""
         if self._keeps_the_baton(self.now):
             return
         me = self.current
@@ -194,7 +192,7 @@ class Kernel:
         self._wait(me)
 
     def _keeps_the_baton(self, until):
-        """Let time go by at once, if nothing is to be done up to then; whether it was so."""
+        """Advance the time at once if no event is due before; return whether that was so."""
         me = self.current
         assert me is not None, "what is called as an event must not wait"
         if me.is_killed:
@@ -209,7 +207,7 @@ class Kernel:
         return True
 
     def join(self, actor, until=None):
-        """Wait until an actor's work is done; False if the time has come before that."""
+        """Wait until an actor has ended; return False after the timeout."""
         while not actor.is_done:
             actor.joined_by[self.current] = None
             if not self.suspend(until):
@@ -227,7 +225,7 @@ class Kernel:
         self._before_all_else(Event(lambda: self._unwind(process)))
 
     def run(self, seconds, promise=None):
-        """Main waits until a promise is kept, or for so long: whether it is kept."""
+        """Run main until a promise is kept or the time is over; return whether it is kept."""
         until = self.now + seconds
         if promise is not None:
             promise.then(lambda: self.wake(self.main))
@@ -237,7 +235,7 @@ class Kernel:
         return promise is not None and promise.is_kept
 
     def close(self):
-        """Unwind everybody who is left: no thread outlives its world."""
+        """Unwind all remaining actors: no thread outlives its world."""
         self._heap.clear()
         for actor in list(self._alive):
             actor.is_killed = True
@@ -245,11 +243,11 @@ class Kernel:
             self._unwind_one(actor)
 
     def actors_of(self, process):
-        """Those of a process that are not done, in the order in which they came."""
+        """Return a process's running actors, in the order of their creation."""
         return [actor for actor in self._alive if actor.process is process]
 
     def stacks(self, actors=None):
-        """What everybody, or these, are doing."""
+        """Return the stacks of all actors, or of these."""
         frames = {actor: actor.strand.frame() for actor in actors or [self.main, *self._alive]}
         return "\n".join(
             f"{actor!r}\n" + "".join(traceback.format_stack(frame)[-_STACK_LINES:])
@@ -263,7 +261,7 @@ class Kernel:
         heappush(self._heap, (self.now, _FIRST, self._next_number(), event))
 
     def _wait(self, me):
-        """Do what is to be done, until it is my turn."""
+        """Process events until it is this actor's turn."""
         self.current = None
         turn = self._next()
         if turn is not me:
@@ -276,7 +274,7 @@ class Kernel:
             raise self.failure
 
     def _next(self):
-        """Call what is due, in order, up to the next turn of an actor; whose it is."""
+        """Call due events in order up to the next turn of an actor; return that actor."""
         heap = self._heap
         while heap and self.failure is None:
             time, _, _, event = heappop(heap)
@@ -316,7 +314,7 @@ class Kernel:
                 self._unwind_one(actor)
 
     def _unwind_one(self, actor):
-        """Let an actor that is killed come to its end, here and now."""
+        """Let a killed actor unwind at once."""
         if actor.turn is not None:
             actor.turn.cancel()
             actor.turn = None

@@ -1,15 +1,14 @@
-"""The ledger: what must be true of a broker, by all that its clients have seen of it.
+"""The ledger: checks a broker against all that its clients have seen of it.
 
-Acts write down what they asked and what they were answered; the ledger complains at once about what
-cannot be: a message that is lost, altered, in two places, in another's place, out of order, too
-early, where it was refused or deleted; one that a pull has passed over.
+Acts record their requests and responses; the ledger complains at once about what cannot be: a
+message that is lost, altered, in two places, in another's place, out of order, too early, or found
+although it was refused or deleted; or one that a pull has skipped.
 
     acknowledged by a promise to be on the disk, or seen ──> must be found, whatever happens
-    acknowledged without that promise                    ──> must be found unless the power goes
+    acknowledged without that promise                    ──> must be found unless the power fails
     neither                                              ──> may be there or not, once
 
-What a crash may take is said when it happens, in `life_ended`.
-The ledger looks at nothing but answers.
+`life_ended` records what a crash may take.
 """
 
 from __future__ import annotations
@@ -45,12 +44,12 @@ class Queue:
 
     @property
     def certain_end(self):
-        """No consumer can have come further."""
+        """Return the offset past which no consumer can be."""
         return max(self.must, default=-1) + 1
 
 
 class Ledger:
-    """All that is known, and all that follows from it."""
+    """The state of a broker as far as clients know it."""
 
     def __init__(self, world, *, is_sync):
         self._world = world
@@ -68,13 +67,13 @@ class Ledger:
         self._wiped = []  # in this life
 
     def complain(self, what):
-        """Something is not as it must be."""
+        """Report a broken promise."""
         raise Broken(f"at {self._world.kernel.now:.6f} s, in life {self._world.lives}: {what}")
 
     # ---- sends
 
     def send(self, connection, topic, queue_id, size, properties, *, delay_seconds=0.0):
-        """A message that is about to be sent."""
+        """Record a message that is about to be sent."""
         number = len(self.sent) + 1
         sent = self.sent[number] = Sent(
             number=number,
@@ -91,19 +90,22 @@ class Ledger:
         return sent
 
     def stage(self, batch, topic, queue_id, size, properties):
-        """A row that is about to be staged: nobody may see it before its batch is committed."""
+        """Record a row that is about to be staged: nobody may see it before its
+        batch is committed.
+        """
         sent = self.send(batch, topic, queue_id, size, properties)
         sent.state, sent.batch = "staged", batch
         return sent
 
     @property
     def may_expire(self):
-        """Whether the oldest messages may go."""
+        """Record that the oldest messages may expire."""
         return self._world.watch.may_expire
 
     def stored(self, sent, queue_offset, *, waits=True):
-        """It was acknowledged, at this place; ``waits``:
-        with the promise that it is on the disk."""
+        """Record an acknowledged message at this place; with ``waits`` it is promised to be on the
+        disk.
+        """
         is_certain = not self._is_sync or waits
         is_certain |= sent.batch is not None
         if sent.state == "unknown" and not is_certain:
@@ -118,14 +120,13 @@ class Ledger:
             self.queues[sent.topic, sent.queue_id].must[queue_offset] = self._world.kernel.now
 
     def refused(self, sent):
-        """The broker has said that it did not take it."""
+        """Record that the broker said that it did not store the message."""
         if sent.seen:
             self.complain(f"{sent} was seen, and then refused")
         sent.state = "refused"
 
     def refused_without_room(self, sent):
-        """The broker has said that the disk is full; what was written of it is wiped,
-        but not flushed."""
+        """Record a refusal for lack of disk space; written bytes are wiped, but not flushed."""
         if self._world.watch.can_wipe:
             self.refused(sent)
             self._wiped.append(sent)
@@ -133,14 +134,14 @@ class Ledger:
             self.unknown(sent)
 
     def unknown(self, sent):
-        """Nobody knows whether the broker has taken it."""
+        """Record that the result of a send is unknown."""
         if sent.state == "under way":
             sent.state = "unknown"
 
     # ---- what is seen
 
     def saw(self, message):
-        """Somebody has got a message of a queue; which one it is."""
+        """Record a message that somebody received from a queue; return which one it is."""
         sent = self.sent.get(number_of(message.body))
         where = f"{message.topic}/{message.queue_id} at {message.queue_offset}"
         if sent is None:
@@ -203,7 +204,7 @@ class Ledger:
             )
 
     def _put(self, sent, queue_offset):
-        """It has this place, and nothing else has."""
+        """Record its place, which no other message has."""
         queue = self.queues[sent.topic, sent.queue_id]
         self._occupy(queue, queue_offset, sent)
         if not sent.delay_seconds and sent.queue_offset not in (None, queue_offset):
@@ -214,7 +215,7 @@ class Ledger:
             self._check_order(queue, sent, queue_offset)
 
     def _check_order(self, queue, sent, queue_offset):
-        """What came over one connection to one queue lies there in its order."""
+        """Check that messages of one connection to one queue are in order."""
         places = queue.connections.setdefault(sent.connection, {})
         places[sent.number] = queue_offset
         for number, other in places.items():
@@ -246,7 +247,7 @@ class Ledger:
     # ---- what a pull must answer
 
     def expected(self, topic, queue_id, start, wanted=lambda _: True):
-        """What must be found from an offset on, by what is known now."""
+        """Return what must be found from an offset on, by current knowledge."""
         queue = self.queues[topic, queue_id]
         return {
             queue_offset: queue.at[queue_offset]
@@ -255,7 +256,7 @@ class Ledger:
         }
 
     def pulled(self, asked, must, told):
-        """A pull was answered; ``must`` is what was `expected` of it when it was sent."""
+        """Check the response to a pull; ``must`` is what was `expected` when it was sent."""
         where = f"a pull of {asked.topic}/{asked.queue_id} from {asked.queue_offset}"
         last = asked.queue_offset - 1
         for message in told.messages:
@@ -284,8 +285,9 @@ class Ledger:
                 )
 
     def told_first(self, topic, queue_id, known, first):
-        """A queue was said to begin at ``first``; ``known`` is all that was `expected` of it
-        when that was asked."""
+        """Check a queue's reported first offset; ``known`` is all that was `expected` at the
+        request.
+        """
         queue = self.queues[topic, queue_id]
         before = {at: what for at, what in known.items() if at < first}
         before = {at: what for at, what in before.items() if queue.at.get(at) is what}
@@ -301,7 +303,7 @@ class Ledger:
     # ---- topics that go
 
     def deleting(self, topic):
-        """Its deletion has been asked for: until it is answered, nothing is known of it."""
+        """Record a deletion under way: nothing is known of the topic until it is answered."""
         self.uncertain_topics.add(topic)
         self._forget(topic)
         for sent in self.sent.values():
@@ -309,7 +311,7 @@ class Ledger:
                 sent.is_ambiguous = True
 
     def deleted(self, topic):
-        """It is gone. What was sent meanwhile may belong to one that came after it."""
+        """Record a deletion. Messages sent meanwhile may belong to the next topic of this name."""
         self.uncertain_topics.discard(topic)
         self.generations[topic] += 1
         self._forget(topic)
@@ -321,7 +323,7 @@ class Ledger:
     # ---- crashes and what comes after them
 
     def life_ended(self, kind):
-        """The broker's life is over: "stop", "kill" or "power"."""
+        """Record the end of a broker's life: "stop", "kill" or "power"."""
         for sent in self.sent.values():
             self.unknown(sent)
             if kind == "power" and sent.is_certain and not self._is_durable(sent.stored_at, sent):
@@ -349,11 +351,11 @@ class Ledger:
         return self._is_sync or self._world.watch.was_flushed_since(since)
 
     def _new_queue(self):
-        """One of which nothing was known: a power loss may have taken what nobody has seen."""
+        """Return a new queue without knowledge: a power loss may have taken unseen messages."""
         return Queue(gaps_from=0 if self._has_lost_power else None)
 
     def _keep_what_was_written(self, queue, *, is_flushed):
-        """The system lives: what was acknowledged is in its memory, flushed or not."""
+        """Keep acknowledged messages: the system lives, with their data in its memory."""
         for queue_offset, what in queue.at.items():
             if not isinstance(what, Sent) or what.state == "stored":
                 if self._is_sync and queue_offset not in queue.must:
@@ -380,8 +382,7 @@ class Ledger:
         queue.gaps_from = known if queue.gaps_from is None else min(known, queue.gaps_from)
 
     def audited(self, topic, queue_id, must, found, low, high):
-        """A queue was read from one end to the other; ``must`` is what was known
-        when that began."""
+        """Check a queue that was read as a whole; ``must`` is what was known when that began."""
         if topic in self.uncertain_topics:
             return
         queue = self.queues[topic, queue_id]
@@ -407,7 +408,7 @@ class Ledger:
         queue.gaps_from = None
 
     def _check_expired(self, topic, queue_id, queue_offset, what):
-        """Old messages go with their file of the log, and no others go with them."""
+        """Check that old messages expire with their file of the log, and no others."""
         place = _place_of(what)
         if place is not None and not self._world.watch.is_gone_from_log(place):
             self.complain(
@@ -416,14 +417,14 @@ class Ledger:
             )
 
     def is_to_be_found(self, sent):
-        """Whether it must be in its queue, where everybody finds it."""
+        """Return whether it must be in its queue, visible to all."""
         queue = self.queues[sent.topic, sent.queue_id]
         if self._world.watch.may_expire:
             return False
         return sent.queue_offset in queue.must and queue.at.get(sent.queue_offset) is sent
 
     def check_deliveries(self):
-        """When all delays are long over: each message that was taken has been delivered."""
+        """Check, long after all delays, that each stored message was delivered."""
         if self._world.watch.may_expire:
             return
         for sent in self.sent.values():
@@ -438,5 +439,5 @@ class Ledger:
 
 
 def _place_of(what):
-    """The place in the log of what is in a queue, if a client has been told."""
+    """Return the physical offset of a queue's message, if a client knows it."""
     return getattr(what, "physical_offset", None)

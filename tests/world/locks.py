@@ -1,10 +1,10 @@
-"""Which member has which queue locked: never two of a group at the same time."""
+"""Queue locks by group: no two members may hold the same queue at the same time."""
 
 from __future__ import annotations
 
 
 class Locks:
-    """What members were told that they hold, and have not begun to give back."""
+    """The locks that members were granted and have not begun to release."""
 
     def __init__(self, complain):
         self._complain = complain
@@ -22,5 +22,5 @@ class Locks:
                 del self._held[group, queue]
 
     def life_ended(self, kind):
-        """Locks are in memory only."""
+        """Drop all locks, which are in memory only."""
         self._held.clear()

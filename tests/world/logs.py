@@ -1,8 +1,7 @@
-"""What a broker logs in a simulated world: noted in the trace,
-and an error is a promise that was not kept.
+"""A broker's log in a simulated world: recorded in the trace, and every error breaks a promise.
 
-Whoever runs a broker looks into its log only when something is wrong; so a line of level ERROR, or
-one with a traceback, where nothing was wrong with the disk, is a defect, whatever the clients saw.
+Operators read the log only when something is wrong; so a line of level ERROR, or one with a
+traceback, is a defect if nothing was wrong with the disk, whatever the clients saw.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ import logging
 import re
 
 _ADDRESS = re.compile(r"(?:\.\.\.|0x)\w*[0-9a-f]{6,}>")
-"""Where an object lies: what is shown of it, whole or cut short, is not the same each time."""
+"""Matches an object's address in a text, whole or cut short, which differs each time."""
 
 
 class Logs(logging.Handler):
-    """Stands in for all handlers while a world lasts."""
+    """Replaces all log handlers while a world runs."""
 
     loggers = ("rocketpoll.broker", "asyncio", "concurrent.futures")
 
@@ -56,5 +55,5 @@ class Logs(logging.Handler):
                 self._complain(f"{record.name.partition('.')[0]} logs {line}", error)
 
     def is_expected(self, record, error):
-        """Whether there is a reason for an error in the log."""
+        """Return whether there is a reason for an error in the log."""
         return self._is_excused(error) or self._is_line_expected(record)

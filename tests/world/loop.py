@@ -1,10 +1,9 @@
-"""An event loop of asyncio in a simulated world: its time is the kernel's, its network the world's.
+"""An asyncio event loop in a simulated world, with the kernel's time and the world's network.
 
-It is asyncio's own loop but for what it waits with: where a selector would ask the system, its
-thread gives the baton away until something is due or arrives. It differs from uvloop and asyncio
-where these differ from each other, as the dice say: uvloop gives a plain `Handle` for a timer that
-is due in less than half a millisecond, and says nothing where it cannot accept anybody, but tries
-again and again.
+It is asyncio's own loop except for waiting: instead of asking a selector, its thread passes the
+baton on until something is due or arrives. Where uvloop and asyncio differ, it follows either, as
+the dice decide: uvloop uses a plain `Handle` for a timer that is due in less than half a
+millisecond, and silently retries when it cannot accept a connection.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from functools import partial
 from world.network import End
 
 _TURN_SECONDS = 20e-6
-"""What a turn takes at least: a loop that spins is seen to."""
+"""Minimum duration of a turn, so that a spinning loop is detected."""
 _AT_ONCE_SECONDS = 0.000_5
 _ACCEPT_AGAIN_SECONDS = 1.0
 _ACCEPT_AGAIN_AND_AGAIN_SECONDS = 0.01
-"""The spinning of uvloop, as slow as a simulation can bear."""
+"""Interval of uvloop's accept retries, as slow as a simulation needs."""
 _READ_BYTES_MAX = 1 << 18
 
 
 class Loop(asyncio.BaseEventLoop):
-    """One process' event loop, like uvloop's; run it in a thread of that process."""
+    """A process's event loop, like uvloop's; run it in a thread of that process."""
 
     like_uvloop = True
 
@@ -44,7 +43,7 @@ class Loop(asyncio.BaseEventLoop):
 
     @property
     def turns_lately(self):
-        """How many turns there were in the last second."""
+        """Return the number of turns in the last second."""
         since = self._kernel.now - 1.0
         return sum(1 for time in self._turn_times if time >= since)
 
@@ -99,9 +98,9 @@ class Loop(asyncio.BaseEventLoop):
         return transport, None
 
     def _accept(self, protocol_factory, connect):
-        """Somebody wants to connect; told by the network.
+        """Accept a connection, called by the network.
 
-        While the system lacks what that needs, he waits, and is asked for again.
+        While the system has no descriptors for it, the client waits, and the call is repeated.
         """
         lack = self._network.accept_errno
         if lack is not None:
@@ -119,7 +118,7 @@ class Loop(asyncio.BaseEventLoop):
 
 
 class AsyncioLoop(Loop, asyncio.SelectorEventLoop):
-    """One that is like asyncio's in what `Loop` says, and in its class, by which it is known."""
+    """A loop that behaves like asyncio's where `Loop` makes a difference, and has its class."""
 
     like_uvloop = False
 
@@ -133,8 +132,9 @@ def _not_accepted(lack):
 
 
 class ListeningSocket:
-    """A socket that clients wait at: of its duplicates each may accept them, and the last one
-    closes the port."""
+    """A listening socket: each of its duplicates may accept clients, and the last one closes the
+    port.
+    """
 
     def __init__(self, network, process, address, port=None, holders=None):
         self._network = network
@@ -180,7 +180,7 @@ class ListeningSocket:
 
 
 class _Accepted:
-    """Somebody whose other end is still to be joined."""
+    """An accepted client whose other end is still to be joined."""
 
     def __init__(self, join):
         self.join = join
@@ -206,7 +206,7 @@ class _Server:
 
 
 class _Socket:
-    """What a program asks of the socket below."""
+    """The socket below a transport, as far as programs use it."""
 
     def __init__(self, name):
         self._name = name
@@ -353,7 +353,7 @@ class Transport(End):
             protocol.connection_lost(error)
 
     def _process_died(self):
-        """The system closes what a process leaves open; a machine without power does nothing."""
+        """Close what a process has left open; a machine without power does nothing."""
         if self._process.has_power:
             self.reset()
         else:

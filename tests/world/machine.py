@@ -1,7 +1,7 @@
-"""A machine of a simulated world, and the processes on it: what is killed as one, and what stays.
+"""A machine of a simulated world, and its processes: what dies together, and what survives.
 
 Machine      its disk, its clock, its power; it outlives its processes
-Process      one life of a program: its threads, its sockets; dead at the next thing that happens
+Process      one life of a program: its threads, its sockets; dead at the next event
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from world.kernel import Killed
 
 
 class Process:
-    """What runs on a machine until it ends, is killed, or the power goes."""
+    """A program on a machine until it ends, is killed, or the power fails."""
 
     def __init__(self, kernel, name, host="127.0.0.1"):
         self._kernel = kernel
@@ -24,14 +24,14 @@ class Process:
         return f"<{self.name}>"
 
     def on_death(self, call):
-        """What the system does when this ends, in whatever way."""
+        """Register what the system does when this process ends in any way."""
         self._on_death[call] = None
 
     def forget(self, call):
         self._on_death.pop(call, None)
 
     def kill(self, *, power_lost=False):
-        """End it, here and now: no thread of it does anything any more, and no `finally` counts."""
+        """Kill it at once: none of its threads runs any more, and no `finally` counts."""
         if not self.is_alive:
             return
         self.has_power = not power_lost
@@ -42,7 +42,7 @@ class Process:
             raise Killed
 
     def end(self):
-        """It has ended: the system lets go of all that it had."""
+        """Record its end: the system closes all that it had open."""
         self.is_alive = False
         calls, self._on_death = self._on_death, {}
         for call in calls:

@@ -1,11 +1,9 @@
-"""What a world has sent: each message with a body that says which it is, and what is known of it.
+"""The messages that a world has sent, each with a unique body and its known state.
 
-    staged ─────> under way  a row of a batch: nobody may see it before its commit is asked for
-    under way ──> stored     acknowledged: it has a place in its queue
-             ├──> refused    the broker said that it did not take it: nobody may ever see it
-             └──> unknown    no answer, or one that leaves it open
-
-It knows the wire's records, and no broker.
+staged ─────> under way  a row of a batch: nobody may see it before its commit is requested
+under way ──> stored     acknowledged: it has a place in its queue
+         ├──> refused    the broker said that it did not store it: nobody may ever see it
+         └──> unknown    no answer, or one that leaves it open
 """
 
 from __future__ import annotations
@@ -55,12 +53,12 @@ class Sent:
 
 
 def body_of(number, size):
-    """A body of about a size, that says which it is; no two share a filling."""
+    """Return a unique body of about this size."""
     head = f"{number}:".encode()
     return head + random.Random(number).randbytes(max(size - len(head), 0))
 
 
 def number_of(body):
-    """Which message has this body; None if none of a world's has."""
+    """Return the number of the message with this body; None if it is none of a world's."""
     head, colon, _ = bytes(body[:12]).partition(b":")
     return int(head) if colon and head.isdigit() else None

@@ -1,20 +1,17 @@
-"""The network of a simulated world: connections that are slow, come in pieces,
-break and fall silent.
+"""The network of a simulated world: slow connections that deliver in pieces, break, or fall silent.
 
     client's End ── Line ──> broker's End          an End is what a socket is to its owner:
                  <── Line ──                       write, close, reset;
-                                                   told of data, the end, and room
+                                                   callbacks for data, the end, and room
 
-A line carries bytes in order, late and cut into pieces as the dice say. It takes no more than its
-window before the reader has taken some, as TCP does; what is written beyond that waits with the
-writer. What can happen to a connection: `reset` (both ends learn of it, what was under way is
-lost), and `fall_silent` (nothing arrives any more, and nobody is told).
+A line carries bytes in order, late and cut into pieces as the dice decide. Its window is limited as
+in TCP; what is written beyond it waits with the writer until the reader has taken some. What can
+happen to a connection: `reset` (both ends are notified, bytes under way are lost), and
+`fall_silent` (nothing arrives any more, and nobody is notified).
 
-Whoever connects to a port waits in its line until somebody accepts him. The port is there as long
-as anybody has it open, also without a server: those who come wait. With the last one it goes, and
-who waits is told.
-
-It knows no broker and no event loop.
+A client that connects to a port waits in its backlog until it is accepted. The port exists while
+anybody has it open, also without a server: those who come wait. When the last one closes it, the
+waiting clients are notified.
 """
 
 from __future__ import annotations
@@ -29,12 +26,12 @@ from itertools import count, pairwise
 WINDOW_BYTES = 1 << 16
 _PIECES_MAX = 4
 _APART_SECONDS = 1e-7
-"""Two pieces never arrive at the same time, or the dice would put them out of order."""
+"""Minimum seconds between two pieces, so that the dice do not reorder them."""
 
 
 @dataclass(frozen=True)
 class Weather:
-    """How late bytes are: at least, and at most; and how often they come in pieces."""
+    """Minimum and maximum delay of bytes, and how often they are split."""
 
     latency_seconds: float = 0.000_05
     jitter_seconds: float = 0.000_2
@@ -64,24 +61,24 @@ class Line:
         self._writer, self._reader = writer, reader
 
     def seconds_late(self):
-        """How long what is sent now is under way."""
+        """Return the delay of what is sent now."""
         return self._weather.latency_seconds + self._dice.random() * self._weather.jitter_seconds
 
     def write(self, data):
-        """Bytes on their way, or waiting for room; None is the end."""
+        """Send bytes, or queue them until there is room; None is the end."""
         self._waiting.append(None if data is None else bytes(data))
         self.waiting_bytes += len(data or b"")
         self._send_at_rate()
 
     def cut(self):
-        """Nothing arrives any more."""
+        """Deliver nothing more."""
         self._is_over = True
         self._waiting.clear()
         self._arrived_count.clear()
         self.waiting_bytes = 0
 
     def take(self):
-        """Give the reader what has arrived, as long as it takes any."""
+        """Give the reader what has arrived, as long as it accepts data."""
         reader = self._reader
         while self._arrived_count and reader.accepts and not self._is_over:
             if self._arrived_count[0] is None:
@@ -97,7 +94,7 @@ class Line:
             self._send_at_rate()
 
     def put_back(self, data):
-        """The reader takes these bytes later."""
+        """Keep bytes for the reader's next read."""
         self._arrived_count.appendleft(data)
         self._under_way += len(data)
 
@@ -153,10 +150,10 @@ class Line:
 
 
 class End:
-    """One end of a connection: what a socket is to its owner, who overrides what it is told of."""
+    """One end of a connection, like a socket; its owner overrides the callbacks."""
 
     accepts = True
-    """Whether it takes what has arrived."""
+    """Whether it accepts arrived data."""
 
     def __init__(self):
         self.is_over = False
@@ -164,28 +161,28 @@ class End:
         self._out = self._in = self._other = self._kernel = None
 
     def join(self, kernel, other, out, incoming):
-        """Connect it; the lines go out from here and come in here."""
+        """Connect it with its outgoing and incoming lines."""
         self._kernel, self._other, self._out, self._in = kernel, other, out, incoming
 
     # ---- what its owner does
 
     def send(self, data):
-        """Bytes, in order behind those of before."""
+        """Send bytes in order."""
         if not self.is_over:
             self._out.write(data)
 
     @property
     def waiting_bytes(self):
-        """What was sent and has not left yet."""
+        """Return the number of bytes that have not left yet."""
         return self._out.waiting_bytes
 
     def finish(self):
-        """Send the end. The other one may go on sending."""
+        """Send the end of the stream. The other end may keep sending."""
         if not self.is_over:
             self._out.write(None)
 
     def reset(self):
-        """Break it: what is under way is lost, and the other end learns of it."""
+        """Break the connection: bytes under way are lost, and the other end is notified."""
         if not self.is_over:
             self.is_over = True
             self._in.cut()
@@ -194,7 +191,7 @@ class End:
                 self._kernel.after(self._out.seconds_late(), self._other.break_off)
 
     def break_off(self):
-        """The other end has broken it."""
+        """Called when the other end has broken it."""
         if not self.is_over:
             self.is_over = True
             self._in.cut()
@@ -202,43 +199,43 @@ class End:
             self.broken()
 
     def take_on(self):
-        """Take what has arrived meanwhile."""
+        """Process what has arrived meanwhile."""
         self._in.take()
 
     def forget(self):
-        """Know nothing of it any more, as a machine whose power has come back."""
+        """Forget the connection, as a machine after a power failure."""
         self._in.leads_nowhere = True
 
     def fall_silent(self, *, both=True):
-        """Nothing arrives from here any more, nor here if both; nobody is told."""
+        """Silently drop everything from here, and with both also to here."""
         self._out.is_silent = True
         if both:
             self._in.is_silent = True
 
     def hold_up(self, until):
-        """What is sent there and back from now on arrives at that time, or later."""
+        """Delay everything sent both ways from now on until that time or later."""
         self._out.held_up_until = self._in.held_up_until = until
 
     # ---- what it is told
 
     def received(self, data):
-        """Bytes have arrived."""
+        """Called when bytes have arrived."""
 
     def ended(self):
-        """The other one sends no more."""
+        """Called at the end of the other side's stream."""
 
     def broken(self):
-        """The connection is no more."""
+        """Called when the connection is broken."""
 
     def has_room(self):
-        """Some of what waited has left."""
+        """Called when some waiting bytes have left."""
 
     def connected(self):
-        """Both ends are there."""
+        """Called when both ends are connected."""
 
 
 class Port:
-    """Where clients connect, and wait until they are accepted."""
+    """A port where clients wait until they are accepted."""
 
     def __init__(self, kernel, address, late, join):
         self._kernel = kernel
@@ -251,7 +248,7 @@ class Port:
 
     @property
     def is_waited_at(self):
-        """Whether anybody waits to be accepted."""
+        """Return whether a client waits to be accepted."""
         return bool(self._waiting)
 
     def serve(self, accept):
@@ -261,16 +258,16 @@ class Port:
             self._go_on()
 
     def arrive(self, end):
-        """Somebody connects."""
+        """Add a client."""
         self._waiting.append(end)
         self._go_on()
 
     def accepted(self):
-        """Who waits first, as a function that joins the other end."""
+        """Accept the first waiting client: return a function that joins the other end."""
         return partial(self._join, self._waiting.popleft())
 
     def close(self):
-        """Nobody has it open any more."""
+        """Close the port, which nobody has open any more."""
         self._accept = None
         while self._waiting:
             self._kernel.after(self._late(), self._waiting.popleft().broken)
@@ -290,7 +287,7 @@ class Port:
 
 
 class Network:
-    """Who listens, and what it is like on the way."""
+    """The ports, and the conditions of connections."""
 
     def __init__(self, kernel, dice, weather=None):
         self._kernel = kernel
@@ -305,12 +302,12 @@ class Network:
             Line(kernel, dice, weather),
             Line(kernel, dice, weather),
         )
-        """Makes the lines to a host and back, for a client at another."""
+        """Creates the lines to a host and back, for a client at another."""
         self.accept_errno = None
-        """What systems lack to accept anybody; None: nothing."""
+        """The errno of accepting connections on all systems; None: no error."""
 
     def open_port(self, address):
-        """Have clients wait at an address from now on; port 0 is any that is free."""
+        """Open a port, where clients wait; port 0 is any free one."""
         host, port = address
         address = host, port or next(self._ports)
         if address in self._listener_tasks:
@@ -335,29 +332,28 @@ class Network:
             port.close()
 
     def swallow(self, host):
-        """From now on, what is sent to a host is never heard of again;
-        not even that nobody is there."""
+        """Silently drop everything sent to a host, including connection attempts."""
         self._swallowed[host] = None
 
     def send_back(self, host):
-        """The host can be reached again."""
+        """Make the host reachable again."""
         self._swallowed.pop(host, None)
 
     def cut_all(self, host=None):
-        """Break every connection that there is, or those to one host."""
+        """Break every connection, or those to one host."""
         for end in self._connected_to(host):
             del self._accepted[end]
             end.reset()
             end.broken()
 
     def silence(self, host):
-        """Nothing is heard of a host any more, nor by it; nobody is told."""
+        """Silently drop everything from and to a host."""
         self.swallow(host)
         for end in self._connected_to(host):
             end.fall_silent()
 
     def hold_up(self, host, seconds):
-        """What is sent from and to a host from now on arrives only when the time is over."""
+        """Delay everything from and to a host until the time is over."""
         for end in self._connected_to(host):
             end.hold_up(self._kernel.now + seconds)
 
@@ -366,19 +362,18 @@ class Network:
         return [end for end in self._accepted if host in (None, end.address[0])]
 
     def lose_power(self, end):
-        """The machine at this end is gone without a word."""
+        """Remove the machine at this end silently."""
         end.fall_silent()
         self._without_power.append(end)
 
     def power_is_back(self):
-        """A machine that knows nothing of its connections: whoever goes on writing is told."""
+        """Restart a machine without its connections: those who keep writing get a reset."""
         for end in self._without_power:
             end.forget()
         self._without_power.clear()
 
     def connect(self, end, address, host="127.0.0.1"):
-        """Connect an end to whoever listens there, soon; if nobody does,
-        it is told that it is broken."""
+        """Connect an end to the listener at an address soon; without one, the end is notified."""
         end.other_address = address
         end.address = (host, next(self._ports))
         self._kernel.after(self._late(), partial(self._reach, end, address))

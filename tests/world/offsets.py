@@ -1,7 +1,7 @@
-"""What groups have committed, and what a broker may say of it: the last, or one that is under way.
+"""Committed offsets of groups, and the responses that a broker may give: the last or a pending one.
 
-After a crash it may be an older one, if it was committed later than the last save; never one that
-nobody has committed.
+After a crash it may be an older one, if it was committed after the last save; never one that nobody
+has committed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(eq=False)
 class Commit:
-    """One offset that a client has told."""
+    """One offset that a client has sent."""
 
     key: tuple
     offset: int | None
@@ -42,7 +42,7 @@ class Offsets:
         return list(self._commits)
 
     def allowed(self, key):
-        """What may be answered now: the last that is done, and all that were asked since it was."""
+        """Return the possible responses now: the last stored offset, and all requested since."""
         commits = self._commits[key]
         done = [commit for commit in commits if commit.done_at is not None]
         if not done:
@@ -64,8 +64,7 @@ class Offsets:
             )
 
     def life_ended(self, kind):
-        """A crash takes what was not saved yet; what was never answered may have been done,
-        or not."""
+        """Apply a crash: it drops unsaved commits; unanswered ones may have been stored or not."""
         now = self._world.kernel.now
         saved_by = self._world.watch.calm_since() - self._save_seconds
         is_saved = kind == "stop" and not self._world.watch.may_refuse_a_save

@@ -1,8 +1,7 @@
-"""A client at work: it plays its steps over all lives of the broker,
-with a connection that it makes anew.
+"""A client that runs its steps over all lives of the broker, reconnecting when necessary.
 
-What its steps do is in `acts`; a step that finds no broker, or gets no answer, is over,
-and the next comes.
+`acts` defines the steps; a step that finds no broker, or gets no response, ends, and the next one
+runs.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Player:
         self._agreement = None
 
     async def play(self):
-        """All steps, one after the other."""
+        """Run all steps, one after the other."""
         for step in self._plan.steps:
             self.world.note(f"{self.name}: {step}")
             await ACTS[step.kind].play(self, **step.arguments)
@@ -44,7 +43,7 @@ class Player:
             self._connection.leave()
 
     async def connected(self):
-        """A connection to whatever broker is there."""
+        """Return a connection to the current broker."""
         while self._connection is None or self._connection.is_over:
             connection = Connection(self.world, self.name)
             self.world.network.connect(connection, self.world.address)
@@ -57,8 +56,7 @@ class Player:
         return self._connection
 
     async def known_agreement(self):
-        """A connection on which our extensions may be used, and what was agreed on;
-        None if it broke."""
+        """Return a connection with negotiated extensions, and these; None if it broke."""
         connection = await self.connected()
         if self._agreement is None:
             codec = HEADERS[RequestCode.EXTENSIONS]
@@ -72,7 +70,7 @@ class Player:
         return connection, self._agreement
 
     async def ask(self, code, *, body=b"", seconds=ANSWER_SECONDS, **ext_fields):
-        """A request whose fields are texts: its answer, None if there is none."""
+        """Send a request with text fields; return its response, or None."""
         fields = {name: str(value) for name, value in ext_fields.items()}
         connection = await self.connected()
         return await self.answer(
@@ -80,13 +78,13 @@ class Player:
         )
 
     async def answer(self, connection, request, seconds=ANSWER_SECONDS):
-        """The answer to a request on a connection; one that does not come costs the connection."""
+        """Return the response to a request on a connection; a missing one breaks the connection."""
         return await self.awaited(
             connection, connection.ask(request, seconds), f"request {request.code}"
         )
 
     async def awaited(self, connection, promise, what):
-        """An answer that was asked for already."""
+        """Return the response to an earlier request."""
         asked_at = self.world.kernel.now
         answer = await promise
         if answer is None and not connection.is_over:

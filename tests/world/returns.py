@@ -1,4 +1,4 @@
-"""Messages that consumers have given back: how often each may come again, when, and where.
+"""Messages that consumers have sent back: how often each may return, when, and where.
 
 given back with its n-th try ──> %RETRY%group with try n+1, after a delay ──> given back again ...
                              └─> %DLQ%group with try n+1, at once, if that was the last
@@ -23,15 +23,14 @@ class GivenBack:
 
 @dataclass
 class Tries:
-    """All requests that lead to the same try of the same message,
-    and where these tries were seen."""
+    """All requests that lead to the same try of the same message, and where it was seen."""
 
     asked: list = field(default_factory=list)
     seen: dict = field(default_factory=dict)
 
 
 class Returns:
-    """All that was given back."""
+    """All messages that were sent back."""
 
     def __init__(self, ledger, world):
         self._ledger = ledger
@@ -39,7 +38,7 @@ class Returns:
         self._tries = defaultdict(Tries)  # by topic, message and number of tries
 
     def send_back(self, group, sent, tries, *, delay_seconds, is_last):
-        """A consumer is about to give a message back."""
+        """Record that a consumer is about to send a message back."""
         topic = f"%DLQ%{group}" if is_last else f"%RETRY%{group}"
         given = GivenBack(self._world.kernel.now, 0.0 if is_last else delay_seconds, topic)
         self._tries[topic, sent, tries + 1].asked.append(given)
@@ -50,13 +49,13 @@ class Returns:
         given.answered_at = self._world.kernel.now
 
     def refused(self, given):
-        """The broker says that it did not take it."""
+        """Record that the broker said that it did not store it."""
         for tries in self._tries.values():
             if given in tries.asked:
                 tries.asked.remove(given)
 
     def saw(self, sent, message, where):
-        """A try has come."""
+        """Record the arrival of a try."""
         tries = self._tries.get((message.topic, sent, message.reconsume_times))
         if tries is None or not tries.asked:
             self._ledger.complain(

@@ -1,5 +1,4 @@
-"""A story that fails, made short: parts are taken out as long as it goes on
-failing in the same way."""
+"""Shrinks a failing story: removes parts as long as it fails in the same way."""
 
 from __future__ import annotations
 
@@ -10,12 +9,12 @@ _NUMBERS = re.compile(r"[0-9][0-9_.]*|'[^']*'|\{[^}]*\}|\[[^]]*\]")
 
 
 def failure_of(story, world_of):
-    """What goes wrong when a story is told in a world of this kind; None if nothing does."""
+    """Run a story in a world of this kind; return its failure, or None."""
     return tell(story, world_of)[0]
 
 
 def tell(story, world_of):
-    """Tell a story: what went wrong, or None, and the world in which it was told."""
+    """Run a story; return its failure or None, and its world."""
     world = world_of(story)
     try:
         world.tell()
@@ -25,7 +24,7 @@ def tell(story, world_of):
 
 
 class Failure:
-    """A story that was told up to a promise that was not kept."""
+    """A story that was run up to a broken promise."""
 
     def __init__(self, story, world_of, error, trace):
         self.story = story
@@ -35,7 +34,9 @@ class Failure:
 
     @property
     def kind(self):
-        """What is alike in failures of one cause: the words, without numbers and names."""
+        """Return what failures of one cause have in common: the words, without
+        numbers and names.
+        """
         text = f"{type(self.error).__name__}: {self.error}"
         return _NUMBERS.sub("#", text.split(": ", 2)[-1])[:80]
 
@@ -44,7 +45,7 @@ class Failure:
 
 
 def shrunk(failure, seconds=60.0):
-    """The shortest story that fails in the same way, as far as it is found in this time."""
+    """Return the shortest story found in this time that fails in the same way."""
     until = time.monotonic() + seconds
     best = failure
     size = len(best.story.parts())
@@ -59,7 +60,7 @@ def shrunk(failure, seconds=60.0):
 
 
 def _without_one_piece(failure, size, until):
-    """The failure of the story without one run of so many parts; None if each of them is needed."""
+    """Return the failure of the story without one run of parts; None if each of them is needed."""
     parts = failure.story.parts()
     for start in range(0, len(parts), size):
         if time.monotonic() > until:

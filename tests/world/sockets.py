@@ -1,12 +1,11 @@
-"""Python's blocking sockets, as they are in a simulated world: on its network, in its time.
+"""Python's blocking sockets in a simulated world, with its network and its time.
 
     with Sockets(kernel, network):   socket.create_connection, socket.socket, select.poll ...
                                      are the world's
 
-They do what the client asks of sockets, and no more: TCP to an address of the world, with
-time-outs; and a datagram socket that sends nothing, by which a program finds out its own address.
-Who waits on a socket gives the baton away; whoever closes one from another thread does not wake who
-waits on it, `shutdown` does.
+They implement what the client needs: TCP to an address of the world, with time-outs; and a datagram
+socket that sends nothing, by which a program finds out its own address. A thread that waits on a
+socket passes the baton on; closing the socket in another thread does not wake it, `shutdown` does.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _REAL = socket.socket
 
 
 class Sockets:
-    """Puts the world's sockets into Python's modules for as long as it lasts."""
+    """Replaces the sockets in Python's modules while it is active."""
 
     def __init__(self, kernel, network):
         self._kernel = kernel
@@ -63,7 +62,7 @@ def _address_info(host, port, *_, type=socket.SOCK_STREAM, **__):  # noqa: A002 
 
 
 class Socket(End):
-    """One socket of a process; the process closes it when it dies."""
+    """A socket of a process, closed when the process dies."""
 
     kernel = network = None
 
@@ -157,7 +156,7 @@ class Socket(End):
 
     @property
     def is_readable_or_over(self):
-        """Whether the other side has ended or broken it."""
+        """Return whether the other side has ended or broken it."""
         return self._is_at_end or self._state == "broken"
 
     # ---- what the network tells
@@ -236,7 +235,7 @@ class Socket(End):
 
 
 class Poll:
-    """As much of `select.poll` as tells whether the other side has gone, without waiting."""
+    """The part of `select.poll` that detects, without waiting, that the other side has gone."""
 
     def __init__(self):
         self._registered = []

@@ -1,5 +1,4 @@
-"""What every world has: a kernel, a network, dice of its own for each part,
-and a trace of what happens."""
+"""The common base of worlds: a kernel, a network, random generators for each part, and a trace."""
 
 from __future__ import annotations
 
@@ -20,16 +19,17 @@ _OURS = ("rmq_spark", "rocketpoll")
 
 @functools.cache
 def keep_what_is_loaded():
-    """Have the collector pass over what there is before the first story, and look at each story's.
+    """Freeze all loaded objects before the first story, so that the collector checks each story's
+    only.
 
-    Before each story it is called once; what has been loaded is several times as much.
+    It runs once before each story; the loaded objects are several times as many.
     """
     gc.collect()
     gc.freeze()
 
 
 def forget_earlier_stories():
-    """Leave a process as if no story had been told in it: which is the first must not matter.
+    """Reset a process as if no story had run in it, so that the order of stories does not matter.
 
     What has been loaded stays loaded, and what has been computed is computed again.
     """
@@ -47,7 +47,7 @@ class Broken(AssertionError):
 
 
 class Stage:
-    """Where a story is told."""
+    """The base of all worlds."""
 
     def __init__(self, story):
         self.story = story
@@ -60,21 +60,21 @@ class Stage:
         self.lives = 0
 
     def dice_for(self, part):
-        """Dice of its own for each part of the world."""
+        """Return the random generator of a part of the world."""
         return random.Random(f"{self.story.seed} {part}")
 
     def note(self, what):
-        """Write it into the trace."""
+        """Write a line into the trace."""
         line = f"{self.kernel.now:12.6f} {what}"
         self.trace.append(line)
         self.checksum = zlib.crc32(line.encode(), self.checksum)
 
     def counts(self):
-        """What was counted in this story, by what it is."""
+        """Return the counters of this story, by name."""
         return {}
 
     def complain(self, what, error=None):
-        """Something is wrong that no client was told."""
+        """Report an error that no client has seen."""
         broken = Broken(f"at {self.kernel.now:.6f} s, in life {self.lives}: {what}")
         broken.__cause__ = error
         self.kernel.fail(broken)

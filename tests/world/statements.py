@@ -1,11 +1,11 @@
-"""Statements of modules that are loaded, before each of which something is called.
+"""Calls a function before each statement of loaded modules.
 
     with interrupted("rmq_spark/client/", call):     a thread may be interrupted anywhere in there
 
-The code of each function is compiled once more, with ``if __interrupted__: __interrupted__()``
-before every statement, and takes the place of what it was. There it stays, as the check costs next
-to nothing while nobody is to be called. (A trace function would be called for each line and each
-call in all threads, and cost more than what it looks at.)
+The code of each function is compiled again, with ``if __interrupted__: __interrupted__()`` before
+every statement, and replaces the original. It stays there, because the check costs next to nothing
+while no function is set. (A trace function would be called for each line and each call in all
+threads, and cost more than the code that it watches.)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _made_over = set()
 
 @contextlib.contextmanager
 def interrupted(paths, call):
-    """Have something called before each statement in functions of modules whose paths match."""
+    """Call a function before each statement of functions in modules whose paths match."""
     setattr(builtins, _NAME, None)
     _make_over({path for path in _paths_loaded() if re.search(paths, path)} - _made_over)
     setattr(builtins, _NAME, call)
@@ -43,7 +43,7 @@ def _paths_loaded():
 
 
 def _make_over(paths):
-    """Give all functions of these files their new code."""
+    """Replace the code of all functions of these files."""
     _made_over.update(paths)
     new = {}
     for path in paths:

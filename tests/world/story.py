@@ -3,9 +3,9 @@
     Story    settings of the broker, how its lives end, what each client does,
              what goes wrong and when
 
-What is not in it (how late bytes are, who goes first) is decided by dice that come from its seed as
-well, one set for each part of the world: so a story with a step taken out is nearly the same story,
-which is what shrinking lives by. It can be written as JSON, and read again.
+Everything else (how late bytes are, who goes first) is decided by random generators from the same
+seed, one for each part of the world: so a story without one of its steps is nearly the same story,
+which shrinking relies on. It can be saved as JSON and loaded again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that a client does; what the arguments mean is `acts`' business."""
+    """One step of a client; `acts` define the meaning of its arguments."""
 
     kind: str
     arguments: dict
@@ -28,7 +28,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Client:
-    """What one client does, step by step."""
+    """The steps of one client."""
 
     name: str
     steps: tuple[Step, ...]
@@ -92,7 +92,7 @@ class Story:
     # ---- what shrinking takes away
 
     def parts(self):
-        """Everything that can be taken out alone, as keys for `without`."""
+        """Return the keys of all parts that can be removed alone, for `without`."""
         return [
             *(("client", number) for number in range(len(self.clients))),
             *(("trouble", number) for number in range(len(self.troubles))),

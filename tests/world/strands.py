@@ -1,12 +1,10 @@
-"""Strands: what the work of actors runs on; one goes on at a time, and hands over to another.
+"""Strands, on which actors run: one runs at a time, and passes control to another.
 
-    Strands ──new──> Strand ──give(other)──> the other goes on where it has given before
+    Strands ──new──> Strand ──give(other)──> the other continues where it last gave control away
 
-Each is a greenlet, and all of a world share the one thread that made it: to hand over costs a tenth
-of what it costs from one thread of the system to another. What Python keeps for each thread goes
-with a strand as well: its context, what it handles, and here its running event loop.
-
-It knows no actors and no time.
+Each is a greenlet, and all of a world share the thread that created it: a switch costs a tenth of
+one between threads of the system. What Python keeps for each thread also belongs to a strand: its
+context, its handled exception, and here its running event loop.
 """
 
 from __future__ import annotations
@@ -23,23 +21,23 @@ _FIRST_NUMBER = 1 << 48
 
 
 class Strands:
-    """Makes strands in the thread that makes this."""
+    """Creates strands in its creator's thread."""
 
     def __init__(self):
         self._numbers = itertools.count(_FIRST_NUMBER)
         self._hub = greenlet(_start_each)
 
     def main(self):
-        """Return a strand that is what runs here, and has its turn."""
+        """Return a strand for the running code, which has its turn."""
         return Strand(self._hub, threading.get_ident(), getcurrent())
 
     def new(self):
-        """Return a strand that is to `begin` something."""
+        """Return a strand for code that it will `begin`."""
         return Strand(self._hub, next(self._numbers))
 
 
 class Strand:
-    """One of them."""
+    """A strand, which runs in turns."""
 
     __slots__ = ("_greenlet", "_has_begun", "_hub", "number")
 
@@ -60,7 +58,7 @@ class Strand:
         self._greenlet = greenlet(work, self._hub)
 
     def give(self, other):
-        """Hand over to another, and come back when it is this one's turn."""
+        """Hand over to another strand; return at this one's next turn."""
         loop = _get_running_loop()
         if other._has_begun:
             other._greenlet.switch()

@@ -4,7 +4,7 @@
         await kernel_time.sleep(0.5)          # virtual seconds
         answer = await promise                # until somebody calls promise.keep(value)
 
-They run as events of the kernel, so they must not call anything that waits in another way.
+They run as events of the kernel, so they must not call anything that blocks in another way.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import partial
 
 
 class Promise:
-    """Something that is not there yet. It is kept once; later values are not wanted."""
+    """A future value. It is kept once; later values are ignored."""
 
     def __init__(self):
         self._value = None
@@ -28,7 +28,7 @@ class Promise:
                 step()
 
     def then(self, step):
-        """Call something when it is kept."""
+        """Call a function when it is kept."""
         if self.is_kept:
             step()
         else:
@@ -45,7 +45,7 @@ class Promise:
 
 
 class Tasks:
-    """Runs coroutines; an exception that gets out of one is the world's failure."""
+    """Runs coroutines; an uncaught exception is the world's failure."""
 
     def __init__(self, kernel):
         self._kernel = kernel
@@ -53,25 +53,24 @@ class Tasks:
 
     @property
     def running(self):
-        """The names of those that have not come to their end."""
+        """Return the names of the running coroutines."""
         return [name for name, _ in self._running.values()]
 
     def begin(self, coroutine, name="task"):
-        """Run a coroutine from now on; a promise of its end."""
+        """Start a coroutine; return a promise of its end."""
         done = Promise()
         self._running[done] = name, coroutine
         self._kernel.after(0, partial(self._step, coroutine, done))
         return done
 
     def sleep(self, seconds):
-        """To be awaited."""
+        """Return an awaitable that ends after this time."""
         promise = Promise()
         self._kernel.after(seconds, promise.keep)
         return promise
 
     def within(self, seconds, promise, otherwise=None):
-        """A promise that is kept when another one is, or with something else when
-        the time is over."""
+        """Return a promise that is kept with another one, or with a default after the timeout."""
         first = Promise()
         timer = self._kernel.after(seconds, partial(first.keep, otherwise))
 
@@ -84,7 +83,7 @@ class Tasks:
         return first
 
     def end(self):
-        """Have nothing more of them happen."""
+        """Stop all of them."""
         for _, coroutine in self._running.values():
             coroutine.close()
         self._running.clear()

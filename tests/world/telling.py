@@ -1,6 +1,6 @@
-"""The command line of a kind of world: its stories told by the thousand, or one with its trace.
+"""The command line of a kind of world: runs thousands of its stories, or one with its trace.
 
-One that fails is shrunk, and kept as a file.
+A failing story is shrunk and saved as a file.
 """
 
 from __future__ import annotations

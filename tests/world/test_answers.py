@@ -1,4 +1,4 @@
-"""Answers that come twice or late arrive whole, and no others are changed."""
+"""Delayed and repeated responses arrive whole, and no others are changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests in a process of their own: what became of each is heard where it was asked for."""
+"""Tests in a process of their own: each result is reported where the test was requested."""
 
 from __future__ import annotations
 

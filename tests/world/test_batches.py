@@ -1,4 +1,4 @@
-"""A broker that lies about staged batches is found out: each lie once, told by hand."""
+"""The model of staged batches detects each lie of a broker, told by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that lies is found out: each lie once, told to a ledger by hand."""
+"""The client ledger detects each lie of a client, told by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The model of what reads committed rows: spans are whole, and a lost one may share its places."""
+"""The model of committed rows: spans are whole, and a lost one may share its places with a later
+one.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""One thing at a time, in an order of the dice; killed is killed;
-nobody waits for ever unnoticed."""
+"""The kernel: one event at a time in random order, kills are final, and deadlocks are detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker that lies is found out: each lie once, told to a ledger by hand."""
+"""The ledger detects each lie of a broker, told by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers of simulated worlds lie about what they are said to, to the programs of a story alone."""
+"""Lying brokers of simulated worlds tell each lie to the programs of a story only."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""The broker's listener in a simulated world: clients wait in the system while it cannot let them
-in, and those of a process that goes are told."""
+"""The broker's listener in a simulated world: clients wait in the backlog while it cannot accept
+them.
+
+Those of a process that dies are notified.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Bytes arrive in order, late and in pieces; a reader that does not read stops the writer;
-lines break."""
+"""The network: bytes arrive in order, late and in pieces; a slow reader stops the writer; lines
+break.
+"""
 
 from __future__ import annotations
 

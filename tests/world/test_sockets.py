@@ -1,5 +1,4 @@
-"""Python's own sockets on a simulated network: what programs see of them,
-and what is left of them."""
+"""Python's sockets on a simulated network, as programs see them, and their cleanup."""
 
 from __future__ import annotations
 

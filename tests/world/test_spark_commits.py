@@ -1,5 +1,7 @@
-"""Some stories of sinks that write exactly once, whose troubles come at their commits;
-`make commitworld SEEDS=1000` tells more."""
+"""Some random stories of exactly-once sinks with troubles at their commits.
+
+`make commitworld SEEDS=1000` runs more.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A query that is wrong is found out, and one that is right is not: told to its model by hand."""
+"""The models of queries detect wrong ones and accept right ones, told by hand."""
 
 from __future__ import annotations
 

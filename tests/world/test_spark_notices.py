@@ -1,6 +1,6 @@
-"""What a world of Spark draws, it also watches: with a fault in it, some story fails.
+"""Everything that a world of Spark draws is also checked: with a fault in it, some story fails.
 
-Each draw has a fault of its own here, which nothing else would notice; `make seeded` has more.
+Each draw has a fault here that nothing else would detect; `make seeded` has more.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Something is called before each statement of functions that were loaded before, and then never
-again."""
+"""A function is called before each statement of loaded functions, and afterwards never again."""
 
 from __future__ import annotations
 

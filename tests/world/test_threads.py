@@ -1,5 +1,4 @@
-"""Python's own threads, locks, queues and pools, in the time of a world and in an
-order of its dice."""
+"""Python's threads, locks, queues and pools in a world's time and in its random order."""
 
 from __future__ import annotations
 

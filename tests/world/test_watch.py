@@ -1,4 +1,4 @@
-"""A broker in which something is left of clients that have gone is found out: each table once."""
+"""The watch detects each table in which a broker keeps something of departed clients."""
 
 from __future__ import annotations
 

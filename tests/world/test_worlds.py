@@ -1,6 +1,6 @@
-"""Some stories, each of another seed; `make world SEEDS=20000` tells more.
+"""Some random stories of a broker; `make world SEEDS=20000` runs more.
 
-One that fails is made short, and says how it is told again.
+A failing story is shrunk, and the report says how to run it again.
 """
 
 from __future__ import annotations

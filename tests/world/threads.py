@@ -1,16 +1,15 @@
-"""Python's threads, locks and clocks, as they are in a simulated world: under its kernel,
-in its time.
+"""Python's threads, locks and clocks in a simulated world, under its kernel and in its time.
 
     with Threads(kernel):     threading.Lock, RLock, Thread, time.monotonic, time.sleep ...
                               are the world's
 
-What the standard library builds on these (Condition, Event, queues, futures, pools of threads)
-follows by itself, as does whatever program runs in the world: it need not know. A thread belongs to
-the process of whoever starts it, and dies with it. Taking a lock is a point at which the seed may
-let others go first; so is each statement of some files, where a story wants that (`statements`).
+What the standard library builds on these (Condition, Event, queues, futures, thread pools) follows
+by itself, and so does every program in the world. A thread belongs to the process of its starter,
+and dies with it. Acquiring a lock is a point at which the seed may let others run first; so is each
+statement of some files, if a story says so (`statements`).
 
-Threads that are not of the world, such as pytest's, keep the real clock. Locks that were made
-before, such as those of logging, stay real: nothing in the world may wait while it holds one.
+Threads outside the world, such as pytest's, keep the real clock. Locks created before, such as
+those of logging, stay real: nothing in the world may wait while it holds one.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ class Threads:
         self._before.close()
 
     def wall_seconds(self):
-        """The time of day, which may have been moved."""
+        """Return the time of day, which a story may have moved."""
         return EPOCH_SECONDS + self._kernel.now + self.wall_ahead
 
     def _at_statement(self):
@@ -152,7 +151,7 @@ class Threads:
 
 
 class Lock:
-    """A lock of the world. Who waits for it is served in the order of the kernel."""
+    """A lock of the world. The kernel decides the order of its waiters."""
 
     def __init__(self, kernel, preemption):
         self._kernel = kernel

@@ -1,5 +1,4 @@
-"""What is tried of every kind of world: some seeds, stories that once failed,
-and one story told twice."""
+"""Common tests of every kind of world: some seeds, saved failures, and one story run twice."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The watch: what must be so in time, in calm weather, and when all clients have gone.
+"""The watch: checks response times, calm periods, and the cleanup after all clients have left.
 
-Whoever asks is answered soon; whoever waits for a message is told when it comes, and not before his
-time is over; nothing is left of a client that has gone. A world has troubles: while they last, and
-a little longer, nobody is held to time. Each of these looks only at what it can be sure of.
+Requests are answered soon; a waiting pull gets its message when it arrives, and otherwise only ends
+after its time; nothing remains of a departed client. While a world has troubles, and a little
+longer, no times are checked. Each check covers only what is certain.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ASYNC_FLUSH_SECONDS = 1.0
 
 
 class Watch:
-    """Looks at the time, and at what is left."""
+    """Checks times and leftovers."""
 
     def __init__(self, world):
         self._world = world
@@ -173,12 +173,12 @@ class Watch:
     # ---- what clients report
 
     def check_patience(self, connection, asked_at, what):
-        """Something was not answered in time."""
+        """Report a missing response."""
         if connection.is_heard and self.is_calm_since(asked_at):
             self._world.ledger.complain(f"{what} was not answered since {asked_at:.6f} s")
 
     def check_refusal(self, answer, what):
-        """Something was refused."""
+        """Check a refusal."""
         remark = answer.remark or ""
         if "internal error" in remark:
             self._world.ledger.complain(f"{what} was answered {answer.code} {remark}")
@@ -189,7 +189,7 @@ class Watch:
             )
 
     def check_wakefulness(self, asked, asked_at, suspend_seconds, told):
-        """A pull was answered that may have waited."""
+        """Check the response to a pull that may have waited."""
         now = self._world.kernel.now
         if not self.is_calm_since(asked_at - self.slack_seconds):
             return
@@ -256,7 +256,7 @@ class Watch:
     # ---- when all clients have gone
 
     def check_nothing_is_left(self, controller, disk):
-        """The tables of a broker that nobody uses are as on its first day."""
+        """Check that the tables of an unused broker are as on its first day."""
         left = {
             **_left_by_connections(controller),
             **_left_by_members(controller.processors),
@@ -268,7 +268,7 @@ class Watch:
                 self._world.ledger.complain(f"when all clients had gone, {count} {what} were left")
 
     def check_no_rescue(self, controller):
-        """No waiting pull was overlooked in the life that ends."""
+        """Check that no held pull was overlooked in the life that ends."""
         holds = getattr(controller, "hold_service", None)  # there is none if it could not start
         if holds is not None and holds.rescued_total:
             self._world.ledger.complain(f"{holds.rescued_total} waiting pulls were rescued")

@@ -1,8 +1,7 @@
-"""A world: one story told, with a broker, its clients and what befalls them,
-in one process and virtual time.
+"""A world: one story with a broker, its clients and troubles, in one process and virtual time.
 
-World(story).tell() ──> a trace that is the same, byte for byte, whenever the same story is told
-                   └──> Broken: a promise that was not kept, with the trace up to there
+World(story).tell() ──> a trace that is the same, byte for byte, for the same story
+                   └──> Broken: a broken promise, with the trace up to there
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _IDLE_SECONDS = 135.0
 
 
 class World(Stage):
-    """Everything that there is while a story is told."""
+    """The world of a story of one broker."""
 
     address = ("127.0.0.1", _PORT)
     broker_name = "broker-a"
@@ -64,7 +63,7 @@ class World(Stage):
         self._config = small_broker(_ROOT, listenPort=_PORT, **story.settings)
 
     def tell(self):
-        """Tell the story to its end, and look whether all is as it must be."""
+        """Run the story to its end, and check all promises."""
         forget_earlier_stories()
         with (
             Threads(
@@ -121,7 +120,7 @@ class World(Stage):
         self._stop()
 
     def _befall(self, trouble):
-        """What goes wrong at one moment."""
+        """Start the troubles of one moment."""
         self.note(f"{trouble.kind} {trouble.arguments}")
         if trouble.kind == "clock":
             self.threads.wall_ahead += trouble.arguments["ahead_seconds"]
@@ -142,7 +141,7 @@ class World(Stage):
         self.platter.used_ratio = ROOMY
 
     def _live(self, ending):
-        """One life of the broker, and a while without one."""
+        """Run one life of the broker, and a while without one."""
         life = self._start(ending)
         self.kernel.run(ending.seconds, life.ended)
         if not life.ended.is_kept:
@@ -202,8 +201,9 @@ class World(Stage):
     # ---- what is looked at when all is quiet
 
     def _wait_for_delays(self):
-        """Until every delayed message, and every one that was given back,
-        must have been delivered."""
+        """Wait until every delayed message and every one that was sent back must have been
+        delivered.
+        """
         longest = max(DELAY_LEVELS_MS) / 1000
         self.kernel.run(longest + self.watch.slack_seconds + 1.0)
 

@@ -1,5 +1,5 @@
-"""The part that runs inside of Spark, in a process of its own for each side: see driver.__main__.
+"""The part that runs inside Spark, in a process of its own for each side: see driver.__main__.
 
-It is started by the Python of a Spark environment and knows brokers by their addresses only. What
-differs between the sides stands in `formats`; everything else is the same for both.
+The Python of a Spark environment starts it, with addresses of brokers. `formats` has the
+differences between the sides; everything else is the same for both.
 """

@@ -1,10 +1,10 @@
-"""One side's Spark: a session, and a line of JSON back for each line that tells it what to do.
+"""One side's Spark session, which reads commands and writes responses as lines of JSON.
 
 PYTHON -m benchmarks.spark.driver '{"format": "kafka", "address": "127.0.0.1:9092", "queues": 4,
                                     "settings": {"spark.driver.memory": "4g"},
                                     "directory": "/where/checkpoints/lie"}'
 
-{"do": "ingest", "topic": "t"} is a call of `Queries.ingest`; its answer, {"answer": ...} or
+{"do": "ingest", "topic": "t"} is a call of `Queries.ingest`; its response is {"answer": ...} or
 {"error": ...}.
 """
 
@@ -27,7 +27,7 @@ _DOES = ("ingest", "latency", "start_idling", "stop_idling", "write", "write_str
 
 
 def main() -> None:
-    """Answer questions until there are no more."""
+    """Answer commands until the input ends."""
     asked = json.loads(sys.argv[1])
     answers = _redirect_stdout()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -70,7 +70,7 @@ def _session(asked: dict[str, Any]) -> SparkSession:
 
 
 def _redirect_stdout() -> TextIO:
-    """Return the pipe for answers; other output, also of the JVM, goes to the log."""
+    """Return the pipe for responses; other output, including the JVM's, goes to the log."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     return answers

@@ -1,4 +1,4 @@
-"""The formats that are compared: options, columns, and how one message is sent."""
+"""The compared formats: options, columns, and how one message is sent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Format(Protocol):
         """Return the options for the address and the topic, for source and sink."""
 
     def bodies_alone(self, topic: str) -> Mapping[str, str]:
-        """Return the options of a source of whose columns only the body is wanted."""
+        """Return the options of a source that reads only the body column."""
 
     def rows(self, numbered_bodies: DataFrame) -> DataFrame:
         """Return the rows for the sink, made from bodies with an id each."""
@@ -92,20 +92,20 @@ class RocketPoll:
         return numbered_bodies.select("body")
 
     def sender(self, spark: SparkSession, topic: str) -> Send:  # noqa: ARG002  # it needs no JVM
-        """Return a sender by a producer in this process, as long as that lives."""
+        """Return a sender with a producer in this process that lives as long as the process."""
         producer = Producer("benchmarks", self._address)
         producer.start()
         return lambda body: producer.send(Message(topic, body))
 
 
 class ReadyMadeRows:
-    """What any source and sink in Python costs; there are no messages that could be sent."""
+    """The cost of any source and sink in Python; there are no messages to send."""
 
     name = ready_made.FORMAT
     body = "body"
 
     def __init__(self, address: str, queues: int) -> None:
-        """Take the directory of the files that have the batches of topics."""
+        """Create the format from the directory with the files of record batches."""
         self._directory = Path(address)
         self._queues = queues
 
@@ -132,7 +132,7 @@ class ReadyMadeRows:
         return numbered_bodies.select("body")
 
     def sender(self, spark: SparkSession, topic: str) -> Send:
-        """Refuse: nothing is sent."""
+        """Refuse: this format cannot send."""
         raise NotImplementedError(f"nothing can be sent to {topic} of {spark}")
 
 

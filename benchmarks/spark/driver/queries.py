@@ -1,4 +1,4 @@
-"""The queries that are measured. What is written here is the same for either format."""
+"""The measured queries. They are the same for each format."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ PAUSE_SECONDS = (0.1, 0.4)
 """The bounds of random pauses between timed messages, which must not keep step with batches."""
 
 WAIT_SECONDS = 100
-"""The most seconds to wait for anything: less than the asker waits for an answer."""
+"""The maximum seconds to wait for anything: less than the timeout of a command."""
 
 _PARTITIONS = 4
 
 
 class Queries:
-    """The work that one side's Spark can be asked for."""
+    """The commands that one side's Spark can run."""
 
     def __init__(self, spark: SparkSession, form: Format, directory: Path) -> None:
         """Take a directory for checkpoints, which lie there while they are needed."""
@@ -102,7 +102,7 @@ class Queries:
     # ---- writing
 
     def write(self, topic: str, rows: int, body_bytes: int) -> dict[str, Any]:
-        """Write a batch of rows that Spark makes up to a topic."""
+        """Write a batch of generated rows to a topic."""
         writer = self._check_format.rows(
             _bodies(self._spark.range(rows, numPartitions=_PARTITIONS), body_bytes)
         )
@@ -165,7 +165,7 @@ def _since(began: int, seen: list[tuple[int, int]]) -> list[float]:
 
 
 def _send_until(condition: Callable[[], bool], send: Send, query: StreamingQuery) -> int:
-    """Send the time, again and again; how often."""
+    """Send the current time repeatedly; return the number of messages."""
     sent = 0
 
     def is_enough() -> bool:

@@ -1,7 +1,7 @@
-"""Format ``ready-made``: the same rows by the cheapest source in Python, and a sink that drops all.
+"""Format ``ready-made``: the cheapest Python source of the same rows, and a sink that drops all.
 
-What it costs is Spark's own, whatever a source or sink in Python does: record batches as they lie
-in a file, mapped into memory and handed over again and again. It knows no broker and no rocketpoll.
+What it costs is Spark's own part for any source or sink in Python. It maps a file of record batches
+into memory and returns them repeatedly.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 FORMAT = "ready-made"
 FILE, ROWS, PARTITIONS, COLUMN = "file", "rows", "partitions", "column"
-"""The options: the file of record batches, the rows to give, by how many tasks, which column."""
+"""Option names: the file of record batches, the number of rows and of tasks, and the column."""
 
 
 class ReadyMade(DataSource):
@@ -35,7 +35,7 @@ class ReadyMade(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        """Return the columns of the file, or the one that is wanted."""
+        """Return the columns of the file, or the selected one."""
         with pa.memory_map(self.options[FILE]) as file:
             return from_arrow_schema(_chosen(pa.ipc.open_file(file), self.options)[0].schema)
 
@@ -53,7 +53,7 @@ class ReadyMade(DataSource):
 
 
 class _Reader(DataSourceStreamReader):
-    """Gives all rows at once, the same number in each task."""
+    """Returns all rows at once, the same number in each task."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = dict(options)
@@ -101,6 +101,6 @@ def _dropped(batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
 
 
 def _chosen(file: Any, options: Mapping[str, str]) -> list[pa.RecordBatch]:
-    """Return the batches of a file, with all columns or with the one that is wanted."""
+    """Return the batches of a file, with all columns or the selected one."""
     batches = [file.get_batch(each) for each in range(file.num_record_batches)]
     return [batch.select([options[COLUMN]]) for batch in batches] if COLUMN in options else batches

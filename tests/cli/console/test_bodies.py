@@ -1,4 +1,4 @@
-"""Bodies as people read them, whatever they hold and however large they are."""
+"""The console displays message bodies readably, whatever their content and size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The console in a real Chromium: every page in every look, every write, keys, hostile names."""
+"""The console in a real Chromium: every page in every theme, every write, keys, hostile names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Charts as SVG: within their box, whatever the figures."""
+"""The console's SVG charts stay within their box for any figures."""
 
 from __future__ import annotations
 

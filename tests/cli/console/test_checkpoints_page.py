@@ -1,4 +1,4 @@
-"""Checkpoints of queries in the console: their batches, and how far they are behind."""
+"""Checkpoints of queries in the console: their batches and their lag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letters in the console: who has some, what they are, and how they are sent once more."""
+"""Dead letters in the console: which groups have some, what they contain, how they are resent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups in the console: why one is stuck, what a seek would do, and that it is done once."""
+"""Groups in the console: why one is stuck, a preview of a seek, and that a seek happens once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may ask the console, and who may change something with it."""
+"""Access to the console: who may read, and who may change something."""
 
 from __future__ import annotations
 

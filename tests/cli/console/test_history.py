@@ -1,4 +1,4 @@
-"""Figures of the last minutes: looked at while somebody wants them, and no longer."""
+"""The console's history of the last minutes is collected only while somebody views it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements: no text of others becomes markup, and no link leads away."""
+"""HTML elements of the console: foreign text never becomes markup, and no link leads elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The console's port: strict headers on whatever it says, and nothing large comes in."""
+"""The console's HTTP port: strict headers on every response, and a limit on request sizes."""
 
 from __future__ import annotations
 

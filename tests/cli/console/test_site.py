@@ -1,4 +1,6 @@
-"""The site over a real broker: who gets in, every page, and what is said where there is none."""
+"""The console over a real broker: login, every page, and the message when no
+broker is reachable.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics in the console: the list, one topic, searches, messages, and what is hostile in them."""
+"""Topics in the console: the list, a topic's page, searches, messages, and hostile content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Name server, topic and brokers, there and not there."""
+"""``rocketpoll doctor`` on the cluster: name server, topic and brokers, present and absent."""
 
 from __future__ import annotations
 

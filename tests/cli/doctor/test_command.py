@@ -1,4 +1,4 @@
-"""All checks together, and the exit code."""
+"""``rocketpoll doctor`` runs all checks and returns the exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Python that Spark would start, in set-ups that are broken as newcomers' are."""
+"""``rocketpoll doctor`` finds which Python Spark would start, in typically broken setups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster of each kind as Prometheus sees it through the exporter."""
+"""Prometheus metrics of the exporter for a cluster of each kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rocketpoll exporter`` as it is run, and what it says of wrong arguments."""
+"""``rocketpoll exporter`` as a command: how it runs, and its errors for wrong arguments."""
 
 from __future__ import annotations
 

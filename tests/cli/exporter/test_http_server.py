@@ -1,4 +1,4 @@
-"""The exporter's port: answers for a few paths, and no room for those who linger."""
+"""The exporter's HTTP port answers a few paths and disconnects slow clients."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A topic as a table, compared with what a consumer that pulls reads of it,
-and with Spark's types."""
+"""Topics read as Arrow tables have the same rows as pulls, and Spark's types."""
 
 import pyarrow as pa
 import pytest

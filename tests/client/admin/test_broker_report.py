@@ -1,4 +1,4 @@
-"""A broker's topics and groups, read as a whole."""
+"""Broker reports: all topics and groups of a broker, read at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Committed rows as a table, without Spark: manifests and rows are sent as a sink sends them."""
+"""Committed rows read as a table without Spark; manifests and rows are sent as a
+sink sends them.
+"""
 
 import pyarrow as pa
 import pytest

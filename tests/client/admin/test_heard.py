@@ -1,4 +1,4 @@
-"""Whoever moves a group learns which members have not heard of it."""
+"""Moving a group reports the members that were not notified."""
 
 from dataclasses import replace
 

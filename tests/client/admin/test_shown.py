@@ -1,5 +1,4 @@
-"""What is shown in a notebook's cell: short, in columns,
-and with nothing in it that the page would run."""
+"""Notebook output of admin results: short, in columns, and without active content."""
 
 import pickle
 from html.parser import HTMLParser

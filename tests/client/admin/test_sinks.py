@@ -1,4 +1,4 @@
-"""Sinks that have staged batches on brokers of ours, listed and forgotten."""
+"""Sinks with staged batches on our brokers are listed and forgotten."""
 
 from __future__ import annotations
 

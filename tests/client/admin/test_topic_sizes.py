@@ -1,4 +1,4 @@
-"""How much a topic holds, told from its ends."""
+"""Topic sizes estimated from the ends of their queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any await may be cancelled: nothing is left behind, nothing is lost, and all others go on."""
+"""Cancelling any await leaves nothing behind, loses nothing, and does not affect other tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lives of producers, consumers and administrators, in every state in which they may end."""
+"""Lifecycles of asyncio producers, consumers and admins, ended in every state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Those who wait for room: in their order, and nobody is passed over."""
+"""Tasks that wait for room in a queue get it in order, and none is skipped."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What operators see and change: topics, groups, offsets, lag, messages;
-the same on every broker."""
+"""Administration on every kind of broker: topics, groups, offsets, lag, messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker read as a whole, for an exporter: the same of every broker."""
+"""Broker reports, as an exporter reads them, are the same on every kind of broker."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Bulk pulls bring every record of a span once and in order,
-however much a broker gives at a time."""
+"""Bulk pulls return every record of a span once and in order, whatever the size of a response."""
 
 from __future__ import annotations
 

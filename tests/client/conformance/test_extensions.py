@@ -1,5 +1,4 @@
-"""What is agreed with a broker: all of our extensions with ours, none with RocketMQ's, and no
-difference in what comes of it."""
+"""Extensions are negotiated with our broker and not with RocketMQ, and the results are the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What our push consumer's listener gets, once, again, or not at all; the same on every broker.
+"""Push consumers on every kind of broker: which messages a listener gets, once, again or never. The
+consumer's own logic is tested in tests/client/consumer.
 
 What only the consumer itself decides stands in tests/client/consumer.
 """

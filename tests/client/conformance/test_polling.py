@@ -1,7 +1,6 @@
-"""What our polling consumer gets, and where it goes on: each of its features,
-the same on every broker.
+"""Polling consumers on every kind of broker: each feature, and where consumption resumes.
 
-What only the consumer itself decides stands in tests/client/consumer.
+The consumer's own logic is tested in tests/client/consumer.
 """
 
 from __future__ import annotations

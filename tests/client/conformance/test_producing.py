@@ -1,5 +1,4 @@
-"""What our producer sends arrives whole, in each way that it has of sending;
-the same on every broker."""
+"""Producers on every kind of broker: messages arrive whole, in each way of sending."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A topic as a table: the same rows as a consumer's, from every broker,
-with and without extensions."""
+"""Topics read as tables on every kind of broker, with and without extensions, match a consumer's
+messages.
+"""
 
 from __future__ import annotations
 

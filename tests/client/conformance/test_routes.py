@@ -1,4 +1,4 @@
-"""Routes and clusters have the fields that RocketMQ 5 gives them: some clients need them all."""
+"""Routes and cluster data have all fields of RocketMQ 5, because some clients need them all."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a broker tells of itself can be read by those who read it of a real one.
+"""Runtime information of a broker can be parsed by programs written for RocketMQ.
 
-The answer is taken apart as rocketmq-exporter does it, which drops all of it where one figure is
-missing or has another form. It has the keys of both versions of RocketMQ.
+The test parses the response as rocketmq-exporter does, which drops all of it if one figure is
+missing or has another form. The response has the keys of both versions of RocketMQ.
 """
 
 from __future__ import annotations

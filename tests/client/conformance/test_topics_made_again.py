@@ -1,8 +1,7 @@
-"""A topic that is made again while a broker holds the pull of a member, or while one that keeps its
-own offsets is away: all of the new one comes.
+"""A recreated topic is consumed completely, also by held pulls and members with local offsets.
 
-RocketMQ's brokers hold the pull on, and answer it out of the new queue when that is longer than the
-old one was, or when the time is over; ours answers at once that the topic is gone.
+RocketMQ's brokers keep holding the pull, and answer it from the new queue when that is longer than
+the old one was, or when the hold times out; ours answers at once that the topic is gone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where brokers are reached, if not at the addresses that name servers give."""
+"""Broker addresses mapped to others than those that name servers return."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whoever forks waits until nobody is within OpenSSL, and the child can use it at once."""
+"""A fork waits until no thread is within OpenSSL, so that the child can use it at once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Memory that is lacking at any line, once: whoever waits for an answer is told something.
+"""A MemoryError at any line of the connection threads: every waiting caller gets an error.
 
-The threads that read and write have many to serve. One that ended here would leave all of them
-waiting, as a program in a container with little memory would learn.
+The threads that read and write serve many callers. If one ended here, all of them would wait for
+ever, for example in a container with little memory.
 """
 
 from __future__ import annotations

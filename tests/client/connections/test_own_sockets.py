@@ -1,4 +1,4 @@
-"""A child closes what its parent has dialled, and what it is dialling, without a word."""
+"""A forked child silently closes the sockets that its parent has opened or is opening."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handshakes: what goes well, and what a user reads where it does not."""
+"""TLS handshakes: successful ones, and the errors that users read."""
 
 import logging
 import re

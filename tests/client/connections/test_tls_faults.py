@@ -1,4 +1,4 @@
-"""OpenSSL's reasons in a user's words; those that servers really give are in test_tls_client."""
+"""OpenSSL's errors in plain words; those that servers really cause are in test_tls_client."""
 
 import ssl
 

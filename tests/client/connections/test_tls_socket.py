@@ -1,4 +1,4 @@
-"""A connection under TLS, in the hands of several threads, and at its ends."""
+"""A TLS connection used by several threads, and its shutdown."""
 
 import socket
 import ssl

@@ -1,6 +1,7 @@
-"""An orderly listener that is busy when its consumer is shut down ends in its own time.
+"""An orderly listener that is busy when its consumer shuts down may finish its message.
 
-Its queue is nobody else's before that, in this process or another, and goes to the next right then.
+Until then, its queue goes to no other consumer, in this process or another; right after, to the
+next one.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Whatever happens between a poll and its commit, nothing is committed that no poll has returned,
-and no other member's offset is taken back.
+"""Between a poll and its commit, no event commits unreturned messages or moves another member's
+offset back.
 """
 
 from __future__ import annotations

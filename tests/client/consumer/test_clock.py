@@ -1,4 +1,4 @@
-"""The clock of consumers goes on, in milliseconds."""
+"""The consumers' clock is monotonic and counts milliseconds."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Offsets that a member stores at once: of queues that are others by now, none."""
+"""Immediate commits of a member skip queues that were recreated meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`committed` of a consumer whose broker does not answer: an error in time, and no offset."""
+"""`committed` raises an error in time when the broker does not answer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""A record that is damaged in the store of a running broker: all others are consumed,
-and the group goes on.
+"""A damaged record in the store of a running broker: the group consumes all other messages.
 
-What came of it is a dead letter in the end; which that is, whoever looks after the group can see.
+The record ends up as a dead letter that an operator can find.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""One message that an operator has sent: the listener decides what is answered,
-and nothing moves."""
+"""Direct consumption by an operator: the listener's result is returned, and no offset moves."""
 
 import pytest
 from support.clients.manual_scheduler import MovedTasks

@@ -1,7 +1,7 @@
-"""A consumer in BROADCASTING whose files fail, at any one use of them or from one on, for good.
+"""A consumer in BROADCASTING whose offset files fail once at any operation, or from then on.
 
-It fails loudly, or not at all: what it has finished may come once more in its next life, but
-nothing that it has not finished is taken for finished.
+It fails loudly or not at all: messages that it has finished may be delivered again in its next
+life, but no unfinished message counts as finished.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Groups whose members come, go and die: each message is seen,
-and none waits longer than a rebalance."""
+"""Consumer groups whose members join, leave and die: each message is delivered, none later than a
+rebalance.
+"""
 
 from __future__ import annotations
 

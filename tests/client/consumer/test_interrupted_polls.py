@@ -1,7 +1,7 @@
-"""Polls that a signal's exception cuts short, whenever they let one in.
+"""A poll interrupted by a signal handler's exception, at any point that allows it.
 
-Whatever the handler's exception met, the messages that the poll had taken come again, the group's
-offset goes on moving, and nothing counts as dealt with that nobody has got.
+The messages that the poll had taken are delivered again, the group's offset keeps moving, and no
+undelivered message counts as processed.
 """
 
 from __future__ import annotations

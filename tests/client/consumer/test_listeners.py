@@ -1,5 +1,4 @@
-"""What a listener says: a success is only what is one,
-and whatever it raises ends in a word about it."""
+"""Listener results: only a real success counts, and every exception is logged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consumers that poll, against whole brokers."""
+"""Polling consumers against whole brokers."""
 
 from __future__ import annotations
 

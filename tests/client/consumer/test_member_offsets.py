@@ -1,4 +1,4 @@
-"""Where an operator moves a queue counts behind all that its member was about to store."""
+"""An operator's reset of a queue overrides whatever its member was about to store."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A member whose listener is busy for longer than anybody waits lets go of its queue all the same.
+"""A member whose listener is busy for too long still gives up its queue.
 
-Whoever is to have it next gets on soon after the listener ends; where nothing is locked, at once.
+The next member starts soon after the listener ends, or at once if no lock is involved.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""An operator moves a group, or its user commits, while a member is still asking where to begin.
+"""A reset by an operator or a commit by the user while a member asks for its first offset.
 
-What they have said counts, and not the answer that was on its way.
+The reset or commit counts, not the response under way.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""An operator moves a group while one of its members leaves it, or gives up a queue.
+"""An operator moves a group while a member leaves it or gives up a queue.
 
-What listeners of that member still finish, and what it has not stored yet, moves the group no more.
+Messages that this member's listeners still finish, and offsets that it has not stored yet, do not
+move the group any more.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Orderly consumers beside a broker that is killed and started again,
-and knows neither members nor locks."""
+"""Orderly consumers survive a broker that is killed and restarts without members and locks."""
 
 import threading
 import time

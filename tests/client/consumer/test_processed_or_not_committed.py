@@ -1,8 +1,7 @@
-"""What no listener has processed comes again, whatever a listener does and
-whoever interferes meanwhile.
+"""Unprocessed messages are delivered again, whatever a listener or an operator does.
 
-A listener counts what it has finished. In the end all messages must be among that, by this member
-or by the next one of the group: what was committed without being processed would come to nobody.
+The listener counts the messages that it has finished. In the end these must be all, by this member
+or the next one of the group: a message committed without being processed would reach nobody.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Consumers that call a listener, against whole brokers."""
+"""Push consumers against whole brokers."""
 
 from __future__ import annotations
 

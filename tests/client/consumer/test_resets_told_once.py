@@ -1,6 +1,6 @@
-"""An operator moves a group whose broker tells it once, in answer to any pull, as RocketMQ 5 does.
+"""A reset that the broker reports only once, in its response to any pull, as RocketMQ 5 does.
 
-The pull that comes first may be one by which a member only looks whether a queue is the same one.
+The first pull may be one by which a member only checks a queue's identity.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Listeners for changes of a topic's queues: told of each change, whatever becomes of a look."""
+"""Listeners for changes of a topic's queues get each change, even when a check fails."""
 
 import logging
 import threading

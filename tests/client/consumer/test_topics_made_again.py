@@ -1,5 +1,4 @@
-"""A topic that is deleted and made again under a group that runs:
-of the new one nothing is passed over."""
+"""A topic recreated under a running group: no message of the new one is skipped."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What people hold rows in: Arrow, pandas, polars, whatever speaks Arrow's C stream;
-and their mistakes."""
+"""Rows from Arrow, pandas, polars and Arrow's C stream as producer input, and users' mistakes."""
 
 import re
 import time

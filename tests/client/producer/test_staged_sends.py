@@ -1,4 +1,4 @@
-"""Staged sends: the chunks of one attempt, sent again as they are until the broker has them."""
+"""Staged sends repeat the chunks of one attempt unchanged until the broker has them."""
 
 import pyarrow as pa
 import pytest

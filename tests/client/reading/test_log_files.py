@@ -1,4 +1,4 @@
-"""Records out of the files of a broker's log: the same as it gives, or none at all."""
+"""Records read directly from a broker's log files are those that the broker returns, or none."""
 
 import os
 import socket

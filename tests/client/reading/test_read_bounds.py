@@ -1,5 +1,4 @@
-"""From where to where a topic is read: words, times, offsets;
-and what is told to who mistakes them."""
+"""Start and end of reads of a topic (words, times, offsets), and the errors for wrong ones."""
 
 from datetime import datetime, timedelta, timezone
 

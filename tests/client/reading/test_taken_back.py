@@ -1,4 +1,4 @@
-"""Who reads a queue with offsets that rolled-back rows have left has lost nothing."""
+"""Readers of queues with gaps from rolled-back rows report no data loss."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Requests about staged batches, made of a broker."""
+"""Requests about staged batches, sent to a broker."""
 
 from zlib import crc32
 

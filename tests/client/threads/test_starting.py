@@ -1,4 +1,4 @@
-"""A thread is started, or it is said why not."""
+"""Starting a thread succeeds, or raises an error that says why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits for other clients' answers, against plain sums."""
+"""Requests that wait for other clients' replies; counts are compared with plain sums."""
 
 from __future__ import annotations
 

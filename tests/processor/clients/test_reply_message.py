@@ -1,4 +1,4 @@
-"""What a consumer replies goes through a whole broker to the producer that has asked."""
+"""A consumer's reply goes through a whole broker to the producer that asked."""
 
 from __future__ import annotations
 

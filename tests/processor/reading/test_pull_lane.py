@@ -1,5 +1,7 @@
-"""The lane for pulls: however a client pulls, and whatever becomes of topic, group and subscription
-in between, nobody can tell by which way a pull has gone; and what takes the lane at all."""
+"""The fast path for pulls gives the same responses as the slow path, and takes the pulls it should.
+
+Clients pull in all ways, and topic, group and subscription change in between.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Pulls by themselves: what each status of the store is to a client,
-what is held and how it is replayed."""
+"""The pull processor: its response for each status of the store, holds and replays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans of pulls: found by shape, bounded, and forgotten with their client."""
+"""Cached pull plans: found by header shape, limited in number, dropped with their client."""
 
 import pytest
 from support.brokers.connections import FakeConnection

@@ -1,4 +1,4 @@
-"""Headers of pulls are cut only where that says the same as the codec does."""
+"""Pull headers are read by shape only when the codec would give the same values."""
 
 import pytest
 from hypothesis import given

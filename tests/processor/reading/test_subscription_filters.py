@@ -1,4 +1,4 @@
-"""From what a client subscribes to, to the filter of its pulls."""
+"""Pull filters built from a client's subscription."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sends that wait for the disk: answered together, in order, and told if it is late or fails."""
+"""Sends that wait for a flush are answered together and in order, also when it is late or fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a message may go where it wants, and what is made for it on the way."""
+"""Admission of messages: whether a send is permitted, and which topics it creates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Extensions: what is agreed on, and appends of ready-encoded records."""
+"""Negotiated extensions, and appends of encoded records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers are cut only where that says the same as the codec does."""
+"""Send headers are read by shape only when the codec would give the same values."""
 
 import pytest
 from hypothesis import given

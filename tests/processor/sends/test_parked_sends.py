@@ -1,4 +1,6 @@
-"""Sends that wait for their topics: in order, each dispatched once, bounded, and never for ever."""
+"""Sends parked until their topic is saved: dispatched once, in order, bounded, and
+never for ever.
+"""
 
 from __future__ import annotations
 

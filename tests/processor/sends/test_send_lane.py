@@ -1,5 +1,7 @@
-"""The lane for sends: whatever a client sends, and however it is cut, nobody can tell by which way
-it went; and what takes the lane at all."""
+"""The fast path for sends gives the same responses as the slow path, and takes the sends it should.
+
+Clients send whatever they can, cut into arbitrary pieces.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sends by themselves: retries and dead letters, delays, when they are answered, and what of."""
+"""The send processor: retries and dead letters, delays, and when a send is answered."""
 
 from __future__ import annotations
 

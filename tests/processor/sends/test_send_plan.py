@@ -1,5 +1,4 @@
-"""What is remembered of a client's messages: good for as long as nothing that it
-says has changed."""
+"""Cached send plans stay valid as long as a client's headers do not change."""
 
 from __future__ import annotations
 

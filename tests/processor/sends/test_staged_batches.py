@@ -1,4 +1,4 @@
-"""Staged batches as requests: what is answered, and what is refused in which words."""
+"""Requests for staged batches: their responses, and their refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is stored of a message's properties is what a plain dict would make of them."""
+"""Stored message properties match those that a plain dict would produce."""
 
 from __future__ import annotations
 

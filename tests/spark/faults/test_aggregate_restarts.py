@@ -1,8 +1,7 @@
-"""The same kills around windows with a watermark, over two topics of two brokers:
-every count is exact.
+"""Aggregations with a watermark over two brokers survive the same kills: every count is exact.
 
-Rows that come late behind others are dropped by a watermark, without a word. So nothing that one
-broker holds may be passed over while the other goes on.
+A watermark silently drops late rows. So a query must not skip what one broker holds while it
+continues with the other.
 """
 
 import os

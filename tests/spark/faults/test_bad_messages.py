@@ -1,5 +1,4 @@
-"""Messages that no reader expects: damaged, inflating a thousandfold, of another tag,
-of no time."""
+"""Bad messages in Spark queries: damaged ones, compression bombs, other tags, invalid times."""
 
 import os
 import time

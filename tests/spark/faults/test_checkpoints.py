@@ -1,5 +1,4 @@
-"""Checkpoints that somebody has edited, cut or mixed up: exactly what was planned,
-or a clear error."""
+"""Checkpoints that were edited, cut or mixed up give the planned rows or a clear error."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Crashes at every point of a batch, without Spark: what was planned is read again, to the row."""
+"""Crashes at every point of a batch, without Spark: the planned rows are read again exactly."""
 
 import pytest
 from support.spark.streaming_engine import POINTS, Crashed, Engine, assert_read, send

@@ -1,5 +1,7 @@
-"""kill -9 of whoever has a part in a batch that is to count once: a reader of what counts has every
-row once, though the topic has some of them twice; where all see a batch at once, nobody has."""
+"""kill -9 of every process of an exactly-once batch: readers of committed rows get each row once.
+
+The topic itself may have repeats; with visibleTo=all, no consumer sees any.
+"""
 
 import sys
 from collections import Counter

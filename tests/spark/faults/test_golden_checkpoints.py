@@ -1,4 +1,4 @@
-"""What an earlier release has left in a checkpoint, this one goes on from."""
+"""Queries continue from the checkpoints of earlier releases."""
 
 import json
 import shutil

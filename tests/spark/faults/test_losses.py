@@ -1,5 +1,5 @@
-"""Messages that are gone before they are read: a clear end, or on with the others,
-as failOnDataLoss says.
+"""Messages lost before they were read end the query clearly, or are skipped, as failOnDataLoss
+says.
 
 Those that a broker deletes because they are old are in `test_retention`.
 """

@@ -1,4 +1,4 @@
-"""Brokers and name servers that are away for a while, or come back without what they had."""
+"""Brokers and name servers that are down for a while, or come back with lost data."""
 
 import shutil
 import threading

@@ -1,4 +1,4 @@
-"""Two queries, both exactly once: sums are right to the cent, whoever is killed.
+"""Two exactly-once queries in a pipeline: sums are right to the cent, whichever process is killed.
 
 Longer runs: make restarts, or ROCKETPOLL_PIPELINE_SECONDS=600.
 """

@@ -1,5 +1,6 @@
-"""kill -9 of all that a query on Spark consists of, at every point of a batch:
-a ledger of its rows."""
+"""kill -9 of every process of a Spark query at every point of a batch, with a
+ledger of its rows.
+"""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Messages that the broker deletes, as they are old, before a slow query has read them."""
+"""Messages that the broker's retention deletes before a slow query has read them."""
 
 import os
 from collections import Counter

@@ -1,8 +1,7 @@
-"""A query that is stopped ends within two seconds, whatever it is doing:
-Spark itself says if it does not.
+"""A stopped query ends within two seconds, whatever it is doing; Spark itself reports otherwise.
 
-The driver's `spark.sql.streaming.stopTimeout` is two seconds. A trigger of ten minutes is no state
-of its own: until it is due, Spark's thread sleeps, and the planner holds nothing.
+The driver's `spark.sql.streaming.stopTimeout` is two seconds. A trigger of ten minutes is no case
+of its own: until it is due, Spark's thread sleeps and the planner holds nothing.
 """
 
 import os

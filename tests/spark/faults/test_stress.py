@@ -1,5 +1,6 @@
-"""A query among topics that come, grow and go, at random,
-as in Spark's tests of its Kafka source."""
+"""A query over topics that are created, grow and are deleted at random, as in Spark's tests of its
+Kafka source.
+"""
 
 import random
 from collections import Counter

@@ -1,5 +1,6 @@
-"""`test_stress` with Spark: one query runs in one session, while topics come,
-grow and go beside it."""
+"""`test_stress` with Spark: one query in one session, while topics are created, grow and are
+deleted.
+"""
 
 import json
 import random

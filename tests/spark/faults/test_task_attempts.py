@@ -1,4 +1,4 @@
-"""Tasks that are run twice: the rows of a batch are the same."""
+"""Tasks that run twice produce the same rows."""
 
 import os
 import signal

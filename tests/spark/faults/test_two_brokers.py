@@ -1,5 +1,6 @@
-"""Two brokers behind a name server, ours and RocketMQ's: one is away, drained, renamed, or no
-more."""
+"""Two brokers behind a name server, ours and RocketMQ's: one is down, drained,
+renamed or removed.
+"""
 
 import json
 import threading

@@ -1,5 +1,7 @@
-"""What stands between a query and one of two brokers: a host that is down, a NAT that forgets, a
-pause. Brokers are ours and RocketMQ's."""
+"""Network trouble between a query and one of two brokers: a dead host, a forgetful NAT, a pause.
+
+The brokers are ours and RocketMQ's.
+"""
 
 import json
 import threading

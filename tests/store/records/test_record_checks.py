@@ -1,4 +1,4 @@
-"""Places and sizes within borders, and which record of many cannot be read."""
+"""Record checks: positions and sizes within bounds, and finding the unreadable record of many."""
 
 from __future__ import annotations
 

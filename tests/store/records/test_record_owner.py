@@ -1,4 +1,4 @@
-"""Whether records are of the queue that leads to them, one by one or all at once."""
+"""Records belong to the queue whose entries point at them, checked one by one and in bulk."""
 
 from dataclasses import replace
 

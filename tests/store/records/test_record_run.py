@@ -1,4 +1,4 @@
-"""Records of a run are those that each message would become by itself, with offsets by queue."""
+"""Records encoded as a run equal those encoded one by one, with queue offsets."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Records from a template are those that each message would become by itself."""
+"""Records encoded from a template equal those encoded one by one."""
 
 import dataclasses
 import itertools

@@ -1,6 +1,6 @@
 """All processors of a broker over real tables and a real store, without a server.
 
-`AdminRoom.ask` puts a request through them and returns what a dispatcher would answer.
+`AdminRoom.ask` passes a request to them and returns what a dispatcher would answer.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ADVERTISED = parse_host("10.0.0.2:9876")
 
 
 class AdminRoom:
-    """Everything that operators look at, in one directory."""
+    """The processors and everything that operators see, in one directory."""
 
     def __init__(self, root, **settings):
         self.clock = ManualClock()
@@ -76,7 +76,7 @@ class AdminRoom:
             self.handlers.update(processor.handlers())
 
     def saved(self, name, body_type):
-        """What a start after this moment would find."""
+        """Return what a start after this moment would restore."""
         return table_in(self._directory, name, body_type).load(None)
 
     def _clean(self):
@@ -116,7 +116,7 @@ class AdminRoom:
         )
 
     def ask(self, code, ext_fields=None, body=None) -> RemotingCommand:
-        """The answer to one request."""
+        """Return the response to one request."""
         data = body if isinstance(body, bytes) else encode_body(body) if body is not None else b""
         request = RemotingCommand(code, opaque=7, ext_fields=ext_fields or {}, body=data)
         try:
@@ -130,20 +130,20 @@ class AdminRoom:
         return answer
 
     def asked(self, body_type, code, ext_fields=None, body=None):
-        """The body of an answer that must be a success."""
+        """Return the body of a response that must be a success."""
         answer = self.ask(code, ext_fields, body)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         return decode_body(body_type, answer.body)
 
     def refused(self, code, ext_fields=None, body=None) -> tuple[ResponseCode, str]:
-        """Code and remark of an answer that must not be a success."""
+        """Return code and remark of a response that must not be a success."""
         answer = self.ask(code, ext_fields, body)
         assert answer.code != ResponseCode.SUCCESS
         assert answer.body == b""
         return ResponseCode(answer.code), answer.remark
 
     def create_topic(self, topic="T", queue_nums=2, **settings) -> TopicConfig:
-        """A topic, as an operator would create it."""
+        """Create a topic as an operator does."""
         config = TopicConfig(
             topic_name=topic,
             **{"read_queue_nums": queue_nums, "write_queue_nums": queue_nums, **settings},
@@ -153,7 +153,7 @@ class AdminRoom:
         return config
 
     def put(self, body, at_ms=None, **settings):
-        """One message, stored at a time."""
+        """Store one message."""
         if at_ms is not None:
             self.clock.now_ms = at_ms
         result = self.store.put_message(message(body, **settings))
@@ -161,7 +161,7 @@ class AdminRoom:
         return result
 
     def consume(self, group, *topics, sub_string="*"):
-        """A member of a group comes online."""
+        """Register a member of a group."""
         subscriptions = tuple(
             SubscriptionData(
                 topic=topic,
@@ -184,7 +184,7 @@ class AdminRoom:
 
 
 def run_at_once(work, then):
-    """What the controller does in another thread."""
+    """Run a job that the controller would run in another thread."""
     try:
         work()
     except OSError as error:

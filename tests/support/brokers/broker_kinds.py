@@ -1,8 +1,8 @@
-"""The two kinds of broker that Java clients are tried on: a real RocketMQ, and ours.
+"""The two kinds of broker that Java clients are tested with: a real RocketMQ, and ours.
 
-Both are processes with the same settings, under RocketMQ's own names, and a test learns the same of
-both: where name server and broker are found, and how to stop, kill and start the broker. What else
-differs between them is nobody's business but this file's.
+Both are processes with the same settings, under RocketMQ's own names, and offer tests the same: the
+addresses of name server and broker, and methods to stop, kill and start the broker. All other
+differences between them stay in this file.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from rocketpoll.broker.store.config import FlushDiskType, StoreConfig
 
 NAME = "broker-a"
 TOPIC_OF_ALL = "TBW102"
-"""A topic that a broker has from the start, if it makes topics when somebody sends to them."""
+"""A topic that a broker has from the start, if it creates topics on the first send."""
 
 DELAYS_S = (1, 1, 1, 1, 2, *[3600] * 13)
-"""The delay levels: so that the third, with which retries begin, comes after a second."""
+"""The delay levels: the third one, with which retries begin, is one second."""
 
 WAIT_SECONDS_MAX = 30
 START_SECONDS_MAX = 180
-"""For a RocketMQ that has just been started: two JVMs, on a machine that may be busy."""
+"""Seconds for a RocketMQ to start: two JVMs, on a machine that may be busy."""
 
 POLL_SECONDS = 0.02
 POLLS_PER_REMINDER = 25
@@ -44,7 +44,7 @@ Found = TypeVar("Found")
 def wait_until(
     what: str, condition: Callable[[], Found], seconds_max: float = WAIT_SECONDS_MAX
 ) -> Found:
-    """Ask until the answer counts as true."""
+    """Poll until the result is true."""
     deadline = time.monotonic() + seconds_max
     while not (found := condition()):
         assert time.monotonic() < deadline, f"after {seconds_max} s there is still not: {what}"
@@ -53,14 +53,14 @@ def wait_until(
 
 
 class Clients(Protocol):
-    """Who can be asked whether the broker is known: see `java_clients`."""
+    """A client that reports whether the broker is known: see `java_clients`."""
 
     def ask(self, what: str, **fields: Any) -> Any:
-        """The answer of the Java program."""
+        """Return the response of the Java program."""
 
 
 class RunningBroker(Protocol):
-    """A broker on this machine that has been started."""
+    """A started broker on this machine."""
 
     version: str
     name_server: str
@@ -68,19 +68,19 @@ class RunningBroker(Protocol):
     root: Path
 
     def start(self) -> None:
-        """Start it again, on the same directory and port. It is not ready yet."""
+        """Start it again, on the same directory and port, without waiting until it is ready."""
 
     def remind(self, clients: Clients) -> None:
-        """What to do if it takes too long until clients find it."""
+        """Called when clients have not found the broker for long."""
 
     def stop(self) -> None:
-        """Stop it in order, and see that it has."""
+        """Stop it cleanly, and check that it has stopped."""
 
     def kill(self) -> None:
         """End it with SIGKILL."""
 
     def close(self) -> None:
-        """End all that is still running."""
+        """End all processes that are still running."""
 
 
 def settings(flush: FlushDiskType) -> dict[str, object]:
@@ -106,7 +106,7 @@ def store_config(root: Path) -> StoreConfig:
 
 
 class RocketMQBroker:
-    """A real one, with its name server, and more settings than both kinds have, if given."""
+    """A real RocketMQ broker with its name server, and optional further settings."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class RocketMQBroker:
 
 
 class RocketPollBroker:
-    """Ours: name server and broker behind one port."""
+    """Our broker: name server and broker on one port."""
 
     def __init__(
         self, version: str, directory: Path, flush: FlushDiskType, name: str = NAME
@@ -239,7 +239,7 @@ KINDS = {"rocketmq": RocketMQBroker, "rocketpoll": RocketPollBroker}
 
 
 def every_kind(versions: Sequence[str]) -> list[Any]:
-    """Parameters of fixtures: each kind that takes part, with the clients of each version."""
+    """Parameters of fixtures: each tested kind of broker, with the clients of each version."""
     kinds = KINDS if PEERS else ["rocketpoll"]
     return [
         pytest.param((kind, version), id=f"{kind}-{version}")
@@ -253,7 +253,7 @@ def started_broker(
     directory: Path,
     flush: FlushDiskType = FlushDiskType.ASYNC_FLUSH,
 ) -> Iterator[RunningBroker]:
-    """A broker for as long as a fixture lasts."""
+    """Yield a broker for the lifetime of a fixture."""
     kind, version = kind_and_version
     broker = KINDS[kind](version, directory, flush)
     try:
@@ -263,7 +263,7 @@ def started_broker(
 
 
 def wait_until_known(broker: RunningBroker, clients: Clients) -> None:
-    """Come back when clients find the broker."""
+    """Wait until clients find the broker."""
     polls = 0
 
     def is_known() -> bool:

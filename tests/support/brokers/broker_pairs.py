@@ -1,7 +1,7 @@
-"""Two brokers and a name server that leads to both, of each kind: ours, and a real RocketMQ.
+"""Two brokers and a name server that knows both, of each kind: ours, and a real RocketMQ.
 
-Clients may reach each broker by way of a host of its own, which may vanish: then it takes part in
-nothing, and says nothing. A test learns the same of all kinds.
+Clients may reach each broker through a host of its own, which may vanish: then it drops everything
+silently. All kinds offer tests the same.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ class RocketMQPair:
         return self._brokers.members[name].address
 
     def start(self, name):
-        """Start it again; nobody waits for it."""
+        """Start it again, without waiting."""
         self._brokers.members[name].start()
 
     def end(self, name, how):
-        """As a crash would, or in order."""
+        """End it by a crash or cleanly."""
         getattr(self._brokers.members[name], how)()
 
     def pause(self, name):
-        """Keep it from doing anything until `resume`; its connections stay open."""
+        """Suspend it until `resume`; its connections stay open."""
         self._brokers.members[name].pause()
 
     def resume(self, name):
-        """Let it go on."""
+        """Resume it."""
         self._brokers.members[name].resume()
 
 
 class RocketPollPair:
-    """Two of ours, each a process, behind a name server of the tests."""
+    """Two of our brokers, each a process, behind a name server of the tests."""
 
     def __init__(self, _, directory):
         self._brokers = {}
@@ -85,16 +85,16 @@ class RocketPollPair:
         self._brokers[name].start()
 
     def end(self, name, how):
-        """As a crash would, or in order."""
+        """End it by a crash or cleanly."""
         getattr(self._brokers[name], how)()
 
     def pause(self, name):
-        """Keep it from doing anything until `resume`; its connections stay open."""
+        """Suspend it until `resume`; its connections stay open."""
         self._names.silent.append(self._brokers[name])
         self._brokers[name].pause()
 
     def resume(self, name):
-        """Let it go on."""
+        """Resume it."""
         self._brokers[name].resume()
         self._names.silent.remove(self._brokers[name])
 
@@ -117,7 +117,7 @@ class PairOfHosts:
             self._stack.callback(self.hosts[name].close)
 
     def addresses(self):
-        """What clients are told in place of the addresses that the name server gives."""
+        """The addresses that clients use instead of those from the name server."""
         return {name: host.address for name, host in self.hosts.items()}
 
     def close(self):
@@ -125,7 +125,7 @@ class PairOfHosts:
 
 
 def running_pair(kind, directory):
-    """A pair that is ready, for as long as a fixture lasts."""
+    """Yield a pair that is ready, for the lifetime of a fixture."""
     both = PairOfHosts(kind, directory)
     try:
         with Admin(both.name_server) as admin:
@@ -136,7 +136,7 @@ def running_pair(kind, directory):
 
 
 class PairCluster(Cluster):
-    """Makes clients, which may reach the brokers by way of their hosts."""
+    """Creates clients, which may reach the brokers through their hosts."""
 
     def __init__(self, both, *, by_hosts=False):
         self._both = both
@@ -165,11 +165,11 @@ class PairCluster(Cluster):
         return len(queues) == 2 * QUEUES
 
     def ends(self, topic):
-        """How many messages each queue has had."""
+        """Return the end offset of each queue."""
         with Admin(self.name_server) as admin:
             return {queue: each.max_offset for queue, each in admin.topic_offsets(topic).items()}
 
     def committed(self, group, topic):
-        """How far a group has come in each queue, by the brokers' word."""
+        """Return a group's committed offsets of each queue, from the brokers."""
         with Admin(self.name_server) as admin:
             return {each.queue: each.consumer_offset for each in admin.lag(group, topic)}

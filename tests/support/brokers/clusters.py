@@ -1,7 +1,7 @@
-"""Brokers that our consumers are tried on: ours in a thread,
-and with ROCKETPOLL_PEERS=1 a real RocketMQ.
+"""Brokers for tests of our consumers: ours in a thread, and with ROCKETPOLL_PEERS=1 a real
+RocketMQ.
 
-A test learns the same of all of them, and has topics and groups of its own.
+All offer tests the same; a test has topics and groups of its own.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _numbers = itertools.count(1)
 
 
 class Cluster:
-    """A name server, a broker, and whoever sends to it."""
+    """A name server, a broker, and producers for it."""
 
     def __init__(self, name_server, address, broker_name):
         self.name_server = name_server
@@ -59,13 +59,13 @@ class Cluster:
         return self.sender.api
 
     def instance(self, **more):
-        """A client; it is shut down at the test's end, if nobody has done so before."""
+        """Return a client that is shut down at the test's end, if the test has not done so."""
         instance = ClientInstance(self.name_server, route_interval_ms=500, **more)
         self._stack.callback(instance.shutdown)
         return instance
 
     def until_end(self, consumer):
-        """A consumer that is shut down at the test's end."""
+        """Return a consumer that is shut down at the test's end."""
         self._stack.callback(consumer.shutdown)
         return consumer
 
@@ -73,8 +73,7 @@ class Cluster:
         self._stack.close()
 
     def topic(self, queues=4, name=None):
-        """A topic that the name server knows; with a name that no other has,
-        unless one is given."""
+        """Create a topic that the name server knows, with a new name unless one is given."""
         topic = name or f"Topic{next(_numbers)}-{time.time_ns() % 10**9}"
         config = TopicConfig(
             topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=6
@@ -91,14 +90,14 @@ class Cluster:
         return topic
 
     def group(self):
-        """A group that nobody is in."""
+        """Return a new group without members."""
         return f"Group{next(_numbers)}-{time.time_ns() % 10**9}"
 
     def queue(self, topic, queue_id=0):
         return MessageQueue(topic, self.broker_name, queue_id)
 
     def send(self, topic, *bodies, queues=4, queue_id=None, **properties):
-        """Messages, to all queues in turn or to one."""
+        """Send messages, to all queues in turn or to one."""
         for number, body in enumerate(bodies):
             text = encode_properties({"UNIQ_KEY": f"id-{body}", **properties})
             queue = number % queues if queue_id is None else queue_id
@@ -108,33 +107,33 @@ class Cluster:
             self.api.send(self.address, header, str(body).encode(), f"id-{body}")
 
     def stored_offset(self, group, topic, queue_id=0):
-        """What a group has committed, by the broker's word."""
+        """Return a group's committed offset, from the broker."""
         return self.api.query_consumer_offset(self.address, group, self.queue(topic, queue_id))
 
     def store_offset(self, group, topic, offset, queue_id=0):
-        """Make a group, and let it have come so far."""
+        """Create a group with this committed offset."""
         self.api.admin.create_group(self.address, SubscriptionGroupConfig(group_name=group))
         self.api.update_consumer_offset(self.address, group, self.queue(topic, queue_id), offset)
 
     def members(self, group):
-        """Who is in a group, by the broker's word."""
+        """Return the members of a group, from the broker."""
         return self.api.consumer_ids(self.address, group)
 
     def dead_letters(self, group):
-        """How many messages were tried too often."""
+        """Return the number of messages that were retried too often."""
         try:
             return self.api.max_offset(self.address, self.queue(f"%DLQ%{group}"))
         except ClientError:
             return 0
 
     def retried(self, group):
-        """How many messages have come back to the group's retry topic."""
+        """Return the number of messages in the group's retry topic."""
         return self.api.max_offset(self.address, self.queue(retry_topic(group)))
 
 
 @contextmanager
 def running(kind, directory, **more):
-    """A broker of a kind, with more settings, if it needs some; what it is reached by."""
+    """Yield a running broker of a kind, with optional settings, and its address."""
     if kind == "rocketpoll":
         delays = " ".join(f"{seconds}s" for seconds in DELAYS_S)
         config = small_broker(

@@ -16,7 +16,7 @@ _ports = itertools.count(40_000)
 
 
 class FakeConnection:
-    """One client; `answers` says what it answers to which code, a callable or None for silence."""
+    """A client; `answers` has the response by code: a callable, or None for silence."""
 
     def __init__(
         self,
@@ -45,18 +45,19 @@ class FakeConnection:
             self.sent.append(command)
 
     def send_frame(self, head, body=()):
-        """A frame that is encoded already: kept as what its reader makes of it."""
+        """Keep an encoded frame as its reader decodes it."""
         reader = FrameReader()
         reader.feed(head + b"".join(body))
         self.send(decode_command(reader.next_frame()))
 
     def request(self, command, timeout_ms, callback):
-        """Asked; the answer comes when `acknowledge_all` is called,
-        as it would in another turn of the loop."""
+        """Record a request; its response arrives when `acknowledge_all` is called, as in another
+        turn of the loop.
+        """
         self.asked.append((command, timeout_ms, callback))
 
     def acknowledge_all(self):
-        """Answer what was asked; what has no answer runs into its timeout."""
+        """Answer all requests; those without an answer time out."""
         asked, self.asked = self.asked, []
         for command, _, then in asked:
             answer = self.answers.get(command.code)
@@ -69,7 +70,7 @@ class FakeConnection:
     # ---- what a test says for its client
 
     def ask(self, code, header=None, body=None, *, one_way=False):
-        """A request as this client would send it."""
+        """Send a request as this client."""
         ext_fields = {} if header is None else HEADERS[code].request.encode(header)
         return RemotingCommand(
             code,
@@ -82,12 +83,12 @@ class FakeConnection:
         )
 
     def codes(self):
-        """The codes of what it was sent, in order."""
+        """Return the codes of all that was sent to this client, in order."""
         return [command.code for command in self.sent]
 
 
 def finished(result):
-    """What a handler answers when all its steps are taken, if it needs any."""
+    """Return a handler's response, after running its steps if there are any."""
     while isinstance(result, Generator):
         try:
             next(result)
@@ -97,10 +98,10 @@ def finished(result):
 
 
 def header_in(code, command):
-    """The typed header of an answer to a request of this code."""
+    """Return the typed header of a response to a request of this code."""
     return HEADERS[code].response.decode(command.ext_fields)
 
 
 def body_in(body_type, command):
-    """The JSON body of a command."""
+    """Return the JSON body of a command."""
     return decode_body(body_type, command.body)

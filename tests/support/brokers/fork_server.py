@@ -1,13 +1,13 @@
-"""Broker processes without the half second of imports that each begins with: they are forked from a
-process that has imported everything, the nursery.
+"""Broker processes that start without half a second of imports: they are forked from the nursery, a
+process that has imported everything.
 
     test ------ arguments, environment; stdout and stderr -----> nursery ---- fork ----> broker
          <----- the broker's process id, and how it ended -----
 
-What is forked runs ``python -m rocketpoll.broker`` from its first line to its last, with
-descriptors, signals and memory of its own, and is killed as any other. What is settled when a
-program is loaded, as a library that is put before others or a variable of Python's, cannot be had
-so: `can_be_forked` says when a broker has to be started as users start it.
+A forked broker runs ``python -m rocketpoll.broker`` from its first line to its last, with
+descriptors, signals and memory of its own, and is killed like any other. Settings that take effect
+when a program is loaded, such as preloaded libraries or Python's variables, do not work that way:
+`can_be_forked` says when a broker has to be started as users start it.
 """
 
 from __future__ import annotations
@@ -32,17 +32,19 @@ _MESSAGE_BYTES = 1 << 16
 
 
 def can_be_forked() -> bool:
-    """Return whether the environment is the nursery's in all that counts before a program runs."""
+    """Return whether the environment matches the nursery's in all that counts when a program
+    starts.
+    """
     return _settled_before(os.environ) == _nursery().settled_before
 
 
 def start(arguments, stderr) -> ForkedBroker:
-    """Start a broker with these arguments, which complains to ``stderr``, a file."""
+    """Start a broker with these arguments and its stderr in a file."""
     return _nursery().start(arguments, stderr)
 
 
 class ForkedBroker:
-    """A broker's process, as `subprocess.Popen` shows one."""
+    """A broker's process, with the interface of `subprocess.Popen`."""
 
     def __init__(self, nursery, pid, stdout):
         self._nursery = nursery
@@ -51,12 +53,12 @@ class ForkedBroker:
         self.returncode = None
 
     def poll(self):
-        """Return how it has ended; None: it runs."""
+        """Return its exit code, or None while it runs."""
         self._nursery.hear(0.0)
         return self._ended()
 
     def wait(self, timeout):
-        """Wait for its end, and return how it has ended."""
+        """Wait for its end, and return its exit code."""
         deadline = time.monotonic() + timeout
         while self._ended() is None:
             left = deadline - time.monotonic()
@@ -81,7 +83,7 @@ class ForkedBroker:
 
 
 class _Nursery:
-    """The nursery of this process; any thread may use it."""
+    """The nursery of this process; usable by any thread."""
 
     def __init__(self):
         self.settled_before = _settled_before(os.environ)
@@ -105,13 +107,13 @@ class _Nursery:
         return ForkedBroker(self, said["born"], os.fdopen(readable, encoding="utf-8"))
 
     def hear(self, seconds):
-        """Note who has ended; wait so long for anybody to end."""
+        """Read reports of ended brokers, for at most this time."""
         with self._mutex:
             if select.select([self._socket], [], [], seconds)[0]:
                 self._note(self._next())
 
     def end_of(self, pid):
-        """Return how a broker has ended; None: nothing has been heard of that."""
+        """Return a broker's exit code; None if no end was reported."""
         return self._ends.get(pid)
 
     def _end(self):
@@ -140,9 +142,9 @@ def _settled_before(environment):
 
 
 def _raise_brokers(test) -> list[str] | None:
-    """Fork a broker for whoever asks; return its arguments in each, and None when no test is left.
+    """Fork brokers on request; return the arguments in each, and None when no test is left.
 
-    The dead are buried when their test has heard of them.
+    A dead process is reaped when its test has been notified.
     """
     import rocketpoll.broker.__main__  # noqa: PLC0415  # for those that are forked
     import rocketpoll.broker.server.event_loop  # noqa: PLC0415

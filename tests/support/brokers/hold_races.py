@@ -1,9 +1,8 @@
 """Pulls at the end of their queues and messages for them, at the same moment, thousands of times.
 
-A broker runs in a thread; its clients are plain sockets of this one. In each wave every pair of
-clients puts one pull and one message into the sockets, in an order that is drawn, so that the
-broker sees the message before, after and together with the pull. Each pull must be answered once,
-with its message.
+A broker runs in a thread; its clients are plain sockets in this one. In each wave every pair of
+clients sends one pull and one message, in a random order, so that the broker gets the message
+before, after and together with the pull. Each pull must be answered once, with its message.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ PATIENCE_SECONDS = 30  # half of what the pulls wait: by their deadline none of 
 
 
 class Socket:
-    """One client that does not wait."""
+    """A non-blocking client socket."""
 
     def __init__(self, port):
         self._socket = socket.create_connection(("127.0.0.1", port))
@@ -33,7 +32,7 @@ class Socket:
         self.send = self._socket.sendall
 
     def take(self):
-        """What has arrived."""
+        """Return what has arrived."""
         data = self._socket.recv(1 << 16)
         assert data, "the broker has closed the connection"
         self._frame_reader.feed(data)
@@ -42,7 +41,7 @@ class Socket:
 
 
 class Pair:
-    """Somebody who waits for the messages of a queue, and somebody who sends them."""
+    """A client that waits for the messages of a queue, and one that sends them."""
 
     def __init__(self, port, queue_id):
         self.queue_id = queue_id
@@ -68,7 +67,7 @@ class Pair:
         ).encode()
 
     def answered(self, client, answer):
-        """Look at what has come; the first that is wrong is kept."""
+        """Check the responses that have arrived, and keep the first wrong one."""
         is_late = answer.opaque != self.queue_offset
         if client is self.producer:
             if is_late or self.is_stored or answer.code != 0:
@@ -87,7 +86,7 @@ class Pair:
 
 
 def race(port, rounds, pairs, dice, patience_seconds=PATIENCE_SECONDS):
-    """So many rounds in waves of all pairs; what went wrong."""
+    """Run rounds in waves of all pairs; return what went wrong."""
     all_pairs = [Pair(port, queue_id) for queue_id in range(pairs)]
     owners = {client: pair for pair in all_pairs for client in (pair.consumer, pair.producer)}
     answers = selectors.DefaultSelector()

@@ -14,7 +14,7 @@ LIMITS = HoldLimits(holds_max=1_000, holds_per_connection_and_queue=16)
 
 
 class Client:
-    """A connection, as far as a table of pulls knows one."""
+    """A connection as the table of pulls sees it."""
 
     def __init__(self):
         self.closed_because = None
@@ -25,7 +25,7 @@ class Client:
 
 
 class Codes:
-    """A filter that wants these codes, and perhaps a look at the messages."""
+    """A filter that accepts these tags codes, and optionally checks the messages."""
 
     def __init__(self, *codes, needs_messages=False, size_bytes=0):
         self.codes = codes
@@ -37,7 +37,7 @@ class Codes:
 
 
 class Hold:
-    """The service, with all that it asks for in the test's hands."""
+    """The hold service, with a store and a clock that the test controls."""
 
     def __init__(self, limits=LIMITS):
         self.woken = []
@@ -55,17 +55,17 @@ class Hold:
 
     @staticmethod
     def work(steps):
-        """All steps at once; tests put others in its place."""
+        """Run all steps at once; tests replace this."""
         deque(steps, maxlen=0)
 
     def arrive(self, topic, queue_id, max_offset, tags_codes=None):
-        """Messages arrive; how many pulls have left for that."""
+        """Let messages arrive; return how many pulls were released."""
         before = self.service.hold_count
         self.service.notify_message_arriving(topic, queue_id, max_offset, tags_codes)
         return before - self.service.hold_count
 
     def sweep(self, now_ms):
-        """The sweep, all of it; how many it has rescued."""
+        """Run the whole sweep; return how many pulls it has released."""
         before = self.service.rescued_total
         deque(self.service.check_hold_request(now_ms), maxlen=0)
         return self.service.rescued_total - before

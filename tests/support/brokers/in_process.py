@@ -1,8 +1,8 @@
-"""Whole brokers with real sockets in this process: in an event loop whose clock a test can move,
-or in a thread.
+"""Whole brokers with real sockets in this process: in an event loop whose clock a test can move, or
+in a thread.
 
-Brokers run on uvloop where it is installed, and on asyncio's own loop elsewhere. The two differ
-in small things, such as a timer that is due at once: tests in which the loop matters run on both.
+Brokers run on uvloop where it is installed, and on asyncio's own loop elsewhere. The two differ in
+small things, such as a timer that is due at once: tests in which the loop matters run on both.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ except ImportError:  # not on every platform
 
 
 class MovedLoop(asyncio.SelectorEventLoop):
-    """The standard library's."""
+    """The standard library's event loop with a movable clock."""
 
     moved_seconds = 0.0
     stands_at = None
@@ -34,12 +34,12 @@ class MovedLoop(asyncio.SelectorEventLoop):
         return (super().time() if self.stands_at is None else self.stands_at) + self.moved_seconds
 
     def stand_still(self):
-        """From now on the clock moves only when it is told to."""
+        """Stop the clock; from now on it only moves on request."""
         if self.stands_at is None:
             self.stands_at = super().time()
 
     def move(self, seconds):
-        """What was due within this time is due now."""
+        """Move the clock, and run what is due."""
         self.moved_seconds += seconds
 
 
@@ -47,7 +47,7 @@ LOOPS = {"asyncio": MovedLoop}
 
 
 class _Timer:
-    """A call that is due at a time; ``handle`` is what whoever asked for it has."""
+    """A scheduled call; ``handle`` is what its caller got."""
 
     def __init__(self, when, call):
         self.when = when
@@ -58,8 +58,9 @@ class _Timer:
 if uvloop is not None:
 
     class MovedUvloop(uvloop.Loop):
-        """uvloop's timers know its own clock alone: a move sets each once more,
-        and it rings once."""
+        """uvloop with a movable clock. Its timers use a clock of its own, so a move resets each of
+        them, and it fires once.
+        """
 
         moved_seconds = 0.0
 
@@ -80,7 +81,7 @@ if uvloop is not None:
             return timer.handle
 
         def move(self, seconds):
-            """What was due within this time is due now."""
+            """Move the clock, and run what is due."""
             self.moved_seconds += seconds
             self._timers = {timer: None for timer in self._timers if not timer.handle.cancelled()}
             for timer in self._timers:
@@ -106,7 +107,7 @@ SMALL = {
 
 
 def small_broker(root, **settings):
-    """The configuration of a broker in a directory, by the names that files use."""
+    """Return the configuration of a broker in a directory, from settings as files name them."""
     texts = {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in settings.items()
@@ -115,13 +116,13 @@ def small_broker(root, **settings):
 
 
 class StoryLoops:
-    """Which loop the next story is told on; the fixture `on_each_loop` has it told on each."""
+    """The loop of the next story; the fixture `on_each_loop` runs a story on each."""
 
     new = MovedLoop
 
 
 class Broker:
-    """A running broker and its clients, as a story sees them."""
+    """A running broker and its clients, for use in a story."""
 
     def __init__(self, controller, clients):
         self.controller = controller
@@ -147,26 +148,26 @@ class Broker:
         return await self.clients.connect(**settings)
 
     async def held(self, number, seconds=10):
-        """Wait until so many pulls wait."""
+        """Wait until this number of pulls is held."""
         await self.until(lambda: self.holds.hold_count == number, seconds)
 
     async def until(self, condition, seconds=10):
-        """Wait for what the broker is about to do."""
+        """Wait for a condition that the broker is about to fulfil."""
         async with _patience(seconds):
             while not condition():  # noqa: ASYNC110  # nobody would set an event
                 await asyncio.sleep(0.001)
 
     def move(self, seconds):
-        """Put the clock forward."""
+        """Move the clock forward."""
         asyncio.get_running_loop().move(seconds)
 
     def make_topic(self, topic="T", queues=4, perm=6):
-        """A topic, as an operator would create it."""
+        """Create a topic as an operator does."""
         make_topic(self.controller, topic, queues, perm)
 
 
 def make_topic(controller, topic="T", queues=4, perm=6):
-    """A topic, as an operator would create it."""
+    """Create a topic as an operator does."""
     config = TopicConfig(
         topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=perm
     )
@@ -175,7 +176,7 @@ def make_topic(controller, topic="T", queues=4, perm=6):
 
 @contextlib.asynccontextmanager
 async def _patience(seconds):
-    """Fail if this takes so long that it will not come; by a clock that nobody moves."""
+    """Fail after a long time by the real clock."""
     task = asyncio.current_task()
     timer = threading.Timer(
         seconds, asyncio.get_running_loop().call_soon_threadsafe, (task.cancel,)
@@ -192,7 +193,7 @@ async def _patience(seconds):
 
 @contextlib.asynccontextmanager
 async def started(config, disk=None, now_ms=time_of_day_ms):
-    """A broker that runs while the story is inside; all is let go of behind it."""
+    """Yield a broker for the duration of a story, and close everything afterwards."""
     controller = BrokerController(config, disk, now_ms)
     await controller.start()
     try:
@@ -228,7 +229,7 @@ def tell(story, root, disk=None, now_ms=time_of_day_ms, **settings):
 
 
 class BrokerThread:
-    """A broker on a loop of its own in another thread, as its clients see it: from outside."""
+    """A broker on a loop of its own in another thread, for tests from outside."""
 
     def __init__(self, config, new_event_loop=asyncio.new_event_loop):
         self.config = config
@@ -253,7 +254,7 @@ class BrokerThread:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)
 
     def ask(self, question):
-        """What a function finds on the broker's own thread."""
+        """Return the result of a function run in the broker's own thread."""
 
         async def answer():
             return question(self.controller)
@@ -261,7 +262,7 @@ class BrokerThread:
         return self._await(answer())
 
     def until(self, question, seconds=10):
-        """Wait for what the broker is about to do."""
+        """Wait for a condition that the broker is about to fulfil."""
         deadline = time.monotonic() + seconds
         while not self.ask(question):
             assert time.monotonic() < deadline, "it has not come to that"

@@ -1,4 +1,4 @@
-"""A broker's HTTP endpoint, asked as Prometheus and a supervisor ask."""
+"""A broker's HTTP endpoint, queried as Prometheus and a supervisor do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 
 async def exchange(port, request):
-    """The whole answer to some bytes; empty if there is none."""
+    """Send bytes and return the whole response; empty if there is none."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(request)
@@ -20,14 +20,14 @@ async def exchange(port, request):
 
 
 async def got(port, path):
-    """The status and the body of a GET."""
+    """Return the status and the body of a GET."""
     answer = await exchange(port, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     head, _, body = answer.partition(b"\r\n\r\n")
     return int(head.split()[1]), body.decode()
 
 
 def samples_of(text):
-    """The values of a text of metrics: by name, and by the values of labels that are asked for."""
+    """Return the values in a text of metrics, by name and by the requested labels."""
     return Samples(
         {
             (sample.name, *sorted(sample.labels.items())): sample.value
@@ -45,7 +45,7 @@ class Samples:
         self.names = {key[0] for key in values}
 
     def __call__(self, name, **labels):
-        """The sum of the samples of this name with these labels; None without any."""
+        """Return the sum of the samples of this name with these labels; None if there is none."""
         found = [
             value
             for (each, *pairs), value in self._values.items()
@@ -54,12 +54,12 @@ class Samples:
         return sum(found) if found else None
 
     def labels(self, name):
-        """The names of the labels of a metric."""
+        """Return the label names of a metric."""
         return {label for (each, *pairs) in self._values for label, _ in pairs if each == name}
 
 
 async def scrape(port):
-    """All samples of a broker."""
+    """Return all samples of a broker."""
     status, text = await got(port, "/metrics")
     assert status == 200
     return samples_of(text)

@@ -1,5 +1,4 @@
-"""A broker as its users run it: a process with settings, a line when it is ready,
-and an end in order."""
+"""Broker processes as users run them: with settings, a line when ready, and a clean stop."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ _PATIENCE_SECONDS = 30
 
 
 def run_broker(*arguments, seconds=_PATIENCE_SECONDS, by=()):
-    """A broker that is expected to end by itself: its exit code, what it printed,
-    what it complained of.
+    """Run a broker that should end by itself; return its exit code, stdout and stderr.
 
     ``by`` is a command that starts it, such as `setpriv`.
     """
@@ -49,10 +47,10 @@ def run_broker(*arguments, seconds=_PATIENCE_SECONDS, by=()):
 
 
 class BrokerProcess:
-    """A broker in a directory; what it logs goes to a file there.
+    """A broker in a directory, with its log in a file there.
 
-    ``by`` is a command that becomes it, such as `unshare`. Where there is none, it is forked: see
-    `fork_server`.
+    ``by`` is a command that becomes the broker, such as `unshare`. Without it, the broker is
+    forked: see `fork_server`.
     """
 
     def __init__(self, root, *arguments, descriptors_max=None, by=(), **settings):
@@ -89,7 +87,7 @@ class BrokerProcess:
         self._process.stdout.close()
 
     def stop(self, number=signal.SIGTERM):
-        """End it in order; its exit code."""
+        """Stop it cleanly; return its exit code."""
         self._process.send_signal(number)
         return self._process.wait(_PATIENCE_SECONDS)
 
@@ -98,38 +96,37 @@ class BrokerProcess:
         self._process.send_signal(number)
 
     def title(self):
-        """The name under which the system shows it."""
+        """Return its process title."""
         return Path(f"/proc/{self._process.pid}/comm").read_text().strip()
 
     def kill(self):
-        """End it at once."""
+        """Kill it."""
         self._process.kill()
         self._process.wait(_PATIENCE_SECONDS)
 
     def limit_descriptors(self, soft, hard):
-        """From now on it may have so many open, as `ulimit -n` would say."""
+        """Limit its open descriptors, as `ulimit -n` does."""
         resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (soft, hard))
 
     def as_it_sees(self, path):
-        """Where a path of its own, perhaps on a disk that is mounted for it alone,
-        is to be found."""
+        """Return where a path of its mount namespace can be opened from here."""
         return Path(f"/proc/{self._process.pid}/root{path}")
 
     def in_its_mounts(self, *command):
-        """Carry out a command that sees the disks which are mounted for it alone."""
+        """Run a command in its mount namespace."""
         enter = ["nsenter", "--mount", "--target", str(self._process.pid)]
         subprocess.run([*enter, *command], check=True, timeout=_PATIENCE_SECONDS)
 
     def descriptors(self):
-        """The numbers of what it has open."""
+        """Return its open descriptors."""
         return [int(path.name) for path in Path(f"/proc/{self._process.pid}/fd").iterdir()]
 
     def said(self):
-        """All lines that it has logged."""
+        """Return all lines that it has logged."""
         return self._log_path.read_text().splitlines()
 
     def log(self):
-        """The lines that it has logged but those of a broker with which all is well."""
+        """Return the lines that it has logged, without those of a healthy broker."""
         return [
             line
             for line in self.said()
@@ -137,6 +134,6 @@ class BrokerProcess:
         ]
 
     def rss_bytes(self):
-        """How much memory it has."""
+        """Return its resident memory in bytes."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) << 10

@@ -1,4 +1,4 @@
-"""What the broker's processors are given: a small store, the state tables and a clock, in one
+"""Dependencies of the broker's processors: a small store, state tables and a clock, in one
 directory.
 """
 
@@ -27,7 +27,7 @@ from rocketpoll.broker.store.results import PutMessageStatus
 
 @dataclass
 class Parts:
-    """What a broker's controller would put together."""
+    """The parts that a broker's controller would assemble."""
 
     root: Path
     clock: ManualClock
@@ -37,7 +37,7 @@ class Parts:
     offsets: ConsumerOffsetManager
 
     def make_topic(self, name="T", queues=4, write=None, perm=6):
-        """A topic with so many queues."""
+        """Create a topic with this number of queues."""
         self.topics.put(
             TopicConfig(
                 topic_name=name,
@@ -48,7 +48,7 @@ class Parts:
         )
 
     def put(self, *texts, step_ms=0, **more):
-        """Messages one after the other, at times that far apart."""
+        """Store messages one after the other, with this interval between their times."""
         results = []
         for text in texts:
             results.append(self.store.put_message(message(text, **more)))
@@ -56,7 +56,7 @@ class Parts:
         return results
 
     def broker(self, **more):
-        """What a processor gets."""
+        """Return what a processor needs."""
         usual = {
             "config": BrokerConfig(store=small_config(self.root)),
             "store": self.store,
@@ -72,13 +72,13 @@ class Parts:
         return SimpleNamespace(**{**usual, **more})
 
     def reopen_store(self, **settings):
-        """The store once more, as after a restart."""
+        """Open the store again, as after a restart."""
         self.store.shutdown()
         self.store = open_store(self.root / "store", clock=self.clock, **settings)
 
 
 def open_parts(root: Path, *, auto_create=True, **settings) -> Parts:
-    """Parts in a directory; `settings` are the store's."""
+    """Open parts in a directory; `settings` are the store's."""
     clock = ManualClock()
     return Parts(
         root,
@@ -91,22 +91,22 @@ def open_parts(root: Path, *, auto_create=True, **settings) -> Parts:
 
 
 def saved_at_once(_):
-    """No message has to wait for its topic."""
+    """Saving a topic that completes at once, so that no message waits."""
     return False
 
 
 def nobody_waits(_):
-    """No message waits for its topic."""
+    """An empty table of parked sends."""
     return False
 
 
 def never_parked(*_):
-    """Nothing can be put aside."""
+    """A parking function that refuses."""
     raise AssertionError("a request was parked")
 
 
 class SlowAcknowledger:
-    """Says when messages are stored, as an acknowledger does: here when the test says so."""
+    """An acknowledger that reports messages as stored when the test says so."""
 
     def __init__(self, *, is_sync=False):
         self.is_sync = is_sync
@@ -119,14 +119,14 @@ class SlowAcknowledger:
             then(result)
 
     def stored(self, status=PutMessageStatus.PUT_OK, remark=None):
-        """Answer all that wait."""
+        """Answer all waiting sends."""
         waiting, self.waiting = self.waiting, []
         for result, then in waiting:
             then(result._replace(status=status, remark=remark))
 
 
 def refused(handler, connection, request):
-    """The code and the remark with which a request is refused."""
+    """Return the code and the remark of a refused request."""
     with pytest.raises(RequestRejected) as raised:
         finished(handler(connection, request))
     return raised.value.code, raised.value.remark

@@ -22,13 +22,13 @@ from rocketpoll.broker.store.files.json_table import JsonTable
 
 
 def table_in(root, name, body_type):
-    """A table in a directory, which is made."""
+    """Return a table in a directory, which is created."""
     root.mkdir(parents=True, exist_ok=True)
     return JsonTable(LocalDisk(), root / name, body_type)
 
 
 def topics_in(root, clock, **settings):
-    """The topics of a broker-a with eighteen delay levels."""
+    """Return the topics of a broker-a with eighteen delay levels."""
     usual = {
         "cluster_name": "DefaultCluster",
         "broker_name": "broker-a",
@@ -43,7 +43,7 @@ def topics_in(root, clock, **settings):
 
 
 def groups_in(root, clock, *, auto_create=True, max_groups=1_000):
-    """The groups of a broker."""
+    """Return the groups of a broker."""
     table = table_in(root, "subscriptionGroup.json", SubscriptionGroupWrapper)
     return SubscriptionGroupManager(
         table, auto_create=auto_create, max_groups=max_groups, now_ms=clock
@@ -51,23 +51,23 @@ def groups_in(root, clock, *, auto_create=True, max_groups=1_000):
 
 
 def offsets_in(root, *, max_offsets=1_000):
-    """The offsets of a broker."""
+    """Return the offsets of a broker."""
     table = table_in(root, "consumerOffset.json", ConsumerOffsetSerializeWrapper)
     return ConsumerOffsetManager(table, max_offsets=max_offsets)
 
 
 def kv_in(root):
-    """The key-value configurations of a name server."""
+    """Return the key-value configurations of a name server."""
     return KVConfigs(table_in(root, "kvConfig.json", KVConfigSerializeWrapper))
 
 
 def room(members_max=10_000, subscription_bytes_max=1 << 30):
-    """Room for members and what they subscribe to."""
+    """Return the room for members and their subscriptions."""
     return MembershipLimits(members_max=members_max, subscription_bytes_max=subscription_bytes_max)
 
 
 def join(consumers, group, client_id, *topics, version=409, language=LanguageCode.JAVA, now_ms=0):
-    """The connection of a new member."""
+    """Return the connection of a new member."""
     connection = FakeConnection(client_id, version=version, language=language)
     channel = ClientChannelInfo(connection, client_id, language.name, version, now_ms)
     subscriptions = tuple(SubscriptionData(topic=topic, sub_version=1) for topic in topics)
@@ -76,14 +76,14 @@ def join(consumers, group, client_id, *topics, version=409, language=LanguageCod
 
 
 def produce(producers, group, client_id, now_ms=0):
-    """The connection of a new producer."""
+    """Return the connection of a new producer."""
     connection = FakeConnection(client_id)
     producers.register(group, ClientChannelInfo(connection, client_id, "JAVA", 409, now_ms))
     return connection
 
 
 def expelled(members, heartbeat_before_ms):
-    """Who has not been heard of since then, and is out of all groups of a kind now."""
+    """Return the members of a kind that are expired because their last heartbeat is older."""
     return [
         connection for connection in members.expire(heartbeat_before_ms) if connection is not None
     ]

@@ -1,5 +1,4 @@
-"""A broker of ours that can be reached under TLS only, and clients that do:
-what tests see of it."""
+"""A broker of ours that is only reachable under TLS, and clients for it."""
 
 from __future__ import annotations
 
@@ -16,11 +15,11 @@ from rmq_spark.client.message import Message
 from rmq_spark.client.transport.tls.settings import TlsSettings
 
 KNOWN = TlsSettings.of_files(ca_file=certificate("ca.pem"), cert_file=certificate("client.pem"))
-"""A client that the broker lets in."""
+"""A client that the broker accepts."""
 
 
 class TlsCluster(Cluster):
-    """Makes clients that speak TLS."""
+    """Creates clients that use TLS."""
 
     def __init__(self, name_server, address, tls=KNOWN):
         self.tls = tls
@@ -31,7 +30,7 @@ class TlsCluster(Cluster):
 
 
 def assert_messages_go_every_way(clients):
-    """Sent in each way, and consumed in both."""
+    """Check that messages are sent in each way, and consumed in both."""
     cluster = clients.cluster
     topic = cluster.topic()
     producer = clients.producer()
@@ -51,8 +50,9 @@ def assert_messages_go_every_way(clients):
 
 @contextmanager
 def behind_tls(directory):
-    """The broker and the terminator, to which its routes lead;
-    it knows its clients by their certificates."""
+    """Yield the broker and the terminator that its routes name, which authenticates clients by
+    certificate.
+    """
     config = small_broker(
         directory / "store",
         brokerName=NAME,

@@ -1,9 +1,9 @@
-"""Two brokers that get the same bytes at the same times: one has lanes, one has not.
+"""Two brokers that get the same bytes at the same times: one with fast paths, one without.
 
-What each of them has made of the bytes is compared byte by byte. The clients have no sockets, so
-that what arrives in one piece is up to the test, and no chance is in it. Nor is there any in the
-time: that of the messages and that of the loop, by which sends are too late or refused as busy,
-stand still until the test lets some pass. A machine with much else to do stalls neither twin.
+Their output is compared byte by byte. The clients have no sockets, so the test decides what arrives
+in one piece, and nothing is random. The clocks of messages and of the loop, by which sends time out
+or are refused as busy, stand still until the test moves them, so that a busy machine stalls neither
+twin.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NEVER_MS = 86_400_000
 
 
 class Wire:
-    """What a connection has in place of a socket; it keeps what is written."""
+    """A connection without a socket that keeps what is written."""
 
     def __init__(self, peer_port):
         self._names = {"peername": ("10.0.0.9", peer_port), "sockname": ("10.0.0.1", PORT)}
@@ -74,14 +74,14 @@ class Wire:
     abort = close
 
     def answers(self):
-        """All answers so far."""
+        """Return all responses so far."""
         while (frame := self._reader.next_frame()) is not None:
             self._answers.append(decode_command(frame)._replace(body=bytes(frame.body)))
         return self._answers
 
 
 class CountedDurations(Durations):
-    """Durations that no minute ends."""
+    """Durations whose minute never ends."""
 
     def __init__(self):
         super().__init__()
@@ -93,7 +93,7 @@ class CountedDurations(Durations):
 
 
 class Twin:
-    """A broker, and what it has been seen to do."""
+    """A broker, and its observed output."""
 
     def __init__(self, root, loop, clock, *, by_lane, disk=None, **settings):
         self._loop = loop
@@ -114,7 +114,7 @@ class Twin:
         self._got = self.processors.stats.record_get
         self.processors.stats.record_get = self._counts_pull
         self.pulled = 0
-        """How many pulls the lane has taken."""
+        """Number of pulls that took the fast path."""
         self._count_pulls()
         self._puts = defaultdict(lambda: [0, 0, 0])
         self._put = self.processors.stats.record_put
@@ -122,9 +122,9 @@ class Twin:
         self.processors.stats.put_latency = CountedDurations()
         self.processors.acknowledger._record_wait = self.processors.stats.put_latency.add
         self.ran = []
-        """How many sends each run of the lane had."""
+        """Number of sends in each run of the fast path."""
         self.alone = 0
-        """How many sends took the lane by themselves."""
+        """Number of sends that took the fast path by themselves."""
         self._count_runs()
         self._deferred = []
         self._run_in_thread = self.processors.pending_sends._run_in_thread
@@ -175,7 +175,7 @@ class Twin:
         lane._put_one = counted_alone
 
     def connection(self, number):
-        """A client, who is there as soon as somebody asks for it."""
+        """Return a client's connection, created when first used."""
         if number not in self._wires:
             wire = self._wires[number] = Wire(40_000 + number)
             wire.protocol = ClientConnection(
@@ -195,15 +195,15 @@ class Twin:
         return self._wires[number]
 
     def receive(self, number, data):
-        """A piece arrives, in a turn of its own."""
+        """Deliver a piece in a turn of its own."""
         self.connection(number).data_received(data)
         self._loop.run_until_complete(asyncio.sleep(0))
 
     def settle(self, *asked):
-        """Wait until all that has arrived is done with, and what was asked last is answered.
+        """Wait until all pieces are processed and all requests answered.
 
-        Topics are saved here, and never beside what arrives: sends that wait for one would then be
-        stored before or behind others, as chance has it.
+        Topics are saved here only, never while pieces arrive: sends that wait for a topic would
+        then be stored before or after others at random.
         """
         self.wait_until(self._is_at_rest)
         while self._deferred:
@@ -232,7 +232,7 @@ class Twin:
         return self._is_at_rest() and not self.processors.pending_sends._is_saving
 
     def _is_at_rest(self):
-        """All is done with but for sends that wait for their topics."""
+        """Return whether nothing is left to do but sends that wait for their topics."""
         state = self.controller.store.state()
         is_carried = state.failure is not None or state.reput_from_offset == state.written_offset
         acknowledger = self.processors.acknowledger
@@ -240,18 +240,18 @@ class Twin:
         return is_carried and not waits and all(wire.reads for wire in self._wires.values())
 
     def answers(self, number):
-        """All answers to a client, by the numbers of its requests."""
+        """Return all responses to a client, by the numbers of its requests."""
         return sorted(self.wire(number).answers(), key=lambda answer: answer.opaque)
 
     def said_to(self, number):
-        """All answers to a client, without the directory that the broker is in."""
+        """Return all responses to a client, without the name of the broker's directory."""
         return [
             answer._replace(remark=(answer.remark or "").replace(str(self.root), ""))
             for answer in self.answers(number)
         ]
 
     def stored(self):
-        """All files with messages, and what leads to them: by queue, and by key."""
+        """Return all files with messages and what points at them: by queue, and by key."""
         self.controller.store.save_checkpoint()
         return {
             path.relative_to(self.root): path.read_bytes().rstrip(b"\0")
@@ -261,11 +261,11 @@ class Twin:
         }
 
     def found_by(self, topic, key):
-        """The records that the index leads to."""
+        """Return the records that the index points at."""
         return list(map(bytes, self.controller.store.query_message(topic, key, 64, 0, 1 << 60)))
 
     def counted(self):
-        """What the statistics say."""
+        """Return the statistics."""
         stats = self.processors.stats
         took = stats.put_latency.counts
         return stats.put_messages, stats.put_bytes, stats.put_failures, took, self._puts
@@ -277,7 +277,7 @@ class Twin:
 
 
 class Twins:
-    """Both brokers, on one loop and one clock, which stand still."""
+    """Both brokers, on one loop and one clock, which stands still."""
 
     def __init__(self, root, disks=(None, None), **settings):
         self.loop = MovedLoop()
@@ -294,7 +294,7 @@ class Twins:
                 twin.receive(number, piece)
 
     def pass_ms(self, ms):
-        """Let time pass, and what is due by then be done before anything else arrives."""
+        """Move the clock, and run what is due before anything else arrives."""
         self.clock.now_ms += ms
         self.loop.move(ms / 1000)
         for _ in range(3):
@@ -311,7 +311,9 @@ class Twins:
 
 
 def begun(begin):
-    """Yield a function that begins stories of twins as ``begin`` does, which are stopped then."""
+    """Yield a function that starts stories of twins as ``begin`` does; they are
+    stopped afterwards.
+    """
     stories = []
 
     def begin_one(*disks, **changed):

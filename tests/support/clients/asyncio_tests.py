@@ -20,7 +20,7 @@ BY_HAND = LitePullSettings(
 
 
 def told_in_a_loop(story):
-    """Make a test of a coroutine function; one that hangs fails."""
+    """Turn a coroutine function into a test; one that hangs fails."""
 
     @functools.wraps(story)
     def test(*args, **kwargs):
@@ -30,7 +30,7 @@ def told_in_a_loop(story):
 
 
 async def until(what, is_so):
-    """Let the loop run until something is so."""
+    """Run the loop until a condition holds."""
     deadline = time.monotonic() + PATIENCE_S
     while not is_so():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
@@ -38,13 +38,13 @@ async def until(what, is_so):
 
 
 async def steps(count):
-    """Let the loop take so many steps."""
+    """Run this number of turns of the loop."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 async def taken(consumer, count):
-    """The bodies of so many messages, as iterating brings them."""
+    """Return the bodies of this number of messages from an iterator."""
     found = []
     while len(found) < count:
         found.append((await anext(consumer)).body.decode())
@@ -52,12 +52,14 @@ async def taken(consumer, count):
 
 
 def names_of_threads(word):
-    """The threads that have this in their names."""
+    """Return the threads with this text in their names."""
     return [thread.name for thread in threading.enumerate() if word in thread.name]
 
 
 class NoWaiting:
-    """While entered, nothing in this thread may wait for another, a host's name or the clock."""
+    """Within the block, nothing in this thread may block on a thread, a name
+    lookup or the clock.
+    """
 
     def __init__(self, monkeypatch):
         self._monkeypatch = monkeypatch

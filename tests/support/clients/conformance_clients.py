@@ -1,6 +1,6 @@
-"""Our clients of one cluster, as the conformance suite makes them: each ends with its test.
+"""Clients of the conformance suite for one cluster, closed at the end of their test.
 
-They are made by their public names and told nothing of what kind of broker they talk to.
+They use public names only, and do not know the kind of broker.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PULL_MESSAGES = 32
 
 
 class Listener:
-    """Remembers what it was called with; says what it was told to for each message."""
+    """A listener that records its calls, and returns the configured result for each message."""
 
     def __init__(self, says=lambda _: None):
         self.messages, self._says, self._lock = [], says, threading.Lock()
@@ -49,20 +49,20 @@ class Listener:
             return [message.body.decode() for message in self.messages]
 
     def wait_for(self, bodies):
-        """Come back when all of these have come at least once; all that has come."""
+        """Wait until all of these have come at least once; return all that has come."""
         expected = set(bodies)
         wait_until(f"calls with {sorted(expected)}", lambda: expected <= set(self.bodies))
         return self.bodies
 
 
 class Clients:
-    """Makes producers and consumers, and looks at what they have left at the broker."""
+    """Creates producers and consumers, and reads what they have left at the broker."""
 
     def __init__(self, cluster):
         self.cluster = cluster
 
     def producer(self, **settings):
-        """A producer that has started."""
+        """Return a started producer."""
         group = f"{self.cluster.group()}-senders"
         rules = SendRules(group, **settings.pop("rules", {}))
         instance = self.cluster.instance(**settings.pop("instance", {}))
@@ -71,8 +71,9 @@ class Clients:
         return self.cluster.until_end(producer)
 
     def lite(self, group=None, topic=None, *, selector="*", queues=(), **settings):
-        """A consumer that polls, subscribed to a topic or assigned queues,
-        from the first message on."""
+        """Return a polling consumer, subscribed to a topic or with assigned queues, from the first
+        message on.
+        """
         consumer = LitePullConsumer(
             group or self.cluster.group(),
             self.cluster.instance(**settings.pop("instance", {})),
@@ -86,12 +87,12 @@ class Clients:
         return self.cluster.until_end(consumer)
 
     def admin(self, **instance):
-        """Whoever looks at the cluster and steers it."""
+        """Return an admin of the cluster."""
         instance = {"request_timeout_ms": ADMIN_TIMEOUT_MS, **instance}
         return Admin(instance=self.cluster.instance(**instance))
 
     def push(self, listener, group=None, topic=None, *, selector="*", orderly=False, **settings):
-        """A consumer that calls a listener, from the first message on."""
+        """Return a push consumer, from the first message on."""
         consumer = PushConsumer(
             group or self.cluster.group(),
             self.cluster.instance(**settings.pop("instance", {})),
@@ -103,7 +104,7 @@ class Clients:
         return self.cluster.until_end(consumer)
 
     def read(self, topic, count, queues=4):
-        """So many messages of a topic, by queue and offset, as they are stored."""
+        """Return this number of messages of a topic, by queue and offset, as stored."""
         wait_until(f"{count} messages", lambda: sum(self._ends(topic, queues)) >= count)
         ends = self._ends(topic, queues)
         assert sum(ends) == count
@@ -142,8 +143,9 @@ class Clients:
 
 
 class Driven:
-    """An object of an event loop, used from a test: its coroutines are awaited, all else is done
-    in the loop."""
+    """A wrapper by which a test uses an asyncio object: coroutines are awaited, other calls run in
+    the loop.
+    """
 
     def __init__(self, loop, made):
         self._loop, self._made = loop, made
@@ -160,20 +162,20 @@ class Driven:
         return lambda *args, **kwargs: self.begin(call(*args, **kwargs)).result()
 
     def begin(self, coroutine):
-        """The future of a coroutine that the loop runs."""
+        """Return the future of a coroutine that the loop runs."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def send_async(self, *args, **kwargs):
-        """What a program of asyncio's does with a task for each message."""
+        """Send a message as asyncio programs do, with a task for each."""
         return self.begin(self._made.send(*args, **kwargs))
 
     def shutdown(self):
-        """The end, by the name that the threaded ones have for it."""
+        """Shut the object down, under the name of the threaded classes."""
         self.close()
 
 
 class AioClients(Clients):
-    """The same for the asyncio client, in a loop of its own."""
+    """Clients as `Clients`, for the asyncio client in a loop of its own."""
 
     def __init__(self, cluster):
         super().__init__(cluster)
@@ -182,7 +184,7 @@ class AioClients(Clients):
         self._thread.start()
 
     def close(self):
-        """End the loop, when all that lived in it has ended."""
+        """Stop the loop after all its clients have ended."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -196,7 +198,7 @@ class AioClients(Clients):
         return self.cluster.until_end(driven)
 
     def producer(self, **settings):
-        """A producer that has started."""
+        """Return a started producer."""
         group = f"{self.cluster.group()}-senders"
         rules = SendRules(group, **settings.pop("rules", {}))
         client = self._client(**settings.pop("instance", {}))
@@ -205,8 +207,9 @@ class AioClients(Clients):
         return producer
 
     def lite(self, group=None, topic=None, *, selector="*", queues=(), **settings):
-        """A consumer that polls, subscribed to a topic or assigned queues,
-        from the first message on."""
+        """Return a polling consumer, subscribed to a topic or with assigned queues, from the first
+        message on.
+        """
         consumer = AioConsumer(
             group or self.cluster.group(),
             self._client(**settings.pop("instance", {})),
@@ -220,18 +223,18 @@ class AioClients(Clients):
         return self._started(consumer)
 
     def admin(self, **instance):
-        """Whoever looks at the cluster and steers it."""
+        """Return an admin of the cluster."""
         client = self._client(**{"request_timeout_ms": ADMIN_TIMEOUT_MS, **instance})
         return self._started(AioAdmin(client))
 
 
 def numbers(count, start=0):
-    """Bodies that sort as they were made."""
+    """Return bodies that sort in the order of their creation."""
     return [f"{number:03}" for number in range(start, start + count)]
 
 
 def messages(topic, bodies, **more):
-    """A message for each of the bodies."""
+    """Return a message for each of the bodies."""
     return [Message(topic, body.encode(), **more) for body in bodies]
 
 
@@ -240,7 +243,7 @@ def bodies_of(found):
 
 
 def polled(consumer, count):
-    """What polls bring until so many bodies have come, and no more."""
+    """Poll until this number of bodies has come; fail if more come."""
     found = []
     while len(found) < count:
         got = consumer.poll(POLL_MS)

@@ -1,4 +1,4 @@
-"""A consumer and a producer that only record what they were asked."""
+"""A consumer and a producer that only record their calls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Consumer:
         )
 
     def stop_threads(self):
-        """It has none."""
+        """Do nothing: there are no threads."""
 
     def on_connection_closed(self, address):
         pass
@@ -54,7 +54,7 @@ class Consumer:
 
 
 class Producer:
-    """A producer that may be asked about its transactions."""
+    """A producer that can be asked about its transactions."""
 
     def __init__(self):
         self.checks = []

@@ -1,10 +1,9 @@
-"""Calls with hostile values: what is given to a parameter,
-and whether the call ended as a call may.
+"""Calls with hostile values: arguments for each parameter, and a check of how the call ends.
 
 A call may succeed, raise a `ClientError`, or raise a TypeError or ValueError that names the
-parameter, or the field within it, and says what was needed. All else is a fault: errors from
-inside, calls that do not come to an end, errors in other threads, and flags that take what is
-neither True nor False.
+parameter, or the field within it, and says what was needed. Everything else is a fault: internal
+errors, calls that do not end, errors in other threads, and flags that accept values other than True
+and False.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ DEEPEST = 3
 LONGEST = 1_000
 _FLAG = "bool"  # as annotations say it
 _UNKNOWN_TO_CALLERS = re.compile(r"extFields|^ ")
-"""Names of fields on the wire, and the place of an address where there is none."""
+"""Names of fields on the wire, and an address with a missing part."""
 
 HOSTILE = (
     10**30,
@@ -56,12 +55,11 @@ HOSTILE = (
 
 
 class Variant(NamedTuple):
-    """A value to give to a parameter: hostile itself, or with something hostile within it."""
+    """A value for a parameter: hostile itself, or with something hostile within it."""
 
     value: Any
     names: tuple[str, ...]
-    """Names by which an error may call the place that is wrong, from outside in;
-    one of many has none."""
+    """Names of the wrong place in an error, from outside in; an item of a sequence has none."""
 
     hostile: Any
     must_be_refused: bool = False
@@ -81,8 +79,9 @@ class Call(NamedTuple):
     function: Callable[..., Any]
     valid: Mapping[str, Any]
     run: Callable[..., Any] | None = None
-    """Takes the arguments instead of the function: to use what it makes,
-    or to set the scene before."""
+    """Called with the arguments instead of the function: to use its result, or to prepare something
+    before.
+    """
 
     also_named: Mapping[str, str] = MappingProxyType({})
     """Other names of parameters in errors."""
@@ -94,8 +93,7 @@ class Call(NamedTuple):
 def parameters_of(
     function: Callable[..., Any], more: Callable[..., Any] | None = None
 ) -> tuple[str, ...]:
-    """Return the names of what can be given to a function; of ``more``,
-    those that are only known by name."""
+    """Return the names of a function's parameters, and of ``more`` those that are keyword-only."""
     found = inspect.signature(function).parameters.values()
     names = [
         each.name for each in found if each.name != "self" and each.kind is not each.VAR_KEYWORD
@@ -107,7 +105,7 @@ def parameters_of(
 
 
 def variants(valid: Any, depth: int = 0) -> Iterator[Variant]:
-    """Yield all hostile values of one place: in place of the valid value, and within it."""
+    """Yield all hostile values of one place: instead of the valid value, and within it."""
     for hostile in HOSTILE:
         yield Variant(hostile, (), hostile)
     if depth == DEEPEST:
@@ -141,8 +139,7 @@ def _variants_of_fields(valid: Any, depth: int) -> Iterator[Variant]:
 
 
 def _with(valid: Any, name: str, value: Any) -> Any:
-    """Return a copy with a value in one field, also where the class would refuse
-    to be made with it."""
+    """Return a copy with a value in one field, even if the class would refuse it."""
     changed = copy.copy(valid)
     object.__setattr__(changed, name, value)
     return changed
@@ -187,8 +184,7 @@ def _fault(
     *,
     is_wrong: bool = False,
 ) -> list[str]:
-    """Return what is wrong with the end of one call, if anything;
-    without names it has to succeed."""
+    """Return what is wrong with the end of one call, or None; without names it has to succeed."""
     ended: list[BaseException | None] = []
 
     def make() -> None:
@@ -215,7 +211,7 @@ def _fault(
 
 
 def may_be_raised(error: BaseException, names: tuple[str, ...]) -> bool:
-    """Return whether an error teaches what is wrong, and where."""
+    """Return whether an error says what is wrong, and where."""
     text = str(error)
     if len(text) > LONGEST or not _is_shown(text) or _UNKNOWN_TO_CALLERS.search(text):
         return False
@@ -226,7 +222,7 @@ def may_be_raised(error: BaseException, names: tuple[str, ...]) -> bool:
 
 
 def _is_shown(text: str) -> bool:
-    """Return whether a terminal, or a log file, can show a text."""
+    """Return whether a terminal or a log file can display a text."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -235,7 +231,7 @@ def _is_shown(text: str) -> bool:
 
 
 def _singular(name: str) -> str:
-    """Return the word that an error has for one of several: the properties, a property."""
+    """Return the word that an error uses for one of several: a property for properties."""
     return f"{name[:-3]}y" if name.endswith("ies") else name.removesuffix("s")
 
 
@@ -249,13 +245,13 @@ def _place(error: BaseException) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value in few characters."""
+    """Return a shortened text of a value."""
     text = ascii(value)
     return text if len(text) <= 120 else f"{text[:60]}...{text[-40:]}"
 
 
 class _Tracebacks(logging.Handler):
-    """Notes errors that are logged with a traceback: nobody has foreseen them."""
+    """Collects errors logged with a traceback, which are unexpected ones."""
 
     def __init__(self, faults: list[str]) -> None:
         super().__init__()
@@ -271,7 +267,7 @@ class _Tracebacks(logging.Handler):
 
 @contextmanager
 def errors_elsewhere(faults: list[str]) -> Iterator[None]:
-    """Note what fails in other threads: errors that end a thread, and those that are logged."""
+    """Collect failures of other threads: errors that end a thread, and logged ones."""
 
     def ended(args: threading.ExceptHookArgs) -> None:
         faults.append(f"in another thread: {args.exc_type.__name__}: {args.exc_value}")

@@ -9,7 +9,7 @@ from rmq_spark.client.concurrency.scheduler import Task
 
 
 class MovedTasks:
-    """As `ThreadScheduler`, without threads."""
+    """A `ThreadScheduler` without threads."""
 
     def __init__(self):
         self.now_ms = 0
@@ -17,7 +17,7 @@ class MovedTasks:
         self._numbers = itertools.count()
 
     def __call__(self):
-        """It is a clock, too."""
+        """Return the time, as a clock does."""
         return self.now_ms
 
     def schedule(self, action, delay_ms=0):
@@ -26,7 +26,7 @@ class MovedTasks:
         return task
 
     def for_broker(self, _):
-        """It is the lane of every broker, too."""
+        """Return itself as the scheduler of every broker."""
         return self
 
     @property
@@ -38,7 +38,7 @@ class MovedTasks:
         return True
 
     def move(self, ms):
-        """Let so much time pass, and do what is due on the way."""
+        """Move the clock, and run each task at its time."""
         end = self.now_ms + ms
         while self._tasks and self._tasks[0][0] <= end:
             due, _, task = heapq.heappop(self._tasks)

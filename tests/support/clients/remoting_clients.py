@@ -29,7 +29,7 @@ from rmq_spark.wire.record import decode_records
 
 
 class RawClient:
-    """A socket with a reader of frames. Every wait is bounded."""
+    """A socket with a frame reader. Every wait is bounded."""
 
     def __init__(self, reader, writer):
         self._reader = reader
@@ -55,12 +55,12 @@ class RawClient:
         self._writer.write(data if isinstance(data, bytes) else data.encode())
 
     def send_at_once(self, data):
-        """Hand bytes to the system before this returns: they have arrived in the next turn."""
+        """Pass bytes to the system before returning, so that they arrive in the next turn."""
         data = data if isinstance(data, bytes) else data.encode()
         assert os.write(self._writer.get_extra_info("socket").fileno(), data) == len(data)
 
     async def receive(self, seconds=10):
-        """The next command."""
+        """Return the next command."""
         while (frame := self._frame_reader.next_frame()) is None:
             data = await asyncio.wait_for(self._reader.read(1 << 16), seconds)
             assert data, "the broker has closed the connection"
@@ -72,7 +72,7 @@ class RawClient:
         return await self.receive()
 
     async def closed(self, seconds=10):
-        """Wait until the other side has closed; what it said before."""
+        """Wait until the other side has closed; return what it sent before."""
         said = bytearray()
         while True:
             try:
@@ -90,14 +90,14 @@ class RawClient:
         self._writer.transport.abort()
 
     async def end(self):
-        """Leave nothing open."""
+        """Close everything."""
         self.abort()
         with suppress(ConnectionError):
             await self._writer.wait_closed()
 
 
 class RawClients:
-    """All clients of a story, to one port; none outlives it."""
+    """All clients of a story, to one port; closed with the story."""
 
     client_type = RawClient
 
@@ -118,7 +118,7 @@ class RawClients:
 
 
 async def until(condition, seconds=10):
-    """Wait for what other parts of the same loop are about to do."""
+    """Wait for a condition that other parts of the same loop fulfil."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it has not come to that"
@@ -131,7 +131,7 @@ SUBSCRIPTION = PullSysFlag.SUBSCRIPTION.value
 
 
 class Pulled(NamedTuple):
-    """The answer to a pull, as a client reads it."""
+    """The response to a pull, as a client reads it."""
 
     code: int
     remark: str | None
@@ -158,7 +158,7 @@ def send_request(
     batch=False,
     **more,
 ):
-    """A message as Java's producer sends it."""
+    """Return a send as Java's producer makes it."""
     text = properties if isinstance(properties, str) else encode_properties(properties or {})
     header = SendMessageRequestHeader(
         "P",
@@ -184,7 +184,7 @@ def send_request(
 
 
 def batch_request(*bodies, topic="T", queue_id=0, properties=None, each=None, **more):
-    """Several messages in one request."""
+    """Return a request with several messages."""
     text = encode_properties(each or {})
     body = encode_batch(BatchedMessage(str(each_body).encode(), text) for each_body in bodies)
     return send_request(
@@ -215,7 +215,7 @@ def pull_request(
     opaque=1,
     **more,
 ):
-    """A pull; with a subscription of its own, unless that is None."""
+    """Return a pull, with a subscription of its own unless that is None."""
     sys_flag = (
         (COMMIT if commit_offset is not None else 0)
         | (SUSPEND if suspend_ms is not None else 0)
@@ -241,7 +241,7 @@ def pull_request(
 
 
 def pulled(answer):
-    """What a pull was answered."""
+    """Return a pull's decoded response."""
     fields = answer.ext_fields
     messages = list(decode_records(answer.body))
     return Pulled(
@@ -257,14 +257,14 @@ def pulled(answer):
 
 
 class BrokerClient(RawClient):
-    """One client; each request waits for its answer, unless it is only sent."""
+    """One client; each request waits for its response, unless it is only sent."""
 
     def __init__(self, reader, writer):
         super().__init__(reader, writer)
         self.notices = []
 
     async def call(self, request):
-        """A request's answer; nothing but the broker's own notices may come before it."""
+        """Return a request's response; only the broker's own notices may come before it."""
         self.send(request)
         while not (answer := await self.receive()).is_response:
             self.notices.append(answer)
@@ -272,7 +272,7 @@ class BrokerClient(RawClient):
         return answer
 
     async def put(self, *bodies, **more):
-        """Send messages, each acknowledged; the last answer."""
+        """Send messages, each acknowledged; return the last response."""
         answer = None
         for body in bodies:
             answer = await self.call(send_request(body, **more))
@@ -284,7 +284,7 @@ class BrokerClient(RawClient):
         return pulled(await self.call(pull_request(queue_offset, topic, queue_id, **more)))
 
     def heartbeat_frame(self, group, *subscriptions, **more):
-        """The request that says what a group subscribes to."""
+        """Return the heartbeat with a group's subscription."""
         consumer = ConsumerData(
             group_name=group,
             subscription_data_set=tuple(
@@ -297,12 +297,12 @@ class BrokerClient(RawClient):
         return RemotingCommand(RequestCode.HEART_BEAT, body=body)
 
     async def heartbeat(self, group, *subscriptions, **more):
-        """Say what a group subscribes to."""
+        """Send a heartbeat with a group's subscription."""
         answer = await self.call(self.heartbeat_frame(group, *subscriptions, **more))
         assert answer.code == 0, answer.remark
 
     async def agree(self, *extensions):
-        """Agree on extensions; those that the broker knows as well."""
+        """Negotiate extensions; return those that the broker knows as well."""
         header = ExtensionsHeader.of(frozenset(extensions or Extension))
         codec = HEADERS[RequestCode.EXTENSIONS]
         answer = await self.call(
@@ -311,7 +311,7 @@ class BrokerClient(RawClient):
         return codec.response.decode(answer.ext_fields).extensions
 
     async def offset(self, code, **ext_fields):
-        """The answer to one of the questions for an offset."""
+        """Return the response to one of the requests for an offset."""
         answer = await self.call(
             RemotingCommand(
                 code, ext_fields={name: str(value) for name, value in ext_fields.items()}
@@ -320,7 +320,7 @@ class BrokerClient(RawClient):
         return int(answer.ext_fields["offset"]) if answer.code == 0 else None
 
     async def committed(self, group="G", topic="T", queue_id=0):
-        """How far the group has come, by the broker's word."""
+        """Return the group's committed offset, from the broker."""
         return await self.offset(
             RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup=group, topic=topic, queueId=queue_id
         )

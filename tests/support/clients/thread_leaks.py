@@ -1,4 +1,4 @@
-"""Threads that run in the client, and those of them that nobody has ended.
+"""Threads that run client code, and a check that none of them is left.
 
 with none_left():     threads started in the block end soon after it, or the test names them
 """
@@ -15,16 +15,16 @@ from pathlib import Path
 import rmq_spark.client
 
 PATIENCE_SECONDS = 15.0
-"""Longer than any connection takes to be given up, and any answer to be waited for."""
+"""Seconds: longer than any connection takes to be given up, and any response to be waited for."""
 
 _LOOK_SECONDS = 0.02
 _CLIENT = str(Path(rmq_spark.client.__file__).parent)
 _OF_THE_PROCESS = ("rocketpoll calls", "rocketpoll ends")
-"""The few that the process keeps for all clients of `rocketpoll.aio`."""
+"""The few threads that the process keeps for all clients of `rocketpoll.aio`."""
 
 
 def threads_of_clients():
-    """What each other thread is doing that is somewhere in the client, whoever has begun it."""
+    """Return the stacks of all other threads that run client code, whoever started them."""
     frames = sys._current_frames()
     found = {}
     for thread in threading.enumerate():
@@ -46,7 +46,7 @@ def _is_in_client(frame):
 
 @contextmanager
 def none_left(patience_seconds=PATIENCE_SECONDS):
-    """See that no thread of a client is left of what happens meanwhile."""
+    """Check that no client thread started within the block is left."""
     before = threads_of_clients().keys()
     yield
     until = time.monotonic() + patience_seconds

@@ -1,9 +1,8 @@
-"""Disks that fail, fill up or forget, around a real one; and a clock that stands still.
+"""Disks that fail, fill up or lose writes, on top of a real one; and a clock that stands still.
 
-`FaultyDisk` lets chosen operations fail or wait: its faults are its arguments.
-`RecordingDisk` tells a model of power losses what is done; `power_loss_states` makes directories
-that a power loss may leave at any moment of that. `power_loss` and `file_versions` say which these
-may be.
+`FaultyDisk` makes chosen operations fail or wait: its faults are its arguments. `RecordingDisk`
+records operations in a model of power losses; `power_loss_states` creates directories that a power
+loss may leave at any moment of the recording. `power_loss` and `file_versions` define these states.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class ManualClock:
 
 @dataclass(frozen=True)
 class Call:
-    """One operation; ``file`` is the handle below, ``inode`` stands for the file in a model."""
+    """One operation; ``file`` is the handle, ``inode`` identifies the file in a model."""
 
     kind: str
     path: Path
@@ -56,7 +55,7 @@ class Call:
 
 
 class _WatchedDisk:
-    """Hands what changes something to `_run`; the rest goes straight through."""
+    """Passes operations that change something to `_run`; all others go straight to the disk."""
 
     def __init__(self, disk):
         self._disk = disk
@@ -113,11 +112,11 @@ class _WatchedFile:
 
 @dataclass(frozen=True)
 class Fault:
-    """Operation ``number`` fails, or with ``persistent`` all from there on,
-    if they are of these kinds.
+    """Operation ``number`` fails, or with ``persistent`` all from there on, if they are of these
+    kinds.
 
-    Of a write or write_whole ``prefix`` bytes get through. With a prefix above 0 a create leaves an
-    empty file, and other operations are carried out and fail nevertheless.
+    Of a write or write_whole, ``prefix`` bytes are written. With a prefix above 0, a create leaves
+    an empty file, and other operations are carried out before they fail.
     """
 
     number: int = 0
@@ -133,7 +132,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class FaultIn(Fault):
-    """A fault of what lies in a directory."""
+    """A fault of files in one directory."""
 
     directory: str = ""
 
@@ -148,29 +147,30 @@ class Operation(NamedTuple):
 
 
 def usage_of_large_disk(ratio):
-    """The usage of a disk so large that deleting a few files does not show in its ratio."""
+    """Return the usage of a disk so large that deleting a few files does not change its ratio."""
     total = 1 << 60
     used = round(total * ratio)
     return DiskUsage(total, used, total - used)
 
 
 ERRNOS = [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM]
-"""The reasons of a shortage that can pass."""
+"""The errnos of shortages that can pass."""
 
 OF_WRITES = {"create", "write", "write_whole"}
 OF_CHANGES = OF_WRITES | {"rename", "delete"}
 OF_OPENS = {"create", "open", "write_whole", "flush_directory", "read", "names"}
 KINDS = dict.fromkeys(ERRNOS, OF_OPENS)
 KINDS |= {errno.ENOSPC: OF_WRITES, errno.EDQUOT: OF_WRITES, errno.EROFS: OF_CHANGES}
-"""Which operations fail for which of them. Flushes of files that are open never do."""
+"""The operations that fail, by errno. Flushes of open files never fail."""
 
 FOR_GOOD = 1 << 30
 
 
 @dataclass
 class Refusal:
-    """A page in the space of a directory, or a file, of which so many reads are refused,
-    after some that are spared."""
+    """Refuses this number of reads of a page of a file or in a directory, after
+    some that succeed.
+    """
 
     of: str
     at: int = 0
@@ -201,13 +201,13 @@ class FaultyDisk(_WatchedDisk):
                   written. In use are the pages written through this disk, and not deleted since;
                   names cost nothing
     slow          a directory whose flushes wait from `keep_waiting` to `let_go`
-    unreadable    a list of `Refusal`: reads that fail with `read_error`. A file that is deleted,
-                  and made again under its name, lies elsewhere on the disk
+    unreadable    a list of `Refusal`: reads that fail with `read_error`. A file that is deleted
+                  and created again has other pages
     lack()        no room, descriptors or memory from now on, or read-only
     refuse()      no room from now on for small files with certain names; their writes wait, too,
                   from `keep_waiting` to `let_go`
 
-    Every wait has an end, so that no test hangs.
+    Every wait is bounded, so that no test hangs.
     """
 
     def __init__(self, disk=None, plan=(), capacity=None, *, slow=None, unreadable=()):
@@ -220,7 +220,7 @@ class FaultyDisk(_WatchedDisk):
         self._refused_names, self._refusals_spared = (), 0
         self._slow = slow
         self.flushes = 0
-        """How many flushes there were in the slow directory."""
+        """Number of flushes in the slow directory."""
         self.is_waiting = threading.Event()
         """Set when an operation has had to wait since `keep_waiting`."""
         self._goes = threading.Event()
@@ -228,7 +228,7 @@ class FaultyDisk(_WatchedDisk):
         self.unreadable = list(unreadable)
         self.read_error = errno.EIO
         self.refused = 0
-        """How many reads have been refused."""
+        """Number of refused reads."""
 
     @property
     def used(self):
@@ -240,8 +240,9 @@ class FaultyDisk(_WatchedDisk):
         return DiskUsage(self.capacity, self.used, self.capacity - self.used)
 
     def lack(self, error, spared=0):
-        """From now on each operation that needs what is lacking fails, but for so many of them;
-        with None there is enough again."""
+        """Make each operation that needs the resource fail, except the first ones; None ends the
+        shortage.
+        """
         self._shortage, self._shortage_spared = error, spared
 
     @property
@@ -249,8 +250,7 @@ class FaultyDisk(_WatchedDisk):
         return self._shortage is not None and self._shortage_spared < 0
 
     def refuse(self, *names, spared=0):
-        """Have no room from now on for files whose names begin so,
-        but for so many of their writes."""
+        """Refuse room for files whose names begin with this, except for some of their writes."""
         self._refused_names, self._refusals_spared = names, spared
 
     def keep_waiting(self):
@@ -261,7 +261,7 @@ class FaultyDisk(_WatchedDisk):
         self._goes.set()
 
     def wait(self):
-        """Until it is let go."""
+        """Block until `let_go`."""
         if not self._goes.is_set():
             self.is_waiting.set()
         self._goes.wait(20)
@@ -350,7 +350,7 @@ class FaultyDisk(_WatchedDisk):
         return result
 
     def _room(self, call):
-        """How many bytes of the data there is room for; takes the pages."""
+        """Allocate pages for the data; return the number of bytes that fit."""
         if call.kind == "write_whole":
             self._pages.pop(call.path, None)
         pages = self._pages[call.path]
@@ -362,7 +362,7 @@ class FaultyDisk(_WatchedDisk):
 
 
 class Told(NamedTuple):
-    """An operation as a `PowerLossModel` is told of it: one of its methods, and the arguments."""
+    """An operation in a `PowerLossModel`: one of its methods, and the arguments."""
 
     kind: str
     arguments: tuple
@@ -372,7 +372,7 @@ class Told(NamedTuple):
 
 
 class Log(NamedTuple):
-    """What was there, and what was done to it."""
+    """The content at the beginning, and the operations since."""
 
     tree: Tree
     operations: tuple[Told, ...]
@@ -385,11 +385,11 @@ class Log(NamedTuple):
 
 
 class RecordingDisk(_WatchedDisk):
-    """Records what is done below its root, in the order in which it came about.
+    """Records the operations below its root, in their order.
 
-    Flushes run beside other operations: their begin and their end are operations of their own, and
-    what is done meanwhile lies between them. All others run one at a time. What lies in the root
-    when the recording begins is durable, or was left there by what another one has recorded.
+    Flushes run concurrently with other operations: their begin and their end are separate
+    operations, with others between them. All others run one at a time. What is in the root when the
+    recording begins is durable, or was left there by an earlier recording.
     """
 
     def __init__(self, disk, root, before=None):
@@ -401,7 +401,7 @@ class RecordingDisk(_WatchedDisk):
         self.operations = list(log.operations)
 
     def log(self, count=None):
-        """The first ``count`` operations, or all that there were so far."""
+        """Return the first ``count`` operations, or all so far."""
         return Log(self._tree, tuple(self.operations[:count]))
 
     def create(self, path, size):
@@ -456,7 +456,7 @@ class RecordingDisk(_WatchedDisk):
             self._tell("end_flush", flush)
 
     def _decode(self, call):
-        """Look up what an operation has left, whether it failed or not."""
+        """Record what an operation has left, whether it failed or not."""
         path = call.path.relative_to(self.root)
         if call.kind == "write":
             landed = call.file.read(call.position, len(call.data))
@@ -471,7 +471,7 @@ class RecordingDisk(_WatchedDisk):
             self._tell(call.kind, path)
 
     def _has_changed(self, path):
-        """Whether the model and the disk differ about there being something under a path."""
+        """Return whether model and disk disagree about the existence of a path."""
         is_there = path == self.root or path.name in self._disk.names(path.parent)
         return is_there != (self._model.find(path.relative_to(self.root)) is not None)
 
@@ -482,11 +482,11 @@ class RecordingDisk(_WatchedDisk):
 
 
 def power_loss_states(log, dice, count, into):
-    """Up to ``count`` different directories that a power loss may leave, one at a time.
+    """Yield up to ``count`` different directories that a power loss may leave, one at a time.
 
-    The first has lost all that it could, the second nothing, the others are drawn. Each is a new
-    directory in ``into`` and is removed when the next is asked for, so that what made a test fail
-    is still there.
+    The first has lost all that it could, the second nothing, the others are random. Each is a new
+    directory in ``into`` and is removed when the next is requested, so that the one that made a
+    test fail remains.
     """
     for number, tree in enumerate(states(log.model(), dice, count)):
         root = Path(tempfile.mkdtemp(prefix=f"{len(log.operations):05}-{number:05}-", dir=into))
@@ -496,7 +496,7 @@ def power_loss_states(log, dice, count, into):
 
 
 def tree_in(root):
-    """The files and directories in a directory."""
+    """Return the files and directories in a directory."""
     return {
         path.relative_to(root): Image.of(path.read_bytes()) if path.is_file() else None
         for path in sorted(root.rglob("*"))
@@ -504,7 +504,7 @@ def tree_in(root):
 
 
 def materialise(tree, root):
-    """Make the files and directories of a tree in a directory that is empty."""
+    """Create the files and directories of a tree in an empty directory."""
     for path, image in tree.items():
         if image is None:
             (root / path).mkdir()

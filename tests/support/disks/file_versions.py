@@ -2,19 +2,19 @@
 
 Durable pages are kept once, others in each version since the last flush.
 
-- A write is there for sure once a flush has ended that began after it. Before that, each page of 4
-  KiB independently holds what it held at the last flush or after any later write to it: writes may
-  be lost and reordered between pages, not within one. One time in three the page is torn: each
-  sector of 512 bytes is either as in that version or as in a later one.
-- The size is that of the last flush, or any later one. A write behind the end may come about up to
-  any sector of its own, with zeros in any page or sector of it. Zeros added at the end come about
-  as a whole.
-- Emptying the file takes all of its content at once. What is written afterwards is never mixed with
-  what was there before.
-- A flush that failed: what it should have flushed can be lost for ever, even if another flush ends
-  well, but for pages that were written again, as Linux does it.
+- A write is durable once a flush has ended that began after it. Before that, each page of 4 KiB
+  independently holds what it held at the last flush or after any later write to it: writes may be
+  lost and reordered between pages, not within one. One time in three the page is torn: each sector
+  of 512 bytes is either as in that version or as in a later one.
+- The size is that of the last flush, or any later one. A write past the end may be applied up to
+  any of its sectors, with zeros in any page or sector of it. Zeros added at the end are applied as
+  a whole.
+- Emptying the file removes all of its content at once. Later writes are never mixed with earlier
+  content.
+- After a failed flush, what it should have flushed can be lost for ever, even if another flush
+  succeeds, except pages that were written again, as on Linux.
 
-It knows no names, no disk and no time; chance is passed in.
+Randomness comes in as an argument.
 """
 
 from __future__ import annotations
@@ -61,21 +61,21 @@ class Choices:
         self.made: list[int] = []
 
     def between(self, low: int, high: int) -> int:
-        """Draw a number: ``low`` where all is lost, ``high`` where nothing is."""
+        """Draw a number: ``low`` if all is lost, ``high`` if nothing is."""
         if low < high and self._dice.random() >= self._odds:
             high = low if self._odds == 0 else self._dice.randint(low, high - 1)
         self.made.append(high)
         return high
 
     def is_torn(self) -> bool:
-        """Draw whether a page is torn: one in three, and none where all is lost, or nothing."""
+        """Draw whether a page is torn: one in three, and none if all or nothing is lost."""
         drawn = 0 < self._odds < 1 and self._dice.randrange(3) == 0
         self.made.append(drawn)
         return drawn
 
 
 class FlushMark(NamedTuple):
-    """How far a file had come when a flush of it began."""
+    """The state of a file when a flush of it began."""
 
     content: _Content
     number: int
@@ -85,11 +85,11 @@ class FileVersions:
     """A file's content in all versions that a power loss may leave."""
 
     def __init__(self, image: Image) -> None:
-        """Begin with content that is durable."""
+        """Begin with durable content."""
         self._contents = [_Content(dict(image.pages), _Versions(image.size))]
 
     def write(self, data: bytes, position: int) -> None:
-        """Write somewhere, also behind the end."""
+        """Write at a position, also past the end."""
         self._contents[-1].write(data, position)
 
     def truncate(self, size: int) -> None:
@@ -103,11 +103,11 @@ class FileVersions:
             raise ValueError(f"the model can cut a file of {old_size} bytes to 0, not to {size}")
 
     def begin_flush(self) -> FlushMark:
-        """Return what a flush that begins now will have made durable when it ends."""
+        """Return what a flush that begins now makes durable when it ends."""
         return FlushMark(self._contents[-1], self._contents[-1].number)
 
     def end_flush(self, mark: FlushMark) -> None:
-        """Make durable what was written before the flush began, unless an earlier flush lost it."""
+        """Make writes durable that preceded the flush, unless an earlier failed flush lost them."""
         for at, content in enumerate(self._contents):
             if content is mark.content:
                 del self._contents[:at]
@@ -115,7 +115,7 @@ class FileVersions:
                 return
 
     def fail_flush(self, mark: FlushMark) -> None:
-        """Give up what was written before the flush began and is not durable by another one."""
+        """Give up writes that preceded the flush and that no other flush has made durable."""
         mark.content.give_up(mark.number)
 
     def draw(self, choices: Choices) -> Image:
@@ -125,7 +125,7 @@ class FileVersions:
 
 @dataclass
 class _Content:
-    """What is written to a file from one time that it was empty to the next."""
+    """The content of a file from one time it was empty to the next."""
 
     durable: dict[int, bytes]
     size: _Versions[int]
@@ -182,13 +182,12 @@ class _Content:
 
 
 def _cut(page: bytes, size: int) -> bytes:
-    """Zero what is behind the end of the file: nothing of it comes back when the
-    file grows again."""
+    """Zero what follows the end of the file, so that it does not return when the file grows."""
     return page if size >= PAGE else page[: max(size, 0)].ljust(PAGE, b"\0")
 
 
 class _Versions(Generic[Value]):
-    """What something was at the last flush and after each write since, with that write's number."""
+    """The versions of something since the last flush, each with the number of the write."""
 
     def __init__(self, value: Value) -> None:
         self._all: list[tuple[int, Value]] = [(0, value)]
@@ -206,23 +205,23 @@ class _Versions(Generic[Value]):
         self._all.append((number, value))
 
     def settle(self, number: int) -> None:
-        """A flush has ended that began behind the write of this number."""
+        """Record the end of a flush that began after the write of this number."""
         at = self._at(number)
         if self._all[at][0] > self._given_up:
             del self._all[:at]
 
     def give_up(self, number: int) -> None:
-        """A flush has failed that began behind the write of this number."""
+        """Record the failure of a flush that began after the write of this number."""
         self._given_up = max(self._given_up, self._all[self._at(number)][0])
 
     def _at(self, number: int) -> int:
-        """Where the version stands that this write has left."""
+        """Return the index of the version that this write has left."""
         return max(at for at, (written, _) in enumerate(self._all) if at == 0 or written <= number)
 
     def draw(self, choices: Choices) -> Value:
         return self._all[choices.between(0, len(self._all) - 1)][1]
 
     def draw_two(self, choices: Choices) -> tuple[Value, Value]:
-        """One version, and a later one."""
+        """Draw a version, and a later one."""
         first = choices.between(0, len(self._all) - 2)
         return self._all[first][1], self._all[choices.between(first + 1, len(self._all) - 1)][1]

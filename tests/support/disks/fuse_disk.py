@@ -1,9 +1,9 @@
-"""A file system in a program: it passes all on to a directory, but for one oddity.
+"""A FUSE file system that passes everything to a directory, except for one oddity.
 
     python fuse_disk.py ODDITY DIRECTORY MOUNT_POINT COMMAND...
 
-becomes the command, for which the directory is mounted by the kernel's FUSE; who calls this has to
-have mounts of its own. A child serves the requests until the command ends. The structures are those
+becomes the command, with the directory mounted by the kernel's FUSE; the caller needs a mount
+namespace of its own. A child serves the requests until the command ends. The structures are those
 of the protocol of `linux/fuse.h`.
 """
 # paths are texts here, as the kernel gives them

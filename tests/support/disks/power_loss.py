@@ -1,18 +1,17 @@
-"""What may be found after the power is gone: a model of a file system that is told what is done.
+"""A model of a file system's possible states after a power loss.
 
-It is told one operation at a time, in the order in which they came about, and gives a drawn state
-at any moment. It keeps what is durable once, and what is not durable yet in each version. It knows
-operations, and no disk, no threads and no time; chance is passed in. `file_versions` says what may
-be found of content; of names:
+The model gets operations one at a time, in order, and draws a state at any moment. It keeps durable
+content once, and other content in each version. Randomness comes in as an argument. `file_versions`
+defines what may remain of content; for names:
 
-- Creating, renaming and deleting is there for sure once a flush of the directory has ended that
-  began after it; of both directories, for a rename between two. Before that it may have happened or
-  not, independently, but: each is atomic, what happens to one file happens in its order, and a file
-  never has two names. In a directory whose own name is lost all is lost, flushed or not.
-- A flush of a directory that failed has made nothing durable; another one makes it good.
+- Creating, renaming and deleting is durable once a flush of the directory has ended that began
+  after it; of both directories, for a rename between two. Before that it may have happened or not,
+  independently, but: each is atomic, the changes of one file happen in order, and a file never has
+  two names. If a directory's own name is lost, all in it is lost, flushed or not.
+- A failed flush of a directory has made nothing durable; another one does.
 
-It does not make: bytes that nobody wrote (bit rot, other files' content), tears within a sector,
-half a rename, a disk that lies about flushing, times of modification.
+It does not model: bytes that nobody wrote (bit rot, other files' content), tears within a sector,
+half a rename, a disk that lies about flushing, modification times.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ ROOT = 0
 """The inode of the directory in which all paths begin. Its own name is never lost."""
 
 Tree: TypeAlias = dict[PurePath, "Image | None"]
-"""Files by their paths below the root, and directories, which are None, before what is in them."""
+"""Files by their paths below the root; directories are None, and precede their content."""
 
 Entry: TypeAlias = tuple[int, str]
 """A directory's inode, and a name in it."""
@@ -41,12 +40,13 @@ _ODDS = (0.0, 0.1, 0.5, 0.9, 1.0)
 class PowerLossModel:
     """A tree of files, as programs see it and as a power loss may leave it.
 
-    Paths are relative to the root. A file is known by the inode that `create` gives, whatever
-    becomes of its name. What is done to a file that no power loss can leave any more has no effect.
+    Paths are relative to the root. A file is identified by the inode that `create` returns,
+    whatever happens to its name. Operations on a file that no power loss can leave any more have no
+    effect.
     """
 
     def __init__(self, tree: Tree | None = None) -> None:
-        """Begin with a tree, all of which is durable."""
+        """Begin with a durable tree."""
         self._seen: dict[Entry, int] = {}
         self._durable: dict[Entry, int] = {}
         self._changes: list[_Change] = []
@@ -92,13 +92,13 @@ class PowerLossModel:
         return self._last_inode
 
     def rename(self, path: PurePath, new_path: PurePath) -> None:
-        """Give a file or directory another name, in place of what had it before."""
+        """Rename a file or directory, and replace what had the new name."""
         entry, new_entry = self._entry(path), self._entry(new_path)
         inode = self._seen[new_entry] = self._seen.pop(entry)
         self._apply(inode, entry, new_entry)
 
     def delete(self, path: PurePath) -> None:
-        """Remove a file, or a directory that is empty; nothing happens if there is none."""
+        """Remove a file or an empty directory; do nothing if the name does not exist."""
         entry = self._entry(path)
         inode = self._seen.pop(entry, None)
         if inode is not None:
@@ -112,12 +112,12 @@ class PowerLossModel:
             file.truncate(size)
 
     def write(self, inode: int, data: bytes, position: int) -> None:
-        """Write into a file, or behind its end."""
+        """Write into a file, or past its end."""
         if file := self._files.get(inode):
             file.write(data, position)
 
     def begin_write_whole(self, path: PurePath, data: bytes) -> int:
-        """Make or empty a file, write it and begin its flush; return the number of the flush."""
+        """Create or empty a file, write it and begin its flush; return the number of the flush."""
         inode = self.find(path)
         if inode is None:
             inode = self.create(path)
@@ -135,7 +135,7 @@ class PowerLossModel:
         return self._last_number
 
     def end_flush(self, flush: int) -> None:
-        """Make durable what was done before the flush began."""
+        """Make operations durable that preceded the flush."""
         inode, mark = self._flushes.pop(flush)
         if mark is None:
             self._settle_names(inode, flush)
@@ -143,7 +143,7 @@ class PowerLossModel:
             file.end_flush(mark)
 
     def fail_flush(self, flush: int) -> None:
-        """Give up what was done before the flush began: it may be lost, of files for ever."""
+        """Give up operations that preceded the flush: they may be lost, those on files for ever."""
         inode, mark = self._flushes.pop(flush)
         if mark is not None and (file := self._files.get(inode)):
             file.fail_flush(mark)
@@ -205,7 +205,9 @@ class PowerLossModel:
         self._changes.append(change)
 
     def _settle_names(self, directory: int, before: int) -> None:
-        """Make durable what was done in a directory before that, but for names still uncertain."""
+        """Make earlier operations on a directory durable, except on names that are
+        still uncertain.
+        """
         pending: list[_Change] = []
         uncertain: set[Entry] = set()
         gone: list[int] = []
@@ -235,11 +237,11 @@ class _Change:
 
     @property
     def names(self) -> list[Entry]:
-        """The names that change; one file's changes follow each other by them."""
+        """Return the names that change; they order the changes of one file."""
         return [each for each in (self.entry, self.new_entry) if each]
 
     def apply(self, entries: dict[Entry, int]) -> list[int]:
-        """Change the entries; return the inodes that are left without a name."""
+        """Apply the change to entries; return the inodes left without a name."""
         if self.entry:
             del entries[self.entry]
         if self.new_entry is None:
@@ -252,8 +254,8 @@ class _Change:
 def states(model: PowerLossModel, dice: random.Random, count: int) -> Iterator[Tree]:
     """Draw up to ``count`` different states.
 
-    The first has lost all that it could, the second nothing. Of the others some have lost many
-    names and little content, or the other way.
+    The first has lost all that it could, the second nothing. Some of the others have lost many
+    names and little content, or vice versa.
     """
     seen = set()
     for number in range(count):
@@ -269,7 +271,7 @@ Drawn = TypeVar("Drawn")
 
 
 def every_state(draw: Callable[[Choices], Drawn]) -> Iterator[Drawn]:
-    """Draw with every sequence of choices that there is; no page is torn."""
+    """Draw with every possible sequence of choices; no page is torn."""
     scripts: list[list[int]] = [[]]
     while scripts:
         choices = _ScriptedChoices(scripts.pop())

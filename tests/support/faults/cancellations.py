@@ -1,13 +1,13 @@
-"""Coroutines that are cancelled at one await after another, at each in all ways that there are.
+"""Cancels coroutines at one await after another, at each in all possible ways.
 
     cancelled_everywhere(make, do, check)     make() ──▶ do(made), cancelled ──▶ check(made)
 
-    WAITING     as soon as it waits: what it waits for has not come
-    COME        when that has come, and before the coroutine has seen it
-    FOR_GOOD    at this await and at each behind it, also while it tidies up
+    WAITING     as soon as it waits, before the result is there
+    COME        when the result is there, and before the coroutine has seen it
+    FOR_GOOD    at this await and at each following one, also while it cleans up
 
-A coroutine is driven here step by step, until it comes to its end without being cancelled: what
-timeouts at moments of chance find in a day. `Belongings` sees what is left behind.
+The module drives a coroutine step by step until it ends without being cancelled: it finds what
+timeouts at random moments find in a day. `Belongings` detects leaks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DESCRIPTORS = Path("/proc/self/fd")
 
 
 class Way(enum.Enum):
-    """When a coroutine that waits is cancelled."""
+    """When a waiting coroutine is cancelled."""
 
     WAITING = enum.auto()
     COME = enum.auto()
@@ -32,7 +32,7 @@ class Way(enum.Enum):
 
 
 class _Driven:
-    """A coroutine that cancels its own task where it waits for the time that was told."""
+    """A coroutine that cancels its own task at the chosen await."""
 
     def __init__(self, coroutine, number, way):
         self._coroutine, self._left, self._way = coroutine, number, way
@@ -40,7 +40,9 @@ class _Driven:
 
     @property
     def may_end_well(self):
-        """Whether nothing was cancelled; Python's own wait_for, up to 3.11, may prefer a result."""
+        """Return whether a normal end is correct: nothing was cancelled, or Python's own wait_for,
+        up to 3.11, preferred a result.
+        """
         return self.where is None or self.where.endswith(" wait_for")
 
     async def run(self):
@@ -72,7 +74,7 @@ class _Driven:
 
 
 def _innermost(coroutine):
-    """The place of ours at which a coroutine waits."""
+    """Return the place in our code at which a coroutine waits."""
     found = "at its beginning"
     while getattr(coroutine, "cr_frame", None) is not None:
         frame = coroutine.cr_frame
@@ -82,9 +84,9 @@ def _innermost(coroutine):
 
 
 async def cancelled_everywhere(make, do, check, *, least=1):
-    """Cancel ``do`` at each await, in each way, and look each time what became of it.
+    """Cancel ``do`` at each await, in each way, and check the result each time.
 
-    All three are coroutine functions. ``least`` is a number of awaits that there must be.
+    All three are coroutine functions. ``least`` is the minimum number of awaits.
     """
     for way in Way:
         for number in range(AWAITS_MAX):
@@ -105,7 +107,7 @@ async def cancelled_everywhere(make, do, check, *, least=1):
 
 
 class Belongings:
-    """The tasks, threads and sockets that there are, and the errors that nobody has heard of."""
+    """The existing tasks, threads and sockets, and unreported errors."""
 
     def __init__(self):
         loop = asyncio.get_running_loop()
@@ -126,7 +128,7 @@ class Belongings:
         return max(0, _sockets() - self._sockets)
 
     async def are_as_before(self):
-        """Come back when nothing is left of what has come since."""
+        """Wait until nothing created since then is left."""
         await until("the end of tasks", lambda: not self.new_tasks())
         await until("the end of threads", lambda: not self.new_threads())
         await until("the end of connections", lambda: not self.new_sockets())
@@ -134,12 +136,12 @@ class Belongings:
 
 
 def _stays(thread):
-    """Whether a thread is one of the few that the process keeps for all clients."""
+    """Return whether a thread is one of the few that the process keeps for all clients."""
     return thread.name.startswith(("rocketpoll calls", "rocketpoll ends", "asyncio_", "uvloop_"))
 
 
 def _sockets():
-    """The number of this process's sockets; 0 where the system does not tell."""
+    """Return the number of this process's sockets; 0 if the system does not report it."""
     if not _DESCRIPTORS.exists():
         return 0
     return sum(_is_socket(each) for each in _DESCRIPTORS.iterdir())

@@ -1,15 +1,14 @@
-"""Memory that is lacking at one line of the code under test, and at another one the next time.
+"""MemoryErrors at one line of the code under test, and at another one the next time.
 
-    with MemoryFault(files) as none:            # counts the lines that need memory,
-                                                and lets them be
+    with MemoryFault(files) as none:            # only counts the lines that need memory
         ...
     with MemoryFault(files, number) as fault:   # raises MemoryError, once, instead of running one
                                                 of them
         ...
     with MemoryFault(files, within="_write") as none:   # of these functions' lines alone
 
-Only lines count that call, build or reckon something, as often as they are run,
-in the thread of the test.
+Only lines count that call, build or compute something, as often as they run, in the thread of the
+test.
 """
 
 from __future__ import annotations
@@ -23,24 +22,24 @@ _NEED_MEMORY = ("CALL", "BUILD", "BINARY_OP", "FORMAT", "LIST_EXTEND", "MAKE_FUN
 
 
 class MemoryFault:
-    """From one thread's lines in some files, one cannot be run: there is no memory for it."""
+    """Makes one line of some files raise MemoryError in one thread."""
 
     def __init__(self, files, number=None, within=""):
         self._files = tuple(files)
         self._number = number
         self._within = within
         self.places = []
-        """The lines that need memory, as they were run."""
+        """The lines that need memory, in the order in which they ran."""
         self.where = None
-        """The line that was hit: a file and its number."""
+        """The line that raised: a file and its number."""
 
     @property
     def lines(self):
-        """The number of lines that need memory, each as often as it was run."""
+        """The number of lines that need memory, each as often as it ran."""
         return len(self.places)
 
     def first_and_last_of_each(self):
-        """The numbers at which each line was run the first time, and the last."""
+        """Return the numbers of the first and the last run of each line."""
         first = {place: number for number, place in reversed([*enumerate(self.places)])}
         last = {place: number for number, place in enumerate(self.places)}
         return sorted({*first.values(), *last.values()})
@@ -74,10 +73,10 @@ class MemoryFault:
 
 @cache
 def _starts_that_need_memory(code):
-    """Instructions of a function from which its line goes on to one that needs memory.
+    """Return the instructions that start a line which needs memory.
 
-    A compiler has a line begin again for what cannot fail, as the way out of a ``with``. The end
-    of one is called in the line of its beginning, and must not fail either.
+    A compiler repeats a line for code that cannot fail, such as the exit of a ``with``. That exit
+    is called in the line of its beginning, and must not fail either.
     """
     found = set()
     line, lines = None, []

@@ -1,4 +1,4 @@
-"""C libraries that are loaded before the system's in processes started from now on."""
+"""Preloaded C libraries for processes started from now on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def preload(directory, monkeypatch, source):
-    """Compile a library into a directory, and have it loaded; skip the test if nothing can."""
+    """Compile a library into a directory and preload it; skip the test if there is no compiler."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("there is no C compiler to make a system call fail with")

@@ -1,13 +1,13 @@
-"""Threads that cannot be born: a limit of the system, or memory that is short for a moment.
+"""Failures of thread starts: a limit of the system, or a short lack of memory.
 
     BIRTHS.fail("FlushService", "stillborn", times=1)    the next thread of this name
 
     refused      the system starts no thread: RuntimeError, as Python raises it
     memory       there is no memory to start it: MemoryError
-    stillborn    it is started, and has no memory for its first steps: it never says that it runs
-    late         it begins when `may_begin` is set, and not before
+    stillborn    it starts, and has no memory for its first steps: it never reports running
+    late         it starts when `may_begin` is set, and not before
 
-Programs that tests start put this before what they run; a name is a prefix of threads' names.
+Programs that tests start run this before their own code; a name is a prefix of threads' names.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ KINDS = ("refused", "memory", "stillborn")
 
 
 class Births:
-    """The births of threads in this process."""
+    """The thread starts of this process."""
 
     def __init__(self):
         self.names = []
-        """The names of all threads that were to be born, in their order."""
+        """The names of all threads that were to start, in order."""
         self._prefix, self._kind, self._times = None, None, 0
         self.may_begin, self.late_has_ended = threading.Event(), threading.Event()
-        """Lets the thread that is late begin, and tells of its end."""
+        """`may_begin` starts the late thread; `late_has_ended` reports its end."""
         # Python 3.13 has another name for it.
         self._starter = next(
             name
@@ -37,12 +37,12 @@ class Births:
         self._start = getattr(threading, self._starter)
 
     def fail(self, prefix, kind, times):
-        """Let the next births of threads with such names fail."""
+        """Make the next starts of threads with such names fail."""
         setattr(threading, self._starter, self._begin)
         self._prefix, self._kind, self._times = prefix, kind, times
 
     def heal(self):
-        """Let all births come about from now on."""
+        """Let all starts succeed from now on."""
         self._times = 0
 
     def _wait_and_run(self, function):
@@ -74,9 +74,10 @@ BIRTHS = Births()
 
 
 def fail_by_arguments():
-    """Begin as three words of the command line say, which are taken away; report births to stderr.
+    """Configure a failure from three command line arguments, which are removed; report starts to
+    stderr.
 
-    Threads are given up sooner than else.
+    Waiting for threads is given up sooner than usual.
     """
     from rocketpoll.broker.common import threads  # noqa: PLC0415  # not for other programs
     from rocketpoll.broker.runtime import housekeeping  # noqa: PLC0415  # not for other programs
@@ -92,6 +93,6 @@ def fail_by_arguments():
 
 
 def report():
-    """Print the births, to be read by the test."""
+    """Print the thread starts for the test to read."""
     names = sorted({name.rstrip("_0123456789") for name in BIRTHS.names})
     sys.stderr.write(" ".join(["births:", *names]) + "\n")

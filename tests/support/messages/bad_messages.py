@@ -1,7 +1,7 @@
 """A topic with every kind of message that a foreign client or a failing disk can leave in it.
 
-Before and after each stands a sound one, so that a reader that gives up or passes over too much is
-found out. Those of `UNREADABLE` cannot be read; those of `ODD` look strange, and can.
+A sound message precedes and follows each, to detect readers that give up or skip too much. Those of
+`UNREADABLE` cannot be read; those of `ODD` look strange, and can.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ZLIB, LZ4, ZSTD = (
     for kind in (Flag.COMPRESSION_ZLIB, Flag.COMPRESSION_LZ4, Flag.COMPRESSION_ZSTD)
 )
 KEY = "every"
-"""A key that all of them have."""
+"""A key of all these messages."""
 
 
 def properties(**given):
@@ -46,14 +46,14 @@ UNREADABLE = {
     "compression of type 7": (b"this is no stream", int(Flag.COMPRESSED) | 7 << 8),
     "over the limit": (zlib.compress(bytes(PLAIN_BYTES_MAX + 1)), ZLIB),
 }
-"""Body and sysFlag of messages that brokers take and nobody can read."""
+"""Body and sysFlag of messages that brokers accept and nobody can read."""
 
 DAMAGED = {
     "a changed body": ("body", 0, b"?"),
     "no magic": ("record", 4, b"\xa7\xa7"),
     "a body length without sense": ("body", -4, b"\x7f"),
 }
-"""Damages of sound records in the log: the part, the distance from its begin, what is written."""
+"""Damage to sound records in the log: the part, the offset in it, and the bytes written."""
 
 ODD = {
     "no properties": ("", 0),
@@ -74,7 +74,7 @@ ODD = {
 
 
 class BadTopic:
-    """A topic with all of them, in one queue, and what of them a reader has to bring."""
+    """A topic with all of these messages in one queue, and what readers have to return."""
 
     def __init__(self, broker, directory, topic="T"):
         self.broker, self.topic = broker, topic
@@ -82,7 +82,7 @@ class BadTopic:
         self.sound: dict[int, bytes] = {}
         """Bodies of the messages that can be read, by offset."""
         self.bad: dict[int, str] = {}
-        """Names of those that cannot, by offset."""
+        """Names of the unreadable messages, by offset."""
         broker.create_topic(topic, 1)
         with ClientInstance(broker.address) as instance:
             self._api = instance.api
@@ -103,7 +103,9 @@ class BadTopic:
             _damage(directory, f"damaged: {name}".encode(), *damage)
 
     def read_as_commits(self):
-        """Read the committed rows of a topic whose commits topic has a manifest like them."""
+        """Read the committed rows of a topic whose commits topic has a manifest like these
+        messages.
+        """
         topic = f"{self.topic}-committed"
         commits = commits_topic_name(topic)
         self.broker.create_topic(topic, 1)
@@ -129,7 +131,7 @@ class BadTopic:
         self.sound[self._put(body, properties(KEYS=KEY, TAGS="t"), 0)] = body
 
     def _put_batch(self):
-        """A batch, of which one message has properties that are no UTF-8, and one no properties."""
+        """Put a batch in which one message's properties are invalid UTF-8, and one has none."""
         entries = [
             BatchedMessage(b"batched 0", properties(KEYS=KEY), 0),
             BatchedMessage(b"batched 1", properties(color="\u00e9\u00e9"), 0),
@@ -151,7 +153,7 @@ def _damage(directory, body, part, distance, noise):
 
 @contextmanager
 def bad_topic(directory):
-    """A broker with the topic."""
+    """Yield a broker with the topic."""
     with EmbeddedBroker(directory) as broker:
         yield BadTopic(broker, directory)
 
@@ -160,9 +162,9 @@ _MAGIC = b"\xda\xa3\x20\xa7"
 
 
 def changed_bytes(store, text, number=24):
-    """Change one byte of the record that has a text in its body, and yield where; then the next.
+    """Change one byte after the other in the record whose body has a text, and yield its position.
 
-    All are right again in the end.
+    All bytes are restored in the end.
     """
     [path] = (store / "commitlog").iterdir()
     with path.open("r+b") as log:

@@ -1,7 +1,6 @@
-"""SQL92 expressions made at random, written down in many ways,
-and a slow second opinion on what they mean.
+"""Random SQL92 expressions in many spellings, and a slow second implementation of their meaning.
 
-Everything takes its chances from a `random.Random`: hypothesis hands in one that it can shrink.
+All randomness comes from a `random.Random`: hypothesis passes one that it can shrink.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ Properties = Mapping[str, str]
 
 
 def random_properties(random: Random) -> dict[str, str]:
-    """Some of the names, with values that are one in three times the same."""
+    """Return some of the properties, one in three with the same value."""
     return {name: random.choice(VALUES) for name in NAMES if random.random() < 0.7}
 
 
@@ -60,7 +59,7 @@ def random_properties(random: Random) -> dict[str, str]:
 
 
 def random_condition(random: Random, levels: int = 4) -> Expression:
-    """What may stand where a condition is needed."""
+    """Return a random condition."""
     if levels == 0 or random.random() < 0.1:
         kind = random.randrange(6)
         if kind == 0:
@@ -112,7 +111,7 @@ def _random_between(random: Random) -> Between:
 
 
 def _number(random: Random) -> Expression:
-    """What may stand beside < and >."""
+    """Return a random operand of < and >."""
     kind = random.randrange(10)
     if kind < 5:
         return Property(random.choice(NAMES))
@@ -126,7 +125,7 @@ def _number(random: Random) -> Expression:
 
 
 def _operand(random: Random, levels: int) -> Expression:
-    """What may stand beside =."""
+    """Return a random operand of =."""
     kind = random.randrange(8)
     if kind == 0 and levels:
         inner = random_condition(random, levels - 1)
@@ -155,7 +154,7 @@ _OR, _AND, _EQUALITY, _COMPARISON, _UNARY, _PRIMARY = range(1, 7)
 
 
 def written(expression: Expression, random: Random) -> str:
-    """The expression as somebody might write it."""
+    """Return a random spelling of the expression."""
     return _written(expression, _OR, random)
 
 
@@ -167,7 +166,7 @@ def _written(node: Expression, level: int, random: Random) -> str:
 
 
 def _spelt(node: Expression, random: Random) -> tuple[str, int]:
-    """A node's text, and how closely it holds together."""
+    """Return a node's text, and its precedence."""
     if isinstance(node, (And, Or)):
         word, level = ("AND", _AND) if isinstance(node, And) else ("OR", _OR)
         pieces = [_written(each, level + 1, random) for each in node.conditions]
@@ -270,7 +269,7 @@ _ODDITIES = (
 
 
 def random_soup(random: Random) -> str:
-    """Words that seldom make an expression."""
+    """Return random tokens, which seldom form an expression."""
     words = random.choices(SOUP, k=random.randint(1, 9))
     if random.random() < 0.15:
         words.insert(random.randint(0, len(words)), random.choice(_ODDITIES))
@@ -287,7 +286,7 @@ _INTEGER = re.compile(r"[+-]?[0-9\u0660-\u0669\uff10-\uff19]+")
 
 
 def second_opinion(node: Expression, properties: Properties) -> str:
-    """TRUE, FALSE, NULL or FAILED."""
+    """Evaluate an expression: TRUE, FALSE, NULL or FAILED."""
     try:
         value = _opinion(node, properties)
     except ArithmeticError:
@@ -351,7 +350,7 @@ def _opinion(node: Expression, properties: Properties) -> Any:  # noqa: C901, PL
 def _pair(
     first: bool | None, second: Expression, decisive: bool, properties: Properties
 ) -> bool | None:
-    """AND or OR of two: one value decides."""
+    """Evaluate AND or OR of two operands: one value decides."""
     if first is decisive:
         return decisive
     value = _opinion(second, properties)
@@ -389,7 +388,7 @@ def _order(left: Any, right: Any) -> int:
 
 
 def _rank(number: float) -> tuple[bool, float, bool]:
-    """NaN above all others, and below zero another zero."""
+    """Return the sort key of Java's order: NaN is the greatest, and -0.0 is less than 0.0."""
     return (True, 0.0, False) if isnan(number) else (False, number, str(number)[0] != "-")
 
 

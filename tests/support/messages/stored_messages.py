@@ -52,8 +52,9 @@ def messages(draw):
 
 
 def has_offset(message):
-    """Tell whether a message gets an offset in its queue: none that is part of a transaction and
-    not yet committed has one."""
+    """Return whether a message gets a queue offset: prepared and rolled back transactional ones do
+    not.
+    """
     return message.sys_flag & MessageSysFlag.TRANSACTION_MASK not in (
         MessageSysFlag.TRANSACTION_PREPARED,
         MessageSysFlag.TRANSACTION_ROLLBACK,
@@ -70,6 +71,6 @@ def sealed(message: StoredMessage) -> bytes:
 
 
 def with_its_checksum(record: bytes) -> bytes:
-    """Return a record with the checksum in the room at its end."""
+    """Return a record with its checksum in the space at its end."""
     watched = record[:-CHECKSUM_BYTES]
     return watched + encode_checksum(crc32(watched))

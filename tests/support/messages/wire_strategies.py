@@ -98,15 +98,16 @@ _compressions = st.sampled_from(
 
 
 def fits_i16(message: StoredMessage) -> bool:
-    """Whether the properties' length has room in its field."""
+    """Return whether the properties' length fits into its field."""
     return len(message.properties_text.encode()) <= struct.unpack(">h", b"\x7f\xff")[0]
 
 
 @st.composite
 def stored_messages(draw: st.DrawFn, *, compressed: bool = False) -> StoredMessage:
-    """A stored message with any hosts, flags, topic width and properties.
+    """Generate stored messages with any hosts, flags, topic width and properties.
 
-    With ``compressed``, some say so in their flags; their bodies are plain until they are encoded.
+    With ``compressed``, some have the compression flag; their bodies are plain until they are
+    encoded.
     """
     born_host, store_host = draw(hosts), draw(hosts)
     wide_topic = draw(st.integers(0, 5)) == 0

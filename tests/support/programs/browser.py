@@ -15,7 +15,7 @@ CHROMIUM = next(
 
 @contextmanager
 def started_chromium():
-    """Start a browser; skip the test where there is none."""
+    """Start a browser; skip the test if none is installed."""
     if CHROMIUM is None:
         pytest.skip("no Chromium: apt-get install -y chromium")
     playwright = pytest.importorskip("playwright.sync_api")
@@ -27,7 +27,7 @@ def started_chromium():
 
 
 def appears(page, selector, timeout_ms):
-    """Wait for an element; return whether it has come in time."""
+    """Wait for an element; return whether it appears in time."""
     from playwright.sync_api import TimeoutError as NotInTime  # noqa: PLC0415  # there is a page
 
     try:

@@ -1,4 +1,4 @@
-"""All verbs of the command line, as its own tree has them."""
+"""All commands of the command line, from its command tree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rmq_spark.cli.main import command_tree
 
 
 def _verbs(command, words):
-    """All verbs below a command, by the words that name them."""
+    """Return all verbs below a command, by the words that name them."""
     if isinstance(command, click.Group):
         for name in command.list_commands(click.Context(command)):
             below = command.get_command(click.Context(command), name)

@@ -1,17 +1,16 @@
-"""Runs the README's commands, word for word, in bare Debian roots that are made for them:
-`make fresh`.
+"""Runs the README's commands word for word in new bare Debian roots: `make fresh`.
 
     python3 tests/support/programs/fresh_debian.py --releases bookworm --also 'make lint'
     python3 tests/support/programs/fresh_debian.py --wheel dist/rocketpoll-1.2.3-py3-none-any.whl
 
-A root has Debian's smallest set of packages and its python3. build/fresh keeps for each release
-`bare`, as debootstrap made it, and logs; and in `downloads` what apt and pip have fetched. Each run
-makes `root`, a copy of `bare` with the committed tree, which stays there if a command fails. With a
-wheel there is no tree: pip installs the wheel, and the demo runs out of that (`make release`). All
+A root has Debian's smallest set of packages and its python3. build/fresh keeps `bare` for each
+release, as debootstrap made it, and logs; `downloads` has what apt and pip have fetched. Each run
+creates `root`, a copy of `bare` with the committed tree, which is kept if a command fails. With a
+wheel there is no tree: pip installs the wheel, and the demo runs from that (`make release`). All
 mounts are made in a mount namespace of the command's own, and end with it. A command has TERM=dumb
 and an empty /dev/pts, as in many containers and build jobs; one that needs pseudo-terminals mounts
-them with `mount -t devpts -o ptmxmode=666 devpts /dev/pts`. How this machine reaches
-mirrors and registries is handed on: apt's mirror and proxies, pip's settings, certificates.
+them with `mount -t devpts -o ptmxmode=666 devpts /dev/pts`. The root gets this machine's access to
+mirrors and registries: apt's mirror and proxies, pip's settings, certificates.
 """
 
 from __future__ import annotations
@@ -83,15 +82,15 @@ _APT_WAYS = re.compile(r"Acquire::(?:https?|Check-|Retries|ForceIPv)[^ ]* \"[^\"
 
 
 class NoRoot(Exception):
-    """Why a root cannot be made here."""
+    """The reason why a root cannot be created here."""
 
 
 class CommandFailed(Exception):
-    """What a command did not do."""
+    """A command has failed."""
 
 
 def readme_commands(readme):
-    """The README's commands that set up what they need, by their targets of make."""
+    """Return the README's commands that set up what they need, by their targets of make."""
     blocks = _BLOCK.findall(readme)
     return {
         found[1]: block.strip() for block in blocks if (found := _OF_BOOTSTRAP.fullmatch(block))
@@ -99,7 +98,7 @@ def readme_commands(readme):
 
 
 def chosen(commands, names):
-    """The commands of these names, in their order."""
+    """Return the commands of these names, in order."""
     unknown = [name for name in names if name not in commands]
     if unknown:
         raise SystemExit(
@@ -109,28 +108,31 @@ def chosen(commands, names):
 
 
 def last_lines(output, count=LAST_LINES):
-    """The end of what was written to a terminal, without escapes and what was written over."""
+    """Return the end of a terminal's output, without escapes and overwritten text."""
     lines = _ESCAPES.sub("", output.replace("\r\n", "\n")).split("\n")
     return [line.rpartition("\r")[2].rstrip() for line in lines if line.strip()][-count:]
 
 
 def debian_mirror(uris):
-    """The mirror of Debian itself among those that apt has;
-    None where debootstrap's own is to be taken."""
+    """Return Debian's own mirror from apt's configuration; None if debootstrap's default is to be
+    used.
+    """
     return next((uri for uri in uris if uri.rstrip("/").endswith("/debian")), None)
 
 
 def apt_ways(dump):
-    """What apt-config says of proxies, certificates and checks,
-    without what only forms lists and caches."""
+    """Return apt's settings for proxies, certificates and checks, without those about lists and
+    caches.
+    """
     return [
         line for line in dump.splitlines() if _APT_WAYS.fullmatch(line) and "CaInfo" not in line
     ]
 
 
 def pip_settings(environment, home):
-    """How pip gets to its registry: variables, and binds of what they and its
-    configuration files name."""
+    """Return pip's access to its registry: variables, and binds of the files that these and its
+    configuration files name.
+    """
     variables = {name: value for name, value in environment.items() if name.startswith("PIP_")}
     binds = {
         value: value
@@ -159,7 +161,7 @@ def pip_settings(environment, home):
 
 
 def proxies(environment):
-    """Variables that name proxies."""
+    """Return the variables that name proxies."""
     return {name: value for name, value in environment.items() if name.lower().endswith("_proxy")}
 
 
@@ -169,7 +171,7 @@ def say(text):
 
 
 def program(name):
-    """Where a program is, that is needed to make a root."""
+    """Return the path of a program that is needed to create a root."""
     path = shutil.which(name)
     if path is None:
         raise NoRoot(f"{name} is missing: apt-get install -y debootstrap util-linux git")
@@ -177,20 +179,19 @@ def program(name):
 
 
 def output_of(*command):
-    """What a program says; nothing where it is not there, or fails."""
+    """Return a program's output, empty if it is missing or fails."""
     if shutil.which(command[0]) is None:
         return ""
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
 def namespaces():
-    """The start of a command that gets mounts, processes and a host name of its own,
-    all gone when it is."""
+    """Return the start of a command that gets its own mounts, processes and host name."""
     return [program("unshare"), "--mount", "--pid", "--uts", "--fork", "--kill-child"]
 
 
 def check_this_machine():
-    """Install debootstrap where that is all that is missing, or say what else is."""
+    """Install debootstrap if only that is missing, or say what else is."""
     if os.geteuid() != 0:
         raise NoRoot("root rights are needed")
     probe = subprocess.run(
@@ -220,7 +221,7 @@ def check_this_machine():
 
 
 def make_bare(release, bare):
-    """Debian's smallest set of packages and python3, once for all runs."""
+    """Create a root with Debian's smallest set of packages and python3, once for all runs."""
     if bare.exists():
         return
     say(f"{release}: making its root")
@@ -251,7 +252,7 @@ def make_bare(release, bare):
 
 
 def put_tree(tree):
-    """The committed tree, as a clone has it."""
+    """Copy the committed tree, as a clone has it."""
     git = [program("git"), "-c", "safe.directory=*", "-C", CLONE]
     with subprocess.Popen([*git, "archive", "HEAD"], stdout=subprocess.PIPE) as archive:
         subprocess.run([program("tar"), "-x", "-C", tree], stdin=archive.stdout, check=True)
@@ -260,8 +261,9 @@ def put_tree(tree):
 
 
 def make_root(bare, root, wheel):
-    """A root as on the first day, with the committed tree, or a wheel alone, and this
-    machine's ways to mirrors in it."""
+    """Create a new root with the committed tree or a wheel, and with this machine's access to
+    mirrors.
+    """
     remove(root)
     subprocess.run([program("cp"), "--archive", "--reflink=auto", bare, root], check=True)
     tree = root / TREE[1:]
@@ -284,12 +286,14 @@ def make_root(bare, root, wheel):
 
 
 def remove(directory):
-    """Remove a root; one that is half made, too."""
+    """Remove a root, even an incomplete one."""
     subprocess.run([program("rm"), "-rf", "--one-file-system", directory], check=True)
 
 
 def in_root(root, downloads, command):
-    """What to start for a command to run in a root, with as little as a build job has."""
+    """Return the command line that runs a command in a root, in an environment as small as a build
+    job's.
+    """
     variables, binds = pip_settings(os.environ, Path.home())
     binds = {
         downloads / "apt": "/var/cache/apt/archives",
@@ -314,8 +318,9 @@ def in_root(root, downloads, command):
 
 
 def on_terminal(command, log, deadline):
-    """Run a program on a terminal, with its output in a file; its exit code,
-    None if it took too long."""
+    """Run a program on a terminal, with its output in a file; return its exit code, or None after a
+    timeout.
+    """
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     with open(ours, "rb", buffering=0) as terminal, log.open("wb", buffering=0) as file:  # noqa: PTH123  # a descriptor
@@ -338,7 +343,7 @@ def on_terminal(command, log, deadline):
 
 
 def run(name, command, log, start, deadline):
-    """Run a command in a root, or raise what it did not do."""
+    """Run a command in a root; raise CommandFailed if it fails."""
     started_at = time.monotonic()
     code = on_terminal(start, log, deadline)
     seconds = time.monotonic() - started_at
@@ -356,7 +361,7 @@ def run(name, command, log, start, deadline):
 
 @contextmanager
 def alone(directory):
-    """Nobody else makes or uses roots in a directory as long as this lasts."""
+    """Lock a directory of roots against other runs."""
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / ".lock").open("w") as lock:
         try:
@@ -367,8 +372,9 @@ def alone(directory):
 
 
 def try_release(release, commands, home, deadline, wheel):
-    """Run commands in a root of a release, one behind the other in one clone;
-    whether all worked."""
+    """Run commands one after the other in a root of a release, in one clone; return whether all
+    succeeded.
+    """
     directory = home / release
     root = directory / "root"
     make_bare(release, directory / "bare")
@@ -417,7 +423,7 @@ def parsed(arguments):
 
 
 def commands_of(given):
-    """What to run in each root, by name."""
+    """Return the commands to run in each root, by name."""
     if given.wheel is not None:
         commands = {"demo": WHEEL_COMMAND.format(wheel=given.wheel.name)}
     else:

@@ -1,11 +1,11 @@
-"""Takes the steps of deploy/Dockerfile in bare roots of Debian 13, and runs it: `make image`.
+"""Runs the steps of deploy/Dockerfile in bare roots of Debian 13, and then the image: `make image`.
 
     PYTHONPATH=tests python3 -m support.programs.image_steps
 
-Where a builder of images would take python:3.13-slim, a root has Debian 13 and its Python, which
-is 3.13 as well. The image is then run as deploy/compose.yaml has it: by its own user, on a root
-that cannot be written to, in a network of its own. It has to become healthy, take a message, give
-it to a consumer, and end in order. Roots and downloads are kept as those of `make fresh`.
+A root has Debian 13 and its Python, which is 3.13, as in the image's base python:3.13-slim. The
+image then runs as in deploy/compose.yaml: as its own user, on a read-only root, in a network of its
+own. It has to become healthy, store a message, return it to a consumer, and stop cleanly. Roots and
+downloads are kept as those of `make fresh`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ BASE = (
     "apt-get update -q && apt-get install -y -q --no-install-recommends python3-venv && "
     "ln -s python3 /usr/bin/python"
 )
-"""What the base of the Dockerfile has, and a bare Debian has not."""
+"""What the Dockerfile's base has in addition to a bare Debian."""
 
 RUNNER = """
 import fcntl, json, os, signal, socket, struct, subprocess, sys, time
@@ -79,14 +79,14 @@ print("healthy, has taken a message and given it out, and has ended in order")
 
 
 class Stage(NamedTuple):
-    """A stage of a Dockerfile: its name, and its instructions with what they say."""
+    """A stage of a Dockerfile: its name, and its instructions with their arguments."""
 
     name: str
     steps: list[tuple[str, str]]
 
 
 def stages(text):
-    """The stages of a Dockerfile."""
+    """Return the stages of a Dockerfile."""
     found = []
     lines = "".join(line for line in text.splitlines(True) if not line.startswith("#"))
     for line in filter(None, lines.replace("\\\n", " ").splitlines()):
@@ -99,7 +99,7 @@ def stages(text):
 
 
 def context(tree, ignored, directory):
-    """Copy what a builder of images is given of a tree: what .dockerignore lets through."""
+    """Copy the build context of a tree: what .dockerignore admits."""
     first, *rest = [line for line in ignored.splitlines() if line]
     assert first == "*", "all is left out but what is named"
     directory.mkdir()
@@ -112,7 +112,7 @@ def context(tree, ignored, directory):
 
 
 def image_of(stage):
-    """What a stage says of how it is run."""
+    """Return how a stage says it is run."""
     image = {"env": {}, "user": "0", "stopsignal": "SIGTERM"}
     for word, rest in stage.steps:
         if word == "ENV":
@@ -125,7 +125,7 @@ def image_of(stage):
 
 
 def build(stage, root, earlier, command):
-    """Take the steps of a stage that change its root; ``command`` runs one in it."""
+    """Run the steps of a stage that change its root; ``command`` runs one in it."""
     for word, rest in stage.steps:
         if word == "RUN":
             command(rest)

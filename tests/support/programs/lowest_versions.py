@@ -2,8 +2,8 @@
 
     python tests/support/programs/lowest_versions.py > constraints.txt
 
-Those of the package and of its small extras. Spark is left out, as `make matrix` takes its
-releases, and so are the tools of the tests, which are the newest.
+They cover the package and its small extras. Spark is left out, because `make matrix` tests its
+releases, and so are the test tools, whose newest versions are used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _REQUIREMENT = re.compile(
 def constraints(text):
     """Return a line for each requirement, with its lower bound.
 
-    The standard library of the oldest Python reads no TOML; each requirement has a line.
+    The standard library of the oldest Python has no TOML parser; each requirement is on its own
+    line.
     """
     project = text[: text.index("[project.scripts]")]
     lines = []

@@ -1,4 +1,4 @@
-"""Run notebooks in a real Jupyter kernel; as a program, keep what their cells have shown.
+"""Runs notebooks in a real Jupyter kernel; as a program, saves the outputs of their cells.
 
     python tests/support/programs/notebook_runs.py                # all, with their outputs
     python tests/support/programs/notebook_runs.py lag explore     # these two
@@ -20,7 +20,7 @@ CELL_SECONDS = 300
 
 
 def run(path, directory):
-    """Run a notebook from top to bottom in a kernel of its own that works in this directory."""
+    """Run a notebook from top to bottom in a new kernel that works in this directory."""
     notebook = nbformat.read(path, as_version=4)
     client = NotebookClient(
         notebook,
@@ -39,7 +39,7 @@ def run(path, directory):
 
 
 def pictures_in(notebook):
-    """The pictures that the cells show, as base64 of PNGs."""
+    """Return the pictures in the cells' outputs, as base64 of PNGs."""
     return [
         output["data"]["image/png"]
         for cell in notebook.cells
@@ -50,7 +50,7 @@ def pictures_in(notebook):
 
 
 def main(names):
-    """Run these notebooks, or all, and write them back with their outputs."""
+    """Run these notebooks, or all, and save them with their outputs."""
     chosen = [NOTEBOOKS / f"{name}.ipynb" for name in names] or sorted(NOTEBOOKS.glob("*.ipynb"))
     for path in chosen:
         nbformat.write(run(path, NOTEBOOKS), path)

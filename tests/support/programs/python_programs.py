@@ -1,5 +1,5 @@
-"""Short programs run by the Python that runs the tests, bare virtual environments, and lines of
-output with a time limit.
+"""Short programs run by this Python, bare virtual environments, and reading of lines with a
+timeout.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OF_PAGES_SECONDS = 300
 
 
 def python_program(text, *arguments, cwd):
-    """Run it to its end; what it printed and with which code it ended."""
+    """Run a program to its end; return its output and exit code."""
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(text), *map(str, arguments)],
         cwd=cwd,
@@ -32,7 +32,7 @@ def python_program(text, *arguments, cwd):
 
 
 def python(*arguments, cwd, by=sys.executable):
-    """Run Python with these, for so long and no longer, and with it where Spark needs one."""
+    """Run Python with these arguments and a timeout, with this Python for Spark's workers."""
     return subprocess.run(
         [by, *map(str, arguments)],
         check=False,
@@ -45,9 +45,9 @@ def python(*arguments, cwd, by=sys.executable):
 
 
 def last_line_of(*arguments, seconds):
-    """Run Python with these arguments, a fork in a process of threads allowed, to a good end.
+    """Run Python with these arguments to success; forks in a process with threads are permitted.
 
-    Return what the last line that it prints says, in JSON.
+    Return the last line that it prints, parsed as JSON.
     """
     ended = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", *arguments],
@@ -61,7 +61,9 @@ def last_line_of(*arguments, seconds):
 
 
 def started_python_program(text, *arguments, cwd, quiet=False):
-    """Start it in a session of its own; to be used in a with statement, and ended by the test."""
+    """Start a program in a session of its own; use it in a with statement, and end
+    it in the test.
+    """
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(text), *map(str, arguments)],
         cwd=cwd,
@@ -74,9 +76,9 @@ def started_python_program(text, *arguments, cwd, quiet=False):
 
 
 def line_within(stream, seconds):
-    """The next line, empty at the end; None if nothing is said in time.
+    """Return the next line, empty at the end; None after the timeout.
 
-    Lines come one by one, each when the one before has been read: none waits within the stream.
+    The program writes a line only after the one before was read, so none is buffered in the stream.
     """
     with selectors.DefaultSelector() as said:
         said.register(stream, selectors.EVENT_READ)
@@ -84,7 +86,7 @@ def line_within(stream, seconds):
 
 
 def bare_python(directory, *packages):
-    """A virtual environment in a directory, with these packages; its interpreter."""
+    """Create a virtual environment with these packages; return its interpreter."""
     venv.create(directory, with_pip=False, symlinks=True)
     [site] = directory.glob("lib/python3*/site-packages")
     for package in packages:

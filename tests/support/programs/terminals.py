@@ -1,8 +1,8 @@
-"""A program on a terminal of its own, and all that it writes there.
+"""Programs on a terminal of their own, and their output there.
 
 The terminal is the same wherever the tests run: programs do not see TERM, the size or the colors of
-the terminal of the caller. A machine without pseudo-terminals, as a container without /dev/pts,
-skips these tests.
+the caller's terminal. On a machine without pseudo-terminals, such as a container without /dev/pts,
+these tests are skipped.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import pytest
 
 LOOK = {"TERM": "xterm", "COLUMNS": "90", "LINES": "30"}
 _OF_CALLERS = ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
-"""What rich looks for beside TERM to find out what a terminal can do."""
+"""The variables besides TERM from which rich detects a terminal's features."""
 
 
 def new_terminal():
-    """The two ends of a new terminal, ours and the program's; skips where there is none."""
+    """Return the two ends of a new terminal, ours and the program's; skip if there is none."""
     try:
         return os.openpty()
     except (AttributeError, OSError) as error:
@@ -26,13 +26,13 @@ def new_terminal():
 
 
 def terminal_environment(**more):
-    """The environment of a program on such a terminal."""
+    """Return the environment of a program on such a terminal."""
     ours = {name: value for name, value in os.environ.items() if name not in _OF_CALLERS}
     return {**ours, **LOOK, **more}
 
 
 def look_like_one(monkeypatch):
-    """Have this process see the environment of such a terminal."""
+    """Make this process see the environment of such a terminal."""
     for name in _OF_CALLERS:
         monkeypatch.delenv(name, raising=False)
     for name, value in LOOK.items():
@@ -40,7 +40,7 @@ def look_like_one(monkeypatch):
 
 
 def written_to_a_terminal(command, **environment):
-    """Run a command to a good end; what stands on its terminal, with all escapes."""
+    """Run a command to success; return its terminal output, with all escapes."""
     ours, its = new_terminal()
     with open(ours, "rb", buffering=0) as terminal:  # noqa: PTH123  # a descriptor
         with subprocess.Popen(
@@ -53,7 +53,7 @@ def written_to_a_terminal(command, **environment):
 
 
 def _piece(terminal):
-    """What has come; nothing when nobody is left on the other side."""
+    """Return the next output; empty when the other side is closed."""
     try:
         return terminal.read(65_536)
     except OSError:

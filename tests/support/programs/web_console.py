@@ -1,4 +1,4 @@
-"""A console over a cluster, a small browser that reads its pages, and something to show."""
+"""A console over a cluster, a small browser for its pages, and content to display."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOKEN = "open sesame"  # noqa: S105  # of tests
 
 
 class Document(HTMLParser):
-    """What a reader sees of a page, and where it leads."""
+    """The visible text and the links of a page."""
 
     def __init__(self, text):
         super().__init__()
@@ -34,7 +34,7 @@ class Document(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
     def form(self, name):
-        """The values of a form's fields of this name."""
+        """Return the values of a form's fields of this name."""
         return [value for key, value in self.fields if key == name]
 
     def handle_starttag(self, tag, attrs):
@@ -65,7 +65,7 @@ class Answer:
 
 
 class Browser:
-    """Asks a console; keeps its cookie, once it has signed in."""
+    """Sends requests to a console, and keeps its cookie after signing in."""
 
     def __init__(self, port, guard, site):
         self.port, self.guard, self.site = port, guard, site
@@ -88,7 +88,7 @@ class Browser:
         return self.ask("POST", path, urlencode(fields), **{**kind, **headers})
 
     def read(self, path):
-        """The page at a path, which has to be there."""
+        """Return the page at a path, which must exist."""
         answer = self.get(path)
         assert answer.status == 200, (path, answer.status, answer.text)
         return answer.page
@@ -102,7 +102,7 @@ class Browser:
 
 @contextmanager
 def served(name_server, *, writes=True, reads_are_open=True, checkpoints=(), names=(), access=None):
-    """A console of a cluster, in this process, and a browser for it."""
+    """Yield a console of a cluster in this process, and a browser for it."""
     guard = Guard(
         token=TOKEN, has_public_reads=reads_are_open, is_writable=writes, host_names=names
     )
@@ -121,7 +121,7 @@ def served(name_server, *, writes=True, reads_are_open=True, checkpoints=(), nam
 
 
 class Staged(NamedTuple):
-    """Names of what is there."""
+    """Names of the prepared objects."""
 
     topic: str
     group: str
@@ -129,7 +129,7 @@ class Staged(NamedTuple):
 
 
 def staged(cluster, count=12):
-    """A topic with so many messages in two queues, of which a group has consumed two."""
+    """Create a topic with messages in two queues, of which a group has consumed two."""
     topic, group = cluster.topic(queues=2), cluster.group()
     cluster.send(topic, *range(count), queues=2, KEYS="order-42", TAGS="paid", colour="red")
     cluster.store_offset(group, topic, 2)
@@ -138,7 +138,7 @@ def staged(cluster, count=12):
 
 
 def with_topics(directory, count, *, queues=1, groups=0, committed=()):
-    """A store's directory whose broker has so many topics from its start, and groups in them.
+    """Create a store's directory whose broker starts with many topics, and groups in them.
 
     Each group has an offset of 0 in the queues of the first topic that are ``committed``.
     """
@@ -165,7 +165,7 @@ def with_topics(directory, count, *, queues=1, groups=0, committed=()):
 
 
 def paths(stage):
-    """Paths of all kinds of pages."""
+    """Return paths of all kinds of pages."""
     topic, group = quote(stage.topic, safe=""), quote(stage.group, safe="")
     at = f"/topics/{topic}"
     return [

@@ -1,7 +1,7 @@
-"""Unmodified Java clients: a JVM of RocketMQ's own that does what it is told (tests/java/clients).
+"""Unmodified Java clients: a JVM of RocketMQ's own that runs commands (tests/java/clients).
 
-A test starts producers and consumers in it by name. They go on by themselves; the test asks them
-what they have seen, until it is what the test waits for.
+A test starts producers and consumers in it by name. They run by themselves; the test polls what
+they have seen until its condition holds.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ ANSWER_SECONDS_MAX = 90
 POLL_MS = 200
 
 _SOON = "-Drocketmq.client.rebalance.minInterval=50"
-"""Clients of 5.5 otherwise let a second pass between looking for queues and
-looking for queues again."""
+"""Makes clients of 5.5 rebalance again without waiting a second."""
 
 ADDED_PROPERTIES = frozenset(
     [
@@ -37,13 +36,13 @@ ADDED_PROPERTIES = frozenset(
         "CONSUME_START_TIME",
     ]
 )
-"""What clients and brokers of RocketMQ add to the properties, some in one version only."""
+"""Properties that clients and brokers of RocketMQ add, some in one version only."""
 
 Message = Mapping[str, Any]
 
 
 class JavaError(Exception):
-    """What a Java client has thrown, with the response code behind it, if there was one."""
+    """An exception of a Java client, with the response code in it, if any."""
 
     def __init__(self, text: str, code: int) -> None:
         super().__init__(text)
@@ -51,7 +50,7 @@ class JavaError(Exception):
 
 
 class JavaClients:
-    """One JVM. See rocketpoll.clients.Main for what may be asked."""
+    """One JVM. rocketpoll.clients.Main lists its commands."""
 
     def __init__(self, version: str, home: Path, name_server: str, *options: str) -> None:
         home.mkdir(exist_ok=True)
@@ -68,7 +67,7 @@ class JavaClients:
         )
 
     def ask(self, what: str, **fields: Any) -> Any:
-        """Its answer, or a `JavaError`."""
+        """Run a command; return its result, or raise `JavaError`."""
         java = self._process.process
         java.stdin.write(json.dumps({"ask": what, **fields}) + "\n")
         java.stdin.flush()
@@ -118,7 +117,7 @@ class Client:
         return self._clients.ask(f"{self.kind} {what}", name=self.name, **fields)
 
     def stop(self) -> None:
-        """Shut it down in order, once, unless its JVM has died."""
+        """Shut it down cleanly, once, unless its JVM has died."""
         if self._is_running and self._clients.is_running:
             self._is_running = False
             self.ask("stop")
@@ -130,18 +129,18 @@ class Producer(Client):
     kind = "producer"
 
     def send(self, topic: str, *messages: Message) -> list[dict[str, Any]]:
-        """Each waits for its answer."""
+        """Send messages, waiting for each response."""
         return self.ask("send", topic=topic, messages=messages)
 
     def send_to_queue(self, topic: str, queue_id: int, *messages: Message) -> list[dict[str, Any]]:
         return self.ask("send to queue", **queue(topic, queue_id), messages=messages)
 
     def send_in_order(self, topic: str, *messages: Message) -> list[dict[str, Any]]:
-        """Those with the same key go to the same queue."""
+        """Send messages; those with the same key go to the same queue."""
         return self.ask("send in order", topic=topic, messages=messages)
 
     def send_asynchronously(self, topic: str, *messages: Message) -> list[dict[str, Any]]:
-        """All at once; the answers come to callbacks."""
+        """Send all at once; callbacks get the responses."""
         return self.ask("send asynchronously", topic=topic, messages=messages)
 
     def send_one_way(self, topic: str, *messages: Message) -> None:
@@ -151,11 +150,11 @@ class Producer(Client):
         return self.ask("send batch", topic=topic, messages=messages)
 
     def request(self, topic: str, message: Message, timeout_ms: int = 20_000) -> None:
-        """Ask for a reply; `replied` is that."""
+        """Send a request; `replied` returns the reply."""
         self.ask("request", topic=topic, message=message, timeoutMs=timeout_ms)
 
     def replied(self) -> dict[str, Any]:
-        """The reply to the last request."""
+        """Return the reply to the last request."""
         return self.ask("replied")
 
     def reply(self, asked: Message, body: str) -> dict[str, Any]:
@@ -167,14 +166,14 @@ class Producer(Client):
 
 
 class Consumer(Client):
-    """What both kinds of consumer have in common: messages that have come so far."""
+    """What both kinds of consumer have in common: the messages received so far."""
 
     def __init__(self, clients: JavaClients, group: str, **options: Any) -> None:
         self.received: list[dict[str, Any]] = []
         super().__init__(clients, group, **options)
 
     def look(self) -> list[dict[str, Any]]:
-        """Take what has come since, and say what it was."""
+        """Return the messages received since the last call."""
         raise NotImplementedError
 
     @property
@@ -182,7 +181,7 @@ class Consumer(Client):
         return [each["body"] for each in self.received]
 
     def wait_for(self, bodies: Iterable[str]) -> list[dict[str, Any]]:
-        """Come back when all of these have come at least once, and say what has come."""
+        """Wait until all of these have come at least once, and return what has come."""
         expected = set(bodies)
 
         def has_come() -> bool:
@@ -197,7 +196,7 @@ class Consumer(Client):
         return self.received
 
     def wait_for_assigned(self, *expected: Any, **fields: Any) -> None:
-        """Come back when it has exactly these queues."""
+        """Wait until it has exactly these queues."""
         wait_until(
             f"{self.name} with the queues {expected}",
             lambda: self.ask("assigned", **fields) == list(expected),
@@ -233,7 +232,7 @@ class PushConsumer(Consumer):
 
 
 class Scenario:
-    """Topics, groups and clients of one test, which share a broker with those of all the others."""
+    """Topics, groups and clients of one test on a broker that all tests share."""
 
     _numbers = itertools.count(1)
 
@@ -248,11 +247,11 @@ class Scenario:
         self._topics = itertools.count(1)
 
     def new_name(self) -> str:
-        """Of a topic that nobody has made yet."""
+        """Return the name of a topic that does not exist yet."""
         return f"{self.name}-{next(self._topics)}"
 
     def topic(self, queues: int = 1) -> str:
-        """A topic that clients can find."""
+        """Return a topic that clients can find."""
         topic = self.new_name()
         self.clients.ask("admin create topic", address=self.address, topic=topic, queues=queues)
         self.wait_for_topic(topic, queues)
@@ -278,7 +277,7 @@ class Scenario:
         return client
 
     def stop(self) -> None:
-        """Stop all that the test has left running."""
+        """Stop all clients that the test has left running."""
         for client in reversed(self._started):
             client.stop()
 
@@ -294,7 +293,7 @@ class Scenario:
         )
 
     def read(self, topic: str, count: int, queues: int = 1) -> list[dict[str, Any]]:
-        """All messages of a topic, as a consumer gets them that is assigned all queues."""
+        """Return all messages of a topic, from a consumer that is assigned all queues."""
         consumer = self.lite(group=f"{self.name}-readers")
         consumer.assign(topic, *range(queues))
         wait_until(
@@ -306,7 +305,7 @@ class Scenario:
         return consumer.received
 
     def consumed(self, group: str, topic: str) -> dict[int, int]:
-        """How far a group has come in each queue, as the broker has it."""
+        """Return a group's committed offset of each queue, from the broker."""
         stats = self.ask("consume stats", group=group)
         return {each["queueId"]: each["consumerOffset"] for each in stats if each["topic"] == topic}
 
@@ -316,7 +315,7 @@ def queue(topic: str, queue_id: int) -> dict[str, Any]:
 
 
 def to_send(body: str, **fields: Any) -> dict[str, Any]:
-    """A message; its body is of characters up to 255, a byte each."""
+    """Return a message whose body has characters up to 255, a byte each."""
     return {"body": body, **fields}
 
 
@@ -329,5 +328,5 @@ def bodies_of(messages: Iterable[Message]) -> list[str]:
 
 
 def in_order(messages: Iterable[Message]) -> list[Message]:
-    """By queue and offset."""
+    """Return messages sorted by queue and offset."""
     return sorted(messages, key=lambda each: (each["queueId"], each["queueOffset"]))

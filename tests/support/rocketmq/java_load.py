@@ -1,8 +1,6 @@
-"""Java clients under load that outlive their broker: a producer and a consumer,
-each in a JVM of its own.
+"""Java clients under load that outlive their broker: producer and consumer, each in its own JVM.
 
-Each reports line by line what it has done. What a producer's line says was
-acknowledged is the ledger.
+Each reports its actions line by line. The producer's reported acknowledgements are the ledger.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ Place = tuple[int, int]
 
 
 class Load:
-    """A JVM that reports without being asked, until it is told to finish."""
+    """A JVM that reports by itself until it is asked to finish."""
 
     def __init__(self, version: str, home: Path, main_class: str, *arguments: str) -> None:
         home.mkdir(exist_ok=True)
@@ -51,7 +49,7 @@ class Load:
         self._process.check_is_running()
 
     def finish(self) -> None:
-        """Have it end by itself, and wait for its last line."""
+        """Make it end by itself, and wait for its last line."""
         self._process.check_is_running()
         self._process.process.stdin.close()
         self._process.process.wait(FINISH_SECONDS_MAX)
@@ -69,7 +67,9 @@ class Load:
 def differences(
     acknowledged: Sequence[Report], consumed: Sequence[Report], ends: Mapping[int, int]
 ) -> Iterator[str]:
-    """What is wrong, of queues that end there: nothing, if all was consumed and nothing is lost."""
+    """Return the differences for queues with these ends: none if all was consumed and nothing is
+    lost.
+    """
     seen = by_place(consumed)
     for place in sorted(set(places(ends)) ^ seen.keys()):
         why = "consumed, but is beyond the end" if place in seen else "not consumed"
@@ -88,7 +88,7 @@ def differences(
 
 
 def by_place(reported: Sequence[Report]) -> dict[Place, set[str]]:
-    """The bodies that were reported of each place in a queue."""
+    """Return the bodies reported for each position of a queue."""
     bodies: dict[Place, set[str]] = {}
     for each in reported:
         bodies.setdefault((each["queueId"], each["queueOffset"]), set()).add(each["body"])
@@ -96,7 +96,7 @@ def by_place(reported: Sequence[Report]) -> dict[Place, set[str]]:
 
 
 def places(ends: Mapping[int, int]) -> list[Place]:
-    """All places of queues that end there."""
+    """Return all positions of queues with these ends."""
     return [
         (queue_id, queue_offset) for queue_id, end in ends.items() for queue_offset in range(end)
     ]

@@ -1,8 +1,7 @@
-"""Our small Java programs on top of Apache RocketMQ's own classes: built with Maven once,
-for each version.
+"""Our small Java programs on top of Apache RocketMQ's classes, built with Maven once per version.
 
-Where they cannot be had, tests are skipped and say why;
-with ROCKETPOLL_REQUIRE_INTEROP=1 they fail.
+If they cannot be built, tests are skipped with the reason; with ROCKETPOLL_REQUIRE_INTEROP=1 they
+fail.
 """
 
 from __future__ import annotations
@@ -35,18 +34,18 @@ CANNOT_BUILD_HERE = re.compile(
 
 
 class JavaProgram(NamedTuple):
-    """A program that is built, and what RocketMQ's own main classes need as well."""
+    """A built program, and what RocketMQ's own main classes need as well."""
 
     executable: str
     class_path: str
 
     def command(self, main_class: str, *options: str) -> list[str]:
-        """How to start one of its main classes; that one's arguments come behind."""
+        """Return the command of one of its main classes; append the arguments of that class."""
         return [self.executable, *START_QUICKLY, *options, "-cp", self.class_path, main_class]
 
 
 def java_program(name: str, version: str) -> JavaProgram:
-    """The program in tests/java/<name>, with RocketMQ's classes of a version."""
+    """Return the program in tests/java/<name>, with RocketMQ's classes of a version."""
     executable = _java_executable()
     source, build = ROOT / "tests" / "java" / name, ROOT / "build" / name / version
     with _alone(build):
@@ -57,7 +56,7 @@ def java_program(name: str, version: str) -> JavaProgram:
 
 @contextmanager
 def _alone(build: Path) -> Iterator[None]:
-    """Tests may run in several processes; one of them builds, the others wait for it."""
+    """Lock the build: tests may run in several processes; one of them builds, the others wait."""
     build.mkdir(parents=True, exist_ok=True)
     with (build / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -76,7 +75,9 @@ def _java_executable() -> str:
 
 
 def _is_built(source: Path, build: Path) -> bool:
-    """The mark is set when everything is in place, so that half a build does not count as one."""
+    """Return whether the mark is set, which is created last, so that half a build
+    does not count.
+    """
     mark = _built_mark(build)
     sources = [source / "pom.xml", *(source / "src").rglob("*.*")]
     return mark.exists() and mark.stat().st_mtime > max(

@@ -1,5 +1,4 @@
-"""The bytes that RocketMQ's own classes made, as tests ask for them.
-See tests/vectors/README.md."""
+"""Vectors: bytes that RocketMQ's own classes wrote. See tests/vectors/README.md."""
 
 from __future__ import annotations
 
@@ -13,13 +12,13 @@ from support.suite.selection import PEERS
 
 VERSIONS = ("4.9.7", "5.5.0")
 TRIED_VERSIONS = VERSIONS if PEERS else VERSIONS[-1:]
-"""What tests that take long are tried with: the newest, and by `make peers` each."""
+"""The versions for long tests: the newest, and with `make peers` each."""
 
 _DIRECTORY = Path(__file__).parents[2] / "vectors"
 
 
 def load(version: str, kind: str) -> list[dict[str, Any]]:
-    """All vectors of one kind by one version."""
+    """Return all vectors of one kind by one version."""
     with (_DIRECTORY / version / f"{kind}.jsonl").open(encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 

@@ -1,5 +1,4 @@
-"""One or two masters of a real RocketMQ with their name server, each of which dies and returns as a
-test has it."""
+"""One or two masters of a real RocketMQ with their name server, which a test kills and restarts."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ KNOWN_SECONDS_MAX = 180
 
 
 class Master:
-    """One broker of the two, on the same port and store whatever becomes of it."""
+    """One broker of the two, always on the same port and store."""
 
     def __init__(self, rocketmq, directory, name):
         self.name = self._first_name = name
@@ -32,7 +31,7 @@ class Master:
         return f"127.0.0.1:{self._port}"
 
     def start(self):
-        """Start it, or start it again; nobody waits for it."""
+        """Start it, or start it again, without waiting."""
         more = {**settings(FlushDiskType.SYNC_FLUSH), "timerWheelEnable": "true"}
         self._process = self._rocketmq.start_broker(self.name, self._port, self._config, more)
 
@@ -42,14 +41,14 @@ class Master:
         self._process.kill()
 
     def stop(self):
-        """End it in order: it takes leave of its name server."""
+        """Stop it cleanly: it unregisters from its name server."""
         self._process.check_is_running()
         self._process.stop()
 
     retire = stop
 
     def restart(self):
-        """Start it again; come back when its name server knows it."""
+        """Start it again; return when its name server knows it."""
         self.start()
         wait_until_known(self._rocketmq.address, [self.name])
 
@@ -60,14 +59,14 @@ class Master:
         self.restart()
 
     def pause(self):
-        """Keep it from doing anything until `resume`; its connections stay open."""
+        """Suspend it until `resume`; its connections stay open."""
         self._process.process.send_signal(signal.SIGSTOP)
 
     def resume(self):
         self._process.process.send_signal(signal.SIGCONT)
 
     def mend(self):
-        """Have it run, under the name that it had at first."""
+        """Make it run under its first name."""
         self.resume()
         if self.name != self._first_name:
             self.rename(self._first_name)
@@ -79,25 +78,25 @@ class Master:
 
 
 class OneBroker:
-    """A name server and one master, as a campaign has a broker of ours."""
+    """A name server and one master, with the methods that a campaign uses for a broker of ours."""
 
     def __init__(self, version, directory):
         self._version, self._directory = version, directory
 
     def start(self):
-        """Start both; come back when the name server knows the broker."""
+        """Start both; return when the name server knows the broker."""
         self._rocketmq = RocketMQ(self._version, self._directory)
         self.address = self._rocketmq.address
         self._master_address = Master(self._rocketmq, self._directory, NAMES[0])
         wait_until_known(self.address, NAMES[:1])
 
     def create_topic(self, name, queues):
-        """Make a topic."""
+        """Create a topic."""
         with Admin(self.address) as admin:
             admin.create_topic(name, queues)
 
     def messages(self, topic):
-        """The bodies of all messages of a topic."""
+        """Return the bodies of all messages of a topic."""
         return read_table(topic, self.address, columns=["body"])["body"].to_pylist()
 
     def kill(self):
@@ -105,7 +104,7 @@ class OneBroker:
         self._master_address.kill()
 
     def restart(self):
-        """Start the broker again; come back when the name server knows it."""
+        """Start the broker again; return when the name server knows it."""
         self._master_address.restart()
 
     def stop(self):
@@ -115,9 +114,9 @@ class OneBroker:
 
 
 class OneOfTwo(OneBroker):
-    """One of two masters with their name server, as a campaign has a broker of ours.
+    """One of two masters with their name server, as a campaign uses a broker of ours.
 
-    They begin with the first, and end with the last.
+    Both start with the first, and end with the last.
     """
 
     def __init__(self, two, name):
@@ -130,17 +129,17 @@ class OneOfTwo(OneBroker):
         return [cls(two, name) for name in NAMES]
 
     def start(self):
-        """Start both, if they are not there yet."""
+        """Start both, unless they are running."""
         self.address = self._two.started().name_server
         self._master_address = self._two.started().members[self._name]
 
     def stop(self):
-        """End both, if that was not done."""
+        """Stop both, unless they have ended."""
         self._two.end()
 
 
 class _Two:
-    """Two brokers that are yet to be started, and are ended once."""
+    """Two brokers that are started later, and ended once."""
 
     def __init__(self, version, directory):
         self._given = version, directory
@@ -167,11 +166,11 @@ class TwoBrokers:
         self.members = {name: Master(self._rocketmq, directory, name) for name in NAMES}
 
     def wait_until_known(self):
-        """Come back when the name server knows both."""
+        """Wait until the name server knows both."""
         wait_until_known(self.name_server, NAMES)
 
     def mend(self):
-        """Have both run, as at first."""
+        """Make both run, as at first."""
         for member in self.members.values():
             member.mend()
         self.wait_until_known()
@@ -183,13 +182,13 @@ class TwoBrokers:
 
 
 def wait_until_known(name_server, names):
-    """Come back when a name server knows these masters."""
+    """Wait until a name server knows these masters."""
     with Admin(name_server) as admin:
         wait_until(", ".join(names), lambda: set(names) <= masters(admin), KNOWN_SECONDS_MAX)
 
 
 def masters(admin):
-    """The names of the masters that are known at the moment."""
+    """Return the names of the currently registered masters."""
     try:
         return set(admin.masters())
     except ClientError:

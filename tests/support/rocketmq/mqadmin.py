@@ -1,8 +1,7 @@
-"""RocketMQ's own command line for administrators, run in the JVM of the clients,
-and what it prints as facts.
+"""RocketMQ's own administration commands, run in the JVM of the clients, with parsed output.
 
-Its tables have headings that begin with `#`, and cells that may be missing; a row is therefore told
-by its first cells, and read from either end.
+Their tables have headings that begin with `#`, and cells may be missing; so a row is identified by
+its first cells, and read from either end.
 """
 
 from __future__ import annotations
@@ -15,31 +14,31 @@ from support.rocketmq.java_clients import JavaClients
 
 
 class CommandFailed(Exception):
-    """It has printed nothing but a stack trace."""
+    """A command has printed only a stack trace."""
 
 
 class MqAdmin:
-    """`mqadmin` of the version of its clients."""
+    """`mqadmin` in the version of its clients."""
 
     def __init__(self, clients: JavaClients, version: str) -> None:
         self._clients = clients
         self._version = version
 
     def run(self, command: str, *arguments: str) -> str:
-        """What it prints."""
+        """Run a command; return its output."""
         said = self._clients.ask(f"mqadmin {command}", arguments=arguments)
         if not said["printed"].strip():
             raise CommandFailed(said["complained"])
         return said["printed"]
 
     def query_by_id(self, topic: str, message_id: str) -> str:
-        """From 5.0 on it wants the topic as well, and 4.9 ends when it is told of one."""
+        """Query a message by id: 5.0 and later need the topic as well, 4.9 rejects it."""
         topic_too = [] if self._version.startswith("4.") else ["-t", topic]
         return self.run("queryMsgById", "-i", message_id, *topic_too)
 
 
 def rows(printed: str, *first: str) -> list[list[str]]:
-    """The lines of a table that begin with these cells; each as its cells."""
+    """Return the lines of a table that begin with these cells, split into cells."""
     lines = [
         line.split() for line in printed.splitlines() if line.strip() and not line.startswith("#")
     ]
@@ -47,18 +46,18 @@ def rows(printed: str, *first: str) -> list[list[str]]:
 
 
 def row(printed: str, *first: str) -> list[str]:
-    """The one line that begins so."""
+    """Return the only line that begins with these cells."""
     found = rows(printed, *first)
     assert len(found) == 1, f"{len(found)} rows begin with {first}:\n{printed}"
     return found[0]
 
 
 def named(printed: str, between: str = ":") -> dict[str, str]:
-    """Lines of a name and its value."""
+    """Return lines of a name and its value."""
     parts = (line.partition(between) for line in printed.splitlines())
     return {name.strip(): value.strip() for name, found, value in parts if found}
 
 
 def java_json(printed: str) -> Any:
-    """JSON as RocketMQ prints it: numbers stand as names without quotes."""
+    """Parse JSON as RocketMQ prints it: numeric names have no quotes."""
     return json.loads(re.sub(r"([{,]\s*)(\d+):", r'\1"\2":', printed))

@@ -1,7 +1,7 @@
-"""RocketMQ's names on the way of a pull: those that who has read about it would look up.
+"""RocketMQ's names on the path of a pull: those that a reader of its code would look up.
 
 They are those of RocketMQ 4.9, class by class: a class, then its methods, fields and constants.
-Getters and setters go by their field. Names of the JDK and local variables are left out.
+Getters and setters are listed by their field. Names of the JDK and local variables are left out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A real RocketMQ: name server, broker and client of one version, as processes on this machine.
 
-Whatever they write lies below the directory that they are given; they talk over loopback, on ports
-that were free. Each is ready when it answers, not after some time, and is ended by its own process
-id.
+They write only below the given directory, and use loopback and free ports. Each is ready when it
+answers, not after a fixed time, and is ended by its own process id.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ OPENED = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
 )
-"""What RocketMQ's own start scripts open to it on Java 17."""
+"""The options with which RocketMQ's own start scripts open packages on Java 17."""
 
 # 4.9 does not start without one.
 _LOGBACK_NAMES = ("logback_namesrv.xml", "logback_broker.xml", "logback_tools.xml")
@@ -92,12 +91,12 @@ class Process:
             raise
 
     def kill(self) -> None:
-        """End it as a crash would. It may have ended before."""
+        """End it as a crash would, unless it has ended."""
         self.process.kill()
         self.process.wait()
 
     def check_is_running(self) -> None:
-        """Say why, if it is not."""
+        """Raise an error with the reason if it has ended."""
         if self.process.poll() is not None:
             said = self.log.read_text(encoding="utf-8", errors="replace")
             raise AssertionError(
@@ -145,7 +144,7 @@ class RocketMQ:
 
     @property
     def address(self) -> str:
-        """Where brokers and clients find it."""
+        """Return the address for brokers and clients."""
         return f"127.0.0.1:{self._port}"
 
     def broker(
@@ -156,7 +155,7 @@ class RocketMQ:
         topic: str,
         more: Mapping[str, object] = MappingProxyType({}),
     ) -> Broker:
-        """A broker on a store's directory, with a client. It is ready when its topic is known."""
+        """Start a broker on a store's directory, with a client; return when its topic is known."""
         process = self.start_broker(name, port, config, more)
         return Broker(self._program, process, self.address, name, port, config, topic)
 
@@ -167,7 +166,7 @@ class RocketMQ:
         config: StoreConfig,
         more: Mapping[str, object] = MappingProxyType({}),
     ) -> Process:
-        """A broker alone, with more settings. Nobody waits for it."""
+        """Start a broker alone, with more settings, without waiting."""
         home = self._directory / name
         home.mkdir(exist_ok=True)
         settings = {**_settings(self.address, name, port, config), **more}
@@ -178,14 +177,12 @@ class RocketMQ:
         )
 
     def kill(self) -> None:
-        """End the name server, which keeps nothing. Brokers are ended by whoever
-        has started them."""
+        """Kill the name server, which has no state. Brokers are ended by their own starters."""
         self._process.kill()
 
 
 class Broker:
-    """A running broker and a client of it. Leaving its context stops it,
-    in order unless it was killed."""
+    """A running broker and a client. Leaving its context stops it, cleanly unless it was killed."""
 
     def __init__(
         self,
@@ -218,7 +215,7 @@ class Broker:
             started.pop_all()
 
     def ask(self, what: str, **fields: Any) -> Any:
-        """What the client answers: see rocketpoll.peers.Main."""
+        """Return the client's answer: see rocketpoll.peers.Main."""
         client = self._client.process
         client.stdin.write(json.dumps({"ask": what, **fields}) + "\n")
         client.stdin.flush()
@@ -233,7 +230,7 @@ class Broker:
         return answer["answer"]
 
     def stop(self) -> None:
-        """Stop it, and see that it has done so in order."""
+        """Stop it, and check that it has stopped cleanly."""
         self._end_client()
         self._process.check_is_running()
         self._process.stop()
@@ -309,18 +306,21 @@ def write_settings(path: Path, settings: Mapping[str, object]) -> Path:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """Return a free port."""
     return _free_port((0,))
 
 
 def free_broker_port() -> int:
-    """A port whose neighbours are free as well: a broker also takes the second
-    before and the next."""
+    """Return a port whose neighbours are free: a broker also uses the second
+    before and the next.
+    """
     return _free_port((0, -2, 1))
 
 
 def _free_port(neighbours: Iterable[int]) -> int:
-    """Below those that the system gives to clients: one of these could take it at any moment."""
+    """Return a port below those that the system assigns to clients, which could take it at any
+    moment.
+    """
     while True:
         port = randrange(15_000, 30_000)
         with ExitStack() as probes:

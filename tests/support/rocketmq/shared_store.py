@@ -1,4 +1,4 @@
-"""A directory that our store and a real RocketMQ broker open in turn, and what each says of it."""
+"""A directory that our store and a real RocketMQ broker open in turn, and their views of it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Place:
     def __init__(
         self, rocketmq: RocketMQ, name: str, root: Path, topics: Mapping[str, int]
     ) -> None:
-        """Take topics, with the number of queues that each has."""
+        """Use these topics, with the number of queues of each."""
         self._rocketmq = rocketmq
         self._name = name
         self.port = free_broker_port()
@@ -56,14 +56,14 @@ class Place:
 
     @property
     def name_server(self) -> str:
-        """Where clients find the broker of Java."""
+        """Return the address at which clients find the Java broker."""
         return self._rocketmq.address
 
     def our_store(self, clock: Callable[[], int] | None = None) -> MessageStore:
         return MessageStore(self.config, LocalDisk(), clock or now_ms)
 
     def java_broker(self, **more: object) -> Broker:
-        """A broker with more settings, under RocketMQ's names."""
+        """Start a broker with more settings, under RocketMQ's names."""
         return self._rocketmq.broker(self._name, self.port, self.config, self._first_topic, more)
 
 
@@ -88,7 +88,7 @@ def now_ms() -> int:
 
 
 def java_queues(broker: Broker, queues: Iterable[QueueKey]) -> Queues:
-    """All that a Java client pulls of queues."""
+    """Return all that a Java client pulls from queues."""
     return {
         (topic, queue_id): broker.ask("queue", topic=topic, queueId=queue_id)
         for topic, queue_id in queues
@@ -96,7 +96,7 @@ def java_queues(broker: Broker, queues: Iterable[QueueKey]) -> Queues:
 
 
 def all_queues(store: MessageStore, queues: Iterable[QueueKey]) -> Queues:
-    """All that our store gives out of queues, as `java_queues` does."""
+    """Return all that our store returns from queues, in the form of `java_queues`."""
     found = {}
     for topic, queue_id in queues:
         low, high = store.queue_offsets(topic, queue_id)
@@ -106,7 +106,7 @@ def all_queues(store: MessageStore, queues: Iterable[QueueKey]) -> Queues:
 
 
 def as_java_says(stored_message: StoredMessage, store: MessageStore) -> dict[str, Any]:
-    """A message with all that a Java client finds out about it."""
+    """Return a message with all that a Java client can learn about it."""
     record = store.record_at(stored_message.physical_offset)
     assert record is not None
     assert decode_record(record) == stored_message
@@ -136,7 +136,7 @@ def as_java_says(stored_message: StoredMessage, store: MessageStore) -> dict[str
 
 
 def java_text(host: Host) -> str:
-    """A host as Java prints it: addresses of IPv6 without leaving zeros out."""
+    """Return a host as Java prints it: IPv6 addresses with all zeros."""
     if not host.is_v6:
         return f"/{host}"
     groups = ipaddress.IPv6Address(host.address).exploded.split(":")
@@ -144,7 +144,7 @@ def java_text(host: Host) -> str:
 
 
 def check_same(found: Queues, expected: Queues) -> None:
-    """Compare message by message: thousands of them in one assertion would say nothing."""
+    """Compare message by message, because one assertion about thousands would not help."""
     assert found.keys() == expected.keys()
     for queue, held in expected.items():
         ends = {"minOffset": held["minOffset"], "maxOffset": held["maxOffset"]}

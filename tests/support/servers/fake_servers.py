@@ -1,5 +1,5 @@
-"""Servers that are no brokers: sockets that answer as a test says, not at all, or half; and a
-cluster of them with a name server.
+"""Fake servers: sockets that answer as a test says, not at all, or partially; and a cluster of
+them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from rmq_spark.wire.headers.table import HEADERS
 
 
 class Peer:
-    """One client's connection, as the server holds it."""
+    """One client's connection on the server's side."""
 
     def __init__(self, sock):
         self.socket = sock
         self._frame_reader = FrameReader()
 
     def receive(self):
-        """The next request; None at the end."""
+        """Return the next request; None at the end."""
         while (frame := self._frame_reader.next_frame()) is None:
             data = self.socket.recv(1 << 16)
             if not data:
@@ -42,10 +42,9 @@ class Peer:
 
 
 class FakeServer:
-    """Listens on a free port; `story` gets each client, in a thread of its own,
-    and closes by returning.
+    """Listens on a free port; `story` serves each client in a thread, and closes by returning.
 
-    ``tls`` is a server's context: then clients have to speak that.
+    With ``tls``, a server's context, clients have to use TLS.
     """
 
     def __init__(self, story, tls=None):
@@ -100,7 +99,7 @@ class FakeServer:
 
 
 def answering(answer_to):
-    """A story that answers each request with what a function makes of it; None: no answer.
+    """Return a story that answers each request with a function's result; None means no response.
 
     Like RocketMQ's brokers it does not know our extensions, unless the function does.
     """
@@ -117,15 +116,15 @@ def answering(answer_to):
 
 
 def silent(peer):
-    """A story that reads all and says nothing."""
+    """A story that reads everything and never answers."""
     while peer.receive() is not None:
         pass
 
 
 class BlackHole:
-    """An address as of a host that has vanished: whoever connects to it hears nothing at all.
+    """An address like that of a vanished host: connection attempts get no answer at all.
 
-    As many connections wait to be accepted as may, and nobody accepts them.
+    Its backlog is full, and no connection is accepted.
     """
 
     def __init__(self):
@@ -149,8 +148,7 @@ SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
 
 class FakeBroker:
-    """Takes sends; `story` gets each and says the code with which it is answered, None:
-    not at all."""
+    """A broker for sends; `story` returns the code of each response, or None for no response."""
 
     def __init__(self, name, story):
         self.name = name

@@ -1,7 +1,7 @@
-"""A name server in front of brokers that are name servers themselves: it joins what they say.
+"""A name server in front of brokers that are name servers themselves: it merges their routes.
 
-As with RocketMQ's, what a broker that is down has said counts for a while:
-until a test has it forgotten.
+As with RocketMQ's, the data of a broker that is down stays valid for a while: until a test removes
+it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ _BODIES = {
 
 
 class JoiningNameServer:
-    """Knows the brokers that it was made with, and those that it learns of,
-    until it forgets one."""
+    """Knows the given brokers and those that it learns of, until it forgets one."""
 
     def __init__(self, *brokers):
         self.brokers = [*brokers]
@@ -78,7 +77,7 @@ class JoiningNameServer:
         return request.respond(ResponseCode.SUCCESS, body=encode_body(body(**joined)))
 
     def _said_by(self, broker, request, body):
-        """What a broker says; what it said before, if it is down."""
+        """Return a broker's data; the last known data if it is down."""
         key = (id(broker), request.code, tuple(sorted(request.ext_fields.items())))
         if broker in self.silent:
             return self._said.get(key)

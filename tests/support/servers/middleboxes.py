@@ -1,5 +1,4 @@
-"""What may stand between a client and a broker, or in its place: a NAT that forgets,
-a host that is down, or goes down and comes back."""
+"""Middleboxes between a client and a broker: a NAT that forgets, a host that is or goes down."""
 
 from __future__ import annotations
 
@@ -9,10 +8,10 @@ from contextlib import ExitStack, suppress
 
 
 class Nat:
-    """Passes bytes on both ways, until it forgets its connections: then nothing passes any more."""
+    """Forwards bytes both ways, until it forgets its connections and drops everything."""
 
     def __init__(self, address):
-        """Take where bytes go to."""
+        """Forward to this address."""
         host, _, port = address.rpartition(":")
         self._target = (host, int(port))
         self._connections = []
@@ -33,19 +32,20 @@ class Nat:
                 each.close()
 
     def forget(self):
-        """Pass nothing on any more of the connections that there are."""
+        """Drop everything on the existing connections."""
         for is_known, *_ in self._connections:
             is_known.clear()
 
     def go_dark(self):
-        """Be a host that is down until `resume_listening`: who is connected hears nothing, who
-        connects gets no answer."""
+        """Act as a host that is down until `resume_listening`: connections are silent, and
+        connection attempts get no answer.
+        """
         self.forget()
         self._stop_listening()
         self._hole = BlackHole(self._port).__enter__()
 
     def resume_listening(self):
-        """Take connections again."""
+        """Accept connections again."""
         self._hole.__exit__(None, None, None)
         self._listen()
 
@@ -85,7 +85,7 @@ def _pass_on(source, target, is_known):
 
 
 class BlackHole:
-    """The address of a host that is down: who connects gets no answer, not even a refusal."""
+    """The address of a host that is down: connection attempts get no answer, not even a refusal."""
 
     def __init__(self, port=0):
         self._port = port
@@ -109,14 +109,14 @@ class BlackHole:
 
 
 class Host:
-    """Passes bytes on both ways as long as it is there; its address stays when it vanishes.
+    """Forwards bytes both ways; its address stays when it vanishes.
 
-    Then nothing passes on what was connected, not even that it has ended, and who connects gets no
-    answer. When it comes back it knows nothing of what was connected before.
+    While it has vanished, its connections are silent, without an end, and connection attempts get
+    no answer. After its return it knows none of the earlier connections.
     """
 
     def __init__(self, address):
-        """Take where bytes go to."""
+        """Forward to this address."""
         host, _, port = address.rpartition(":")
         self._target = (host, int(port))
         self._is_there = threading.Event()
@@ -128,14 +128,14 @@ class Host:
         self._accepting.start()
 
     def vanish(self):
-        """Pass nothing on any more, and let nobody in."""
+        """Drop everything, and accept no connection."""
         self._is_there.clear()
         with suppress(TimeoutError):
             while True:  # until there is no room for others to wait in
                 self._waiting.append(socket.create_connection(self._listener.getsockname(), 0.2))
 
     def resume_listening(self):
-        """Let clients in again."""
+        """Accept clients again."""
         _end(self._sockets)
         _end(self._waiting)
         self._is_there.set()

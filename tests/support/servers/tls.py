@@ -1,7 +1,6 @@
-"""TLS for tests: certificates, servers that speak it, and a terminator that
-stands before a broker without.
+"""TLS for tests: certificates, TLS servers, and a terminator in front of a plain broker.
 
-The certificates are files of `tests/certificates`, whose ``make.sh`` says what each is.
+The certificates are in `tests/certificates`; ``make.sh`` there describes each.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from rmq_spark.client.transport.tls.settings import TlsSettings
 
 CERTIFICATES = Path(__file__).parents[2] / "certificates"
 HOST = "127.0.0.2"
-"""Where terminators listen: on the port of the broker behind, so that its routes lead to them."""
+"""The host of terminators, which listen on the broker's port, so that its routes lead to them."""
 
 
 def certificate(name):
@@ -28,7 +27,9 @@ TRUSTING = TlsSettings.of_files(ca_file=certificate("ca.pem"))
 
 
 def server_context(name="server.pem", *, clients_of=None):
-    """A server's side; ``clients_of`` is the authority whose clients alone may come."""
+    """Return a server's context; ``clients_of`` is the only authority whose
+    clients are accepted.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate(name), certificate("server.key"))
     if clients_of is not None:
@@ -38,8 +39,7 @@ def server_context(name="server.pem", *, clients_of=None):
 
 
 class Terminator:
-    """Ends TLS, and passes on what it hears to the same port of 127.0.0.1,
-    where a broker listens."""
+    """Terminates TLS, and forwards to the same port of 127.0.0.1, where a broker listens."""
 
     def __init__(self, port, context):
         self.address = f"{HOST}:{port}"
@@ -50,9 +50,9 @@ class Terminator:
         self._is_ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="terminator")
         self.connected = 0
-        """How many handshakes have gone well."""
+        """Number of successful handshakes."""
         self.cut_after = None
-        """After so many bytes of answers, from now on, the connection that brings them is cut."""
+        """The connection that receives this many further bytes of responses is cut."""
 
     def __enter__(self):
         self._thread.start()
@@ -109,6 +109,6 @@ class Terminator:
 
 @contextmanager
 def under_tls(port, **settings):
-    """A terminator before the broker on a port."""
+    """Return a terminator in front of the broker on a port."""
     with Terminator(port, server_context(**settings)) as terminator:
         yield terminator

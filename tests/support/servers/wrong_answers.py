@@ -1,8 +1,8 @@
-"""Answers that are well-formed and wrong, of servers in front of an embedded broker that is right.
+"""Well-formed but wrong responses, from servers in front of an honest embedded broker.
 
 WrongBroker    to pulls, as RocketMQ's brokers or as ours, which have sizes in front of records, or
                places instead, once it has proven that the files are its own; and to other requests
-WrongNames     to all that tells where brokers are
+WrongNames     to all requests for the addresses of brokers
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ _NEXT = "nextBeginOffset"
 
 
 class WrongBroker(FakeServer):
-    """An address at which each answer with records is what ``lie(dice, records, fields)`` makes.
+    """An address at which each response with records is what ``lie(dice, records, fields)``
+    returns.
 
-    So often, ``left`` times from now on; then answers are right. With ``places``, the answers with
-    places are what ``places(dice, places, sizes, fields)`` makes of them; with ``answers``, those
-    to requests of a code are what ``answers[code](dice, answer)`` makes.
+    ``left`` limits the number of wrong responses from now on; later ones are right. With
+    ``places``, responses with places become ``places(dice, places, sizes, fields)``; with
+    ``answers``, those to requests of a code become ``answers[code](dice, answer)``.
     """
 
     def __init__(self, broker, lie=None, *, is_ours=False, places=None, answers=None):
@@ -50,8 +51,9 @@ class WrongBroker(FakeServer):
         super().__init__(self._between)
 
     def _between(self, peer):
-        """Pass requests on; answers, which may be long in coming, and the broker's own requests
-        come back in another thread."""
+        """Forward requests; another thread returns responses, which may take long, and the broker's
+        own requests.
+        """
         asked = {}
         with closing(_connection_to(self._broker)) as connection:
             behind = Peer(connection)
@@ -94,7 +96,7 @@ class WrongBroker(FakeServer):
         return answer
 
     def _prove(self, nonce, sock, fields):
-        """Write what an honest broker would: it knows how, and the directory is its own."""
+        """Write what an honest broker would, as the directory is its own."""
         ends = host_of(sock.getsockname()), host_of(sock.getpeername())
         proof = Path(fields["storeDirectory"], fields["proofName"])
         proof.write_bytes(proof_content(nonce, *ends, machine_identity()))
@@ -113,8 +115,7 @@ class WrongBroker(FakeServer):
 
 
 class WrongNames(FakeServer):
-    """A name server that leads to another of some addresses with each answer, one after the
-    other."""
+    """A name server that replaces another one of some addresses in each response."""
 
     def __init__(self, broker, addresses):
         self._broker, self._addresses = broker, cycle(addresses)
@@ -134,7 +135,7 @@ class WrongNames(FakeServer):
 
 
 def with_wrong_records(dice, lie, answer, *, has_sizes):
-    """Return an answer to a pull whose records are what a lie of `LIES` makes of them."""
+    """Return a pull response whose records a lie of `LIES` has changed."""
     body, records = bytes(answer.body), []
     at = 4 + 4 * int.from_bytes(body[:4], "big") if has_sizes else 0
     while at < len(body):
@@ -147,7 +148,7 @@ def with_wrong_records(dice, lie, answer, *, has_sizes):
 
 
 def with_wrong_places(dice, lie, answer):
-    """Return an answer with places that are what a lie of `PLACE_LIES` makes of them."""
+    """Return a response whose places a lie of `PLACE_LIES` has changed."""
     found, fields = decode_located(answer.body), dict(answer.ext_fields)
     if found.physical_offsets is None:
         return answer
@@ -165,7 +166,7 @@ def _changed(record, start, end, number):
 
 
 def _one(change):
-    """A lie about one of the records."""
+    """Return a lie about one of the records."""
 
     def lie(dice, records, _fields):
         at = dice.randrange(len(records))
@@ -206,7 +207,7 @@ def _all_of_another_queue(dice, records, fields):
 
 
 def _all_shifted(more, _dice, records, _fields):
-    """Each says that its offset is another, by the same difference."""
+    """Change the offsets of all records by the same difference."""
     start = layout.QUEUE_OFFSET_AT
     return [_changed(each, start, start + 8, max(_offset_of(each) + more, 0)) for each in records]
 
@@ -232,9 +233,9 @@ def _cut(dice, records, at):
 
 
 def _another_body(dice, records, at):
-    """Some bytes of the body are others; its CRC stays.
+    """Change some bytes of the body, but not its CRC.
 
-    Not one bit alone: a check of many bodies at once misses the same damage to two of them.
+    More than one bit: a check of many bodies at once misses the same damage to two of them.
     """
     body = bytes(decode_record(records[at], check_crc=False).body)
     start = records[at].index(body)
@@ -281,7 +282,7 @@ LIES = {
     "all of other offsets": _all_of_other_offsets,
     "all of the next offsets": partial(_all_shifted, 1),
 }
-"""What is wrong with an answer, by its name."""
+"""Lies about the records of a response, by name."""
 
 
 def _shifted(dice, places, sizes, _fields):
@@ -294,12 +295,12 @@ def _in_another_order(dice, places, sizes, _fields):
 
 
 def _of_the_next(_dice, places, sizes, fields):
-    """Each leads to the record behind, which may be another queue's; the last to the first."""
+    """Make each place point at the next record, perhaps of another queue; the last at the first."""
     return np.roll(places, -1), np.roll(sizes, -1)
 
 
 def _at_the_start_of_the_log(_dice, places, sizes, _fields):
-    """Where the records of another topic lie."""
+    """Point at the records of another topic."""
     return places - places[0], sizes
 
 
@@ -326,7 +327,7 @@ PLACE_LIES = {
     "fewer": _fewer,
     "goes on later": _places_further,
 }
-"""What is wrong with places in a log, by its name."""
+"""Lies about places in a log, by name."""
 
 
 _PULLS = (RequestCode.PULL_MESSAGE, RequestCode.PULL_CHUNK)
@@ -347,7 +348,7 @@ def _number(name):
 
 
 def _moved(dice, answer):
-    """The offset is not there, and the queue begins elsewhere."""
+    """The offset does not exist, and the queue begins elsewhere."""
     fields = {**answer.ext_fields, _NEXT: str(dice.choice([0, 3, 1_000, 1 << 40]))}
     return answer._replace(code=ResponseCode.PULL_OFFSET_MOVED, ext_fields=fields, body=b"")
 
@@ -404,7 +405,7 @@ ANSWER_LIES = {
         _another_refusal,
     ),
 }
-"""What is wrong with answers to other requests, by its name."""
+"""Lies in responses to other requests, by name."""
 
 SEND_LIES = {
     "other offsets of sends": dict.fromkeys(_SENDS, _number("queueOffset")),
@@ -412,7 +413,7 @@ SEND_LIES = {
     "nothing in answers to sends": dict.fromkeys(_SENDS, _nothing_at_all),
     "refusals of sends": dict.fromkeys(_SENDS, _another_refusal),
 }
-"""What is wrong with answers to sends, by its name."""
+"""Lies in responses to sends, by name."""
 
 
 def _another_opaque(dice, answer):
@@ -420,7 +421,7 @@ def _another_opaque(dice, answer):
 
 
 def _a_request(_dice, answer):
-    """It is no response by its flag."""
+    """The flag says that it is a request."""
     return answer._replace(flag=answer.flag & ~1)
 
 
@@ -438,7 +439,7 @@ FRAME_LIES = {
     "the flag of a one-way response": _a_one_way_response,
     "an unknown code": _another_code,
 }
-"""What is wrong with answers to requests of any code, by its name."""
+"""Lies in responses to requests of any code, by name."""
 
 
 def _route_lie(change):
@@ -497,4 +498,4 @@ ROUTE_LIES = {
     "a broker that is not there": _route_lie(_a_broker_that_is_not_there),
     "one broker less": _route_lie(_without_a_broker),
 }
-"""What is wrong with routes, by its name."""
+"""Lies about routes, by name."""

@@ -1,6 +1,4 @@
-"""Message bodies decoded to rows as tasks decode them, without Spark and without a broker; and
-random schemas with rows that fit them.
-"""
+"""Message bodies decoded to rows as tasks do, without Spark and broker; random schemas and rows."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ def options_of(kind="json", schema=None, **more):
 
 
 def batches(bodies, schema, kind="json", **more):
-    """The record batches of messages with these bodies."""
+    """Return the record batches of messages with these bodies."""
     options = options_of(kind, schema, **more)
     columns = source_schema(options)
     check_schema(columns, options)
@@ -46,12 +44,12 @@ def rows(bodies, schema, kind="json", **more):
 
 
 def values(bodies, type_, **more):
-    """The values of field v, of a type, in bodies that are all right."""
+    """Return the values of field v of a type in bodies, all of them good."""
     return [row["v"] for row in rows(bodies, f"v {type_}", columns="v", **more)]
 
 
 def alone(decoder, body):
-    """One body as its decoder has it when it is alone; its fault is raised."""
+    """Decode one body by itself; raise its fault."""
     found, faults = decoder.decode_each(pa.array([body], pa.binary()))
     for fault in faults.values():
         raise fault
@@ -84,7 +82,7 @@ LEAVES = {
 
 @st.composite
 def kinds(draw, depth=2):
-    """A type of Spark's, nested a few times at most, with a strategy of its values."""
+    """Generate a Spark type, nested a few times at most, with a strategy of its values."""
     shape = draw(st.sampled_from(["leaf", "leaf", "leaf", "struct", "array", "map"]))
     if shape == "leaf" or not depth:
         kind = draw(st.sampled_from(list(LEAVES)))
@@ -101,7 +99,7 @@ def kinds(draw, depth=2):
 
 @st.composite
 def structs(draw, depth=2):
-    """A struct, with a strategy of its values."""
+    """Generate a struct, with a strategy of its values."""
     fields = {
         name: draw(kinds(depth))
         for name in draw(st.lists(NAMES, min_size=1, unique=True, max_size=4))
@@ -111,5 +109,7 @@ def structs(draw, depth=2):
 
 
 def same(one: pa.Array, other: pa.Array):
-    """Whether two arrays have one type and equal values; of floats also their signs."""
+    """Return whether two arrays have the same type and equal values, including the
+    signs of floats.
+    """
     return one.type == other.type and repr(one.to_pylist()) == repr(other.to_pylist())

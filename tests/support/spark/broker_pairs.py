@@ -1,9 +1,8 @@
-"""Two brokers behind a name server: ours, and with ROCKETPOLL_PEERS=1 two masters of a real
-RocketMQ with their name server.
+"""Two brokers behind a name server: ours, or with ROCKETPOLL_PEERS=1 two masters of a real
+RocketMQ.
 
-A test learns the same of both kinds: a topic, where to find things, and how one of the brokers goes
-and comes back. RocketMQ's name server forgets a broker as soon as its connection ends; ours in
-front of two brokers has to be told.
+Both kinds offer tests the same: a topic, addresses, and ways to end and restart one of the brokers.
+RocketMQ's name server forgets a broker as soon as its connection ends; ours needs a call for that.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Pair:
     forgets_who_is_down: bool  # as soon as its connection ends
 
     def make_topic(self, queues=QUEUES):
-        """Make the topic on both, or give it more queues."""
+        """Create the topic on both, or give it more queues."""
         with Admin(self.address) as admin:
             admin.create_topic(self.topic, queues)
 
@@ -64,7 +63,7 @@ class Pair:
             wait_until(f"{self.topic} on both", is_known, KNOWN_SECONDS_MAX)
 
     def send(self, member, count, name="message"):
-        """Send so many messages to a member's queues in turn; their bodies, which are unique."""
+        """Send messages to a member's queues in turn; return their bodies, which are unique."""
         bodies = [f"{name} {next(_numbers)}" for _ in range(count)]
         with Producer("feeder", self._name_server_of(member)) as producer:
             for number, body in enumerate(bodies):
@@ -73,12 +72,14 @@ class Pair:
         return bodies
 
     def query(self, **options):
-        """A query of the topic, which waits for a minute."""
+        """Return a query of the topic that retries for a minute."""
         given = {"subscribe": self.topic, "retryTimeoutMs": 60_000, **options}
         return Engine(self.address, **given)
 
     def read_before(self, count=4, **options):
-        """A running query that has read some messages of both brokers, and these."""
+        """Return a running query that has read some messages of both brokers, and
+        these messages.
+        """
         query = self.query(**options)
         bodies = [body for member in (self.a, self.b) for body in self.send(member, count)]
         query.start()
@@ -86,11 +87,11 @@ class Pair:
         return query, bodies
 
     def read_of(self, query, member):
-        """How far a query is in a member's queues, all together."""
+        """Return the sum of a query's offsets in a member's queues."""
         return sum(query.end()["offsets"][self.topic].get(member.name, {}).values())
 
     def drain(self, member):
-        """Have no more messages sent to a member, as before it is taken out of service."""
+        """Stop sends to a member, as before it is taken out of service."""
         with Admin(self._name_server_of(member)) as admin:
             assert admin.instance.name_servers.admin.wipe_write_permission(member.name)
 
@@ -119,7 +120,7 @@ class _Ours:
         self.broker.kill()
 
     def restart(self):
-        """Start it again; it is known from then on."""
+        """Start it again, known to the name server."""
         self.broker.restart()
         if self.broker not in self._names.brokers:
             self._names.brokers.append(self.broker)
@@ -131,7 +132,7 @@ class _Ours:
         self.broker.resume()
 
     def retire(self):
-        """End it, and have no name server know it any more."""
+        """End it, and remove it from the name server."""
         self._names.forget(self.broker)
         self.broker.kill()
 
@@ -169,7 +170,7 @@ class OurPair(Pair):
 
 
 class RocketMQPair(Pair):
-    """Two of RocketMQ's brokers, which run on from test to test, and a new topic for each."""
+    """Two of RocketMQ's brokers, shared by all tests, with a new topic for each."""
 
     forgets_who_is_down = True
 
@@ -186,7 +187,7 @@ class RocketMQPair(Pair):
 
 @contextmanager
 def pairs(version, directory):
-    """What makes pairs of a kind: RocketMQ's of a version, ours without one."""
+    """Return a factory of pairs of a kind: RocketMQ's of a version, or ours."""
     with ExitStack() as started:
         if version is None:
             yield lambda stack: OurPair(directory / f"{next(_numbers)}", stack)
@@ -198,5 +199,5 @@ def pairs(version, directory):
 
 
 def warnings_of(caplog, words):
-    """What was logged with these words."""
+    """Return the logged warnings that contain these words."""
     return [record.getMessage() for record in caplog.records if words in record.getMessage()]

@@ -1,10 +1,10 @@
-"""Drivers that start in half the time: Spark's classes in a file that a JVM maps,
-already loaded and checked.
+"""Drivers that start in half the time: an archive of Spark's classes that a JVM maps, already
+loaded and checked.
 
     python tests/support/spark/class_data_archive.py     make the file, below build/ and named for
                                       this release of Spark
 
-`conftest` has all drivers use it. A JVM that it does not fit does without, and says nothing.
+`conftest` makes all drivers use it. A JVM that it does not fit silently ignores it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ with EmbeddedBroker() as broker:
 
 
 def classes_file() -> Path:
-    """Where it is, if it has been made."""
+    """Return the path of the archive, if it exists."""
     return ROOT / "build" / "spark-classes" / f"{version('pyspark')}.jsa"
 
 
@@ -65,7 +65,7 @@ def quick_start() -> str:
 
 
 def make() -> None:
-    """Have a driver do the usual, and keep the classes it has loaded."""
+    """Run a driver's usual work, and save the classes that it has loaded."""
     path = classes_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as directory:

@@ -1,12 +1,11 @@
-"""Runs pytest through spark-submit, on a Spark cluster of one master and two
-workers on this machine.
+"""Runs pytest through spark-submit, on a Spark cluster of a master and two workers on this machine.
 
     PYTHONPATH=tests python -m support.spark.cluster tests/spark -k columns
     PYTHONPATH=tests python -m support.spark.cluster --conf spark.speculation=true tests/spark
 
-All of it listens on loopback, on ports that were free, keeps its files in a directory that goes
-with it, and is ended by its own process ids. Each worker has an address of its own: Spark takes
-them for two hosts.
+All processes listen on loopback, on free ports, keep their files in a temporary directory, and are
+ended by their own process ids. Each worker has an address of its own, so that Spark treats them as
+two hosts.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _WORKER_READY = re.compile(r"(Successfully registered with master)")
 
 
 def environment(directory):
-    """Return the variables of every program of the cluster; this one alone needs PYTHONPATH."""
+    """Return the variables of every program of the cluster, which alone needs PYTHONPATH."""
     return {
         **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         "SPARK_HOME": str(HOME),
@@ -47,7 +46,7 @@ def environment(directory):
 
 @contextmanager
 def started(directory, name, main_class, ready, *arguments):
-    """A program of Spark's that runs; what its log says when it is ready."""
+    """Yield a running program of Spark's; its log shows when it is ready."""
     log = directory / f"{name}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -76,13 +75,13 @@ def started(directory, name, main_class, ready, *arguments):
 
 
 def at(host):
-    """Where a program of the cluster listens."""
+    """Return the address of a program of the cluster."""
     return ("--host", host, "--port", "0", "--webui-port", "0")
 
 
 @contextmanager
 def cluster(directory):
-    """The address of a master that has its workers."""
+    """Yield the address of a master with its workers."""
     with ExitStack() as running:
         master = running.enter_context(
             started(directory, "master", "master.Master", _MASTER_READY, *at("127.0.0.1"))
@@ -97,7 +96,7 @@ def cluster(directory):
 
 
 def submit(directory, master, settings, arguments):
-    """Run pytest as the driver, with more settings of Spark's; its exit code."""
+    """Run pytest as the driver, with more settings for Spark; return its exit code."""
     program = Path(pytest.__file__).with_name("__main__.py")
     command = [
         *(HOME / "bin" / "spark-submit", "--master", master),

@@ -1,5 +1,6 @@
-"""Spark drivers as processes of their own, which tests hold and kill:
-see `spark/programs/held_driver`."""
+"""Spark drivers as separate processes that tests hold and kill: see
+`spark/programs/held_driver`.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +31,9 @@ _SETTINGS = {
 
 
 class Driver:
-    """One driver process, with its JVM and workers. Nothing is waited for before
-    the first command."""
+    """One driver process, with its JVM and workers. It starts in the background until the first
+    command.
+    """
 
     def __init__(self, directory, master="local[2,4]", **settings):
         directory.mkdir(parents=True, exist_ok=True)
@@ -66,18 +68,21 @@ class Driver:
         assert "error" not in answer, answer["error"]
 
     def stop(self):
-        """Stop it; the error that had ended it before, or Spark's if it has not stopped in time."""
+        """Stop the query; return the error that ended it before, or Spark's if it does not stop in
+        time.
+        """
         return self._ask("stop").get("error")
 
     def end(self, seconds=PATIENCE_SECONDS):
-        """Wait until the query ends; what has ended it, None if nothing has,
-        as with availableNow."""
+        """Wait until the query ends; return its error, or None if it ended by itself, as with
+        availableNow.
+        """
         answer = self._ask("end", seconds=seconds)
         assert answer.get("ended", True), f"the query still runs after {seconds} s"
         return answer.get("error")
 
     def kill(self):
-        """SIGKILL for Python and JVM; workers find that out by themselves."""
+        """Send SIGKILL to Python and the JVM; workers notice by themselves."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -85,17 +90,17 @@ class Driver:
         self._process.stdout.close()
 
     def pause(self, pid):
-        """SIGSTOP for Python, the JVM, and a worker of theirs: none of them does anything."""
+        """Send SIGSTOP to Python, the JVM and one of their workers."""
         os.killpg(self._process.pid, signal.SIGSTOP)
         os.kill(pid, signal.SIGSTOP)
 
     def resume(self, pid):
-        """Have them go on where they were."""
+        """Resume the stopped processes."""
         os.kill(pid, signal.SIGCONT)
         os.killpg(self._process.pid, signal.SIGCONT)
 
     def log(self):
-        """What it has logged."""
+        """Return its log."""
         return self._log.read_text(errors="replace")
 
     def _ask(self, what, **more):
@@ -114,12 +119,13 @@ class Driver:
 
 
 class Query:
-    """One query's checkpoint, sink and holds, in a directory, over any number of drivers."""
+    """One query's checkpoint, sink and holds in a directory, used by any number of drivers."""
 
     def __init__(self, directory, *, windows=None, into=None, **options):
-        """``windows``: count rows by time, see `held_driver`; without it, the sink has them all.
+        """With ``windows``, the query counts rows by time, see `held_driver`; otherwise the sink
+        has all rows.
 
-        ``into``: the options of a topic that rows are written to instead.
+        ``into`` has the options of a topic that rows are written to instead.
         """
         self.checkpoint = directory / "checkpoint"
         self.sink = directory / "sink"
@@ -133,7 +139,7 @@ class Query:
             each.mkdir(parents=True)
 
     def command(self):
-        """What a driver is told of it."""
+        """Return the command that starts the query in a driver."""
         paths = {"checkpoint": self.checkpoint, "sink": self.sink, "holds": self.holds}
         options = {name: str(value) for name, value in self.options.items()}
         told = {"options": options, **self._told}
@@ -142,34 +148,34 @@ class Query:
     # ---- holding
 
     def hold(self, point):
-        """Have whoever comes by this point wait."""
+        """Block every process that reaches this point."""
         (self.holds / f"{point}.reached").unlink(missing_ok=True)
         (self.holds / point).touch()
 
     def reached(self, point, seconds=PATIENCE_SECONDS):
-        """Wait until somebody waits there; the process id."""
+        """Wait until a process is blocked there; return its id."""
         file = self.holds / f"{point}.reached"
         wait_until(file.exists, seconds, f"somebody at {point}")
         return int(file.read_text())
 
     def release(self, *points):
-        """Let go on who waits at these points, or all."""
+        """Unblock the processes at these points, or all."""
         for point in points or [path.name for path in self.holds.iterdir()]:
             (self.holds / point).unlink(missing_ok=True)
 
     # ---- looking
 
     def rows(self):
-        """All rows in the sink, as [topic, queue, offset, body] or [second, count]."""
+        """Return all rows in the sink, as [topic, queue, offset, body] or [second, count]."""
         return [
             row for file in sorted(self.sink.glob("*.json")) for row in json.loads(file.read_text())
         ]
 
     def new_rows(self):
-        """Take the rows of the batches that have come to the sink since this was asked last.
+        """Return the rows of the batches that have reached the sink since the last call.
 
-        A look costs what is new, however much there is. A batch that is run again is not new: it
-        has the same rows, or is one of those that `differing` finds.
+        The cost depends on the new rows only. A batch that runs again is not new: it has the same
+        rows, or `differing` reports it.
         """
         rows = []
         while (file := self.sink / f"{self._batches_seen:06d}.json").exists():
@@ -178,17 +184,17 @@ class Query:
         return rows
 
     def differing(self):
-        """Batches that had other rows when they were run again."""
+        """Return the batches that had other rows when they ran again."""
         return sorted(path.name for path in self.sink.glob("*.differs"))
 
     def logged(self, log):
-        """The numbers of the batches in ``offsets`` or ``commits``."""
+        """Return the numbers of the batches in ``offsets`` or ``commits``."""
         names = [path.name for path in (self.checkpoint / log).glob("*")]
         return sorted(int(name) for name in names if name.isdigit())
 
 
 def wait_until(condition, seconds=PATIENCE_SECONDS, what="the condition"):
-    """Ask until it holds."""
+    """Poll until a condition holds."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, f"{what} was waited for, for {seconds} s"

@@ -1,7 +1,7 @@
-"""A sink that writes exactly once, without Spark: its tasks, the attempts at them, and its driver.
+"""An exactly-once sink without Spark: its tasks, their attempts, and its driver.
 
-What Spark does to a writer is done here: it is pickled to tasks, a new one commits, and a batch of
-which nobody knows whether it was committed is run again.
+The module does to a writer what Spark does: it pickles it to tasks, commits with a new one, and
+runs a batch again if its commit is unknown.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PROPERTIES = (
 
 @contextmanager
 def own_producers(monkeypatch):
-    """Producers that end with a test, rather than with the process as those of Spark's tasks."""
+    """Yield producers that end with a test, not with the process as those of Spark's tasks."""
     made = {}
     monkeypatch.setattr(sender, "_producers", made)
     yield
@@ -38,7 +38,7 @@ def own_producers(monkeypatch):
 
 
 def behind_look(monkeypatch, number, call):
-    """Call something right behind that look of a task at what its sink has committed last."""
+    """Call a function right after a task has asked for the sink's last commit."""
     look, looks = StagingApi.last_batch, []
 
     def last_batch(self, address, name):
@@ -52,7 +52,7 @@ def behind_look(monkeypatch, number, call):
 
 
 class Context:
-    """What Spark tells a task."""
+    """The task context that Spark provides."""
 
     def __init__(self, partition, properties):
         self._partition = partition
@@ -69,7 +69,7 @@ class Context:
 
 
 class CommittingSink:
-    """One query that writes to a topic, or with ``query=None`` a program that does."""
+    """A query that writes to a topic, or with ``query=None`` a program that does."""
 
     schema = "body string, keys string"
 
@@ -92,11 +92,11 @@ class CommittingSink:
         self.options = {name: value for name, value in given.items() if value is not None}
 
     def rows(self, *sizes):
-        """Partitions of so many new rows."""
+        """Return partitions with new rows."""
         return [[f"{self.query} {next(_numbers)}" for _ in range(size)] for size in sizes]
 
     def attempt(self, batch, partition, rows, writer=None):
-        """One attempt at a partition's rows: what it reports."""
+        """Run one attempt at a partition's rows; return its commit message."""
         given = (self.query, str(batch), self.job_group or self.run, str(self.call))
         properties = {} if self.query is None else dict(zip(_PROPERTIES, given, strict=True))
 
@@ -118,26 +118,26 @@ class CommittingSink:
             raise RuntimeError("a step before the sink fails")
 
     def send(self, batch, partitions):
-        """One attempt at each partition: what they report."""
+        """Run one attempt at each partition; return their commit messages."""
         return [self.attempt(batch, number, rows) for number, rows in enumerate(partitions)]
 
     def commit(self, batch, sent):
-        """The driver, in a new process."""
+        """Commit as a driver in a new process."""
         self.writer().commit(sent, batch)
 
     def write(self, batch, partitions):
-        """A batch to which nothing happens; all its rows."""
+        """Write a batch without disturbance; return all its rows."""
         self.commit(batch, self.send(batch, partitions))
         return [body for rows in partitions for body in rows]
 
     def write_batch(self, batch, partitions):
-        """A batch write, within a query's foreachBatch if there is one."""
+        """Run a batch write, within a query's foreachBatch if there is one."""
         writer = self.writer()
         writer.commit([self.attempt(batch, at, rows, writer) for at, rows in enumerate(partitions)])
         return [body for rows in partitions for body in rows]
 
     def writer(self):
-        """A new writer, as for each step."""
+        """Return a new writer, as for each step."""
         self._monkeypatch.setenv("SPARK_LOCAL_DIRS", f"blockmgr-{self.run}")
         source = RocketPollDataSource(self.options)
         schema = schema_of(self.schema + (", topic string" if self.topic_of else ""))

@@ -1,6 +1,6 @@
-"""Two brokers of which a name server forgets the second, as RocketMQ's forgets one that is down.
+"""Two brokers, the second of which a name server forgets, as RocketMQ's forgets one that is down.
 
-Without Spark: a query's batches, with a clock that moves in its pauses alone.
+It runs a query's batches without Spark, with a clock that moves only in the query's pauses.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from rocketpoll import EmbeddedBroker
 
 A0, B0, B1 = MessageQueue("T", "a", 0), MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)
 BOTH = json.dumps({"T": {"a": [0], "b": [0, 1]}})
-"""What is assigned, unless a test says otherwise."""
+"""The assigned queues, unless a test says otherwise."""
 
 
 class Pair:
-    """Two brokers and their name server; seconds pass in pauses alone, in which a broker may
-    come back."""
+    """Two brokers and their name server; time passes in pauses only, in which a
+    broker may return.
+    """
 
     def __init__(self, names, a, b):
         self.names = names
@@ -52,7 +53,7 @@ class Pair:
 
     @contextmanager
     def query(self, **more):
-        """A query's batches; all of `BOTH` from the first message on, unless said otherwise."""
+        """Return a query's batches, by default of all of `BOTH` from the first message on."""
         by_default = {"retryTimeoutMs": "2000"}
         if not any(name.startswith("starting") for name in more):
             by_default["startingOffsets"] = "earliest"
@@ -64,7 +65,7 @@ class Pair:
 
 @contextmanager
 def forgetful_pair(monkeypatch):
-    """A pair, with a topic T of two queues on each broker."""
+    """Yield a pair with a topic T of two queues on each broker."""
     with EmbeddedBroker(brokerName="a") as a, EmbeddedBroker(brokerName="b") as b:
         for broker in (a, b):
             broker.create_topic("T", 2)
@@ -78,5 +79,5 @@ def forgetful_pair(monkeypatch):
 
 
 def places(offset):
-    """The next offset of each queue of a query's offset."""
+    """Return the next offset of each queue in a query's offset."""
     return {queue: at.next_offset for queue, at in offset.positions.items()}

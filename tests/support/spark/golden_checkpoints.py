@@ -1,5 +1,4 @@
-"""The checkpoints of released versions, each with its broker:
-`spark/golden/make_golden` makes them."""
+"""The checkpoints of released versions, each with its broker, from `spark/golden/make_golden`."""
 
 from __future__ import annotations
 
@@ -22,16 +21,16 @@ SETTINGS = {
 
 
 def releases():
-    """Every directory that there is: of one release, with one Spark."""
+    """Return every existing directory: of one release, with one Spark."""
     return sorted(path.parent for path in GOLDEN.glob("*/*/store"))
 
 
 def offsets(checkpoint):
-    """The source's offset of each batch, as text: the last line of Spark's file."""
+    """Return the source's offset of each batch as text: the last line of Spark's file."""
     files = sorted((checkpoint / "offsets").iterdir(), key=lambda path: int(path.name))
     return [path.read_text().splitlines()[-1] for path in files]
 
 
 def unread():
-    """The bodies that no batch has taken."""
+    """Return the bodies that no batch has read."""
     return [f"unread {number} of {topic}" for topic in TOPICS for number in range(3)]

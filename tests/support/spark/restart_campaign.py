@@ -1,9 +1,9 @@
-"""kill -9 of all that a query on Spark consists of, at every point of a batch.
+"""kill -9 of every process of a Spark query, at every point of a batch.
 
-    campaign.round(victim, point)    hold the query there, kill somebody, and have all go on
+    campaign.round(victim, point)    hold the query there, kill a process, and resume
 
-What is sent and what must come of it is said by who derives from it. A round looks only at what is
-new, and takes as long at the end of a campaign as at its beginning.
+Subclasses define what is sent and expected. A round checks only new rows, so that it takes as long
+at the end of a campaign as at its beginning.
 """
 
 import os
@@ -31,7 +31,7 @@ KILLS = (
     ("driver", "task"),
     ("driver", "sink"),
 )
-"""One of each victim first: a short campaign has them all."""
+"""The victims and points, each victim once first, so that a short campaign has them all."""
 LOGGED = {
     "latest-done": 0,
     "partitions": 1,
@@ -51,33 +51,35 @@ LOGGED = {
     "stored": 1,
     "manifest-done": 1,
 }
-"""How many batches are planned and not committed where the query is held."""
+"""The number of planned and uncommitted batches where the query is held."""
 _LOGS = ("offsets", "commits")
 _POLL_SECONDS = 0.02
 _WAITS = 4
-"""Waits of a round, at most: for its point, for the end of the query, for a driver, for rows."""
+"""The maximum number of waits in a round: for its point, for the query's end, for a driver, for
+rows.
+"""
 
 _RETAINED = {"spark.sql.streaming.minBatchesToRetain": "100"}
-"""Spark's own default: it lists what it retains for each batch, again and again."""
+"""Options that retain few batches; Spark lists its default number for each batch again."""
 
 
 def patience_seconds(rounds):
-    """Return after how many seconds a campaign is stuck, however busy the machine is.
+    """Return the seconds after which a campaign is stuck, however busy the machine is.
 
-    Each of its waits ends by itself, and says what it has waited for: this is what they may take
-    together, with the start and the end of the campaign as a round each. By the clock of a quiet
-    machine, on which a round takes seconds, one that does much else would fail it.
+    Each of its waits has a timeout of its own and says what it waited for; this is the sum of them,
+    with a round each for the start and the end of the campaign. A limit from a quiet machine, where
+    a round takes seconds, would fail on a busy one.
     """
     return _WAITS * PATIENCE_SECONDS * (rounds + 2)
 
 
 def wait_for_rows(find, number, what="rows"):
-    """Wait for so many rows; patience begins anew whenever some have come.
+    """Wait for this number of rows; the timeout starts again whenever some have come.
 
     Args:
-        find: Returns how many there are.
-        number: How many there have to be.
-        what: What they are, for who reads that there are too few.
+        find: Returns the current number.
+        number: The number to wait for.
+        what: What they are, for the error message.
     """
     found, deadline = find(), time.monotonic() + PATIENCE_SECONDS
     while found < number:
@@ -91,7 +93,7 @@ def wait_for_rows(find, number, what="rows"):
 
 
 def kills(rounds, seed=SEED):
-    """So many of them: all one after the other, and then again and again in some other order."""
+    """Return this number of kills: all in order, then repeatedly in random orders."""
     return islice(_kills(Random(seed)), rounds)
 
 
@@ -101,11 +103,12 @@ def _kills(dice):
 
 
 class Campaign:
-    """One query on some brokers, and drivers as long as they live;
-    the next one gets ready meanwhile."""
+    """One query on some brokers, and drivers while they live; the next one starts in the
+    background.
+    """
 
     def __init__(self, directory, brokers):
-        """Take brokers that have not been started."""
+        """Use brokers that have not been started."""
         self._directory = directory
         self._brokers = cycle(brokers)
         self.brokers = brokers
@@ -132,22 +135,22 @@ class Campaign:
             broker.stop()
 
     def made_query(self):
-        """Make topics, and the query of them."""
+        """Create topics and the query of them."""
         raise NotImplementedError
 
     def send(self):
-        """Send more messages; none of them is in doubt, as nobody is killed meanwhile."""
+        """Send more messages; all are certain, because nothing is killed meanwhile."""
         raise NotImplementedError
 
     def send_to_others(self, broker):
-        """Send to all brokers but one, which is dead."""
+        """Send to all brokers but the dead one."""
 
     def wait(self):
-        """Wait until all that was sent has come to the sink, as far as it is to come yet."""
+        """Wait until all sent messages have reached the sink that can by now."""
         raise NotImplementedError
 
     def round(self, victim, point):
-        """Hold the query at a point, kill somebody, have it go on, and wait for all rows."""
+        """Hold the query at a point, kill a process, resume, and wait for all rows."""
         began = time.monotonic()
         if victim == "driver":
             self.ready_driver()
@@ -164,7 +167,9 @@ class Campaign:
         print(f"{sum(self.killed.values())}: {victim} at {point}, {self._round_seconds[-1]:.1f} s")  # noqa: T201  # for who watches a long one
 
     def figures(self):
-        """What a report says: who was killed how often, and how long a round took in each tenth."""
+        """Return the figures of a report: kills by victim, and the time of a round
+        in each tenth.
+        """
         tenth = max(1, len(self._round_seconds) // 10)
         starts = range(0, len(self._round_seconds), tenth)
         means = [sum(part := self._round_seconds[at : at + tenth]) / len(part) for at in starts]
@@ -174,11 +179,11 @@ class Campaign:
         return Driver(self._directory / "drivers", **_RETAINED)
 
     def hold(self, point):
-        """Have the query wait at a point, when it comes there."""
+        """Block the query at a point when it gets there."""
         self.query.hold(point)
 
     def reached(self, point):
-        """Wait until the query is held at a point; the id of the process that can be killed."""
+        """Wait until the query is blocked at a point; return the id of the process to kill."""
         return self.query.reached(point)
 
     def _kill_driver(self, _):
@@ -187,16 +192,17 @@ class Campaign:
         self.start_next_driver()
 
     def ready_driver(self):
-        """Have the next driver get ready."""
+        """Start the next driver in the background."""
         self._next_driver = self._made_driver()
 
     def end_driver(self):
-        """Kill the driver, and have nobody go on yet."""
+        """Kill the driver without starting another."""
         self._driver.kill()
 
     def end_behind(self, pid, others):
-        """Have the driver stand still, and its worker, while the next one goes on and ``others``
-        are done; return the error with which it ends when it goes on as well."""
+        """Suspend the driver and its worker while the next one runs and ``others`` are called;
+        resume it and return the error with which it ends.
+        """
         left = self._driver
         left.pause(pid)
         try:
@@ -209,7 +215,7 @@ class Campaign:
             left.kill()
 
     def start_next_driver(self):
-        """Have the next driver go on with the query."""
+        """Start the query in the next driver."""
         self._driver, self._next_driver = self._next_driver, None
         self._driver.start(self.query)
 

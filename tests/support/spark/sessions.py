@@ -1,8 +1,8 @@
-"""One Spark session for a whole run of tests: two threads of this process, or the cluster that
-spark-submit names; and the settings of Spark drivers.
+"""One Spark session for a whole test run, with two threads of this process or on the cluster of
+spark-submit; and the settings of Spark drivers.
 
-The driver's log goes to a file, so that a test can assert what is not in it, and a run's
-output stays short.
+The driver's log goes to a file, so that a test can assert what is not in it, and a run's output
+stays short.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ _SETTINGS = {
 
 
 def java_options(directory: Path) -> str:
-    """What a driver's JVM is told, so that its log is in a directory."""
+    """Return a driver's JVM options for a log in a directory."""
     settings = directory / "log4j2.properties"
     settings.write_text(_LOG4J.format(log=directory / _LOG_NAME), encoding="utf-8")
     return f"-Dlog4j2.configurationFile={settings.as_uri()}"
 
 
 def is_submitted() -> bool:
-    """Whether spark-submit has started this program, and chosen the master."""
+    """Return whether spark-submit has started this program, and chosen the master."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def started_session(directory: Path):
-    """A session; the sources that Spark finds by itself run in the Python that runs the tests."""
+    """Return a session; Spark finds data sources with the Python that runs the tests."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  # most tests do without
 
     builder = SparkSession.builder.appName("tests").config(map=_SETTINGS)
@@ -73,6 +73,6 @@ def started_session(directory: Path):
 
 
 def log_of(session) -> Path:
-    """The file that the driver's log goes to."""
+    """Return the driver's log file."""
     settings = session.sparkContext._jvm.java.lang.System.getProperty("log4j2.configurationFile")
     return Path(settings.removeprefix("file://")).with_name(_LOG_NAME)

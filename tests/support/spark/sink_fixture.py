@@ -1,8 +1,8 @@
-"""What tests of the Spark sink use: a topic on a broker, what was written to it, a topic copied
-exactly once, and sinks whose tasks do something else besides.
+"""A room for tests of the Spark sink: a topic on a broker, its messages, a topic copied exactly
+once, and sinks with modified tasks.
 
-Workers cannot import this module: what they get is defined within functions, and so is pickled
-by value.
+Workers cannot import this module: what they get is defined within functions, and so is pickled by
+value.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from rocketpoll import Message, Producer
 def registered_sink(spark, name, around):
     """Register a sink, and return its name.
 
-    ``around`` is called in each task with the real write and the rows, and returns what the task
-    reports.
+    In each task, ``around`` is called with the real write and the rows, and returns the task's
+    commit message.
     """
 
     def changed(writer):
@@ -54,19 +54,22 @@ QUEUES = 4
 
 
 class SinkRoom(SourceRoom):
-    """Also writes: to a topic of its own, unless an option or a column names another."""
+    """A room that also writes: to a topic of its own, unless an option or a column
+    names another.
+    """
 
     def __init__(self, spark, cluster, directory):
         super().__init__(spark, cluster, directory)
         self.topic = cluster.topic(QUEUES)
 
     def write(self, rows, mode="append", into=FORMAT, **options):
-        """A batch; ``topic=None`` leaves the option out."""
+        """Write a batch; ``topic=None`` omits the option."""
         self._into(rows.write.mode(mode), options, into).save()
 
     def copy(self, rows, mode="append", into=FORMAT, **options):
-        """A stream over all that there is, with one checkpoint for the room; the query,
-        when it has ended."""
+        """Copy all messages by a stream, with one checkpoint for the room; return
+        the ended query.
+        """
         checkpoint = {"checkpointLocation": str(self.checkpoint("sink"))}
         writer = self._into(rows.writeStream.outputMode(mode), {**checkpoint, **options}, into)
         running = Running(writer.trigger(availableNow=True))
@@ -76,13 +79,13 @@ class SinkRoom(SourceRoom):
             running.stop()
 
     def filled(self, *bodies, **properties):
-        """Another topic, which has these messages."""
+        """Return another topic with these messages."""
         topic = self.cluster.topic(QUEUES)
         self.cluster.send(topic, *bodies, queues=QUEUES, **properties)
         return topic
 
     def messages(self, count, topic=None):
-        """All that are in the topic; there must be so many."""
+        """Return all messages in the topic, and check their number."""
         return self.clients.read(topic or self.topic, count, QUEUES)
 
     def _into(self, writer, options, into):
@@ -92,12 +95,12 @@ class SinkRoom(SourceRoom):
 
 
 def ids_of(messages):
-    """The ids of the rows that they were, each in its four parts, sorted."""
+    """Return the ids of the rows, each split into its four parts, sorted."""
     return sorted(tuple(message.properties[ROW_ID].split(":")) for message in messages)
 
 
 def forget_the_end_of_batch_0(checkpoint):
-    """As after a crash between the sink and the commit log."""
+    """Remove batch 0 from the commit log, as after a crash between sink and commit log."""
     for name in ("0", ".0.crc"):
         (checkpoint / "commits" / name).unlink(missing_ok=True)
 
@@ -109,7 +112,7 @@ BODIES = [str(number) for number in range(6)]
 
 
 class OnceRoom:
-    """A broker, a topic that is copied to another one, and what is there to be seen."""
+    """A broker, a topic that is copied to another one, and the visible results."""
 
     def __init__(self, spark, broker, directory):
         self.spark = spark
@@ -123,7 +126,7 @@ class OnceRoom:
                 producer.send(Message(topic, body if isinstance(body, bytes) else body.encode()))
 
     def copy(self, into=FORMAT, **options):
-        """Copy all that is there."""
+        """Copy all messages."""
         running = self.copying(into, **options)
         try:
             running.ended()
@@ -131,7 +134,7 @@ class OnceRoom:
             running.stop()
 
     def copying(self, into=FORMAT, **options):
-        """A query that copies all that is there; an option that is None is left out."""
+        """Return a query that copies all messages; an option that is None is omitted."""
         access = {"namesrvAddr": self.broker.address}
         rows = self.spark.readStream.format(FORMAT).options(**access, topic="in")
         rows = rows.options(startingOffsets="earliest", columns="body").load().coalesce(1)
@@ -142,20 +145,20 @@ class OnceRoom:
         return Running(writer.trigger(availableNow=True))
 
     def refusal(self, **options):
-        """The error that a copy ends with: one line, beside the page on it."""
+        """Return the error that ends a copy: one line, besides its page."""
         with pytest.raises(REFUSED) as raised:
             self.copy(**options)
         return complaint(raised)
 
     def counting(self, **options):
-        """The bodies that count."""
+        """Return the bodies of committed rows."""
         source = self.spark.read.format(FORMAT).options(
             namesrvAddr=self.broker.address, topic="out", isolation="committed", columns="body"
         )
         return bodies_of(source.options(**options).load().collect())
 
     def seen(self):
-        """The bodies that everybody sees."""
+        """Return the bodies that every consumer sees."""
         return sorted(message.text for message in self.broker.messages("out"))
 
     @property
@@ -164,7 +167,7 @@ class OnceRoom:
 
 
 def spoiling(room, spoil):
-    """The name of a sink each of whose tasks does something when its rows are staged or sent."""
+    """Return the name of a sink whose tasks call a function when their rows are staged or sent."""
     directory, address = str(room.staging), room.broker.address
 
     def around(write, rows):
@@ -176,7 +179,7 @@ def spoiling(room, spoil):
 
 
 def on_chunks(change):
-    """What is done to each staged chunk: its bytes become others, or it goes."""
+    """Return a function that changes each staged chunk, or removes it."""
 
     def spoil(directory, address):
         from pathlib import Path  # noqa: PLC0415  # in a worker
@@ -192,7 +195,7 @@ def on_chunks(change):
 
 
 def deleting(topic="out"):
-    """What deletes the topic that rows were staged for, or sent to."""
+    """Return a function that deletes the topic of the staged or sent rows."""
 
     def delete(directory, address):  # as all of them
         from rocketpoll import Admin  # noqa: PLC0415  # in a worker

@@ -1,5 +1,4 @@
-"""What a test of the Spark source has at hand: a broker of some kind, topics, reads,
-and streams by batch."""
+"""A room for tests of the Spark source: a broker of some kind, topics, reads, streams by batch."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from support.clients.conformance_clients import Clients
 from rmq_spark.spark.data_source import FORMAT
 
 _NOT_STARTED = "Python worker failed to connect back"
-"""Spark gives a new Python process ten seconds; a busy machine may need more."""
+"""Spark's error when a new Python process takes more than ten seconds, as on a busy machine."""
 
 _STARTS_MAX = 20
 _COMPLAINT = re.compile(
@@ -22,7 +21,7 @@ _COMPLAINT = re.compile(
 
 
 class SourceRoom:
-    """Reads and streams of one broker; what a test leaves running ends with it."""
+    """Reads and streams of one broker; all that a test leaves running ends with the room."""
 
     def __init__(self, spark, cluster, directory, source=FORMAT):
         """``source`` is the format that is read."""
@@ -34,11 +33,11 @@ class SourceRoom:
         self._streams = ExitStack()
 
     def load(self, schema=None, **options):
-        """A data frame; ``topic`` and all else are options."""
+        """Return a data frame; ``topic`` and all others are options."""
         return self._loaded(self.spark.read, schema, options)
 
     def stream(self, schema=None, **options):
-        """The same as a stream."""
+        """Return a streaming data frame."""
         return self._loaded(self.spark.readStream, schema, options)
 
     def _loaded(self, reader, schema, options):
@@ -48,15 +47,15 @@ class SourceRoom:
         return (reader if schema is None else reader.schema(schema)).load()
 
     def bodies(self, **options):
-        """What a read gives, in the order of bodies."""
+        """Return the rows of a read, sorted by body."""
         return bodies_of(self.load(columns="body", **options).collect())
 
     def checkpoint(self, name="checkpoint"):
-        """A directory for one."""
+        """Return a new checkpoint directory."""
         return self._directory / name
 
     def start(self, frame, checkpoint=None, **trigger):
-        """A stream that runs; Spark's usual trigger, unless another is given."""
+        """Start a stream, by default with Spark's usual trigger."""
         batches = Batches(
             frame, checkpoint or self.checkpoint(f"checkpoint-of-{id(frame)}"), trigger
         )
@@ -64,7 +63,7 @@ class SourceRoom:
         return batches
 
     def run(self, frame, checkpoint=None):
-        """A stream over all that is there now, when it has ended."""
+        """Run a stream over all current messages, and return it when it has ended."""
         batches = self.start(frame, checkpoint, availableNow=True)
         batches.ended()
         return batches
@@ -74,20 +73,19 @@ class SourceRoom:
 
 
 class Running:
-    """A query; should Spark not even get the source's process started,
-    the query is started again."""
+    """A query, started again if Spark could not start the source's process."""
 
     def __init__(self, writer):
         self._writer = writer
         self.query = writer.start()
 
     def caught_up(self):
-        """Itself, when nothing is left to be read at once."""
+        """Wait until nothing more is to be read; return the query."""
         self._wait("processAllAvailable")
         return self
 
     def ended(self):
-        """Itself, when the query has come to its end."""
+        """Wait until the query has ended; return it."""
         self._wait("awaitTermination")
         return self
 
@@ -95,7 +93,7 @@ class Running:
         assert any(self._has_come(how) for _ in range(_STARTS_MAX)), _NOT_STARTED
 
     def _has_come(self, how):
-        """Whether the query has; if it could not start, it is started again."""
+        """Return whether the query has started; start it again if it could not."""
         try:
             getattr(self.query, how)()
         except StreamingQueryException as error:
@@ -128,7 +126,7 @@ class Batches(Running):
 
     @property
     def sizes(self):
-        """How many rows the batches had that had any."""
+        """Return the number of rows of each batch that had any."""
         return [len(rows) for rows in self._by_batch() if rows]
 
     @property
@@ -140,7 +138,7 @@ class Batches(Running):
 
 
 def where(progress, name):
-    """An offset that a query's progress tells: pyspark 4.0 has it as JSON only in the whole."""
+    """Return an offset from a query's progress; pyspark 4.0 has it as JSON in the whole only."""
     found = json.loads(progress.json)["sources"][0][name]
     return json.loads(found) if isinstance(found, str) else found
 
@@ -150,7 +148,7 @@ def bodies_of(rows):
 
 
 def complaint(raised):
-    """The last line of what a user sees of an error in Python: its kind and its text."""
+    """Return the last line of a Python error as users see it: type and text."""
     found = _COMPLAINT.findall(str(raised.value))
     assert found, raised.value
     return found[-1]

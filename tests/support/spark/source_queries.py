@@ -1,5 +1,4 @@
-"""The parts of a source over an embedded broker, without Spark: options, queues,
-a query's batches."""
+"""The parts of a source over an embedded broker, without Spark: options, queues, batches."""
 
 from __future__ import annotations
 
@@ -31,8 +30,9 @@ _TYPES = {
 
 
 def schema_of(ddl):
-    """A schema out of its text, without the JVM that Spark's own parser needs; one that is none
-    already stays as it is."""
+    """Parse a schema without the JVM that Spark's own parser needs; others are returned as they
+    are.
+    """
     if isinstance(ddl, types.StructType):
         return ddl
     fields = [part.rsplit(" ", 1) for part in ddl.split(", ") if part]
@@ -40,7 +40,7 @@ def schema_of(ddl):
 
 
 class Clock:
-    """Seconds that pass when they are told to."""
+    """A clock that moves on request."""
 
     def __init__(self):
         self.now = 1_000.0
@@ -50,14 +50,14 @@ class Clock:
 
 
 def options_for(broker, topic, **more):
-    """A source's options; ``topic=None`` for those that select otherwise."""
+    """Return a source's options; ``topic=None`` for other selections."""
     given = {"namesrvAddr": broker.address, "discoveryIntervalMs": "0", **more}
     return read_options(given if topic is None else {**given, "topic": topic})
 
 
 @contextmanager
 def queues_of(broker, topic, **more):
-    """What a source asks brokers."""
+    """Return the source's view of queues on brokers."""
     options = options_for(broker, topic, **more)
     instance = instance_for(options.access)
     try:
@@ -68,7 +68,7 @@ def queues_of(broker, topic, **more):
 
 @contextmanager
 def query(broker, topic, clock=None, **more):
-    """A query's batches, as after a start of Spark."""
+    """Return a query's batches, as after a start of Spark."""
     options = options_for(broker, topic, **more)
     instance = instance_for(options.access)
     try:
@@ -83,7 +83,7 @@ def queue_of(topic, number=0):
 
 
 def send(broker, topic, number, *bodies, **more):
-    """Messages to one queue, one after the other; where they are."""
+    """Send messages to one queue, one after the other; return their positions."""
     with broker.producer() as producer:
         return [
             producer.send(
@@ -94,7 +94,7 @@ def send(broker, topic, number, *bodies, **more):
 
 
 def offsets_in(source_offset):
-    """The next offsets of a query's queues, by number."""
+    """Return the next offsets of a query's queues, by number."""
     return {
         queue.queue_id: position.next_offset for queue, position in source_offset.positions.items()
     }

@@ -1,7 +1,7 @@
-"""A task that Spark runs a second copy of, as its first copy does not come to its end.
+"""Speculation: a task whose first copy does not end, so that Spark starts a second one.
 
-Only a cluster speculates, and a second copy runs on another host than the first:
-`make cluster` has two.
+Only a cluster speculates, and a second copy runs on another host than the first: `make cluster` has
+two.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ ON_A_CLUSTER = pytest.mark.skipif(
 
 
 def need_speculation(spark):
-    """Skip the test, if Spark was not told to speculate."""
+    """Skip the test unless Spark has speculation enabled."""
     if spark.sparkContext.getConf().get("spark.speculation") != "true":
         pytest.skip("this run is without spark.speculation: make cluster has one with it")
 
 
 def waiting(directory):
-    """What tasks call when their work is done: a first copy stays there,
-    and a second leaves a file.
+    """Return a function for tasks to call at their end: a first copy blocks there, and a second one
+    creates a file.
 
-    It is a function within, so that workers, who do not know this file, get it by value.
+    It is a nested function, so that workers, who cannot import this file, get it by value.
     """
 
     def wait():
@@ -54,7 +54,7 @@ def waiting(directory):
 
 
 class SecondCopies:
-    """Those that have come to their end from now on."""
+    """The second copies that have ended since its creation."""
 
     def __init__(self, spark, directory):
         self._spark = spark
@@ -62,9 +62,9 @@ class SecondCopies:
         self._before = _beaten(spark)
 
     def assert_one(self):
-        """There was one of the slow task, it was no retry, and it was done first.
+        """Check that the slow task had one, which was no retry and ended first.
 
-        Spark hears a little later that the first copy has ended.
+        Spark learns a little later that the first copy has ended.
         """
         assert len(list(self.directory.iterdir())) == 1
         wait_until(
@@ -74,8 +74,9 @@ class SecondCopies:
 
 
 def _beaten(spark):
-    """The tasks so far, as stage and partition, whose second copy was done first,
-    by Spark's word."""
+    """Return the tasks so far, as stage and partition, whose second copy ended first according to
+    Spark.
+    """
     store = spark.sparkContext._jsc.sc().statusStore().store()
     tasks = spark._jvm.java.lang.Class.forName("org.apache.spark.status.TaskDataWrapper")
     found = {}

@@ -1,10 +1,9 @@
-"""What Spark does with a streaming source, without Spark: offset log, commit log, batches,
-restarts.
+"""Spark's engine for a streaming source without Spark: offset log, commit log, batches, restarts.
 
-So that hundreds of crashes cost seconds. The reader is the one that Spark gets; offsets go through
+With it, hundreds of crashes cost seconds. The reader is the one that Spark gets; offsets go through
 JSON, readers and partitions through pickle, as between Spark's processes. Rows go to a sink that
-knows batches by their number, and a batch that is run again must have the very same rows.
-`spark/faults/test_restarts` does it with Spark.
+identifies batches by number, and a batch that runs again must have the same rows.
+`spark/faults/test_restarts` does the same with Spark.
 """
 
 from __future__ import annotations
@@ -44,17 +43,17 @@ POINTS = (
     "sink-done",
     "commit",
 )
-"""Where a query can be crashed; the names are those of `spark/programs/held_driver`."""
+"""Points at which a query can crash; the names are those of `spark/programs/held_driver`."""
 
 _numbers = count()
 
 
 class Crashed(Exception):
-    """The query is no more: what it had in memory is lost."""
+    """The query crashed: its memory is lost."""
 
 
 class Row(NamedTuple):
-    """What the sink keeps of a row."""
+    """The part of a row that the sink keeps."""
 
     topic: str
     queue_id: int
@@ -63,11 +62,11 @@ class Row(NamedTuple):
 
 
 _SEND_MS = 30_000
-"""Long enough on a machine that does much else, where kills and restarts take their time."""
+"""Milliseconds for a send on a busy machine, with kills and restarts."""
 
 
 def send(broker, topic, count, name="message"):
-    """So many messages, to one queue after the other; their bodies, no two of which are equal."""
+    """Send messages to the queues in turn; return their bodies, which are unique."""
     bodies = [f"{topic} {name} {next(_numbers)}" for _ in range(count)]
     with Producer(
         "feeder", broker.address
@@ -78,8 +77,9 @@ def send(broker, topic, count, name="message"):
 
 
 def assert_read(query, bodies, *, without=()):
-    """The ledger: all of them are in the sink once, but for those that are gone,
-    and nothing else is."""
+    """Check the ledger: all messages are in the sink once, except lost ones, and
+    nothing else is.
+    """
     found = Counter(row.body for row in query.rows())
     assert found == Counter(bodies) - Counter(without)
     assert query.differing == []
@@ -94,8 +94,9 @@ def _unpickled(data):
 
 
 class Engine:
-    """One query over any number of starts: its checkpoint and its sink.
-    It reads with the options given."""
+    """One query over any number of starts: its checkpoint and its sink. It reads with these
+    options.
+    """
 
     def __init__(self, address, **options):
         self.options = {
@@ -119,7 +120,7 @@ class Engine:
     # ---- a query's life
 
     def start(self, *, available_now=False):
-        """Start it, from its checkpoint if it has one; nothing is asked yet."""
+        """Start it, from its checkpoint if there is one, without a request to the reader."""
         assert self._reader is None
         self._reader = stream_reader(self.options, self.schema)
         self._is_available_now = available_now
@@ -127,20 +128,22 @@ class Engine:
             self._reader.prepareForTriggerAvailableNow()
 
     def stop(self):
-        """End it as Spark does: mostly without a word to the reader.
-        Its connections end with the process."""
+        """End it as Spark does, mostly without notice to the reader. Its connections end with the
+        process.
+        """
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.stop()
 
     @property
     def is_running(self):
-        """Whether it has been started, and neither stopped nor crashed."""
+        """Return whether it has been started, and neither stopped nor crashed."""
         return self._reader is not None
 
     def trigger(self):
-        """One batch, if there is one, be it one that was planned before a restart;
-        whether there was."""
+        """Run one batch if there is one, perhaps planned before a restart; return whether there
+        was.
+        """
         try:
             return self._trigger()
         except BaseException:
@@ -148,7 +151,7 @@ class Engine:
             raise
 
     def run(self, batches_max=1_000):
-        """Batches until nothing is new, twice in a row: the second time it has waited."""
+        """Run batches until nothing is new twice in a row: the second time it has waited."""
         idle = 0
         for _ in range(batches_max):
             idle = 0 if self.trigger() else idle + 1
@@ -157,19 +160,19 @@ class Engine:
         raise AssertionError(f"there is no end to it after {batches_max} batches")
 
     def rows(self):
-        """All rows in the sink."""
+        """Return all rows in the sink."""
         return [row for batch_id in sorted(self.sink) for row in self.sink[batch_id]]
 
     def end(self):
-        """Where the last batch ends, as the checkpoint has it."""
+        """Return the end of the last batch, from the checkpoint."""
         return json.loads(self.offsets[-1])
 
     def report(self):
-        """Where the running query's queues end, as its progress says."""
+        """Return the ends of the running query's queues, from its progress."""
         return json.loads(json.dumps(self._reader.reportLatestOffset()))
 
     def known_queues(self):
-        """The queues that the running query would look at next."""
+        """Return the queues that the running query would read next."""
         return self._reader._planner.batches._queues.discover()
 
     # ---- within
@@ -205,7 +208,9 @@ class Engine:
         return True
 
     def _start_of(self, batch_id):
-        """Spark asks for the initial offset once more when batch 0 is run again."""
+        """Return the start of a batch; Spark asks for the initial offset again when batch 0 runs
+        again.
+        """
         return self.offsets[batch_id - 1] if batch_id else json.dumps(self._reader.initialOffset())
 
     def _latest(self, start):
@@ -214,7 +219,7 @@ class Engine:
         )
 
     def _read(self, pieces):
-        """Every task in a process of its own, so to speak."""
+        """Read each task as if in a process of its own."""
         rows = []
         for number, piece in enumerate(_unpickled(pieces)):
             if number:
@@ -238,7 +243,7 @@ class Engine:
 
 @contextmanager
 def loss(*words):
-    """The query ends, and says what is gone and what can be done."""
+    """Check that the query ends, and says what is lost and what to do."""
     with pytest.raises(DataLoss) as raised:
         yield
     for word in (*words, "failOnDataLoss"):

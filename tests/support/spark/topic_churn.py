@@ -1,7 +1,6 @@
-"""Topics that come, grow and go at random under a query, and what was sent to each:
-the ledger of a test.
+"""Random topics under a query that are created, grow and are deleted, with a ledger of all sends.
 
-The query is whatever runs one: without Spark (`spark/faults/test_stress`) or with it
+The query runs without Spark (`spark/faults/test_stress`) or with it
 (`spark/faults/test_stress_with_spark`).
 """
 
@@ -18,11 +17,11 @@ from support.spark.streaming_engine import send
 SEED = int(os.environ.get("ROCKETPOLL_SEED", "1"))
 TOPICS_MAX, QUEUES_MAX = 5, 8
 STEPS_MAX = 8
-"""Between two looks of the query."""
+"""Maximum number of steps between two reads of the query."""
 
 
 def rounds(default):
-    """How many. Longer campaigns take their length from here: make restarts ROUNDS=1000"""
+    """Return the number of rounds. Longer campaigns: make restarts ROUNDS=1000"""
     return int(os.environ.get("ROCKETPOLL_STRESS_ROUNDS", default))
 
 
@@ -30,20 +29,22 @@ class StressedQuery(Protocol):
     """A query over all topics of a world."""
 
     def run_a_while(self, dice: random.Random) -> None:
-        """Start it if need be, let it read, stop it now and then."""
+        """Start it if necessary, let it read, and stop it now and then."""
 
     def catch_up(self) -> None:
-        """Read all that there is, and end."""
+        """Read all messages, and end."""
 
     def committed(self) -> Set[str]:
-        """The bodies of all batches that it will not run again."""
+        """Return the bodies of all batches that it will not run again."""
 
     def between_batches(self) -> AbstractContextManager[object]:
-        """Within, no batch is planned that is not committed, unless the query is stopped."""
+        """Ensure that no uncommitted batch is planned within the block, unless the query is
+        stopped.
+        """
 
 
 class World:
-    """A broker's topics of one prefix. What is done to them is a method without arguments."""
+    """A broker's topics of one prefix. Each kind of change is a method without arguments."""
 
     def __init__(self, broker, dice, query_of):
         """``query_of`` makes the query of a pattern."""
@@ -58,8 +59,7 @@ class World:
         self.add_topic()
 
     def stress(self, steps, rounds):
-        """So many rounds of a few steps each and a look of the query;
-        it has read everything at the end."""
+        """Run rounds of a few steps and a read each; it has read everything at the end."""
         for _ in range(rounds):
             for _ in range(self.dice.randint(1, STEPS_MAX)):
                 self.dice.choice(steps)(self)
@@ -68,7 +68,7 @@ class World:
 
     @property
     def bodies(self):
-        """All that were ever sent."""
+        """Return all bodies that were ever sent."""
         return [body for bodies in self._sent.values() for body in bodies]
 
     # ---- steps
@@ -88,7 +88,7 @@ class World:
         self._broker.create_topic(topic, self._queues[topic])
 
     def delete_topic(self):
-        """What no committed batch has may be gone."""
+        """Delete a topic; messages that no committed batch has may be lost."""
         if len(self._queues) > 1:
             self._delete(self.dice.choice(list(self._queues)))
 

@@ -1,9 +1,8 @@
-"""Whether two stores hold the same consume queues and the same index, read from their files,
-entry by entry.
+"""Comparison of the consume queues and the index of two stores, from their files, entry by entry.
 
-For tests that compare what a store has come to with what is made of its log from nothing. Both must
-have flushed: `save_checkpoint` does. Files need not be the same: names of index files, and entries
-that lie behind what a header counts, depend on when things happened.
+Tests use it to compare a store with one rebuilt from its log. Both must have flushed, for example
+by `save_checkpoint`. Files may differ: names of index files, and entries past the count in a
+header, depend on timing.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class IndexContent(NamedTuple):
 
 
 def differences(config: StoreConfig, root: Path, other: Path) -> list[str]:
-    """What is not the same in two directories with these settings; the first few."""
+    """Return the first few differences between two directories with these settings."""
     ours, theirs = queue_contents(config, root), queue_contents(config, other)
     found = [
         f"consume queue {name}: {_first(ours.get(name), theirs.get(name))}"
@@ -63,7 +62,7 @@ def differences(config: StoreConfig, root: Path, other: Path) -> list[str]:
 
 
 def queue_contents(config: StoreConfig, root: Path) -> dict[QueueKey, QueueContent]:
-    """All queues that have entries."""
+    """Return all queues that have entries."""
     group, found = FileGroup(FilePool(LocalDisk())), {}
     for path in sorted(root.glob(f"{CONSUME_QUEUE}/*/*")):
         queue = ConsumeQueue(group, path, config.mapped_file_size_consume_queue)
@@ -84,7 +83,7 @@ def _parts(queue: ConsumeQueue) -> Iterator[list[tuple[int, int, int]]]:
 
 
 def index_contents(config: StoreConfig, root: Path) -> list[IndexContent]:
-    """All index files that have entries, oldest first."""
+    """Return all index files that have entries, oldest first."""
     sizes = IndexSizes(config.max_hash_slot_num, config.max_index_num)
     found = []
     for path in sorted((root / INDEX).glob("*")):
@@ -98,7 +97,7 @@ def index_contents(config: StoreConfig, root: Path) -> list[IndexContent]:
 
 
 def _first(one, another) -> str:
-    """Where two of these begin to differ."""
+    """Return the first position at which two of these differ."""
     if one is None or another is None:
         return f"{'here' if another is None else 'there'} only"
     for name, ours, theirs in zip(type(one)._fields, one, another, strict=True):

@@ -1,13 +1,13 @@
-"""A store that is killed again and again, and what must hold afterwards:
-for `store/test_kill_nine`.
+"""A campaign that kills a store repeatedly, and what must hold afterwards: for
+`store/test_kill_nine`.
 
-A child process (`store/crash_writer`) writes; what it reports as acknowledged goes into a ledger,
-which is on the disk before anything else happens; then the child is killed with SIGKILL, at any
-moment from the first line of its recovery on. What it leaves is opened, in half of the cycles where
-it lies, so that the next child starts after an orderly stop, else as a copy, so that the next child
-has the crash to recover from itself.
+A child process (`store/crash_writer`) writes; what it reports as acknowledged goes into a ledger on
+disk before anything else happens; then the child is killed with SIGKILL, at any moment from the
+first line of its recovery on. The campaign opens the result: in half of the cycles in place, so
+that the next child starts after a clean stop, otherwise a copy, so that the next child has to
+recover from the crash itself.
 
-The kernel survives: what was written is there, flushed or not. Lost flushes are the business of
+The kernel survives: written data is there, flushed or not. Lost flushes are tested by
 `faulty_disk.power_loss_states`.
 """
 
@@ -47,12 +47,14 @@ ACKNOWLEDGE_EARLY = "ack-early"
 
 CYCLES_PER_DIRECTORY = 20
 RECOVERY_SECONDS, WRITING_SECONDS = 0.06, 0.3
-"""Every third kill comes so soon that it hits opening; the others while messages come in."""
+"""Seconds before a kill: every third kill comes during opening; the others while
+messages arrive.
+"""
 
 REOPEN_SECONDS_MAX = 5.0
 SEQUENCES_PER_CYCLE = 1_000_000
 HARNESS = 99
-"""The harness puts messages as well, to see that the store takes them: as this writer."""
+"""The number as which the harness writes, to check that the store accepts messages."""
 
 _ENTRIES_PER_FILE = 100
 _LOG_FILE_BYTES = 256 << 10
@@ -61,8 +63,9 @@ _ALL = 1 << 30
 
 
 def store_config(root: Path) -> StoreConfig:
-    """Files so small that all kinds of them are made in every cycle;
-    recovery begins at the checkpoint."""
+    """Return a configuration with small files, so that all kinds occur in every cycle; recovery
+    begins at the checkpoint.
+    """
     return StoreConfig(
         store_path_root_dir=root,
         mapped_file_size_commit_log=_LOG_FILE_BYTES,
@@ -75,24 +78,24 @@ def store_config(root: Path) -> StoreConfig:
 
 
 def open_store(root: Path) -> MessageStore:
-    """The store, by the machine's own clock."""
+    """Open the store with the machine's own clock."""
     return MessageStore(store_config(root), LocalDisk(), lambda: time.time_ns() // 1_000_000)
 
 
 def body_of(writer: int, sequence: int, filling: bytes) -> bytes:
-    """A body that says whose it is."""
+    """Return a body that names its writer."""
     return b"%d %d " % (writer, sequence) + filling
 
 
 def key_of(writer: int, sequence: int) -> str:
-    """A key that nothing else has."""
+    """Return a unique key."""
     return f"w{writer}-{sequence}"
 
 
 def message_of(
     writer: int, sequence: int, topic: str, queue_id: int, filling: bytes
 ) -> StoredMessage:
-    """A message with a key and a tag."""
+    """Return a message with a key and a tag."""
     return StoredMessage(
         topic=topic,
         body=body_of(writer, sequence, filling),
@@ -105,7 +108,7 @@ def message_of(
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """One message, as its writer was told that it is stored."""
+    """One acknowledged message."""
 
     writer: int
     sequence: int
@@ -116,7 +119,7 @@ class Acknowledged:
     body_crc: int
 
     def line(self) -> bytes:
-        """A line of the ledger; short enough to go through a pipe whole or not at all."""
+        """Return a line of the ledger, short enough for an atomic write to a pipe."""
         return " ".join(map(str, astuple(self))).encode() + b"\n"
 
     @classmethod
@@ -130,7 +133,7 @@ class Acknowledged:
 
 
 class Found(NamedTuple):
-    """A message as it lies in a queue."""
+    """A message found in a queue."""
 
     writer: int
     sequence: int
@@ -139,7 +142,7 @@ class Found(NamedTuple):
 
 
 class Campaign:
-    """Kills, and collects in ``findings`` what should not be."""
+    """Kills, and collects errors in ``findings``."""
 
     def __init__(self, base: Path, dice: random.Random, fault: str | None = None) -> None:
         self._base = base
@@ -150,7 +153,7 @@ class Campaign:
         self.reopen_seconds_max = 0.0
 
     def run(self, cycles: int) -> None:
-        """So many kills, each followed by all checks."""
+        """Run this number of kills, each followed by all checks."""
         ledger = Ledger(self._base / "ledger-0")
         root = self._base / "store-0"
         child = Child(self._base / "errors", self._fault)
@@ -208,7 +211,7 @@ class Campaign:
             ledger.add([served])
 
     def _serve(self, store: MessageStore, cycle: int) -> Acknowledged | None:
-        """Whether the store goes on as if nothing had been."""
+        """Return whether the store serves normally."""
         sequence = cycle * SEQUENCES_PER_CYCLE
         message = message_of(HARNESS, sequence, "orders", 0, b"served again")
         result = store.wait_until_stored(store.put_message(message), timeout_seconds=60)
@@ -228,15 +231,16 @@ class Campaign:
 
 
 def is_readable(pipe: int, seconds: float | None) -> bool:
-    """Whether something is there within a time; unlike `select`,
-    also for descriptors above 1023."""
+    """Return whether data arrives within a time; unlike `select`, for descriptors above 1023 as
+    well.
+    """
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
     return bool(poll.poll(None if seconds is None else max(seconds, 0) * 1000))
 
 
 class Child:
-    """The writing process. It gets as far as its imports, and waits to be told where to write."""
+    """The writing process. After its imports, it waits for the directory to write to."""
 
     def __init__(self, errors: Path, fault: str | None) -> None:
         self._errors = errors
@@ -255,7 +259,9 @@ class Child:
         self._killed = False
 
     def go(self, root: Path, cycle: int) -> None:
-        """Wait until it is ready, so that the kill's moment counts from its first line of work."""
+        """Wait until it is ready, so that the time of the kill counts from its
+        first line of work.
+        """
         is_readable(self.pipe, None)
         os.read(self.pipe, len(b"ready\n"))
         with suppress(BrokenPipeError):  # then it has complained
@@ -269,14 +275,14 @@ class Child:
         self._process.stdin.close()
 
     def complaints(self) -> list[str]:
-        """What went wrong before the kill; closes the pipe."""
+        """Return the errors before the kill; close the pipe."""
         self._process.stdout.close()
         found = [self._errors.read_text().strip()[-4000:]] if self._errors.stat().st_size else []
         return found if self._killed else [*found, f"the child ended: {self._process.returncode}"]
 
 
 class Ledger:
-    """What was acknowledged; on the disk before it counts."""
+    """The acknowledged messages, written to disk before they count."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -284,7 +290,7 @@ class Ledger:
         self.lines: list[Acknowledged] = []
 
     def follow(self, pipe: int, seconds: float | None) -> None:
-        """Take what comes, for so long; without a time, until the other end is closed."""
+        """Read reports for this long; without a time, until the other end is closed."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while deadline is None or time.monotonic() < deadline:
             left = None if deadline is None else max(deadline - time.monotonic(), 0)
@@ -308,7 +314,7 @@ class Ledger:
 def faults_of(
     store: MessageStore, root: Path, acknowledged: list[Acknowledged], dice: random.Random
 ) -> list[str]:
-    """What is wrong with the messages of a store that was just opened."""
+    """Return what is wrong with the messages of a store that was just opened."""
     queues = {}
     for path in sorted(root.glob(f"{CONSUME_QUEUE}/*/*")):
         topic, queue_id = path.parent.name, int(path.name)
@@ -337,10 +343,10 @@ def _read(store: MessageStore, topic: str, queue_id: int) -> Iterator[Found]:
 
 
 def _order_faults(everything: list[Found]) -> list[str]:
-    """A writer puts one after the other: in the log and in its queues they follow each other,
-    none twice.
+    """Return violations of order: a writer's messages follow each other in the log and in its
+    queues, none twice.
 
-    As the log is cut only behind its last record, none is missing between others either.
+    The log is cut only after its last record, so none may be missing between others.
     """
     by_writer = defaultdict(list)
     for found in sorted(everything, key=lambda found: found.message.physical_offset):

@@ -1,5 +1,4 @@
-"""Small stores for tests: files of a few kilobytes, a clock that is moved,
-and messages of few words."""
+"""Small stores for tests: files of a few kilobytes, a movable clock, and short messages."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ QUEUE_FILE_ENTRIES = 8
 
 
 def small_config(root: Path, **settings) -> StoreConfig:
-    """Files so small that each test sees many of them."""
+    """Return a configuration with files so small that each test uses many of them."""
     small = {
         "mapped_file_size_commit_log": LOG_FILE_BYTES,
         "mapped_file_size_consume_queue": QUEUE_FILE_ENTRIES * ENTRY_BYTES,
@@ -50,7 +49,7 @@ def small_config(root: Path, **settings) -> StoreConfig:
 
 
 def message(body, topic="T", queue_id=0, tags=None, keys=None, **properties) -> StoredMessage:
-    """A message from a producer on this machine."""
+    """Return a message from a producer on this machine."""
     named = {"KEYS": keys, "TAGS": tags, **properties}
     return StoredMessage(
         topic=topic,
@@ -64,13 +63,13 @@ def message(body, topic="T", queue_id=0, tags=None, keys=None, **properties) -> 
 
 
 def encoded(each: StoredMessage) -> bytes:
-    """A message as the store encodes it, with room for its checksum."""
+    """Return a message as the store encodes it, with room for its checksum."""
     text = with_empty_checksum(each.properties_text)
     return encode_record(dataclasses.replace(each, properties_text=text))
 
 
 class Listener:
-    """Remembers what it was told."""
+    """A listener that records its calls."""
 
     def __init__(self):
         self.arrivals = []
@@ -82,7 +81,7 @@ class Listener:
 def open_store(
     root: Path, disk: Disk | None = None, clock=None, listener=None, **settings
 ) -> MessageStore:
-    """A small store in a directory."""
+    """Yield a small store in a directory."""
     # A store refers to itself; hundreds that were crashed would keep their files
     # open until a collection.
     if next(_opened) % 50 == 0:
@@ -92,7 +91,7 @@ def open_store(
 
 
 def put_later(store: MessageStore, *messages: StoredMessage) -> list:
-    """Put messages that are written by the next `write_buffered`; what keeps each from that."""
+    """Put messages for the next `write_buffered`; return what prevents each."""
     drafts = [draft_of(each) for each in messages]
     return [
         store.put_buffered(
@@ -103,7 +102,9 @@ def put_later(store: MessageStore, *messages: StoredMessage) -> list:
 
 
 def put_batch(store: MessageStore, *messages: StoredMessage) -> PutMessageResult:
-    """Put messages that differ in flag, body and properties, all or none, as one client's batch."""
+    """Put messages with different flags, bodies and properties as one client's
+    batch, all or none.
+    """
     drafts = [draft_of(each) for each in messages]
     parts = UniformParts(
         [draft.flag for draft in drafts],
@@ -125,14 +126,14 @@ def crash(store: MessageStore) -> None:
 
 
 def messages_of(result) -> list[StoredMessage]:
-    """The messages that a get has found."""
+    """Return the messages of a get result."""
     return list(decode_records(b"".join(result.buffers)))
 
 
 def read_all(
     store: MessageStore, topic: str, queue_id: int, start: int | None = None
 ) -> list[StoredMessage]:
-    """Every message of a queue, as a consumer would read it."""
+    """Return every message of a queue, as a consumer reads it."""
     low, high = store.queue_offsets(topic, queue_id, allow_incomplete=True)
     offset = low if start is None else start
     found = []
@@ -147,8 +148,7 @@ def read_all(
 def served_and_refused(
     store: MessageStore, topic: str, queue_id: int, **limits
 ) -> tuple[list[int], list[int]]:
-    """The offsets of a queue that are handed out, and those at which a get is
-    refused for this queue."""
+    """Return the offsets of a queue that can be read, and those at which a get is refused."""
     at, high = store.queue_offsets(topic, queue_id)
     served, refused = [], []
     while at < high:
@@ -166,19 +166,19 @@ def served_and_refused(
 
 
 def bodies(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[str]:
-    """The bodies of a queue, as text."""
+    """Return the bodies of a queue, as text."""
     return [each.body.decode() for each in read_all(store, topic, queue_id)]
 
 
 def without_place(found: StoredMessage) -> StoredMessage:
-    """A message as it was put, without what the store gave it."""
+    """Return a message as it was put, without the fields that the store sets."""
     return dataclasses.replace(
         found, queue_offset=0, physical_offset=0, store_timestamp=0, body_crc=None
     )
 
 
 def wants(*tags, by_text=False):
-    """The filter of a subscription to these tags."""
+    """Return the filter of a subscription to these tags."""
     return message_filter(build_subscription_data("T", " || ".join(tags)), by_text=by_text)
 
 
@@ -196,7 +196,7 @@ def holds_all(store):
 
 
 def reads_of(store, monkeypatch):
-    """The places at which reput reads in the log."""
+    """Return the positions at which reput reads the log."""
     read, look = [], store._reput._next_records
 
     def next_records(start, *limits):

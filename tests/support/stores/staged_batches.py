@@ -1,6 +1,6 @@
-"""Rows that are staged and committed in a store, without a broker.
+"""Staged and committed rows in a store, without a broker.
 
-What a broker would do aside is done at once.
+Work that a broker would run in another thread is done at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COMMIT_TIMEOUT_MS = 30_000
 
 
 def at_once(job, then):
-    """Do a job that is to be done aside; tell of its end."""
+    """Run a job at once instead of in another thread, and report its end."""
     try:
         job()
     except BaseException as error:
@@ -34,18 +34,18 @@ def at_once(job, then):
 
 
 def no_pause():
-    """A pause that is over."""
+    """Return a pause that has already ended."""
     over = Future()
     over.set_result(None)
     return over
 
 
 def admitted(_):
-    """Every topic takes messages."""
+    """Accept messages for every topic."""
 
 
 def result_of(steps, between=lambda: None):
-    """Run steps to their end; ``between`` is called after each."""
+    """Run steps to their end; call ``between`` after each."""
     while True:
         try:
             awaited = next(steps)
@@ -58,20 +58,20 @@ def result_of(steps, between=lambda: None):
 
 
 def sized(texts, topic="T", queue_id=0):
-    """The sizes, the records, and both as a request brings them."""
+    """Return sizes, records, and both in the form of a request."""
     records = [encoded(message(text, topic, queue_id)) for text in texts]
     sizes = [len(each) for each in records]
     return sizes, b"".join(records), encode_sizes(sizes) + b"".join(records)
 
 
 class Sink:
-    """One that writes batches into a store, as tasks and a driver would."""
+    """A sink that writes batches into a store, as tasks and a driver do."""
 
     def __init__(self, store, sink=SINK, owner=OWNER):
         self.store, self.sink, self.owner = store, sink, owner
 
     def stage(self, batch_id, chunks, attempt="a"):
-        """Stage (topic, queue, texts); what a commit says of them."""
+        """Stage (topic, queue, texts); return what a commit has to list."""
         crc = rows = 0
         for number, (topic, queue_id, texts) in enumerate(chunks):
             sizes, records, body = sized(texts, topic, queue_id)
@@ -101,17 +101,17 @@ class Sink:
 
 
 def roll_back(store, before=1):
-    """Roll back a batch with three rows in queue 0 of T, behind messages of others."""
+    """Roll back a batch with three rows in queue 0 of T, after messages of others."""
     for number in range(before):
         store.wait_until_stored(store.put_message(message(f"other {number}", "T", 0)))
     roll_back_between(store, before=0, while_others_send=False)
 
 
 def roll_back_between(store, before=1, *, topic="T", while_others_send=True):
-    """Roll back a batch with rows in queue 0 of a topic, while others send to it; what they have
+    """Roll back a batch with rows in queue 0 of a topic, while others send to it; return what they
     sent.
 
-    The queue has a gap then.
+    The queue has a gap afterwards.
     """
     sent = []
 
@@ -129,7 +129,7 @@ def roll_back_between(store, before=1, *, topic="T", while_others_send=True):
     attempt = sink.stage(0, [(topic, 0, ["row"] * 3), ("U", 0, ["row"])])
 
     def between():
-        """Else the rows would not be the first, where nobody has sent before."""
+        """Send a message first if there is none, so that the rows are not the first."""
         if while_others_send and (before or store._appender.next_offset((topic, 0))):
             put()
 
@@ -139,14 +139,14 @@ def roll_back_between(store, before=1, *, topic="T", while_others_send=True):
 
 
 class RemoteSink:
-    """The same, of a running broker."""
+    """A sink as `Sink`, for a running broker."""
 
     def __init__(self, api, address, sink=SINK):
         assert Extension.STAGED_BATCHES in api.agreement(address).extensions
         self._staging, self._address, self._sink = api.staging, address, sink
 
     def stage(self, batch_id, chunks, attempt="a"):
-        """Stage (topic, queue, texts); what a commit says of them."""
+        """Stage (topic, queue, texts); return what a commit has to list."""
         crc = rows = 0
         for number, (topic, queue_id, texts) in enumerate(chunks):
             *_, body = sized(texts, topic, queue_id)
@@ -167,6 +167,6 @@ class RemoteSink:
 
 
 def commit_batch(api, address, sink, batch_id, topic):
-    """Have a running broker stage two rows and commit them."""
+    """Stage two rows in a running broker and commit them."""
     remote = RemoteSink(api, address, sink)
     remote.commit(batch_id, remote.stage(batch_id, [(topic, 0, ["a", "b"])]))

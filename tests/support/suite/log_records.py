@@ -1,7 +1,7 @@
 """Log records of some modules of the product, whatever other threads log meanwhile.
 
-Threads of earlier tests and libraries log into the same records. A test that expects no
-warnings expects none of the modules that it names.
+Threads of earlier tests and libraries log concurrently. A test that expects no warnings names the
+modules that must not log any.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 import threading
 
 BROKER = ("rocketpoll.broker", "asyncio")
-"""A whole broker, with what its loop complains of."""
+"""The loggers of a whole broker, including its event loop."""
 
 
 def lines_of(caplog, *rooms):
-    """The lines of loggers such as `rocketpoll.broker.store`, and of all below them.
+    """Return the lines of loggers such as `rocketpoll.broker.store`, and of their children.
 
-    Without a room, those of a broker.
+    Without a name, they are those of a broker.
     """
     return _lines(caplog.records, rooms)
 
 
 def lines_of_this_thread(caplog, *rooms):
-    """The same of what was logged in the thread of the test, where the story's broker has run.
+    """Return the lines that were logged in the test's thread, where the story's broker has run.
 
-    A broker that other tests share closes their connections when these have been idle.
+    A broker that other tests share may meanwhile close their idle connections.
     """
     own = [record for record in caplog.records if record.thread == threading.get_ident()]
     return _lines(own, rooms)

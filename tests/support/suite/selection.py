@@ -1,15 +1,15 @@
-"""How much of the tests runs by default, and how much where there is time for it: ``make wide``.
+"""Selection of tests: how many run by default, and how many with ``make wide``.
 
-    count("ROCKETPOLL_RESTARTS", 4, wide=12)    so many rounds; a campaign says itself how many
+    count("ROCKETPOLL_RESTARTS", 4, wide=12)    so many rounds; a campaign prints the number
     some(rows, "ROCKETPOLL_CUTS", 60)           so many rows, here and there; all in ``make wide``
     ends(rows)                                  all rows of a table, or first, last and one between
     spread(4, rows)                             so many rows, here and there; the others are `deep`
-    pytest.mark.deep                            one that ``make deep`` and CI run, not ``make
+    pytest.mark.deep                            a test of ``make deep`` and CI, not of ``make
                                                 check``
     pytest.mark.wide                            a test that only ``make wide`` runs
     pytest.mark.peers                           one with a real RocketMQ: ``make peers`` runs it
 
-What is narrow by default is narrow in the same way each time: a failure can be had again.
+Reduced tests select the same cases each time, so that a failure is reproducible.
 """
 
 from __future__ import annotations
@@ -30,17 +30,16 @@ _SAYS_DEEP = re.compile(r"\bdeep\b|\bspread\(")
 
 
 def is_left_out(item):
-    """Return whether a test is one that another command runs, and not this one."""
+    """Return whether a test belongs to another command, and not to this one."""
     ran = {"wide": WIDE, "peers": PEERS, "deep": DEEP}
     return any(item.get_closest_marker(name) for name, runs in ran.items() if not runs)
 
 
 @cache
 def may_be_deep(path):
-    """Return whether a file of tests may have one that is marked `deep`, by the words in it, or in
-    what sets up its directory.
+    """Return whether a test file may have `deep` tests, from its text and its directory's set-up.
 
-    ``make deep`` looks at no others: to import all tests takes longer than any of them.
+    ``make deep`` skips all other files: importing all tests takes longer than any of them.
     """
     setting_up = (parent / "conftest.py" for parent in path.parents if _TESTS in parent.parents)
     files = [path, *filter(Path.exists, setting_up)]
@@ -48,21 +47,23 @@ def may_be_deep(path):
 
 
 def count(name, narrow, *, wide):
-    """Return how many rounds, seeds or kills a test tries,
-    unless a variable of the environment says it."""
+    """Return the number of rounds, seeds or kills of a test, unless an environment variable sets
+    it.
+    """
     return int(os.environ.get(name, wide if WIDE else narrow))
 
 
 def some(rows, name, narrow):
-    """Return so many rows, the same ones each time, or all of them: see `count`."""
+    """Return this number of rows, always the same ones, or all of them: see `count`."""
     rows = list(rows)
     number = min(count(name, narrow, wide=len(rows)), len(rows))
     return sorted(random.Random(name).sample(rows, number))
 
 
 def spread(number, rows):
-    """Return all rows for `parametrize`: so many of them, from the first to the last, are for every
-    run, and the others are marked `deep`."""
+    """Return all rows for `parametrize`: some, from first to last, for every run, the others marked
+    `deep`.
+    """
     rows = list(rows)
     quick = {at * (len(rows) - 1) // (number - 1) for at in range(number)}
     return [

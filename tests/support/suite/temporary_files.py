@@ -1,9 +1,8 @@
-"""Where tests keep their files: in memory, where there is much of it.
+"""Temporary files of tests: in memory, if there is much of it.
 
-The stories of the store make and remove directories by ten thousand, and a disk takes as long for
-that as all the rest. Their power losses, failures and lacks are a model's, and what a kill leaves
-is the same in memory. Whatever ``make deep`` runs is on a real disk, and so are all tests where
-TMPDIR names one.
+Stories of the store create and remove directories by the ten thousand, which takes a disk as long
+as all other work. A model provides their power losses, failures and shortages, and a kill leaves
+the same files in memory. Tests of ``make deep``, and all tests if TMPDIR is set, use a real disk.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _MEMORY = 4 << 30
 
 
 def choose_scratch() -> None:
-    """Have tests, and the programs that they start, keep their files in memory if it has room."""
+    """Put temporary files of tests and their programs in memory if it has room."""
     if not DEEP and "TMPDIR" not in os.environ and _has_room():
         os.environ["TMPDIR"] = str(_IN_MEMORY)
         tempfile.tempdir = None

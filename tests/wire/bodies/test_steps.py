@@ -1,5 +1,4 @@
-"""Bodies that are written and read in steps: what is written and read at once,
-and no step that does much."""
+"""Bodies written and read in steps equal those done at once, and no step is long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a body has that its class does not know is named, and nothing else is."""
+"""Unknown members of a body are reported, and only these."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Damage to bodies is found whatever their lengths are, and wherever it is."""
+"""Body checksums detect damage at any position and for any length."""
 
 from random import Random
 from zlib import crc32

@@ -1,4 +1,4 @@
-"""Checksums by the chunk come to the same as one at a time."""
+"""Bulk checksums equal those computed one by one."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""The two speeds come to the same: each column of a chunk against each message read by itself."""
+"""Columns of a decoded chunk equal the values of its messages decoded one by one."""
 
 import dataclasses
 import datetime

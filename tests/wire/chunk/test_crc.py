@@ -1,4 +1,4 @@
-"""CRCs put together of those of parts are those that zlib finds for the whole."""
+"""CRCs combined from parts equal zlib's CRC of the whole."""
 
 from random import Random
 from zlib import crc32

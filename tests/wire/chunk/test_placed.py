@@ -1,4 +1,4 @@
-"""Records that are told by their places in the log."""
+"""Chunks of records that are given by their positions in the log."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The pieces of short strings against the maps of all, whose scan knows no windows or turns."""
+"""Short property strings parsed piece by piece match full property maps."""
 
 from unittest import mock
 

@@ -1,4 +1,4 @@
-"""Chunks that say the sizes of their records first."""
+"""Chunks that begin with the sizes of their records."""
 
 import numpy as np
 import pytest

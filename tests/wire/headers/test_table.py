@@ -1,4 +1,4 @@
-"""Each header of the table against what Java's classes of both versions make of the same frame."""
+"""Each header of the table decodes as in Java's classes of both versions."""
 
 from types import NoneType
 from typing import get_args

@@ -1,7 +1,7 @@
-"""What clients can do: each act with how it is played, and how its arguments are drawn.
+"""Acts: what clients can do. Each act has a way to run it and to draw its arguments.
 
-An act is a coroutine of a player; it asks the broker, and tells the ledger what
-it asked and was answered.
+An act is a coroutine of a player; it sends requests to the broker, and records requests and
+responses in the ledger.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ QUEUES = 3
 GROUPS = 2
 SIZES = (0, 1, 10, 60, 300, 2_000, 9_000)
 PASSING_TOPIC = "D"
-"""The one that is deleted and made again."""
+"""The topic that is deleted and created again."""
 
 
 class Act(NamedTuple):
@@ -28,7 +28,7 @@ ACTS = {}
 
 
 def act(draw):
-    """Make a coroutine an act, whose arguments are drawn like this."""
+    """Register a coroutine as an act, with the way to draw its arguments."""
 
     def register(play):
         ACTS[play.__name__] = Act(play, draw)
@@ -38,7 +38,7 @@ def act(draw):
 
 
 def place(dice):
-    """A queue of one of the topics that stay."""
+    """Draw a queue of one of the permanent topics."""
     return {"topic": f"T{dice.randrange(TOPICS)}", "queue_id": dice.randrange(QUEUES)}
 
 
@@ -50,9 +50,9 @@ for _name in ("sends", "pulls", "groups", "operators", "nuisances"):
     import_module(f"world.acts.{_name}")
 
 OF_CLIENTS = tuple(ACTS)
-"""Those that every client may have."""
+"""The acts of every client."""
 
 import_module("world.acts.staging")
 
 OF_SINKS = tuple(name for name in ACTS if name not in OF_CLIENTS)
-"""Those of clients that commit by batches."""
+"""The acts of clients that commit batches."""

@@ -1,4 +1,4 @@
-"""What members of groups do: heartbeats, offsets, locks, and messages that they give back."""
+"""Acts of group members: heartbeats, offsets, locks, and messages sent back."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def leave_group(player, group):
 
 @act(lambda dice: {**place(dice), "where": dice.random(), "group": group(dice)})
 async def commit(player, topic, queue_id, where, group):
-    """Commit an offset that a consumer can have come to, and ask for it."""
+    """Commit an offset that a consumer can have reached, and query it."""
     offsets = player.world.offsets
     key = group, topic, queue_id
     told = offsets.asked(key, int(player.ledger.queues[topic, queue_id].certain_end * where))
@@ -52,7 +52,7 @@ async def commit(player, topic, queue_id, where, group):
 
 
 async def query_offset(player, key):
-    """Ask how far a group has come."""
+    """Query a group's committed offset."""
     group, topic, queue_id = key
     before = player.world.offsets.allowed(key)
     answer = await player.ask(
@@ -90,14 +90,14 @@ async def lock(player, group, queue_ids):
     }
 )
 async def give_back(player, topic, queue_id, where, group, level):
-    """Pull a message, and give it back."""
+    """Pull a message, and send it back."""
     start = int(player.ledger.queues[topic, queue_id].known_end * where)
     await _give_back(player, Asked(topic, queue_id, start), group, level)
 
 
 @act(lambda dice: {"group": group(dice), "level": dice.choice([0, 0, 1])})
 async def give_back_again(player, group, level):
-    """Pull a message that was given back before, and give it back once more."""
+    """Pull a message that was sent back before, and send it back again."""
     topic = f"%RETRY%{group}"
     known_end = player.ledger.queues[topic, 0].known_end
     if known_end:

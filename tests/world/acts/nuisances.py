@@ -1,5 +1,4 @@
-"""What no good client does: connections lost, requests half sent, answers never read,
-bytes of no meaning."""
+"""Acts of bad clients: lost connections, partial requests, unread responses, meaningless bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ async def wait(player, seconds):
 
 @act(lambda dice: {"silent": dice.random() < 0.3})
 async def lose_connection(player, silent):
-    """In the middle of whatever is under way."""
+    """Break the connection in the middle of requests under way."""
     connection = await player.connected()
     if silent:
         connection.fall_silent()
@@ -24,8 +23,9 @@ async def lose_connection(player, silent):
 
 @act(lambda dice: {"size": dice.choice([3, 200, 9_000]), "seconds": dice.choice([0.01, 40.0])})
 async def half_a_request(player, size, seconds):
-    """A send that never ends, of a client of its own. It is not in the ledger:
-    it must not be stored."""
+    """Send a part of a send from a client of its own. It is not in the ledger: it must not be
+    stored.
+    """
     stranger = await _stranger(player)
     data = send_request(b"0:half", "T0", 0).encode()
     stranger.send((data + bytes(9_000))[: min(size, len(data) - 1)])
@@ -35,7 +35,7 @@ async def half_a_request(player, size, seconds):
 
 @act(lambda dice: {"size": dice.choice([1, 50, 70_000])})
 async def nonsense(player, size):
-    """Bytes that mean nothing: the connection is closed, and nothing else happens."""
+    """Send meaningless bytes: the connection is closed, and nothing else happens."""
     stranger = await _stranger(player)
     stranger.send(player.dice.randbytes(size))
     await player.world.tasks.within(60, stranger.is_gone)
@@ -46,7 +46,7 @@ async def nonsense(player, size):
     lambda dice: {**place(dice), "pulls": dice.choice([5, 50]), "seconds": dice.choice([0.1, 50.0])}
 )
 async def read_nothing(player, topic, queue_id, pulls, seconds):
-    """Pulls and pulls, and does not read what comes."""
+    """Send pulls without reading the responses."""
     stranger = await _stranger(player)
     stranger.stops_reading = True
     for number in range(pulls):

@@ -1,5 +1,6 @@
-"""What operators and their tools ask: topics made and deleted, messages by key and id,
-tables and figures."""
+"""Acts of operators and their tools: creating and deleting topics, queries by key
+and id, tables.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ async def make_topic(player, queues):
 
 @act(lambda dice: {})
 async def delete_topic(player):
-    """Delete the topic that comes and goes."""
+    """Delete the temporary topic."""
     if PASSING_TOPIC in player.ledger.uncertain_topics:
         return  # somebody else is at it
     player.ledger.deleting(PASSING_TOPIC)
@@ -52,7 +53,7 @@ async def delete_topic(player):
 
 @act(lambda dice: {"where": dice.random()})
 async def query_by_key(player, where):
-    """Ask for one message by its key."""
+    """Query one message by its key."""
     sents = list(player.ledger.sent.values())
     if not sents:
         return
@@ -86,7 +87,7 @@ async def query_by_key(player, where):
 
 @act(lambda dice: {**place(dice), "where": dice.random()})
 async def offset_by_time(player, topic, queue_id, where):
-    """Ask where a time lies in a queue."""
+    """Query the offset of a time in a queue."""
     now_ms = int(player.world.threads.wall_seconds() * 1000)
     began_ms = now_ms - int(player.world.kernel.now * 1000)
     answer = await player.ask(

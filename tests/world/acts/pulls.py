@@ -1,5 +1,4 @@
-"""Pulls: from anywhere, of one message or many megabytes, filtered,
-and such as wait in the broker."""
+"""Pulls: from any offset, of one message or many megabytes, filtered, and held by the broker."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ class Asked:
 
 
 class Told(NamedTuple):
-    """What a pull was answered."""
+    """The response to a pull."""
 
     code: int
     remark: str
@@ -73,7 +72,7 @@ async def pull(player, topic, queue_id, where, wanted=None, group="G0", count=32
     lambda dice: {**_anywhere(dice), "where": 1, "suspend_ms": dice.choice([1_000, 3_000, 15_000])}
 )
 async def wait_for_messages(player, topic, queue_id, where, suspend_ms, wanted=None, group="G0"):
-    """A pull that waits in the broker."""
+    """Send a pull that the broker holds."""
     asked = _asked(player, topic, queue_id, where, wanted)
     await pull_once(player, asked, group=group, suspend_ms=suspend_ms)
 
@@ -90,7 +89,9 @@ async def wait_for_messages(player, topic, queue_id, where, suspend_ms, wanted=N
     }
 )
 async def consume(player, topic, queue_id, where, seconds, suspend_ms, wanted, group, bulk):
-    """Pull on and on for a while, and wait in the broker at the queue's end, as a consumer does."""
+    """Pull repeatedly for a while, and let the broker hold pulls at the queue's end, as a consumer
+    does.
+    """
     world = player.world
     until = world.kernel.now + seconds
     asked = _asked(player, topic, queue_id, where, wanted)
@@ -104,7 +105,7 @@ async def consume(player, topic, queue_id, where, seconds, suspend_ms, wanted, g
 
 @act(lambda dice: {"queue_id": dice.randrange(QUEUES), "suspend_ms": dice.choice([None, 1_000])})
 async def pull_passing(player, queue_id, suspend_ms=None):
-    """From the topic that comes and goes."""
+    """Pull from the temporary topic."""
     await pull_once(player, _asked(player, PASSING_TOPIC, queue_id, 0, None), suspend_ms=suspend_ms)
 
 
@@ -114,7 +115,7 @@ def _asked(player, topic, queue_id, where, wanted):
 
 
 async def pull_once(player, asked, *, group="G0", suspend_ms=None, count=32, bulk=False):
-    """Pull, and have the ledger look at what comes; None if nothing does."""
+    """Pull, and let the ledger check the response; return None if there is none."""
     world, ledger = player.world, player.ledger
     connection = (await player.known_agreement())[0] if bulk else await player.connected()
     if connection is None:

@@ -1,5 +1,4 @@
-"""Sends of every kind: single, delayed, one-way, many at once, batches,
-and chunks of ready records."""
+"""Sends of every kind: single, delayed, one-way, many at once, batches, encoded chunks."""
 
 from __future__ import annotations
 
@@ -20,14 +19,15 @@ _OPEN = {
     ResponseCode.SERVICE_NOT_AVAILABLE,
     ResponseCode.SYSTEM_ERROR,
 }
-"""Answers after which the message may be there or not."""
+"""Response codes after which the message may be stored or not."""
 
 _NO_ROOM = "the disk is full: "
-"""An answer that says this is a refusal, whatever its code:
-what was written is wiped before it leaves."""
+"""The start of a remark that makes any code a refusal: written bytes are wiped
+before the response.
+"""
 
 _PLACE_DIGITS = 16
-"""The end of a message's id, which is the place of its record in the log."""
+"""The end of a message's id: the physical offset of its record."""
 
 
 def _size(dice):
@@ -49,7 +49,7 @@ async def send(player, topic, queue_id, size, tags=None, waits=True, code=310):
 
 @act(lambda dice: {"queue_id": dice.randrange(QUEUES), "size": _size(dice)})
 async def send_passing(player, queue_id, size):
-    """To the topic that comes and goes."""
+    """Send to the temporary topic."""
     await _send(player, PASSING_TOPIC, queue_id, size)
 
 
@@ -76,7 +76,7 @@ async def send_one_way(player, topic, queue_id, size, tags=None):
     }
 )
 async def burst(player, topic, queue_ids, size, waits=True, delay_level=0):
-    """Many at once, some of them delayed."""
+    """Send many messages at once, some of them delayed."""
     connection = await player.connected()
     sents, requests = [], []
     for number, queue_id in enumerate(queue_ids):
@@ -161,7 +161,7 @@ def _request(sent, *, waits=True, delay_level=0, code=RequestCode.SEND_MESSAGE_V
 
 
 def _told(player, sents, answer, *, waits):
-    """What a send was answered."""
+    """Return the result of a send."""
     ledger = player.ledger
     if answer is not None and answer.code:
         player.world.note(f"{player.name}: {sents[0]}: {answer.code} {answer.remark}")

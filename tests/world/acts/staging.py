@@ -1,4 +1,4 @@
-"""What sinks do that commit by batches: rows are staged, committed, aborted, committed again.
+"""Acts of sinks that commit batches: rows are staged, committed, aborted, committed again.
 
 Each client has a sink of its own, and writes one batch after the other.
 """
@@ -38,7 +38,7 @@ def _chunks(dice):
 
 @act(lambda dice: {"chunks": _chunks(dice), "counts": dice.random() < 0.8})
 async def stage(player, chunks, counts):
-    """One attempt of a task, which the commit names if it ``counts``."""
+    """Run one attempt of a task, which the commit names if it ``counts``."""
     batches, sink = player.ledger.batches, _sink(player)
     batch = batches.current(sink)
     if batch.state != "staged":
@@ -68,7 +68,7 @@ async def stage(player, chunks, counts):
 
 @act(lambda dice: {})
 async def commit_batch(player):
-    """Commit what is staged, or ask again for what was not answered."""
+    """Commit what is staged, or repeat an unanswered commit."""
     batch = player.ledger.batches.current(_sink(player))
     if batch.attempts:
         await _commit(player, batch)
@@ -76,7 +76,7 @@ async def commit_batch(player):
 
 @act(lambda dice: {})
 async def commit_batch_again(player):
-    """A batch that is committed: nothing happens."""
+    """Commit a committed batch again: nothing happens."""
     batch = player.ledger.batches.last_committed(_sink(player))
     if batch is not None:
         await _commit(player, batch)
@@ -84,7 +84,7 @@ async def commit_batch_again(player):
 
 @act(lambda dice: {})
 async def abort_batch(player):
-    """Give up the batch; if its commit was quicker, it stays."""
+    """Abort the batch; if it is committed already, it stays."""
     batches, sink = player.ledger.batches, _sink(player)
     batch = batches.current(sink)
     connection, _ = await player.known_agreement()
@@ -103,7 +103,7 @@ async def abort_batch(player):
 
 @act(lambda dice: {"chunk": _chunks(dice)[0]})
 async def stage_late(player, chunk):
-    """A row for a batch that is committed, as a slow task has: it is left out."""
+    """Stage a row for a committed batch, as a slow task does: it is ignored."""
     batch = player.ledger.batches.last_committed(_sink(player))
     connection, agreement = await player.known_agreement()
     if connection is None or batch is None:
@@ -121,7 +121,7 @@ async def last_batch(player):
 
 
 async def ask_last(player, sink):
-    """Ask which batch a sink has committed last: -1 if none, None if nobody says."""
+    """Query a sink's last committed batch: -1 if there is none, None if there is no response."""
     connection, _ = await player.known_agreement()
     if connection is None:
         return None
@@ -180,7 +180,7 @@ def _sink(player):
 
 
 def _encoded(player, batch, agreement, topic, queue_id, sizes):
-    """Rows of a batch for one queue, and the body that stages them."""
+    """Return rows of a batch for one queue, and the body that stages them."""
     sents = [
         player.ledger.stage(
             batch, topic, queue_id, size, {"KEYS": f"k{len(player.ledger.sent) + 1}"}
@@ -216,5 +216,5 @@ def _chunk_request(batch, attempt, number, chunk, body):
 
 
 def staging_request(code, header, body=b""):
-    """A request about staged batches."""
+    """Return a request about staged batches."""
     return RemotingCommand(code, ext_fields=HEADERS[code].request.encode(header), body=body)

@@ -1,9 +1,8 @@
-"""``python -m world.clients``: tells stories of clients;
-one that fails is shrunk, and kept as a file.
+"""``python -m world.clients``: runs stories of clients; shrinks a failing one and saves it.
 
-python -m world.clients --first 0 --seeds 1000      those of these seeds
+python -m world.clients --first 0 --seeds 1000      the stories of these seeds
 python -m world.clients --seed 157                  one, with its trace
-python -m world.clients --story FILE                one that was kept
+python -m world.clients --story FILE                a saved story
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What processes of clients do, step by step: send, wait,
-and with their consumer whatever its users may.
+"""Acts of client processes, step by step: send, wait, and all that users may do with a consumer.
 
-Each act has a way to draw its arguments, and one to be played, in a thread of the process.
+Each act has a way to draw its arguments, and a way to run in a thread of the process.
 """
 
 from __future__ import annotations
@@ -18,15 +17,14 @@ from rmq_spark.client.results import SendStatus
 
 TOPICS = ("T0", "T1")
 _ROUTE_SECONDS = 7.0
-"""To connect to a name server and ask it where a topic lives:
-so much may come on top of a send's time."""
+"""Seconds to connect to a name server and request a route, in addition to a send's timeout."""
 
 _ON_TOP_SECONDS = 1.1
-"""A future's timeout is noticed up to a second late."""
+"""Seconds by which a future's timeout may be noticed late."""
 
 _ASK_SECONDS = 15.0
 _CLAIMED_SECONDS = 10.0
-"""So long after a lie about sends an answer that was under way may still arrive."""
+"""Seconds after a lie about sends within which a delayed response may still arrive."""
 
 ACTS = {}
 
@@ -39,7 +37,7 @@ class Act(NamedTuple):
 
 
 def act(draw):
-    """Have a function played by the name that it has."""
+    """Register a function as an act under its own name."""
 
     def known(play):
         ACTS[play.__name__] = Act(draw, play)
@@ -67,7 +65,7 @@ def wait(life, seconds):
     }
 )
 def send(life, topic, how, count, gap, size, timeout_ms, tags=()):
-    """Messages have these tags in turn, or none."""
+    """Send messages with these tags in turn, or none."""
     producer = life.running_producer()
     messages = [_message(life, topic, how, size, tags) for _ in range(count)]
     seconds = (producer.send_timeout_ms if how == "one way" else timeout_ms) / 1000 + _ROUTE_SECONDS
@@ -126,7 +124,9 @@ def _send_async(life, producer, messages, timeout_ms, gap):
 
 
 def _sent(life, results, messages):
-    """What was stored in a place of its own is known to be there; of others, that they are."""
+    """Record sent messages: with their places if these are known, otherwise only
+    that they exist.
+    """
     if not results or any(result.send_status is not SendStatus.SEND_OK for result in results):
         return
     name = results[0].queue.broker_name
@@ -147,7 +147,7 @@ def _sent(life, results, messages):
     }
 )
 def produce_with(life, **settings):
-    """The next producer of this process has these settings."""
+    """Use these settings for the next producer of this process."""
     life.producer_settings = settings
 
 
@@ -155,8 +155,7 @@ def produce_with(life, **settings):
 
 
 def act_of_consumers(draw):
-    """An act that only a process with a consumer can play;
-    a broker that cannot be asked ends it."""
+    """Register an act for processes with a consumer; it ends if no broker can be reached."""
 
     def known(play):
         def guarded(life, *, which=0, **arguments):
@@ -176,7 +175,7 @@ def act_of_consumers(draw):
 
 @act_of_consumers(lambda dice: {"seconds": dice.choice([0.0, 0.5, 5.0])})
 def shut_down_and_start(life, consuming, seconds, keeps_client=False):
-    """The next consumer has a client of its own, or the one that the last one had."""
+    """Restart the consumer with a client of its own or the previous one's."""
     if keeps_client:
         consuming.end_alone()
         time.sleep(seconds)
@@ -218,7 +217,7 @@ def pause_and_resume(life, consuming, seconds):
     lambda dice: {"where": dice.choice(["begin", "end", "middle"]), "seed": dice.randrange(100)}
 )
 def seek(life, consuming, where, seed):
-    """To somewhere in one of its queues; what lies before need not come to anybody."""
+    """Seek in one of its queues; earlier messages need not be delivered to anybody."""
     consumer = consuming.consumer
     if consuming.kind != "lite" or not consumer.assignment():
         return
@@ -244,7 +243,7 @@ def seek(life, consuming, where, seed):
 
 @act_of_consumers(lambda dice: {"topic": dice.choice(TOPICS), "seconds": dice.choice([0, 5, 60])})
 def reset(life, consuming, topic, seconds):
-    """An operator has the group go back by so many seconds."""
+    """Reset the group back by this number of seconds, as an operator."""
     if consuming.reader.is_broadcasting:
         return
     world = life.world
@@ -253,7 +252,7 @@ def reset(life, consuming, topic, seconds):
 
 
 def reset_to_time(world, instance, group, topic, seconds):
-    """Have a group go back by so many seconds, and look whether brokers know that."""
+    """Reset a group back by this number of seconds, and check that brokers know it."""
     offsets, began_at, ledger = {}, world.kernel.now, world.ledger
     places = world.queues_of(topic)
     try:

@@ -1,5 +1,6 @@
-"""The consumer of a process in a simulated world: made, started, listened to or polled,
-and shut down."""
+"""The consumer of a process in a simulated world: created, started, listening or polling, shut
+down.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +28,17 @@ CONSUME = "consume"
 POLL_MS = 1_000
 _ON_TOP_SECONDS = 0.1
 _LEAVES_SECONDS = 1.0
-"""Who takes longer to leave, over a connection that stays slow, says what it could not store."""
+"""Seconds for leaving; a member that takes longer, on a slow connection, logs what it could not
+store.
+"""
 _START_SECONDS = 30.0
 _START_AGAIN_SECONDS = 1.0
 _ALONE_SECONDS = 1.0
 _SETTLE_SECONDS = 5.0
 _COMMIT_SECONDS = 6.0 + 8 * 6.0
-"""Connecting and agreeing; then a look at each queue of a broker, and its offset: each request may
-take just less than its three seconds, over a connection that stays slow."""
+"""Seconds for a commit: connecting and negotiating, then a check and an offset for each queue of a
+broker. Each request may take just less than its three seconds on a slow connection.
+"""
 
 STRATEGIES = {
     "averagely": AllocateMessageQueueAveragely,
@@ -49,7 +53,7 @@ WHERE = {
 
 
 class Consuming:
-    """One consumer after the other, each like the one before."""
+    """Successive consumers with the same settings."""
 
     def __init__(
         self,
@@ -117,12 +121,11 @@ class Consuming:
 
     @property
     def is_alone(self):
-        """Whether no other host has a consumer of its group."""
+        """Return whether no other host has a consumer of its group."""
         return self._world.is_alone(self.group)
 
     def disturbs(self, seconds=0.0):
-        """For so long this member does what makes queues go from one to another,
-        if there is another."""
+        """Record that this member moves queues for a while, if the group has others."""
         settles = (
             _ALONE_SECONDS
             if self.is_alone
@@ -133,7 +136,7 @@ class Consuming:
     # ---- its life
 
     def begin(self, instance=None):
-        """Start one, as often as it takes; the first try is with this instance, if there is one."""
+        """Start a consumer, with retries; the first try uses this instance, if there is one."""
         world, process = self._world, self._life.process
         while True:
             self.disturbs()
@@ -168,16 +171,16 @@ class Consuming:
             ).start()
 
     def all_queues(self):
-        """All queues of its topics, as it is told."""
+        """Return all queues of its topics, from the routes."""
         consumer = self.consumer
         return [queue for topic in self.topics for queue in consumer.fetch_message_queues(topic)]
 
     def _follow(self, consumer, _topic, _queues):
-        """Have a consumer that assigns its queues itself have those that there are now."""
+        """Assign a consumer with manual assignment all current queues."""
         self.assign_all_at_last(consumer)
 
     def assign_all_at_last(self, consumer):
-        """Have it consume all queues, as a user would who must not stop at a closed topic."""
+        """Assign all queues, with retries, as a user does who must not stop at a closed topic."""
         while consumer.is_running:
             try:
                 self.assign_all()
@@ -188,21 +191,21 @@ class Consuming:
                 return
 
     def assign_all(self):
-        """Have it consume all queues that there are now."""
+        """Assign it all current queues."""
         self.disturbs()
         self.consumer.assign(self.all_queues())
 
     def end(self):
-        """Shut it down, and its client."""
+        """Shut down the consumer and its client."""
         self._end(self.consumer, self.instance)
 
     def end_alone(self):
-        """Shut it down; its client goes on for others."""
+        """Shut down the consumer; others keep using its client."""
         self.instance.start()
         self._end(self.consumer)
 
     def end_first(self):
-        """Shut it down, before another one that has the same client."""
+        """Shut down the consumer before another one with the same client."""
         self._end(self.consumer)
 
     def _end(self, *those):
@@ -233,7 +236,7 @@ class Consuming:
     # ---- who asks for messages himself
 
     def _poll_on(self, consumer):
-        """What a program does: poll, deal with what came, commit; a failure costs it a moment."""
+        """Poll, process and commit in a loop, as a program does; wait a moment after a failure."""
         world, process = self._world, self._life.process
         while consumer.is_running:
             try:

@@ -1,7 +1,6 @@
-"""Stories of clients drawn from a seed: which members, what they do,
-and what befalls them and their brokers.
+"""Stories of clients drawn from a seed: members, their steps, and troubles of members and brokers.
 
-Each seed has a character of its own, as most bugs need several rare things at once.
+Each seed has a character of its own, because most bugs need several rare things at once.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from world.cluster.lying import with_lies
 from world.story import Client, Step, Story, Trouble
 
 TROUBLES_SECONDS = 20.0
-"""Within so long everything befalls that befalls."""
+"""Seconds within which all troubles start."""
 
 _KINDS = ("concurrent", "concurrent", "orderly", "orderly", "lite", "lite")
 _OF_PRODUCERS = ("send", "send", "wait")
@@ -31,12 +30,12 @@ _OF_CONSUMERS = (
 
 
 def draw(seed):
-    """The story of a seed."""
+    """Return the story of a seed."""
     return with_lies(drawn_without_lies(seed), TROUBLES_SECONDS, 2)
 
 
 def drawn_without_lies(seed):
-    """The story of a seed whose brokers are all honest."""
+    """Return the story of a seed whose brokers are all honest."""
     dice = random.Random(seed)
     settings = {
         "flushDiskType": "SYNC_FLUSH" if dice.random() < 0.3 else "ASYNC_FLUSH",
@@ -71,7 +70,9 @@ def drawn_without_lies(seed):
 
 
 def _with_more(story, dice):
-    """A story with what came to be drawn later, by dice of its own: the rest stays as it was."""
+    """Return a story with later additions from a separate random generator: the rest stays the
+    same.
+    """
     moods = dice.choices(MORE_MOODS, k=dice.choice([0, 0, 1, 2]))
     count = dice.choice([0, 0, 0, 1, 2])
     troubles = tuple(_trouble(dice, (), _OF_ANSWERS) for _ in range(count))
@@ -95,7 +96,7 @@ def _with_more_of(dice, client, moods):
 
 
 def _group(dice, name):
-    """How all members of a group consume."""
+    """Draw how all members of a group consume."""
     kind = dice.choice(_KINDS)
     broadcasting = dice.random() < 0.15
     settings = {

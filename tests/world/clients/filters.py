@@ -1,7 +1,7 @@
-"""Filters: what the members of a group have asked for of a topic, and what need not come to them.
+"""Filters: what the members of a group subscribe to, and what need not be delivered to them.
 
-What a filter leaves out counts as consumed. So whoever takes it away again gets what was sent from
-then on, and a moment before: queues are pulled on their own.
+Messages that a filter leaves out count as consumed. So a member that removes its filter gets
+messages sent from then on, and a moment before: queues are pulled independently.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from math import inf
 
 _SETTLED_SECONDS = 45.0
-"""So long pulls and rebalances by the filter may go on, where connections die or all is slow."""
+"""Seconds for which pulls and rebalances may still use the filter, after dead or
+slow connections.
+"""
 
 _FELT_SECONDS = 6.0
-"""So long what was pulled before may be under way to a program that polls."""
+"""Seconds for which earlier pulls may still be under way to a polling program."""
 
 
 @dataclass(eq=False)
 class Filter:
-    """One member's, for as long as it has it."""
+    """One member's filter, while it has it."""
 
     topic: str
     tag: str
@@ -28,32 +30,34 @@ class Filter:
 
 
 class Filters:
-    """Those of one reader."""
+    """The filters of one reader."""
 
     def __init__(self):
         self._filters = []
 
     def set(self, host, topic, tag, now):
-        """A member asks for messages of one tag, or for all."""
+        """Record that a member subscribes to one tag, or to all messages."""
         self.end(host, now, topic)
         if tag is not None:
             self._filters.append(Filter(topic, tag, host, now))
 
     def end(self, host, now, topic=None):
-        """A member has begun anew, or asks for all."""
+        """Record that a member has restarted, or subscribes to all messages."""
         for each in self._filters:
             if each.host is host and each.ended_at == inf and topic in (None, each.topic):
                 each.ended_at = now
 
     def may_leave_out(self, topic, tag, sent_at):
-        """Whether a message may never come."""
+        """Return whether a message may never be delivered."""
         return any(
             each.topic == topic and each.tag != tag and sent_at < each.ended_at + _SETTLED_SECONDS
             for each in self._filters
         )
 
     def leave_out(self, topic, tag, host, sent_at, now):
-        """Whether a message must not come to a member, as it was sent long enough behind that."""
+        """Return whether a message must not be delivered to a member, as it was sent long enough
+        after the filter.
+        """
         return any(
             each.host is host
             and each.topic == topic

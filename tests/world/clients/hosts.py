@@ -1,8 +1,7 @@
-"""A machine on which clients run: a process that does the steps of a plan,
-and another when that was killed.
+"""A machine that runs clients: a process with the steps of a plan, and its successors after kills.
 
-Its first step says which consumer it has, if it has one; each process begins with that. When all
-steps are done, it goes on consuming until the story is over, and shuts down its clients.
+The first step describes the consumer, if the machine has one; each process starts with it. After
+all steps, the process keeps consuming until the story ends, and shuts down its clients.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from rmq_spark.client.producer.producer import Producer
 SHUTDOWN_SECONDS = SHUTDOWN_MS / 1000 + 0.1
 _LOOK_SECONDS = 1.0
 _REST_SECONDS = 35.0
-"""Until the last listener, and the last request that nobody waits for any more, have ended."""
+"""Seconds until the last listener, and the last request without a waiter, have ended."""
 
 
 class Host:
-    """One machine, and the plan of what its processes do."""
+    """One machine, and the plan for its processes."""
 
     def __init__(self, world, plan, number):
         self.world = world
@@ -42,7 +41,7 @@ class Host:
         self._lives = 0
 
     async def live(self):
-        """One process after the other, until one has come to the end."""
+        """Run processes one after the other until one has finished the plan."""
         while True:
             self._lives += 1
             self.process = process = Process(
@@ -64,7 +63,7 @@ class Host:
 
 
 class Life:
-    """One process of a host, and the clients in it; its methods run in its first thread."""
+    """One process of a host, and its clients; its methods run in its first thread."""
 
     def __init__(self, host, process):
         self.host = host
@@ -77,7 +76,7 @@ class Life:
         self.is_over = False
 
     def run(self, consumes, steps):
-        """All that is left to be done."""
+        """Run the rest of the plan."""
         world, process = self.world, self.process
         self.consumings = [Consuming(self, **arguments) for arguments in consumes]
         self.begin()
@@ -93,11 +92,11 @@ class Life:
 
     @property
     def instance(self):
-        """The client of its first consumer; None without any."""
+        """Return the client of its first consumer; None if there is none."""
         return self.consumings[0].instance if self.consumings else None
 
     def begin(self, instance=None):
-        """Start all consumers; those behind the first share its client."""
+        """Start all consumers; the others share the first one's client."""
         for consuming in self.consumings:
             consuming.begin(instance)
             instance = self.instance
@@ -117,8 +116,7 @@ class Life:
             consuming.end()
 
     def _wait_for_threads(self):
-        """A process whose clients have all been shut down has no thread but its first,
-        before long."""
+        """Check that only the first thread remains soon after all clients were shut down."""
         kernel = self.world.kernel
         until = kernel.now + _REST_SECONDS
         while len(left := kernel.actors_of(self.process)) > 1:
@@ -129,13 +127,13 @@ class Life:
             kernel.sleep(_LOOK_SECONDS)
 
     def new_instance(self, **more):
-        """A client of this process."""
+        """Return a new client of this process."""
         return ClientInstance(
             ADDRESS, route_interval_ms=5_000, heartbeat_interval_ms=10_000, **more
         )
 
     def running_producer(self):
-        """The producer of this process; made when it is first used."""
+        """Return the producer of this process, created when first used."""
         if self.producer is None:
             instance = self.instance or self.new_instance()
             self.producer = Producer(

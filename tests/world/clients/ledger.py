@@ -1,26 +1,24 @@
-"""The ledger: what must be true of clients, by what their listeners finished and
-what brokers were told.
+"""The ledger of clients: checks what their listeners finished and what brokers were told.
 
-    committed past a message     by then a listener had finished it, or had given it back
+    committed past a message     by then a listener had finished it, or had sent it back
     acknowledged to a producer   is stored, and finished by every group in the end, or among its
                                  dead letters
-    orderly                      nothing begins before all that lies before it has ended, one
+    orderly                      nothing begins before all earlier messages have ended, one
                                  listener a queue
-    a message once more          only where something had happened that at-least-once allows this
-                                 for
-    finished before a shutdown   does not come again to who is alone in its group, or to a machine
+    a message again              only after an event for which at-least-once allows this
+    finished before a shutdown   is not delivered again to a group's only member, or to a machine
                                  of a group in BROADCASTING
-    where a group was moved      it goes on there (`moves`)
-    what a filter leaves out     need not come (`filters`)
+    a group that was moved       continues there (`moves`)
+    messages that a filter drops need not be delivered (`filters`)
 
-Of a topic that is made again only messages count, and no places: what was sent behind that comes
-to all. But an offset that was on its way to a broker meanwhile is stored for the new queue, and one
-in the file of a machine that did not consume the topic stays there: nobody can tell whose it was,
-and who begins there passes over what lies before it.
+For a recreated topic only messages count, not places: messages sent afterwards are delivered to
+all. But an offset that was under way to a broker at that time is stored for the new queue, and one
+in the file of a machine that did not consume the topic stays there: nobody can tell the difference,
+and a reader that begins there skips earlier messages.
 
-A reader is who must have every message: a group, or in BROADCASTING each machine of one. A place is
-where a message lies: topic, broker, queue and offset. What lies where, the auditor finds out from
-the brokers.
+A reader must get every message: a group, or in BROADCASTING each machine of one. A place is where a
+message is stored: topic, broker, queue and offset. The auditor reads from the brokers what is
+stored where.
 """
 
 from __future__ import annotations
@@ -34,25 +32,25 @@ from world.clients.moves import Moves
 from world.clients.readers import Call, Reader
 
 _NOTICED_SECONDS = 2.0
-"""So long after a broker has forgotten its locks, members may still begin with
-what they were granted."""
+"""Seconds for which members may still begin messages under locks that a broker has forgotten."""
 
 _BELIEVED_SECONDS = 30.0
-"""So long a member believes in a lock whose broker has told it of nothing since: its
-connection may have died without a word."""
+"""Seconds for which a member trusts a lock without news from the broker, as its connection may have
+died unnoticed.
+"""
 
 _KEPT_SECONDS = 15.0
-"""So long a broker may have an offset in memory alone."""
+"""Seconds for which a broker may have an offset in memory only."""
 
 _BEGUN_SECONDS = 5.0
-"""So long a member that has been started may take until it knows where its queues begin."""
+"""Seconds within which a started member learns where its queues begin."""
 
 _TOLD_SECONDS = 1.0
-"""So long a listener may have ended, and its consumer not have been told."""
+"""Seconds by which a consumer may learn late that a listener has ended."""
 
 
 class Ledger:
-    """All that is known of one story."""
+    """The state of one story."""
 
     def __init__(self, world):
         self._world = world
@@ -72,24 +70,24 @@ class Ledger:
         self.unreadable = {}  # when a log first said of a place that it cannot be read
 
     def complain(self, what):
-        """Something is not as it must be."""
+        """Report a broken promise."""
         self._world.complain(what)
 
     def disturbed(self, seconds, group=None):
-        """What a group, or any, begins before so many seconds are over, it may see once more."""
+        """Record that a group, or any, may see messages again that begin within these seconds."""
         self._disturbances.append((self._world.kernel.now + seconds, group))
         self._disturbed_at[group] = self._world.kernel.now
 
     def silenced(self, name):
-        """Connections to a broker have died, and nobody was told."""
+        """Record that connections to a broker have died unnoticed."""
         self._silenced.add(name)
 
     def held_up(self, name, seconds):
-        """What is under way to a broker arrives when so much time is over."""
+        """Record that requests to a broker are delayed for this time."""
         self._held_up_until[name] = self._world.kernel.now + seconds + _NOTICED_SECONDS
 
     def broker_ended(self, name):
-        """Who had which queue locked, it knows no more; nor the offsets that it had not saved."""
+        """Record a broker's end: it forgets its queue locks, and offsets that it has not saved."""
         now = self._forgot_locks[name] = self._world.kernel.now
         for reader in self.readers.values():
             for queue, (time, _) in list(reader.first_commits.items()):
@@ -97,7 +95,7 @@ class Ledger:
                     del reader.first_commits[queue]
 
     def _is_settled_since(self, group, time):
-        """Whether nothing has happened since then by which a queue goes elsewhere."""
+        """Return whether nothing has happened since then that moves a queue to another member."""
         return not any(until >= time and to in (None, group) for until, to in self._disturbances)
 
     # ---- producers
@@ -113,11 +111,11 @@ class Ledger:
     # ---- listeners
 
     def reader(self, name, **more):
-        """The one of this name; made, if there is none."""
+        """Return the reader of this name, created when first used."""
         return self.readers.setdefault(name, Reader(name, **more))
 
     def begins(self, reader, process, queue, messages):
-        """A listener gets messages of a queue."""
+        """Record that a listener gets messages of a queue."""
         now = self._world.kernel.now
         call = Call(reader, process, queue, [message.queue_offset for message in messages], now)
         has_places = queue[0] not in self.recreated_topics
@@ -149,7 +147,7 @@ class Ledger:
             self.complain(f"{process} got {place}, of tag {tag}, which it does not want")
 
     def _check_floor(self, reader, queue, offset):
-        """What was finished before a shutdown in order is not begun once more."""
+        """Check that messages finished before a clean shutdown do not begin again."""
         since, floor = reader.floors.get(queue, (0.0, 0))
         now, broker = self._world.kernel.now, queue[1]
         if (
@@ -173,20 +171,20 @@ class Ledger:
                 reader.keeps_old_offset(queue, offset)
 
     def leaves_busy(self, reader, process):
-        """A member has been shut down, and its listeners end what they are at."""
+        """Record a member that was shut down while its listeners are still running."""
         for call in [each for each in reader.calls if each.process is process]:
             for offset in call.offsets:
                 reader.left_at_it[(*call.queue, offset)] = self._world.kernel.now
 
     def was_shut_down(self, reader, finished, began_at):
-        """A reader has left in order, which had finished so much of each queue when it began to."""
+        """Record a reader's clean shutdown, and what it had finished of each queue at its start."""
         for queue, offset in finished.items():
             is_first_time = self.moves.is_where_it_was(reader.group, queue, 0.0)
             if queue[0] not in self.recreated_topics and is_first_time:
                 reader.floors[queue] = began_at, offset
 
     def finished_by(self, reader):
-        """How much of each queue a reader has finished, and was told so."""
+        """Return how much of each queue a reader has finished and has been told so."""
         now = self._world.kernel.now - _TOLD_SECONDS
         since = max(self._disturbed_at[None], self._disturbed_at[reader.group])
         queues = dict.fromkeys(place[:3] for place in reader.begun)
@@ -210,7 +208,7 @@ class Ledger:
             self.complain(f"{reader.name} got {place} once more, and nothing had happened")
 
     def ends(self, call, messages, done):
-        """The listener has ended: so many of the first messages are finished."""
+        """Record a listener's end: the first messages are finished, as many as given."""
         now = self._world.kernel.now
         reader = call.reader
         del reader.calls[call]
@@ -236,7 +234,7 @@ class Ledger:
                 )
 
     def _may_both_be_at_it(self, other):
-        """Whether nothing need keep a second listener from a queue that another has."""
+        """Return whether a second listener may have a queue that another one is processing."""
         if (
             other.reader.is_broadcasting
         ):  # nothing is locked: one consumer begins where another has ended
@@ -248,7 +246,7 @@ class Ledger:
     # ---- offsets
 
     def committed(self, group, queue, queue_offset):
-        """A broker has taken a group's offset."""
+        """Record a group's offset that a broker has stored."""
         reader, now = self.readers.get(group), self._world.kernel.now
         if reader is None:
             return
@@ -260,7 +258,7 @@ class Ledger:
             reader.first_commits.setdefault(queue, (now, queue_offset))
 
     def check_committed(self, group, queue, queue_offset, since):
-        """A broker was to be told an offset of a group since a time, and it has been."""
+        """Check that a group's offset that was to be stored since a time has been."""
         reader = self.readers.get(group)
         if reader is None or queue[0] in self.recreated_topics:
             return
@@ -292,7 +290,7 @@ class Ledger:
                 reader.floors.pop(queue, None)
 
     def cannot_be_read(self, place):
-        """A consumer has logged that what it was given for a place cannot be read."""
+        """Record a consumer's log line about an unreadable message at a place."""
         self.unreadable.setdefault(place, self._world.kernel.now)
 
     def was_lied_to(self, name):
@@ -314,11 +312,11 @@ class Ledger:
     # ---- when all is quiet
 
     def audited(self, queue, queue_offset, body):
-        """That lies there."""
+        """Record a stored message found by the audit."""
         self.stored[queue][queue_offset] = body
 
     def outstanding(self):
-        """What must still come to some reader: reader and body."""
+        """Return the messages that must still be delivered, as reader and body."""
         readers = self.readers.values()
         return (
             [
@@ -342,7 +340,7 @@ class Ledger:
         )
 
     def _of(self, reader):
-        """Queue and body of all that a reader must have."""
+        """Return queue and body of all messages that a reader must get."""
         for queue, bodies in self.stored.items():
             if queue[0] in reader.topics and queue[0] not in self.recreated_topics:
                 for offset, body in bodies.items():
@@ -366,12 +364,12 @@ class Ledger:
                 yield (topic,), body
 
     def may_pass_over(self, reader, body):
-        """Whether a member had asked for others alone, when this lay there."""
+        """Return whether a member's filter left out this message when it was stored."""
         topic, tag, sent_at = self.sent[body], self.tags[body], self.sent_at[body]
         return reader.filters.may_leave_out(topic, tag, sent_at)
 
     def _offsets_for(self, reader, queue):
-        """Offsets of all that lies in a queue and has to come to a reader."""
+        """Return the offsets of all messages in a queue that a reader must get."""
         if queue[0] in self.recreated_topics or queue[0] not in reader.topics:
             return []
         return [
@@ -394,7 +392,7 @@ class Ledger:
         )
 
     def counts(self):
-        """How much came to readers, and how much of it once more."""
+        """Return the number of deliveries, and of repeated ones."""
         readers = self.readers.values()
         return {
             "messages came to listeners or programs that poll": sum(
@@ -407,7 +405,7 @@ class Ledger:
         }
 
     def check(self):
-        """Look at all that was written down."""
+        """Check all records."""
         for body, place in self.acknowledged.items():
             if place is None or place[0] in self.recreated_topics:
                 continue
@@ -422,7 +420,7 @@ class Ledger:
                 self._check_order(reader)
 
     def _check_places(self, reader):
-        """Each message lies where its reader was told that it does."""
+        """Check that each message is stored at the place that its reader saw."""
         renumbered = self._world.renumbered
         for place, body in reader.came_as.items():
             if (
@@ -473,7 +471,7 @@ class Ledger:
                     )
 
     def _over(self, reader, place):
-        """When an orderly reader was first through with it."""
+        """Return when an orderly reader first finished it."""
         failed = reader.failed.get(place, ())
         given_up_at = failed[reader.tries_max - 1] if len(failed) >= reader.tries_max else inf
         unreadable_at = self.unreadable.get(place, inf)

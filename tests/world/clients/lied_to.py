@@ -1,8 +1,8 @@
-"""``python -m world.clients.lied_to``: tells stories of clients in which brokers lie.
+"""``python -m world.clients.lied_to``: runs stories of clients in which brokers lie.
 
 Each is a story of ``python -m world.clients`` with lies (`world.cluster.lies`) in it.
 
-python -m world.clients.lied_to --first 0 --seeds 1000      those of these seeds
+python -m world.clients.lied_to --first 0 --seeds 1000      the stories of these seeds
 python -m world.clients.lied_to --seed 157                  one, with its trace
 """
 
@@ -17,7 +17,7 @@ from world.telling import main
 
 
 def draw(seed):
-    """The story of a seed, with lies."""
+    """Return the story of a seed, with lies."""
     return with_lies(drawn_without_lies(seed), TROUBLES_SECONDS, 2, share=1.0)
 
 

@@ -1,8 +1,8 @@
-"""Listeners of a simulated world: quick, slow, failing, and such that answer nonsense;
-the ledger knows.
+"""Listeners of a simulated world: quick, slow, failing, or with invalid results; the ledger
+watches.
 
-A listener's mood is drawn for each call. When the story is over all are in a good mood: what was
-sent is to be finished in the end.
+A listener's mood is drawn for each call. At the end of a story all are in a good mood, so that all
+messages are finished.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NONSENSE = (False, True, 0, 42, "CONSUME_SUCCESS", [], object)
 
 
 class Listener:
-    """What a push consumer calls; ``moods`` are those that it has beside a good one."""
+    """The listener of a push consumer; ``moods`` are those besides a good one."""
 
     def __init__(self, world, process, reader, moods, dice):
         self._world = world
@@ -88,5 +88,5 @@ async def _coroutine():
 
 
 def queue_of(queue):
-    """A queue, as the ledger names it."""
+    """Return a queue as the ledger names it."""
     return queue.topic, queue.broker_name, queue.queue_id

@@ -1,14 +1,14 @@
-"""Moves: where an operator or a user has a group go on, and what must hold behind that.
+"""Moves: a group set to another offset by an operator or a user, and what must hold afterwards.
 
-    went back       all that lies behind the offset begins once more, or for the first time
-    went forward    nothing before it begins any more, a moment later
+    back       all messages from the offset on begin again, or for the first time
+    forward    no earlier message begins any more, a moment later
 
-What a member that has left is still at counts as finished when it ends: where the group is moved to
-where it already stood, nobody can tell that from an end before the move.
+A message that a departed member is still processing counts as finished when it ends: if the group
+is moved to its current position, this cannot be told from an end before the move.
 
-Both hold for a move that was reported to have been made, unless another one of the same queue came
-at the same time or later, or its broker was away, or not to be heard, about that time: who asks for
-two things at once, or asks a broker that dies, gets one of them.
+Both hold for a reported move, unless another one of the same queue came at the same time or later,
+or its broker was down or unreachable around that time: of two concurrent requests, or requests to a
+dying broker, one wins.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What operators do with topics and groups while these are in use: by `Admin`, from a process of
-their own.
+"""Operators that change topics and groups in use, with `Admin` in a process of their own.
 
-What they close or take away they give back, or the world does when all is calm.
+What they close or remove they restore, or the world does when all is calm.
 """
 
 from __future__ import annotations

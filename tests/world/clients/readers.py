@@ -1,6 +1,6 @@
-"""Readers: who must have every message of some topics, and what each has begun and finished.
+"""Readers: who must get every message of some topics, and what each has begun and finished.
 
-What must hold of that is the ledger's business.
+The ledger checks them.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Reader:
         return reached
 
     def dealt_with(self, place):
-        """When it was first so that the message at a place might be committed."""
+        """Return when a message at a place could first be committed."""
         times = [self.finished.get(place, inf), *self.failed.get(place, ())]
         times += [begun + self.gives_back_after for begun in self.begun.get(place, ())]
         return min(times)

@@ -1,16 +1,16 @@
-"""Themes of stories: what many of them have beside what all are made of, several at a time.
+"""Themes of stories: optional additions to what all have, several at a time.
 
-operators    reset groups, and look, from a process of their own
+operators    reset groups, and query, from a process of their own
 closing      they close topics and groups for a while
 queues       topics get more queues or fewer
-again        a topic is deleted, and made again
-filters      messages have tags, and members change what they want
+again        a topic is deleted and created again
+filters      messages have tags, and members change their filters
 users        commit offsets of their own, seek by time, end and start
 where        groups begin elsewhere than at the start, and each life of a member elsewhere
 names        members have the same client id in each life
 two          a program has consumers of two groups
-by hand      there is a consumer that assigns itself its queues
-settings     strategies, intervals, retries of sends, and clients that ask for nothing of ours
+by hand      there is a consumer that assigns its own queues
+settings     strategies, intervals, retries of sends, and clients without our extensions
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _USERS = ("commit_given", "commit_given", "seek_to_time", "shut_down_and_start",
 
 
 def with_themes(story, dice):
-    """The story with some of these."""
+    """Return the story with some of these themes."""
     themes = [each for each in THEMES if dice.random() < _ODDS.get(each, _ODDS_OF_OTHERS)]
     clients = list(story.clients)
     for theme in themes:

@@ -1,5 +1,4 @@
-"""What programs do with a running consumer beside consuming: commit offsets of their own, change
-filters, seek by time, assign other queues."""
+"""Acts of programs with a running consumer: own commits, filters, seeks by time, other queues."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ def _queue_of(consumer, seed):
     }
 )
 def commit_given(life, consuming, where, seed):
-    """An offset of the program's own is stored for a queue."""
+    """Commit an offset of the program's own for a queue."""
     if consuming.kind != "lite":
         return
     world, ledger, group = life.world, life.world.ledger, consuming.group
@@ -57,7 +56,7 @@ def commit_given(life, consuming, where, seed):
     }
 )
 def change_filter(life, consuming, topic, tag, seconds):
-    """For a while it wants messages of one tag alone."""
+    """Subscribe to messages of one tag only, for a while."""
     if consuming.is_assigned or topic not in consuming.topics:
         return
     filters, kernel, host = consuming.reader.filters, life.world.kernel, life.process.host
@@ -82,7 +81,7 @@ def change_filter(life, consuming, topic, tag, seconds):
 
 @act_of_consumers(lambda dice: {"seconds": dice.choice([0, 1, 5, 60]), "seed": dice.randrange(100)})
 def seek_to_time(life, consuming, seconds, seed):
-    """Back by so many seconds in one of its queues."""
+    """Seek back by this number of seconds in one of its queues."""
     if consuming.kind != "lite":
         return
     queue = _queue_of(consuming.consumer, seed)
@@ -101,7 +100,7 @@ def seek_to_time(life, consuming, seconds, seed):
 
 @act_of_consumers(lambda dice: {"seconds": dice.choice([0, 0.5, 6.0]), "seed": dice.randrange(4)})
 def assign_others(life, consuming, seconds, seed):
-    """For a while it has fewer of the queues that it has assigned itself."""
+    """Assign itself fewer of its queues, for a while."""
     if not consuming.is_assigned:
         return
     consuming.disturbs(seconds + _ASK_SECONDS)

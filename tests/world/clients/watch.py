@@ -1,4 +1,4 @@
-"""The watch: no call of a client takes longer than is said."""
+"""The watch: no call of a client takes longer than documented."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import contextlib
 
 
 class Watch:
-    """Looks at the time."""
+    """Checks times."""
 
     def __init__(self, world):
         self._world = world
 
     def is_excused(self, error):  # nothing is wrong with any disk here
-        """Whether there is a reason for what a broker logs."""
+        """Return whether there is a reason for a broker's log line."""
         return False
 
     @contextlib.contextmanager
     def within(self, process, what, seconds):
-        """What is done inside is done within so many seconds, or its process is dead."""
+        """Check that the block ends within these seconds, unless its process dies."""
         world = self._world
         actor = world.kernel.current
         began = world.kernel.now

@@ -1,11 +1,10 @@
-"""A world of clients: a story told with two brokers, a name server,
-and programs that use the real client.
+"""A world of clients: a story with two brokers, a name server, and programs with the real client.
 
-World(story).tell() ──> a trace that is the same, byte for byte, whenever the same story is told
-                   └──> Broken: a promise that was not kept, with the trace up to there
+World(story).tell() ──> a trace that is the same, byte for byte, for the same story
+                   └──> Broken: a broken promise, with the trace up to there
 
-When all steps are done and all troubles over, listeners are in a good mood, and everybody gets what
-is still to come; then the curtain falls: all shut down, and the ledger looks at the whole.
+When all steps are done and all troubles over, listeners are in a good mood, and all outstanding
+messages are delivered; then all shut down, and the ledger checks the whole.
 """
 
 from __future__ import annotations
@@ -34,15 +33,16 @@ _WITHOUT = ("tls_", "arrow_")
 _QUEUES = 2
 _HOSTS = {"broker-a": "127.0.1.1", "broker-b": "127.0.1.2"}
 _UNSETTLED_SECONDS = 30.0
-"""So long behind a trouble queues may still go from one member to another:
-rebalances are 20 s apart."""
+"""Seconds after a trouble within which queues may still move between members: rebalances are 20 s
+apart.
+"""
 _UNREADABLE = re.compile(
     r"the message at offset (\d+) of MessageQueue\(topic='(\S+)', broker_name='(\S+)', "
     r"queue_id=(\d+)\) \(\w*\) cannot be read, and it (?:is sent to|is skipped)"
 )
 _DELETED = "was deleted while it waited"
 _UNHEARD = frozenset({"kill a broker", "stop a broker", "cut", "silence"})
-"""Troubles in which what is asked of a broker, or told by it, may not arrive."""
+"""Troubles in which requests to a broker, or its notifications, may be lost."""
 _NOTICED_SECONDS = 10.0
 """A connection that is held up for longer is closed by its client, and made anew: meanwhile the
 broker does not know of a member, and tells it nothing."""
@@ -61,7 +61,7 @@ _CURTAIN_SECONDS = 120.0
 
 
 class ClientWorld(ClusterStage):
-    """Everything that there is while a story of clients is told."""
+    """The world of a story of clients."""
 
     preempted = r"rmq_spark/client/"
     harmless = frozenset({"twice"})
@@ -84,16 +84,16 @@ class ClientWorld(ClusterStage):
     # ---- what its parts ask
 
     def is_alone(self, group):
-        """Whether no more than one host has a consumer of a group."""
+        """Return whether at most one host has a consumer of a group."""
         groups = [each for host in self.hosts for each in host.groups]
         return groups.count(group) == 1
 
     def queues(self):
-        """All queues of all topics of the story, also those that were taken away."""
+        """Return all queues of all topics of the story, including removed ones."""
         return [queue for topic in TOPICS for queue in self.queues_of(topic)]
 
     def queues_of(self, topic):
-        """All queues of a topic of the story."""
+        """Return all queues of a topic of the story."""
         return [
             (topic, broker.name, queue_id)
             for broker in self.brokers
@@ -101,7 +101,7 @@ class ClientWorld(ClusterStage):
         ]
 
     def queue_count(self, topic):
-        """How many queues of a topic there were at most."""
+        """Return the highest number of queues that a topic had."""
         return self._queues[topic]
 
     def has_queues(self, topic, count):
@@ -109,11 +109,11 @@ class ClientWorld(ClusterStage):
         self._queues[topic] = max(count, self._queues[topic])
 
     def broker_named(self, name):
-        """The broker of a name."""
+        """Return the broker of a name."""
         return next(each for each in self.brokers if each.name == name)
 
     def end_of(self, queue):
-        """The offset that the next message of a queue gets."""
+        """Return the offset that the next message of a queue gets."""
         topic, name, queue_id = queue
         broker = self.broker_named(name)
         return broker.life.controller.store.queue_offsets(topic, queue_id).next
@@ -121,7 +121,7 @@ class ClientWorld(ClusterStage):
     # ---- what befalls
 
     def befall(self, kind, seconds, arguments):
-        """Something goes wrong now, and for so long."""
+        """Start a trouble of this duration."""
         broker = arguments.get("broker")
         if kind in _UNHEARD or (kind == "hold up" and seconds > _NOTICED_SECONDS):
             name = self._broker(broker).name if broker is not None else None
@@ -138,7 +138,7 @@ class ClientWorld(ClusterStage):
             self.ledger.silenced(self._broker(broker).name)
 
     def counts(self):
-        """What listeners and programs that poll have got."""
+        """Return the number of messages that listeners and polling programs have received."""
         kinds = {step.kind for client in self.story.clients for step in client.steps}
         more = {f"stories with {kind}": 1 for kind in sorted(kinds)}
         return {**self.ledger.counts(), **more}
@@ -184,7 +184,7 @@ class ClientWorld(ClusterStage):
         return life
 
     def _put_all_right(self):
-        """What operators have closed or taken away is there again."""
+        """Restore all that operators have closed or removed."""
         for broker in self.brokers:
             for topic, queues in self._queues.items():
                 known = broker.life.controller.tables.topics.get(topic)
@@ -242,8 +242,7 @@ class ClientLogs(Logs):
 
 
 def _load_all():
-    """Whatever the client loads when it first needs it:
-    nothing in a world may wait for another's import."""
+    """Import all that the client loads lazily: nothing in a world may wait for another's import."""
     for module in pkgutil.walk_packages(rmq_spark.client.__path__, "rmq_spark.client."):
         if not module.name.rpartition(".")[2].startswith(_WITHOUT):
             importlib.import_module(module.name)

@@ -1,10 +1,10 @@
-"""What becomes of brokers' answers on their way: some come twice, some late, behind younger ones,
-and some are wrong (`lies`).
+"""Disturbed responses of brokers: some arrive twice, some late and out of order, some wrong
+(`lies`).
 
     broker ── AnswerLine ──> frames ──> Answers: as it is, wrong, once more, or later ──> client
 
-Bytes of a frame that is not complete wait for the rest of it. What brokers ask of clients passes
-as it is. Requests pass unchanged; a `RequestLine` notes which answer belongs to which.
+Bytes of an incomplete frame wait for the rest. Requests of brokers to clients pass unchanged, and
+so do requests of clients; a `RequestLine` notes which response belongs to which.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ _TWICE_ODDS = 0.3
 _LATE_ODDS = 0.3
 _LATE_SECONDS = (0.05, 2.5)
 _TWICE_MAX = 40
-"""So many on one connection: a client ends one on which more comes that it has not asked for."""
+"""Maximum number of repeats on one connection: a client closes one with more
+unsolicited responses.
+"""
 
 
 class Answers:
-    """Says of each answer of some hosts what becomes of it."""
+    """Decides what happens to each response of some hosts."""
 
     def __init__(self, kernel, dice, liar=None):
         self._kernel = kernel
@@ -35,15 +37,15 @@ class Answers:
         self._late_until = {}
 
     def twice(self, host, seconds):
-        """For so long some of a host's answers come twice."""
+        """Repeat some responses of a host for a while."""
         self._twice_until[host] = self._kernel.now + seconds
 
     def overdue(self, host, seconds):
-        """For so long some of a host's answers come late."""
+        """Delay some responses of a host for a while."""
         self._late_until[host] = self._kernel.now + seconds
 
     def lines(self, kernel, dice, weather, host, client_host):
-        """The lines to a host and back, for a client at another."""
+        """Return the lines to a host and back, for a client at another."""
         if self._liar is None or client_host == HONEST_HOST:
             there, changed = Line(kernel, dice, weather), None
         else:
@@ -82,10 +84,10 @@ class RequestLine(Line):
         super().__init__(kernel, dice, weather)
         self._frame_reader = FrameReader()
         self.asked = {}
-        """Requests without an answer, by opaque."""
+        """Requests without a response, by opaque."""
 
     def write(self, data):
-        """Bytes, which pass as they are; None is the end."""
+        """Pass bytes unchanged; None is the end."""
         if data is not None:
             self._frame_reader.feed(bytes(data))
             while (frame := self._frame_reader.next_frame()) is not None:
@@ -96,7 +98,7 @@ class RequestLine(Line):
 
 
 class AnswerLine(Line):
-    """A line whose frames somebody else passes on."""
+    """A line whose frames another object passes on."""
 
     def __init__(self, kernel, dice, weather, decide, changed=None):
         """``changed(answer)`` returns what is passed on for an answer; None: the answer itself."""
@@ -108,7 +110,7 @@ class AnswerLine(Line):
         self.twice = 0
 
     def write(self, data):
-        """Bytes, of which whole frames are passed on; None is the end."""
+        """Write bytes, of which whole frames are passed on; None is the end."""
         if data is None:
             self._is_at_end = True
             super().write(None)
@@ -124,6 +126,6 @@ class AnswerLine(Line):
             self._decide(self, whole, answer.is_response)
 
     def pass_on(self, frame):
-        """Have a frame go on its way."""
+        """Pass a frame on."""
         if not self._is_at_end and not self._is_over:
             super().write(frame)

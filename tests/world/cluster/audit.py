@@ -1,4 +1,4 @@
-"""The auditor: reads every queue of the brokers, from where it was last, by the wire itself."""
+"""The auditor: reads what is new in every queue of the brokers, over the wire protocol."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ _AT_ONCE = 32
 
 
 class Auditor:
-    """Shows whoever wants to know what is stored: ``found(queue,
-    message)`` is called for each message."""
+    """Calls ``found(queue, message)`` for each stored message."""
 
     def __init__(self, world, found, *, check_crc=True):
         """``check_crc`` says whether all bodies have to be what their senders wrote."""
@@ -25,7 +24,7 @@ class Auditor:
         self._next = defaultdict(int)
 
     async def audit(self, brokers, topics):
-        """Read what has come since the last time."""
+        """Read what is new since the last time."""
         for broker in brokers:
             connection = Connection(self._world, f"auditor of {broker.name}")
             self._world.network.connect(connection, (broker.host, broker.port))

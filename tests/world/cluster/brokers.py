@@ -1,5 +1,4 @@
-"""A broker of a simulated world with several: its machine, its disk, and its lives,
-one after the other."""
+"""A broker in a simulated world with several: its machine, its disk, and its successive lives."""
 
 from __future__ import annotations
 
@@ -30,13 +29,13 @@ class Broker:
         self.address = f"{host}:{_PORT}"
         self.life = None
         self.slave_address = None
-        """Where a slave answers in its stead."""
+        """Address of a slave that answers for this broker."""
         self.down_seconds = 0.1
         self._unreadable = None
         self.degradation = None
-        """What decides first about operations on its disk: it gives a verdict, or None."""
+        """Decides first about disk operations: returns a verdict, or None."""
         self.is_wanted = True
-        """Whether it is to be started again when it has ended."""
+        """Whether it is to be restarted when it has ended."""
 
     def _empty_platter(self):
         return Platter(self._world.threads.wall_seconds, _ROOT.parent)
@@ -53,23 +52,23 @@ class Broker:
 
     @property
     def is_serving(self):
-        """Whether it is there for clients."""
+        """Return whether it serves clients."""
         return self.life is not None and self.life.is_serving_since(self._world.kernel.now)
 
     def topic(self, name):
-        """Its configuration of a topic; None if it has none, or is down."""
+        """Return its configuration of a topic; None if it has none, or is down."""
         if not self.is_serving:
             return None
         return self.life.controller.tables.topics.get(name)
 
     def topics(self):
-        """The configurations of all its topics; none if it is down."""
+        """Return the configurations of all its topics; empty if it is down."""
         if not self.is_serving:
             return ()
         return self.life.controller.tables.topics.wrapper().topic_config_table.values()
 
     async def live(self):
-        """Serve, life after life, for as long as it is wanted."""
+        """Serve in successive lives while it is wanted."""
         while self.is_wanted:
             self._world.lives += 1
             self.life = life = BrokerLife(
@@ -109,7 +108,7 @@ class Broker:
         return Verdict(self._dice.random() * self._world.story.flush_seconds if is_flush else 0.0)
 
     def refuse_read(self, path, seconds):
-        """Have its disk not give a file, the next time, and take so long for that."""
+        """Let the next read of a file fail after this time."""
         self._unreadable = path, seconds
 
     def kill(self):
@@ -117,37 +116,37 @@ class Broker:
         self.life.process.kill()
 
     def lose_power(self):
-        """End it, and leave on its disk what is left of what was not flushed."""
+        """Cut its power, which drops some of the unflushed writes."""
         self.life.process.kill(power_lost=True)
 
     def copy_disk(self):
-        """All that is on its disk now."""
+        """Return a copy of its disk."""
         return self._platter.copy()
 
     def content(self, path):
-        """What a file on its disk holds now, for others on its machine."""
+        """Return the content of a file on its disk, for other programs on its machine."""
         return self._platter.need(path).data
 
     def spoil(self, content):
-        """Change a bit of some bytes on its disk; whether they are there."""
+        """Flip a bit of some bytes on its disk; return whether they exist."""
         return self._platter.spoil(content, self._dice)
 
     async def put_back(self, copy, seconds):
-        """End it, and have it go on with an older copy of its disk."""
+        """End it, and restart it on an older copy of its disk."""
         self.down_seconds = seconds
         self.kill()
         await self.life.ended
         self._platter.put_back(copy)
 
     async def rename(self, name, seconds):
-        """End it in order, and have it go on under another name."""
+        """Stop it cleanly, and restart it under another name."""
         self.down_seconds = seconds
         await self.stop()
         self._config = self._config_of(name, self.host)
         self.name = name
 
     async def stand_in(self, copy, host, seconds):
-        """Kill it, and have a slave with an older copy of its disk answer in its stead."""
+        """Kill it, and let a slave with an older copy of its disk answer for it."""
         self.down_seconds = seconds
         self.kill()
         await self.life.ended
@@ -167,18 +166,18 @@ class Broker:
         await slave.ended
 
     def use_disk(self, ratio):
-        """Have its disk be as full as this."""
+        """Set the usage of its disk."""
         self._platter.used_ratio = ratio
 
     async def stop(self):
-        """End it in order."""
+        """Stop it cleanly."""
         life = self.life
         life.stop()
         if not await self._world.tasks.within(_STOP_SECONDS, life.ended, otherwise=False):
             self._world.complain(f"{life.process.name} has not stopped within {_STOP_SECONDS} s")
 
     def _watch_offsets(self, offsets):
-        """Have the ledger see each offset that a group commits."""
+        """Let the ledger see each offset that a group commits."""
         commit, world = offsets.commit, self._world
 
         def watched(group, topic, queue_id, queue_offset):

@@ -1,4 +1,4 @@
-"""What brokers of a simulated world say that is well-formed and wrong, one kind at a time.
+"""Lies: well-formed but wrong responses of brokers, one kind at a time.
 
     client ── RequestLine ──> broker        which request each answer belongs to
            <── AnswerLine ──                the answer, or what a lie of `wrong_answers` makes of it
@@ -12,16 +12,16 @@ A lie is one of two kinds, and the promises differ.
                 no progress past a row that it did not read.
     claim       Nothing in the answer contradicts it: a queue begins or ends elsewhere, a group has
                 another offset, a record does not exist, a send was stored elsewhere. A client may
-                believe it, and pass over messages. What it delivers is whole and of the right
-                queue, and it hangs neither now nor when the broker is honest again: then everything
-                sent from that moment on arrives.
+                believe it, and skip messages. What it delivers is whole and of the right
+                queue, and it does not hang, neither now nor when the broker is honest again: then
+                everything sent from that moment on arrives.
 
 An answer that is forged as a whole (another body with its CRC, a real record of another queue with
 this one's topic, queue and offset, a right broker name at another broker's address, a lock that was
 never granted) is out of reach for a client of RocketMQ's protocol, and no part of any promise.
 
-The programs of a story are lied to. Auditors, operators and producers of the world itself, which
-connect from 127.0.0.1, are not: they are the honest parts.
+Brokers lie to the programs of a story. They do not lie to auditors, operators and producers of the
+world itself, which connect from 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from support.servers.wrong_answers import (
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 
 HONEST_HOST = "127.0.0.1"
-"""Where those connect from that no one lies to."""
+"""The host of connections that nobody lies to."""
 
 _ODDS = 0.5
-"""So many of the answers that a lie is about are wrong."""
+"""The share of wrong responses while a lie is active."""
 
 RENUMBERED = "all of the next offsets"
 """Nothing contradicts it where the last record lies within the pull: the broker filters, so that
@@ -130,7 +130,7 @@ WORLD_LIES = dict(_all_lies())
 
 
 class Liar:
-    """Lies for a while about one kind of answer of a host."""
+    """Lies for a while about one kind of response of a host."""
 
     def __init__(self, kernel, dice, note):
         self._kernel = kernel
@@ -138,14 +138,14 @@ class Liar:
         self._note = note
         self._told = {}
         self.count = 0
-        """Number of wrong answers."""
+        """Number of wrong responses."""
 
     def lie(self, host, about, seconds):
-        """Tell a lie, instead of what is told of this host now."""
+        """Start a lie that replaces the current one about this host."""
         self._told[host] = WORLD_LIES[about], about, self._kernel.now + seconds
 
     def changed(self, host, request, answer):
-        """Return what the client gets for an answer to a request."""
+        """Return the client's response to a request."""
         lie, about, until = self._told.get(host, (None, None, 0.0))
         if lie is None or self._kernel.now >= until or self._dice.random() >= _ODDS:
             return answer

@@ -1,6 +1,6 @@
-"""Stories in which brokers or the name server lie: what they lie about, drawn from a seed.
+"""Stories in which brokers or the name server lie, with the lies drawn from a seed.
 
-Dice of their own draw it, so that the story of a seed without lies is as it would be without this.
+A separate random generator draws them, so that the rest of the story is the same without lies.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from world.cluster.lies import WORLD_LIES
 from world.story import Trouble
 
 SHARE = 0.15
-"""So many of all stories have lies."""
+"""The share of stories with lies."""
 
 _COUNTS = (1, 1, 2, 4)
 _SECONDS = (0.5, 2.0, 2.0, 8.0, 20.0)
 
 
 def with_lies(story, within_seconds, brokers, share=SHARE, kinds=tuple(WORLD_LIES)):
-    """The story with lies of these kinds, or as it is."""
+    """Return the story with lies of these kinds, or unchanged."""
     dice = random.Random(f"{story.seed} lies")
     if dice.random() >= share:
         return story

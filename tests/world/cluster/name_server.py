@@ -1,7 +1,7 @@
-"""A small name server for a simulated world: it knows the brokers, as if they had registered.
+"""A small name server for a simulated world: it knows the brokers without registration.
 
-Like RocketMQ's it goes on saying of a broker that is down what that has said last. It says it twice
-now and then, as the story has it, and nothing at all while its host is silent.
+Like RocketMQ's, it keeps returning the last known data of a broker that is down. It sometimes
+answers twice, as the story says, and not at all while its host is silent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CLUSTER = "world"
 
 
 class NameServer:
-    """Answers whoever connects."""
+    """Answers all connections."""
 
     def __init__(self, world, brokers, twice):
         """``twice`` is how often an answer is given twice."""
@@ -62,20 +62,20 @@ class NameServer:
             visitor.send(answer.encode())
 
     def forget(self, broker, seconds):
-        """Know nothing of a broker, nor hear of it for so long."""
+        """Forget a broker, and ignore it for a while."""
         self._known = {key: data for key, data in self._known.items() if key[1] != broker.name}
         self._registered.discard(broker.name)
         self._unheard_until[broker.name] = self._kernel.now + seconds
 
     def tells_others(self, addresses):
-        """Give other addresses instead of those at which brokers, and slaves, are reached."""
+        """Return other addresses for brokers and slaves."""
         self._told = addresses
 
     def _hears(self, broker):
         return self._unheard_until.get(broker.name, 0.0) <= self._kernel.now
 
     def _look(self):
-        """See what brokers have that can be asked; of the others, what they had last is known."""
+        """Update the data of reachable brokers; the last known data of others stays."""
         for broker in self._brokers:
             if not broker.is_serving or not self._hears(broker):
                 continue

@@ -1,8 +1,7 @@
-"""A stage with several brokers and a name server, and what befalls them:
-the same for all who use them.
+"""A stage with several brokers, a name server and their troubles, common to worlds with a cluster.
 
-A world built on it says what is told (`_tell`), which files threads may be interrupted in, and what
-is wrong with what is logged.
+Subclasses define the story (`_tell`), the files whose threads may be interrupted, and which log
+lines are errors.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _ENDS_SECONDS = 3.0
 
 
 class ClusterStage(Stage):
-    """Where brokers serve, one life after the other, and a name server tells where they are."""
+    """Brokers that serve in successive lives, and a name server with their addresses."""
 
     preempted = ""
     """Which files threads may be interrupted in, at any line."""
@@ -54,7 +53,7 @@ class ClusterStage(Stage):
         self._over_at = 0.0
 
     def tell(self):
-        """Tell the story to its end, and look whether all is as it must be."""
+        """Run the story to its end, and check all promises."""
         forget_earlier_stories()
         with ExitStack() as stack:
             self.directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -78,7 +77,7 @@ class ClusterStage(Stage):
         return ()
 
     def _audit(self):
-        """Look at all that the brokers hold."""
+        """Read all that the brokers hold."""
         raise NotImplementedError
 
     def disturbed(self, seconds):
@@ -115,7 +114,7 @@ class ClusterStage(Stage):
     # ---- the story
 
     def _begin_brokers(self, hosts, topics, queues):
-        """Have brokers serve, each with these topics, and a name server that knows them."""
+        """Start brokers with these topics, and a name server that knows them."""
         if not _OF_ANSWERS.isdisjoint(trouble.kind for trouble in self.story.troubles):
             self.liar = Liar(self.kernel, self.dice_for("lies"), self.note)
             self._answers = Answers(self.kernel, self.dice_for("answers"), self.liar)
@@ -135,7 +134,7 @@ class ClusterStage(Stage):
             self.kernel.after(trouble.begin, befall)
 
     def _outlast_troubles(self):
-        """Wait until the last trouble is over, and all brokers are there."""
+        """Wait until the last trouble is over, and all brokers are up."""
         over = max((each.begin + each.seconds for each in self.story.troubles), default=0.0)
         while (left := max(over, self._over_at) + 1.0 - self.kernel.now) > 0:
             self.kernel.run(left)
@@ -162,14 +161,14 @@ class ClusterStage(Stage):
             self.kernel.run(look_seconds)
 
     def _look_at_the_end(self):
-        """See that all has come to what it should, and that nobody has left anything behind."""
+        """Check the final result, and that nobody has left anything behind."""
         self._audit()
         self.ledger.check()
         self.kernel.run(_ENDS_SECONDS)
         self._end_brokers()
 
     def _end_brokers(self):
-        """See that nobody has left anything behind at them, and stop them."""
+        """Check that nothing is left at the brokers, and stop them."""
         for broker in self.brokers:
             if broker.life.controller.server.connections:  # of clients that fell silent
                 self.kernel.run(_REST_SECONDS)
@@ -208,7 +207,7 @@ class ClusterStage(Stage):
     # ---- what befalls it
 
     def befall(self, kind, seconds, arguments):
-        """Something goes wrong now, and for so long."""
+        """Start a trouble of this duration."""
         self.note(f"{kind} {arguments} for {seconds} s")
         self._over_at = max(self._over_at, self.kernel.now + seconds)
         if kind not in self.harmless:
@@ -265,5 +264,5 @@ class ClusterStage(Stage):
         return NAME_SERVER_HOST if broker is None else self._broker(broker).host
 
     def _broker(self, number):
-        """The broker of a number; a story that was made short has fewer of them."""
+        """Return the broker of a number; a shrunk story has fewer of them."""
         return self.brokers[number % len(self.brokers)]

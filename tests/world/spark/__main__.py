@@ -1,9 +1,9 @@
-"""``python -m world.spark``: tells stories of Spark's source and sink;
-one that fails is shrunk, and kept.
+"""``python -m world.spark``: runs stories of Spark's source and sink; shrinks and saves a failing
+one.
 
-python -m world.spark --first 0 --seeds 1000      those of these seeds
+python -m world.spark --first 0 --seeds 1000      the stories of these seeds
 python -m world.spark --seed 157                  one, with its trace
-python -m world.spark --story FILE                one that was kept
+python -m world.spark --story FILE                a saved story
 """
 
 from __future__ import annotations

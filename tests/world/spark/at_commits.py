@@ -1,10 +1,11 @@
-"""``python -m world.spark.at_commits``: tells stories of sinks that write exactly once, whose
-troubles come at their commits; one that fails is shrunk, and kept.
+"""``python -m world.spark.at_commits``: stories of exactly-once sinks with troubles at their
+commits.
 
-Each is a story of ``python -m world.spark`` with such a sink. Of each kind of trouble (`commits`)
-is drawn how many batches it befalls; where all see a batch at once, somebody looks all the time.
+Each is a story of ``python -m world.spark`` with such a sink; a failing one is shrunk and saved.
+For each kind of trouble (`commits`), the seed decides how many batches it hits; with visibleTo=all,
+an onlooker reads all the time.
 
-python -m world.spark.at_commits --first 0 --seeds 1000      those of these seeds
+python -m world.spark.at_commits --first 0 --seeds 1000      the stories of these seeds
 python -m world.spark.at_commits --seed 57                   one, with its trace
 """
 
@@ -23,7 +24,7 @@ from world.story import Client, Step
 from world.telling import main
 
 _STORIES_APART = 1_000_000_000
-"""Seeds of stories that are drawn for one seed, until there is a sink in one."""
+"""Number of seeds between stories, so that each seed finds a story with a sink of its own."""
 
 _ODDS = (0, 0.4, 0.8)
 _MORE = (3, 6)
@@ -32,7 +33,7 @@ _ROWS = (1, 7, 20)
 
 
 def draw(seed):
-    """A story in which somebody writes exactly once, with troubles at the commits."""
+    """Return a story with an exactly-once sink and troubles at its commits."""
     stories = (draw_any(seed + number * _STORIES_APART) for number in count())
     story = next(each for each in stories if any(map(is_exactly_once, each.clients)))
     dice = random.Random(f"{story.seed} at commits")

@@ -1,8 +1,8 @@
-"""Stories whose bodies have a format: producers send text, JSON or Avro, and some that is none;
-queries read columns of them, and sinks write such.
+"""Stories with formatted bodies: producers send text, JSON or Avro, and invalid bodies; queries
+read and sinks write columns of them.
 
-Dice of their own draw it, so that all else in the story of a seed is as it would be without. What a
-body holds is written and read here by other means than the product's.
+A separate random generator draws them, so that the rest of the story is the same without. The world
+encodes and decodes bodies with code of its own, not the product's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PARSED = fastavro.parse_schema(_AVRO)
 
 
 def with_formats(story):
-    """The story with bodies of a format, or as it is."""
+    """Return the story with formatted bodies, or unchanged."""
     dice = random.Random(f"{story.seed} formats")
     if dice.random() < _TYPED:
         kind = dice.choice(("text", "json", "json", "avro"))
@@ -110,13 +110,13 @@ def _read_as_written(dice, kind, source):
 
 
 def body_of(kind, number, size):
-    """A body of a kind that says which message it is of."""
+    """Return a body of a format that identifies its message."""
     text = f"m{number} é".ljust(size, ".")
     return written(kind, {"number": number, "text": text})
 
 
 def bad_body_of(dice, kind, number, size):
-    """A body that is none of its kind, and says which message it is of all the same."""
+    """Return an invalid body that still identifies its message."""
     name = f"m{number} ".encode()
     if kind == "text":
         return name + dice.choice((b"\xff", b"\xc3", b"\xed\xa0\x80")).ljust(size, b".")
@@ -137,12 +137,12 @@ def bad_body_of(dice, kind, number, size):
 
 
 def is_bad(dice):
-    """Whether the next body is to be none of its kind."""
+    """Draw whether the next body is invalid."""
     return dice.random() < _BAD
 
 
 def written(kind, fields):
-    """The body that holds these fields; of a text, it is all that is written."""
+    """Return the body that holds these fields; for text, all that is written."""
     if kind == "text":
         return fields["text"].encode()
     if kind == "json":
@@ -153,7 +153,7 @@ def written(kind, fields):
 
 
 def read(kind, body):
-    """The fields that a body holds; None if it is none of its kind."""
+    """Return the fields of a body; None if it is invalid."""
     try:
         if kind == "text":
             return {"text": body.decode()}
@@ -170,7 +170,7 @@ def read(kind, body):
 
 
 def fields_in(row, options):
-    """The fields that a row has of its body; None if all are null."""
+    """Return the body fields of a row; None if all are null."""
     if "bodyColumn" in options:
         value = row["value"]
         return {"text": value} if isinstance(value, str) else value
@@ -184,7 +184,7 @@ def fields_in(row, options):
 
 
 def columns_of(kind, body):
-    """The columns that are to become what a sink's row is known by: some bytes, as a text."""
+    """Return the columns that identify a sink's row, from some bytes."""
     if kind is None:
         return (body,)
     text = body.decode()
@@ -192,7 +192,7 @@ def columns_of(kind, body):
 
 
 def known_by(kind, body):
-    """What the row is known by of which a sink has made this body; None if it is none."""
+    """Return what identifies the row of a sink's body; None if it is none."""
     if kind is None:
         return body
     fields = read(kind, body)
@@ -202,7 +202,7 @@ def known_by(kind, body):
 
 
 def known_by_row(row, options):
-    """The same, of a row that is read in columns."""
+    """Return what identifies a row that was read in columns."""
     if "bodyFormat" not in options:
         return row["body"]
     fields = fields_in(row, options)
@@ -211,7 +211,7 @@ def known_by_row(row, options):
 
 
 def of_row(text):
-    """The fields of which a sink makes a body."""
+    """Return the fields from which a sink makes a body."""
     return {"number": _number_in(text), "text": text}
 
 

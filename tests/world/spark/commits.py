@@ -1,13 +1,13 @@
-"""What befalls sinks of a simulated world that write exactly once, right at their commits.
+"""Troubles of exactly-once sinks in a simulated world, right at their commits.
 
     ends       a broker is killed or loses its power at one of the next changes of its disk, and
                perhaps at one of those of its next start
-    lacks      for a while there is no room on a broker's disk, among what is staged or at all
+    lacks      for a while a broker's disk is full, for staged rows or for everything
     amid       a driver is killed while it commits
     twins      another driver has the same batch at the same time, from the same checkpoint
 
-Troubles that come at any time hit a commit once in hundreds of stories; these come at them. None
-does when all is to be calm.
+Troubles at random times hit a commit once in hundreds of stories; these hit commits. None starts
+when all is to be calm.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from world.fate import CHANGES
 KINDS = ("ends", "lacks", "amid", "twins")
 
 _CHANGES_MAX = 10
-"""A commit of a staged batch changes the disk about so often, that of a manifest less."""
+"""Maximum disk changes of a commit: about that of a staged batch; a manifest has fewer."""
 
 _STARTS_CHANGES_MAX = 30
-"""A start behind that does it more often."""
+"""Maximum disk changes of the start afterwards."""
 
 _LACK_SECONDS = (0.05, 0.5, 3.0)
 _NEEDS_ROOM = frozenset({"create", "resize", "write", "make_directory"})
@@ -38,7 +38,7 @@ class Ending:
         self._dice = dice
         self._again = dice.random() < 0.5
         self.has_started = False
-        """Whether the broker has ended, and may end once more while it starts."""
+        """Whether the broker has ended, and may end again while it starts."""
         self._draw(_CHANGES_MAX)
 
     def _draw(self, most):
@@ -66,7 +66,7 @@ class Ending:
 
 
 class Lack:
-    """No room on a broker's disk: for what is staged, or for anything."""
+    """A full disk of a broker: for staged rows, or for everything."""
 
     def __init__(self, world, broker, dice):
         self._world = world
@@ -86,7 +86,7 @@ class Lack:
 
 
 class CommitTroubles:
-    """The troubles of one program that writes exactly once."""
+    """The troubles of one exactly-once program."""
 
     def __init__(self, world, name, arguments):
         self._world = world
@@ -95,17 +95,19 @@ class CommitTroubles:
         self.are_drawn = any(arguments.get(kind) for kind in KINDS)
 
     def comes(self, what):
-        """Whether something befalls the next batch."""
+        """Return whether the next batch has a trouble."""
         odds = self._arguments.get(what, 0)
         return bool(odds) and self._world.calm_since is None and self.dice.random() < odds
 
     def sends(self):
-        """Rows of a batch are about to be sent or staged."""
+        """Called when rows of a batch are about to be sent or staged."""
         if self.comes("lacks"):
             self._hinder(Lack)
 
     def commits(self):
-        """A batch that has rows is about to be committed: how to say that it was."""
+        """Called when a batch with rows is about to be committed; returns how to
+        report its commit.
+        """
         if self.comes("ends"):
             self._hinder(Ending)
         elif self.comes("lacks"):

@@ -1,10 +1,10 @@
-"""The model of what reads committed rows: what it must have is what sinks have told to count.
+"""The model of readers of committed rows: they must have what sinks have reported as committed.
 
-a row            was written by a sink, in a batch that was told to count
+a row            was written by a sink, in a batch that was reported as committed
 a batch          has each batch of a sink as a whole, or nothing of it; run again, it is the same
-a span           is whole; its rows are gone only if something has happened to the sink's topics
-a query          has in the end all rows of all batches that count, each once
-unless           something has happened to the topics of the sink; but no row is ever there twice
+a span           is whole; its rows are missing only after a trouble with the sink's topics
+a query          has in the end all rows of all committed batches, each once
+unless           there was trouble with the topics of the sink; but no row is ever there twice
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rmq_spark.spark.errors import DataLoss
 
 
 class CommittedModel(RowModel):
-    """What is known of one streaming query that reads committed rows."""
+    """The state of one streaming query that reads committed rows."""
 
     groups = ()
 
@@ -33,24 +33,26 @@ class CommittedModel(RowModel):
     # ---- what the query does
 
     def began(self):
-        """A run begins."""
+        """Record the start of a run."""
         self._run_began_calm = self._ledger.is_calm
 
     def initial_offset(self, start):
-        """The query was told where it begins."""
+        """Record the query's start offset."""
 
     def planned(self, batch, end, *, is_new):
-        """The end of a batch is in the offset log."""
+        """Record a batch's end in the offset log."""
 
     def begins_at_none(self, error):
         """Whether it is told that what it is to begin with is gone: such a start is not drawn."""
         return False
 
     def looked(self):
-        """A run has been told how far there is something to read."""
+        """Record the end offset that a run was given."""
 
     def came_to_its_end(self):
-        """A run with AvailableNow says that it has had all there was when it began."""
+        """Check that a run with AvailableNow that ended has read everything that existed at its
+        start.
+        """
 
     def failed(self, error):
         super().failed(error)
@@ -58,9 +60,9 @@ class CommittedModel(RowModel):
             self.complain(f"it has ended in calm weather: {error!r}")
 
     def seen(self, pieces, rows):
-        """An attempt at some pieces has come to its end: it has their spans, whole and in order.
+        """Check an attempt at some pieces: it has the rows of their spans, whole and in order.
 
-        One of which rows are gone is left out. A later span may have the places of one that is.
+        A span with lost rows is left out. A later span may reuse the places of a lost one.
         """
         places = [self._place_of(row) for row in rows]
         reached = {0}
@@ -77,7 +79,7 @@ class CommittedModel(RowModel):
         return [(*first, span.queue_offset + at) for at in range(span.message_count)]
 
     def ran(self, batch, parts):
-        """All tasks of a batch are done."""
+        """Record the end of all tasks of a batch."""
         rows = {}
         for row in (row for part in parts for row in part):
             body = known_by_row(row, self._program.options)
@@ -106,7 +108,7 @@ class CommittedModel(RowModel):
             self.complain(f"batch {batch} has what nobody has told to count: {left}")
 
     def committed(self, batch):
-        """A batch is in the commit log: its rows count."""
+        """Record a batch in the commit log: its rows count."""
         if batch != self._last_committed + 1:
             self.complain(f"batch {batch} follows {self._last_committed}")
         self._last_committed = batch
@@ -115,7 +117,7 @@ class CommittedModel(RowModel):
 
     @property
     def _is_disturbed(self):
-        """Whether something has happened to what sinks have written."""
+        """Return whether there was trouble with what sinks have written."""
         (topic,) = self._program.topics
         topics = (topic, commits_topic_name(topic))
         names = [broker.name for broker in self._ledger.brokers]
@@ -123,7 +125,7 @@ class CommittedModel(RowModel):
         return max(causes, default=-inf) > -inf
 
     def outstanding(self):
-        """What counts, and is in no batch; and what is still to be written."""
+        """Return committed rows that are in no batch, and rows that are still to be written."""
         read = {body for rows in self._batches.values() for body in rows}
         for sink in self._ledger.sinks:
             if not sink.is_exactly_once:
@@ -135,6 +137,6 @@ class CommittedModel(RowModel):
                     yield f"{self._program.name}: {sink.told[number] - read} of batch {number}"
 
     def check_what_is_gone(self):
-        """Losses were told, or nothing is gone."""
+        """Check that all lost rows were reported."""
         if not self._is_disturbed and self._told:
             self.complain(f"it was told of losses: {dict(self._told)}")

@@ -1,7 +1,6 @@
-"""Stories of Spark drawn from a seed: queries and their options, what comes meanwhile,
-and what befalls them.
+"""Stories of Spark drawn from a seed: queries and their options, messages, and troubles.
 
-Each seed has a character of its own, as most bugs need several rare things at once.
+Each seed has a character of its own, because most bugs need several rare things at once.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ POINTS = (
     "rows are written",
     "the batch is committed",
 )
-"""Moments at which a driver may be killed, or be slow while something else happens."""
+"""Moments at which a driver may be killed, or delayed while something else happens."""
 
 TROUBLES_SECONDS = 8.0
-"""Within so long everything befalls that befalls."""
+"""Seconds within which all troubles start."""
 
 COLUMNS = "topic,brokerName,queueId,queueOffset,keys,tags,body,storeTimestamp,properties"
 _LIES = tuple(name for name, lie in WORLD_LIES.items() if not (lie.is_about_sends and lie.is_claim))
@@ -43,7 +42,7 @@ _SECONDS = (0.05, 0.3, 1.0, 1.0, 3.0, 6.0)
 
 
 def draw(seed):
-    """The story of a seed."""
+    """Return the story of a seed."""
     return lied_to(drawn_without_lies(seed), share=SHARE)
 
 
@@ -64,7 +63,7 @@ def _with_bodies(source):
 
 
 def drawn_without_lies(seed):
-    """The story of a seed whose brokers are all honest."""
+    """Return the story of a seed whose brokers are all honest."""
     dice = random.Random(seed)
     settings = {
         "flushDiskType": "SYNC_FLUSH" if dice.random() < 0.5 else "ASYNC_FLUSH",
@@ -158,7 +157,7 @@ def _stream(dice, name, kinds):
 
 
 def _event(dice, kinds):
-    """At which moment of which batch a driver is killed, or is slow, and what befalls then."""
+    """Draw the moment and batch at which a driver is killed or slow, and the trouble then."""
     kind = dice.choice([None, *(each for each in kinds if each in _TROUBLES)])
     return {
         "point": dice.choice(POINTS),
@@ -221,7 +220,7 @@ def _writes(dice, name):
 
 
 def _exactly_once(dice, writes, own_dice):
-    """The same writes by a stream whose batches count by their manifests."""
+    """Return the same writes by an exactly-once stream."""
     sink, *steps = writes.steps
     options = sink.arguments["options"] | {
         "delivery": "exactly_once",
@@ -243,14 +242,14 @@ def _exactly_once(dice, writes, own_dice):
 
 
 def _visible_to_all(writes):
-    """The same, by a broker that shows each batch to everybody at once."""
+    """Return the same writes with visibleTo=all."""
     sink, *steps = writes.steps
     options = sink.arguments["options"] | {"visibleTo": "all"}
     return Client(writes.name, (Step("sink", {**sink.arguments, "options": options}), *steps))
 
 
 def _committed(dice, name):
-    """A query that reads what counts."""
+    """Draw a query that reads committed rows."""
     options = {
         "namesrvAddr": ADDRESS,
         "topic": "S0",

@@ -7,10 +7,9 @@
     run        initialOffset if nothing is committed ──> partitions of those with something new
                ──> tasks ──> rows ──> commit log
 
-Logs are text of JSON on a checkpoint that outlives the driver. What is in the offset log and not in
-the commit log is run again, with the very same offsets. Whatever it waits for, the driver may be
-killed meanwhile, and all its workers with it; a query that ends with an error is started again, as
-its user would.
+Logs are JSON text on a checkpoint that outlives the driver. A batch in the offset log and not in
+the commit log runs again with the same offsets. The driver may be killed at any wait, and all its
+workers with it; a query that ends with an error is started again, as its user would.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from rmq_spark.spark.errors import DataLoss, RecordFault
 
 _POLL_SECONDS = 0.01
 _SLOW_SECONDS = 0.1
-"""A driver that pauses while something lasts goes on so long behind it."""
+"""Seconds by which a driver that pauses during a trouble resumes after it."""
 
 _LIMITS = ReadLimitRegistry()
 
 
 class Checkpoint:
-    """What a query leaves behind: two logs of text, the first with a line for each source."""
+    """A query's checkpoint: two logs of text, the first with a line for each source."""
 
     def __init__(self):
         self.offsets = {}
@@ -45,7 +44,7 @@ class Checkpoint:
 
 
 class Source:
-    """One of the sources of a query: its options, its planner, and the model of what it reads."""
+    """One source of a query: its options, its planner, and its model."""
 
     def __init__(self, query, name, topics, options):
         self.name = name
@@ -59,17 +58,17 @@ class Source:
 
     @property
     def run(self):
-        """The life of the driver that it is in."""
+        """Return the current life of the driver."""
         return self._query.run
 
     def goes_on_with(self, options):
-        """Its user has set other options; None is for those that are left out now."""
+        """Set the user's new options; None removes one."""
         given = self.options | options
         self.options = {name: value for name, value in given.items() if value is not None}
         self.model.goes_on_with(self.options)
 
     async def begin(self, given):
-        """Have a reader in a planner of its own, and what tasks read with."""
+        """Create a reader in a new planner, and the read function of tasks."""
         run = self.run
         source = pickle.dumps(RocketPollDataSource(given))
         self.model.began()
@@ -82,7 +81,7 @@ class Source:
         self.read = await run.answer(run.worker("plan"), partial(_pickled_reader, source))
 
     async def next_end(self, committed):
-        """How far there is something to read, as JSON."""
+        """Return the end offset of available messages, as JSON."""
         start = committed if committed is not None else await self.ask("initialOffset")
         if committed is None:
             self.model.initial_offset(start)
@@ -98,7 +97,7 @@ class Source:
         return end
 
     async def partitions(self, committed, end):
-        """What the tasks of a batch are to read."""
+        """Return the partitions of a batch."""
         start = committed if committed is not None else await self.ask("initialOffset")
         reader = self.planner.has
 
@@ -109,7 +108,7 @@ class Source:
         return await self.run.answer(self.planner, planned)
 
     async def ask(self, method, *documents):
-        """Call the planner's reader, as the runner does: JSON in, JSON out."""
+        """Call the planner's reader as the runner does: JSON in, JSON out."""
         reader = self.planner.has
 
         def call():
@@ -141,16 +140,16 @@ class Stream(Application):
 
     @property
     def models(self):
-        """The models of all sources."""
+        """Return the models of all sources."""
         return [source.model for source in self.sources]
 
     def planner_of(self, source):
-        """What the planner of a source is called."""
+        """Return the name of a source's planner."""
         number = self.sources.index(source)
         return f"planner of {number}" if number else "planner"
 
     def models_of(self, process_name):
-        """The models of what a process may tell of: a planner is of one source, a task of any."""
+        """Return the models that a process may report to: a planner has one source, a task any."""
         return [
             source.model
             for source in self.sources
@@ -171,13 +170,13 @@ class Stream(Application):
                 source.goes_on_with({"onBadRecord": self._then})
 
     def renamed(self, names):
-        """Brokers have other names now, as its user says."""
+        """Set the brokers' new names, as the user does."""
         for source in self.sources:
             named = {"brokerNames": json.dumps(names)}
             source.options = with_new_names(source.options, names) | named
 
     def kill_a_planner(self):
-        """End the planner of one of the sources."""
+        """Kill the planner of one of the sources."""
         planners = [source.planner for source in self.sources if source.planner is not None]
         if planners:
             planners[-1].kill()
@@ -214,8 +213,7 @@ class Stream(Application):
             await run.pause(self._trigger_seconds)
 
     def _recovered(self):
-        """Which batch is next, whether it is planned already,
-        and where the one before it has ended."""
+        """Return the next batch, whether it is already planned, and the end of the one before."""
         log, nowhere = self.checkpoint, [None] * len(self.sources)
         if not log.offsets:
             return 0, False, nowhere
@@ -225,7 +223,7 @@ class Stream(Application):
         return latest, True, log.offsets.get(latest - 1, nowhere)
 
     async def _construct(self, batch, committed, end):
-        """Log how far a batch is to go, and tell the sources of the one before."""
+        """Log the end of a batch, and report the previous one to the sources."""
         log = self.checkpoint
         await self._point("planned")
         log.offsets[batch] = end
@@ -256,8 +254,9 @@ class Stream(Application):
             parts = parts[count:]
 
     async def _point(self, name):
-        """A moment between two steps: something may befall then,
-        and the driver be killed or be slow."""
+        """Mark a moment between two steps, in which a trouble may start and the driver be killed or
+        slow.
+        """
         seconds = self.dice.choice((0.0, 0.001, 0.02))
         for event in self._events:
             if event["point"] != name or event["passes"] == 0:
@@ -277,7 +276,7 @@ class Stream(Application):
 
 
 def _of_sources(run):
-    """What an attempt of a task does, whichever source its partition is of."""
+    """Return the work of a task's attempt, for any source."""
 
     def work(worker, number, attempt, partition):
         source, part = partition

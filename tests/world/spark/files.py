@@ -1,7 +1,7 @@
-"""The files of the machine that Spark's workers run on: those of one of the brokers, or of none.
+"""Files on the machine of Spark's workers: those of one of the brokers, or none.
 
-All brokers have theirs at one path, so that only what they prove tells them apart. Files go and
-come with the lives of their broker; between two parts that are read, others may have their turns.
+All brokers have theirs at the same path, so that only their proof files tell them apart. Files come
+and go with the lives of their broker; between reads of two parts, others may have their turns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _READ_SECONDS = (0.0, 0.0, 0.001, 0.3)
 
 
 class WorkersFiles:
-    """What workers see of the disk beside them."""
+    """The files that workers see on their disk."""
 
     def __init__(self, world):
         self._world = world
@@ -38,7 +38,7 @@ class WorkersFiles:
 
 
 class _Directory:
-    """A directory that is there for as long as files are found in it."""
+    """A directory that exists while it has files."""
 
     def __init__(self, files, path):
         self._files = files
@@ -60,7 +60,7 @@ class _Directory:
 
 
 def reading_files(files):
-    """Have tasks look for files among these, for however few bytes."""
+    """Make tasks look for these files, for any number of bytes."""
     return (
         patch.object(record_chunks, "LocalLogFinder", partial(LocalLogFinder, files.open)),
         patch.object(record_locations, "RUN_BYTES_MIN", 1),

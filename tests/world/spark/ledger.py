@@ -1,8 +1,7 @@
-"""The ledger: what must be true of Spark's queries and writes, by what was sent, stored and told.
+"""The ledger of Spark's queries and writes: checks them against what was sent, stored and reported.
 
-It knows what was sent, what the last audit has found, and to which queues something has happened by
-which messages may be gone. What each program must have had, or must have stored, its own model
-knows: `rows` of those that read, `sinks` of those that write.
+It knows what was sent, the result of the last audit, and which queues may have lost messages. Each
+program's model knows what the program must have: `rows` for readers, `sinks` for writers.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _QUEUES_GO = frozenset({"make again", "change queues", "older copy", "slave"})
 
 
 class Ledger:
-    """All that is known of one story."""
+    """The state of one story."""
 
     def __init__(self, world):
         self._world = world
@@ -37,73 +36,73 @@ class Ledger:
         self._sinks = []
 
     def complain(self, what):
-        """Something is not as it must be."""
+        """Report a broken promise."""
         self._world.complain(what)
 
     def stream(self, query):
-        """The model of a streaming query."""
+        """Return the model of a streaming query."""
         kind = CommittedModel if query.options.get("isolation") == "committed" else StreamModel
         self._streams.append(kind(self, query))
         return self._streams[-1]
 
     def reads(self, program):
-        """The model of a program that reads topics now and then."""
+        """Return the model of a program that reads topics now and then."""
         return ReadModel(self, program)
 
     def sink(self, program):
-        """The model of a program that writes."""
+        """Return the model of a program that writes."""
         self._sinks.append(SinkModel(self, program))
         return self._sinks[-1]
 
     def is_lied_to(self, queue):
-        """Whether a queue's broker has given wrong answers by now."""
+        """Return whether a queue's broker has given wrong responses so far."""
         return any(self.first_name(name) == queue[1] for name in self._world.liars)
 
     def is_misled(self, queue):
-        """Whether a queue's broker has made claims by now that may be wrong."""
+        """Return whether a queue's broker has made wrong claims so far."""
         return any(self.first_name(name) == queue[1] for name in self._world.lied_about)
 
     @property
     def brokers(self):
-        """All brokers."""
+        """Return all brokers."""
         return self._world.brokers
 
     @property
     def sinks(self):
-        """The models of all programs that write."""
+        """Return the models of all programs that write."""
         return self._sinks
 
     # ---- what happens
 
     def renames(self, before, now):
-        """A broker has another name; here it keeps the one that it had first."""
+        """Record a broker's new name; the ledger keeps using the first one."""
         self._first_names[now] = self.first_name(before)
 
     def first_name(self, broker):
-        """The name that a broker had first."""
+        """Return a broker's first name."""
         return self._first_names.get(broker, broker)
 
     @property
     def new_names(self):
-        """The names that brokers have now, by those that they had first."""
+        """Return the brokers' current names, by their first names."""
         return {before: now for now, before in self._first_names.items()}
 
     def first_physical_offset(self, topic, broker, *rest):
-        """A queue, or a place in one, by the name that its broker had first."""
+        """Return a queue or place with its broker's first name."""
         return topic, self.first_name(broker), *rest
 
     def damages(self, body):
-        """The body that is stored of a message is about to be changed."""
+        """Record that the stored body of a message is about to be changed."""
         _, place = self.acknowledged[body]
         self.damaged[place] = body
 
     def sends(self, sent):
-        """Somebody is about to send a message."""
+        """Record a message that is about to be sent."""
         self.sent[sent.body] = sent
         self.sent_with[sent.keys] = sent
 
     def is_acknowledged(self, sent, place):
-        """A broker has said that a message is stored there."""
+        """Record the acknowledgement of a message at a place."""
         self.acknowledged[sent.body] = self.now, self.first_physical_offset(*place)
 
     def takes_away(self, *, broker=None, topic=None, expired=False):
@@ -118,11 +117,11 @@ class Ledger:
             self._replaced.append((broker, topic))
 
     def may_be_gone(self, queue, since=0.0):
-        """Whether something has happened to a queue since a time."""
+        """Return whether there was trouble with a queue since a time."""
         return self.last_cause(queue) >= since
 
     def can_be_replaced(self, queue):
-        """Whether a queue may have lost messages, and not only because they had expired."""
+        """Return whether a queue may have lost messages other than by expiry."""
         return any(
             broker in (None, queue[1]) and topic in (None, queue[0])
             for broker, topic in self._replaced
@@ -130,8 +129,7 @@ class Ledger:
 
     @property
     def queues_may_go(self):
-        """Whether something befalls this story by which a broker may lack a topic, or queues of
-        it."""
+        """Return whether a trouble of this story may remove topics or queues from a broker."""
         story = self._world.story
         kinds = {trouble.kind for trouble in story.troubles}
         steps = (step for client in story.clients for step in client.steps)
@@ -139,7 +137,7 @@ class Ledger:
         return not kinds.isdisjoint(_QUEUES_GO)
 
     def last_cause(self, queue):
-        """When something has happened to a queue the last time."""
+        """Return the time of the last trouble of a queue."""
         times = [
             time
             for time, broker, topic in self._causes
@@ -149,7 +147,7 @@ class Ledger:
 
     @property
     def is_calm(self):
-        """Whether all troubles are over, and have been for a little."""
+        """Return whether all troubles are over, and have been for a little."""
         calm_since = self._world.calm_since
         return calm_since is not None and calm_since + _SETTLED_SECONDS < self.now
 
@@ -160,20 +158,20 @@ class Ledger:
     # ---- what brokers tell
 
     def broker_ended(self, name):
-        """Nothing is kept in a broker that Spark's source relies on."""
+        """Record a broker's end: Spark's source relies on nothing in its memory."""
 
     def committed(self, group, queue, queue_offset):
-        """A broker has taken a group's offset."""
+        """Record a group's offset that a broker has stored."""
         for stream in self._streams:
             if group in stream.groups:
                 stream.group_committed(self.first_physical_offset(*queue), queue_offset)
 
     def audit_begins(self):
-        """Everything that is stored is about to be found."""
+        """Record the start of an audit."""
         self.stored.clear()
 
     def audited(self, queue, message):
-        """That lies there."""
+        """Record a stored message found by the audit."""
         if queue[0] != self._world.sinks_topic:
             place = self.first_physical_offset(*queue, message.queue_offset)
             # Its body may be another by now, and even that of another message.
@@ -188,11 +186,11 @@ class Ledger:
     # ---- when all is quiet
 
     def outstanding(self):
-        """What must still come to some query."""
+        """Return the messages that a query must still read."""
         return [each for stream in self._streams for each in stream.outstanding()]
 
     def check(self):
-        """Look at all that was written down."""
+        """Check all records."""
         for stream in self._streams:
             stream.check_what_is_gone()
         for sink in self._sinks:

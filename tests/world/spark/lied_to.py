@@ -1,8 +1,8 @@
-"""``python -m world.spark.lied_to``: tells stories of Spark in which brokers lie.
+"""``python -m world.spark.lied_to``: runs stories of Spark in which brokers lie.
 
 Each is a story of ``python -m world.spark`` with lies (`world.cluster.lies`) in it.
 
-python -m world.spark.lied_to --first 0 --seeds 1000      those of these seeds
+python -m world.spark.lied_to --first 0 --seeds 1000      the stories of these seeds
 python -m world.spark.lied_to --seed 157                  one, with its trace
 """
 
@@ -16,7 +16,7 @@ from world.telling import main
 
 
 def draw(seed):
-    """The story of a seed, with lies."""
+    """Return the story of a seed, with lies."""
     return lied_to(drawn_without_lies(seed), share=1.0)
 
 

@@ -1,6 +1,7 @@
-"""Onlookers of a simulated world: consumers that know no batches, and read what sinks write.
+"""Onlookers of a simulated world: plain consumers that read what sinks write.
 
-Where all see a batch at once, whoever has seen a row of it finds all of them when they look again.
+With visibleTo=all, an onlooker that has seen a row of a batch finds all of them when it reads
+again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _OPEN_SECONDS = 2.0
 
 
 class Onlooker:
-    """One that looks again and again until all is calm, at every queue of a topic of one broker."""
+    """An onlooker that reads all queues of a topic of one broker, repeatedly until all is calm."""
 
     def __init__(self, world, plan, topic):
         self._world = world
@@ -30,14 +31,14 @@ class Onlooker:
         self._next = defaultdict(int)
         self._places = defaultdict(set)  # by body
         self.looks = 0
-        """The number of looks behind which batches were checked."""
+        """Number of reads after which batches were checked."""
 
     @property
     def _sinks(self):
         return [sink for sink in self._world.ledger.sinks if sink.is_visible_to_all]
 
     async def look(self):
-        """Look until all is calm."""
+        """Read until all is calm."""
         world = self._world
         (broker,) = world.brokers
         while world.calm_since is None:
@@ -55,7 +56,7 @@ class Onlooker:
             await world.tasks.sleep(_AWAY_SECONDS)
 
     async def _has_all(self, connection, broker):
-        """Read what has come since the last time; whether the broker gave it all."""
+        """Read what is new since the last time; return whether the broker returned everything."""
         config = broker.topic(self._topic)
         for queue_id in range(config.read_queue_nums if config is not None else 0):
             at = None
@@ -77,7 +78,7 @@ class Onlooker:
                 self._places[body].add((queue_id, message.queue_offset))
 
     def _check(self, broker, before):
-        """What was seen before is by now there as a whole, each row once."""
+        """Check that each seen batch is complete, with each row once."""
         ledger = self._world.ledger
         if ledger.may_be_gone((self._topic, broker.name, 0)):
             return

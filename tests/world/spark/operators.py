@@ -1,7 +1,6 @@
-"""Operators of a simulated world: they delete topics, make them again,
-and change how many queues these have.
+"""Operators of a simulated world: they delete and recreate topics and change their queues.
 
-Whoever operates a cluster does not give up: a broker that is away is told when it is there again.
+An operator does not give up: it repeats a change when a broker is up again.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Operator:
             self._world.ledger.takes_away(broker=broker.name, topic=topic)
 
     async def create(self, topic, read_queues, write_queues):
-        """Make a topic everywhere, or change it."""
+        """Create or change a topic everywhere."""
         for broker in self._world.brokers:
             before = self._queues_of(broker, topic)  # None also of a broker that is away
             may_shrink = before is None or read_queues < before

@@ -1,7 +1,7 @@
-"""Queries that say in other words from where they read: by a time, by a tree of positions, by a
-consumer group; and some whose bodies nobody checks.
+"""Queries with other start options: a time, a tree of positions, a consumer group; and queries that
+do not check bodies.
 
-Dice of their own draw it, so that all else in the story of a seed is as it would be without.
+A separate random generator draws them, so that the rest of the story is the same without.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NONE_SO_NEW = {"startingOffsetsByTimestampStrategy": "latest"}
 
 
 def with_other_words(dice, story):
-    """The story with such queries, or as it is."""
+    """Return the story with such queries, or unchanged."""
     if dice.random() >= _OTHER_WORDS:
         return story
     return replace(
@@ -68,5 +68,5 @@ def _starts(dice, topics, name):
 
 
 def _of_all(topics, leaf):
-    """A tree of positions that has one for all queues of each topic."""
+    """Return a tree of positions with one for all queues of each topic."""
     return {topic: {"*": {"*": leaf()}} for topic in topics}

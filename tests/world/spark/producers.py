@@ -1,9 +1,7 @@
-"""Other producers of a simulated world: they send what the queries read, by the wire itself,
-once each.
+"""Other producers of a simulated world: they send what the queries read, once each, over the wire.
 
-Tags that share a hash, keys, properties, batches, messages that need not wait for the disk: each
-message has a body that says which it is. What comes of a message that was not answered, only an
-audit shows.
+Tags that share a hash, keys, properties, batches, messages without a flush: each message has a
+unique body. If a send got no response, only an audit shows its result.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ _ANSWER_SECONDS = 3.0
 
 
 class Sent(NamedTuple):
-    """One message, as its producer made it."""
+    """One message as its producer made it."""
 
     number: int
     topic: str
@@ -42,14 +40,14 @@ class Sent(NamedTuple):
     """What its body holds, if it is of its format."""
 
     def fields_as(self, kind):
-        """What its body holds for who takes it for one of a kind; None if it is none."""
+        """Return the fields of its body, read as a format; None if it is invalid."""
         if kind == self.format or kind != "text":
             return self.fields if kind == self.format else None
         return read(kind, self.body)
 
     @property
     def wire(self):
-        """Its properties, as it carries them."""
+        """Return its properties in wire format."""
         return {
             "KEYS": self.keys,
             **self.properties,
@@ -61,7 +59,7 @@ class Sent(NamedTuple):
 
 
 class Producer:
-    """One of them: plays the steps of its plan."""
+    """A producer that runs the steps of its plan."""
 
     def __init__(self, world, plan):
         self.world = world
@@ -71,7 +69,7 @@ class Producer:
         self._connections = {}
 
     async def play(self):
-        """All steps, one after the other."""
+        """Run all steps, one after the other."""
         for step in self._plan.steps:
             self.world.note(f"{self.name}: {step}")
             await getattr(self, f"_{step.kind}")(**step.arguments)
@@ -91,7 +89,7 @@ class Producer:
             await self.world.tasks.sleep(gap)
 
     async def send_to(self, broker, topic, queue_id, how, size, format=None):  # noqa: A002  # the same
-        """Send to one queue: a message, or a batch of them."""
+        """Send a message or a batch to one queue."""
         connection = await self._connected(broker)
         if connection is None:
             return
@@ -142,7 +140,7 @@ class Producer:
         return sent
 
     async def _connected(self, broker):
-        """A connection to a broker; None if it cannot be reached."""
+        """Return a connection to a broker; None if it cannot be reached."""
         connection = self._connections.get(broker.name)
         if connection is not None and not connection.is_over:
             return connection

@@ -1,9 +1,9 @@
-"""What few stories of Spark have: queries with several sources or few tasks, or other options each
-time that they are started; a second sink beside one that writes exactly once; damaged bodies,
-batches that are rolled back, brokers that know nothing of ours beyond RocketMQ's protocol, are
-renamed, go on with an older copy of their disk, or have a slave that lags behind.
+"""Rare features of Spark stories.
 
-Dice of their own draw it, so that all else in the story of a seed is as it would be without.
+They are: queries with several sources or few tasks, or other options at each start; a second sink
+beside an exactly-once one; damaged bodies, rolled-back batches, brokers without our extensions,
+renamed brokers, restored older disks, or a slave with lag. A separate random generator draws them,
+so that the rest of the story is the same without.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Batch reads in a simulated world: planned once, read by tasks,
-and all actions see the same rows."""
+"""Batch reads in a simulated world: planned once, run by tasks, with the same rows
+for all actions.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from rmq_spark.spark.errors import RecordFault
 
 
 class Reads(Application):
-    """A program that reads topics, now and then."""
+    """A program that reads topics now and then."""
 
     def __init__(self, world, plan, host):
         super().__init__(world, plan, host)

@@ -1,9 +1,9 @@
 """Batches that a broker of a simulated world cannot commit, while others send to the same queues.
 
-All rows are staged; the disk does not give the last chunk when it is copied to the log. So the
-batch is rolled back when rows of it lie there already, with messages of others behind them: queues
-have gaps, and nobody has lost anything. What becomes of a broker in the midst of that, only its
-next start tells. No row of these batches may ever be seen: the ledger does not know them.
+All rows are staged; the disk fails to read the last chunk when it is copied to the log. So the
+batch is rolled back after some of its rows are in the log, followed by messages of others: queues
+have gaps, and nobody has lost anything. If the broker dies meanwhile, its next start decides. No
+row of these batches may ever be seen: the ledger does not know them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RolledBack:
         self._others = others
         self._numbers = count()
         self.gaps = 0
-        """The number of offsets that were without a message right behind a batch, in all."""
+        """Number of offsets without messages directly after batches, in all."""
 
     async def fail(self, broker, topic, rows, seconds):
         """Stage rows for each queue of a topic and commit them, while others send.
@@ -77,9 +77,10 @@ class RolledBack:
         connection.give_up()
 
     async def _staged(self, connection, topic, queues, rows):
-        """Stage a batch; its number, that of its last chunk, and the request that commits it.
+        """Stage a batch; return its number, that of its last chunk, and the request that commits
+        it.
 
-        None if the broker does not take it.
+        Return None if the broker does not accept it.
         """
         fields = HEADERS[RequestCode.EXTENSIONS].request.encode(
             ExtensionsHeader.of(frozenset(Extension))

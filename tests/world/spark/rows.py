@@ -1,13 +1,14 @@
-"""The models of what reads: which rows a query must have, which not, and of what it must be told.
+"""The models of readers: which rows a query must and must not have, and which losses it must
+report.
 
 a row            is a message that somebody sent, unaltered, in its queue's order,
                  and passes the filter
 a batch          has no message twice, none that another batch has; run again, it has the same ones;
-                 but for a queue of which a query says that it reads all messages
-a query          has in the end what is stored behind its start, in some batch
-unless           a loss was told that names its queue: in an error, or with failOnDataLoss=false in
-                 a log
-and a loss       is told only of queues to which something has happened
+                 except for a queue of which a query says that it reads all messages
+a query          has in the end what is stored past its start, in some batch
+unless           a loss was reported that names its queue: in an error, or with failOnDataLoss=false
+                 in a log
+and a loss       is reported only for queues with some trouble
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _SEEN_SECONDS = 2.0
 
 
 class RowModel:
-    """What is known of one program that reads."""
+    """The state of one program that reads."""
 
     def __init__(self, ledger, program):
         options = program.options
@@ -67,17 +68,17 @@ class RowModel:
         self._known_ends = {}
 
     def complain(self, what):
-        """Something is not as it must be."""
+        """Report a broken promise."""
         self._ledger.complain(f"{self._program.name}: {what}")
 
     # ---- what it is told
 
     def goes_on_with(self, options):
-        """Its user has set other options."""
+        """Record the user's new options."""
         self._leaves_out_damaged |= options.get("onBadRecord") == "skip"
 
     def failed(self, error):
-        """A run has ended with an error."""
+        """Check the error that ended a run."""
         if not isinstance(error, (RocketPollError, Crashed)):
             self.complain(f"it has ended with {error!r}, which is no error of ours")
         if "\n" in str(error):
@@ -90,7 +91,7 @@ class RowModel:
             self.complain(f"it is refused queues that nobody has taken away: {error}")
 
     def logged(self, line):
-        """One of its processes has logged something: nothing is to be told again and again."""
+        """Check a log record of its processes: nothing is logged repeatedly."""
         run = self._program.run
         self._lines[run.name, line] += 1
         if self._lines[run.name, line] == _LINES_MAX:
@@ -172,7 +173,7 @@ class RowModel:
     # ---- rows
 
     def seen(self, pieces, rows):
-        """An attempt at some pieces has come to its end, whether it counts or not."""
+        """Check an attempt at some pieces that has ended, whether it counts or not."""
         left = deque(rows)
         for piece in pieces:
             found = []
@@ -222,7 +223,9 @@ class RowModel:
         return self._colour is None or sent.properties["colour"] == self._colour
 
     def _once(self, parts):
-        """The places of the rows of all partitions, by body: none is there twice."""
+        """Return the places of the rows of all partitions, by body, and check that none occurs
+        twice.
+        """
         rows = {}
         for row in (row for part in parts for row in part):
             body, place = self._body_of(row), self._place_of(row)
@@ -286,7 +289,7 @@ class RowModel:
 
 
 class StreamModel(RowModel):
-    """What is known of one streaming query."""
+    """The state of one streaming query."""
 
     def __init__(self, ledger, query):
         super().__init__(ledger, query)
@@ -322,12 +325,12 @@ class StreamModel(RowModel):
         return group if group is None or self._namespace is None else f"{self._namespace}%{group}"
 
     def began(self):
-        """A run begins."""
+        """Record the start of a run."""
         self._run_began_at = self._ledger.now
         self._run_began_calm = self._ledger.is_calm
 
     def initial_offset(self, start):
-        """The query was told where it begins, and no batch is logged yet."""
+        """Record the start offset of a query without a logged batch."""
         self._ends[-1] = self._flat(json.loads(start)["offsets"])
         if not self._starts_at_first:
             self._begins_at = self._ledger.now
@@ -382,7 +385,7 @@ class StreamModel(RowModel):
             self.complain(f"it has come to its end without {left}")
 
     def ran(self, batch, parts):
-        """All tasks of a batch are done."""
+        """Record the end of all tasks of a batch."""
         rows = self._once(parts)
         misled = sum(self._ledger.is_misled(place[:3]) for place in rows.values())
         if len(rows) - misled > self._rows_max[batch]:
@@ -416,7 +419,7 @@ class StreamModel(RowModel):
                 )
 
     def committed(self, batch):
-        """A batch is in the commit log: its rows count."""
+        """Record a batch in the commit log: its rows count."""
         if batch != self._last_committed + 1:
             self.complain(f"batch {batch} follows {self._last_committed}")
         self._last_committed = batch
@@ -425,7 +428,7 @@ class StreamModel(RowModel):
                 self._known_ends[place[:3]] = self._ledger.now
 
     def group_committed(self, queue, queue_offset):
-        """A broker was told how far the query is: not beyond what counts."""
+        """Check the group offset that a broker got: not past the rows that count."""
         ends = [
             found.get(queue, 0)
             for batch, found in self._ends.items()
@@ -439,7 +442,7 @@ class StreamModel(RowModel):
     # ---- when all is quiet
 
     def outstanding(self):
-        """What is stored, and in no batch."""
+        """Return the stored messages that are in no batch."""
         if not self._has_looked:
             yield f"{self._program.name}: whatever it has not looked for since it failed"
         rows = self._committed()
@@ -496,24 +499,24 @@ class StreamModel(RowModel):
 
 
 class ReadModel(RowModel):
-    """What is known of one program that reads topics now and then."""
+    """The state of one program that reads topics now and then."""
 
     def __init__(self, ledger, program):
         super().__init__(ledger, program)
         self._began_at = 0.0
 
     def began(self):
-        """A read begins."""
+        """Record the start of a read."""
         self._began_at = self._ledger.now
 
     def ran(self, parts):
-        """All tasks of a read are done."""
+        """Check the rows when all tasks of a read have ended."""
         left = self._missing_of(self._once(parts), 0.0, self._began_at)
         if left:
             self.complain(f"it has read all there is without {left}")
 
     def ran_again(self, parts, before):
-        """A second action has been done on the same data frame."""
+        """Check a second action on the same data frame."""
         rows, first = self._once(parts), self._once(before)
         for body, place in (first | rows).items():
             if (body in first) is not (body in rows) and not self._is_excused(

@@ -6,7 +6,7 @@ from world.spark.workers import Worker
 from world.tasks import Promise
 
 AGAIN_SECONDS = 1.0
-"""Until a user starts again what has ended."""
+"""Seconds until a user restarts a program that has ended."""
 
 
 class DriverKilled(Exception):
@@ -18,7 +18,7 @@ class QueryFailed(Exception):
 
 
 class Run:
-    """One life of a driver, from its start to whatever ends it."""
+    """One life of a driver, from its start to its end."""
 
     def __init__(self, world, name, host, dice):
         self.world = world
@@ -26,18 +26,18 @@ class Run:
         self.dice = dice
         self.killed = Promise()
         self.idle = []
-        """Workers that have done a task, and may be given another."""
+        """Workers that have finished a task, and may be reused."""
         self._host = host
         self._workers = []
         self._has_ended = False
 
     def kill(self):
-        """End it like `kill -9`; its workers end with it."""
+        """Kill it like `kill -9`, with its workers."""
         self.killed.keep()
         self.end()
 
     def end(self):
-        """Let go of all workers."""
+        """Release all workers."""
         self._has_ended = True
         for worker in self._workers:
             worker.kill()
@@ -51,7 +51,7 @@ class Run:
         return worker
 
     async def until(self, promise):
-        """What a promise is kept with, unless the driver is dead before."""
+        """Return the value of a promise, unless the driver dies before."""
         either = Promise()
         promise.then(either.keep)
         self.killed.then(either.keep)
@@ -61,26 +61,26 @@ class Run:
         return promise.value
 
     async def answer(self, worker, work):
-        """What a worker answers; its error is the end of the query."""
+        """Return a worker's response; its error ends the query."""
         answer = await self.until(worker.ask(work))
         if answer.error is not None:
             raise QueryFailed from answer.error
         return answer.value
 
     async def tasks(self, task_set, partitions):
-        """What all tasks give; the first error is the end of the query."""
+        """Return the results of all tasks; the first error ends the query."""
         values, error = await self.until(task_set.begin(partitions))
         if error is not None:
             raise QueryFailed from error
         return values
 
     async def pause(self, seconds):
-        """Let time go by, and others act."""
+        """Let time pass, in which others act."""
         await self.until(self.world.tasks.sleep(seconds))
 
 
 class Application:
-    """A program of a user: it is started again when it has ended, in whatever way."""
+    """A user's program, which is restarted whenever it has ended."""
 
     def __init__(self, world, plan, host):
         self.world = world
@@ -93,7 +93,7 @@ class Application:
         self._runs = 0
 
     async def live(self):
-        """One run after the other, for as long as it is wanted."""
+        """Run it repeatedly while it is wanted."""
         while self.is_wanted:
             while not self.world.gate.is_kept:  # it may have been shut again at once
                 await self.world.gate
@@ -114,11 +114,11 @@ class Application:
             self.down_seconds = AGAIN_SECONDS
 
     async def execute(self):
-        """What one run does."""
+        """Run it once."""
         raise NotImplementedError
 
     def failed(self, error):
-        """A run has ended with an error."""
+        """Record the error that ended a run."""
 
     def models_of(self, process_name):
         """The models of what one of its processes may tell of."""
@@ -128,7 +128,7 @@ class Application:
         """Brokers have other names now, as its user says; a program may keep nothing of them."""
 
     def stop(self):
-        """Have it end, whatever it is at."""
+        """Make it end, whatever it is doing."""
         self.is_wanted = False
         if self.run is not None:
             self.run.kill()

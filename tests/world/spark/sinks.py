@@ -1,5 +1,4 @@
-"""The model of the sink: what was committed is stored, row by row,
-and nothing is stored that no row was."""
+"""The model of the sink: committed rows are stored, and nothing is stored that was no row."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from rmq_spark.wire.properties import KEYS, TAGS
 
 
 class SinkModel:
-    """What is known of one program that writes."""
+    """The state of one program that writes."""
 
     def __init__(self, ledger, writes):
         self._ledger = ledger
@@ -27,20 +26,20 @@ class SinkModel:
         """The bodies of each batch that was told to count, though it may not be known to."""
 
         self.counted = set()
-        """The batches that count for sure."""
+        """The batches that are certainly committed."""
 
     def logged(self, line):
         """One of its processes has logged something: nothing that its rows depend on."""
 
     def row(self, number):
-        """A new row to be written."""
+        """Return a new row to be written."""
         body = f"{self._writes.name}/{number} ".encode().ljust(number % 3 * 100, b".")
         row = body, f"k{number}", (None, "Aa", "C")[number % 3], [("colour", f"c{number % 7}")]
         self._rows[body] = row
         return row
 
     def sent(self, batch, partitions, sent):
-        """All tasks have reported."""
+        """Record that all tasks have reported."""
         for number, (rows, each) in enumerate(zip(partitions, sent, strict=True)):
             spans = sum(span.message_count for span in each.rows.spans)
             if self._writes.is_visible_to_all:  # where they are, the commit says
@@ -75,21 +74,21 @@ class SinkModel:
 
     @property
     def counted_rows(self):
-        """The number of rows that count for sure."""
+        """Return the number of rows that are certainly committed."""
         return sum(len(self.told[batch]) for batch in self.counted)
 
     def tells(self, batch, partitions):
-        """The driver is about to say that a batch counts."""
+        """Record that the driver is about to report a batch as committed."""
         self.told[batch] = {body for rows in partitions for body, *_ in rows}
 
     def committed(self, batch, partitions, sent):
-        """The batch counts."""
+        """Record a committed batch."""
         self.counted.add(batch)
         now = self._ledger.now
         self._committed += [(now, rows, each) for rows, each in zip(partitions, sent, strict=True)]
 
     def failed(self, error):
-        """A write has ended with an error."""
+        """Record the error that ended a write."""
         if not isinstance(error, (RocketPollError, Crashed)):
             self._ledger.complain(
                 f"{self._writes.run.name} ended with {error!r}, which is no error of ours"
@@ -100,7 +99,7 @@ class SinkModel:
             )
 
     def stored(self, queue, message):
-        """That lies there, in the topic of sinks."""
+        """Record a stored message in the sink's topic."""
         row = self._rows.get(known_by(self._writes.format, message.body))
         if row is None:
             return False

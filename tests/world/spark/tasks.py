@@ -1,8 +1,6 @@
-"""Tasks in a simulated world: tried again, run twice at a time,
-their workers killed and used again.
+"""Tasks in a simulated world: retried, run twice at a time, with workers killed and reused.
 
-Of each partition one attempt counts: the first that has come to its end. What all others give is
-thrown away, as is that of an attempt that did not come to its end.
+Of each partition one attempt counts: the first that ends. The results of all others are dropped.
 """
 
 from __future__ import annotations
@@ -16,12 +14,11 @@ from world.tasks import Promise
 FAILURES_MAX = 4
 _KILLED_AFTER = (0.0, 0.001, 0.01, 0.1)
 _SPARK_SECONDS = (0.0, 0.0, 0.01)
-"""How long Spark takes for the rows of a record batch."""
+"""Seconds that Spark takes for the rows of a record batch."""
 
 
 class Fate:
-    """How many of all tasks have two attempts at a time,
-    and how many of all attempts are killed."""
+    """The share of tasks with two attempts at a time, and of attempts that are killed."""
 
     def __init__(self, speculation, kills):
         self.speculation = speculation
@@ -29,7 +26,7 @@ class Fate:
 
 
 class TaskSet:
-    """Tasks that are run together."""
+    """Tasks that run together."""
 
     def __init__(self, run, work, fate):
         """``work(worker, number, attempt, partition)`` is what an attempt does, in its worker."""
@@ -38,7 +35,7 @@ class TaskSet:
         self._fate = fate
 
     def begin(self, partitions):
-        """Run a task for each: a promise of what they give, in order, and of an error or None."""
+        """Start all tasks: return a promise of their results in order, and of an error or None."""
         return self._run.world.tasks.begin(self._all(partitions), f"tasks of {self._run.name}")
 
     async def _all(self, partitions):
@@ -85,7 +82,7 @@ class TaskSet:
         return answer
 
     def _attempt(self, number, attempt, partition):
-        """Have a worker do it; fate may kill it meanwhile."""
+        """Run it in a worker, which fate may kill meanwhile."""
         run = self._run
         worker = run.idle.pop() if run.idle else run.worker("executor")
         promise = worker.ask(partial(self._work, worker, number, attempt, partition))

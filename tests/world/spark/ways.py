@@ -1,7 +1,7 @@
-"""Stories whose users say otherwise where their queues are: by number (`assign`), by names within a
-namespace, or at addresses to which only a map of theirs leads (`brokerAddresses`).
+"""Stories with other ways to name queues and brokers: by number (`assign`), by names within a
+namespace, or at addresses that only the user's own map resolves (`brokerAddresses`).
 
-Dice of their own draw it, so that all else in the story of a seed is as it would be without.
+A separate random generator draws them, so that the rest of the story is the same without.
 """
 
 from __future__ import annotations

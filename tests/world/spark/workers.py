@@ -1,9 +1,7 @@
-"""Spark's Python workers in a simulated world: processes of their own, that are asked,
-killed and made anew.
+"""Spark's Python workers in a simulated world: separate processes that run requests and are killed.
 
-What goes to a worker and what comes back is plain data, as over the sockets of Spark: whoever asks
-passes bytes and text. An error that a worker answers with has been pickled, as has all that Spark
-carries.
+Requests and results are plain data, as over the sockets of Spark: bytes and text. A worker's error
+is pickled, like all that Spark transfers.
 """
 
 from __future__ import annotations
@@ -17,18 +15,18 @@ from world.tasks import Promise
 
 
 class Crashed(Exception):
-    """The worker is dead, and has not answered."""
+    """The worker is dead, and has not responded."""
 
 
 class Answer(NamedTuple):
-    """What a worker says: a value, or an error."""
+    """A worker's response: a value, or an error."""
 
     value: object = None
     error: BaseException | None = None
 
 
 class Worker:
-    """One process; one thing at a time is asked of it."""
+    """A worker process, which runs one request at a time."""
 
     def __init__(self, world, name, host):
         self.process = Process(world.kernel, name, host)
@@ -36,14 +34,14 @@ class Worker:
         self.has = {}
         """Objects of this process, by name."""
         self.context = None
-        """What Spark says to the task that it runs."""
+        """The task context that Spark provides."""
 
     @property
     def is_alive(self):
         return self.process.is_alive
 
     def ask(self, work):
-        """Have a function called in the process: a promise of its answer."""
+        """Call a function in the process: return a promise of its result."""
         answer = Promise()
         if not self.process.is_alive:
             answer.keep(Answer(error=Crashed(self.name)))
@@ -70,7 +68,7 @@ class Worker:
         self.process.kill()
 
     def end(self):
-        """It ends by itself: what it has open, the system closes."""
+        """End the process by itself; the system closes what it has open."""
         self.process.kill()
 
 

@@ -1,12 +1,11 @@
-"""A world of Spark: a story told with brokers, a name server,
-and queries that use the real source and sink.
+"""A world of Spark: a story with brokers, a name server, and queries with the real source and sink.
 
-World(story).tell() ──> a trace that is the same, byte for byte, whenever the same story is told
-                   └──> Broken: a promise that was not kept, with the trace up to there
+World(story).tell() ──> a trace that is the same, byte for byte, for the same story
+                   └──> Broken: a broken promise, with the trace up to there
 
-No JVM: Spark's contract is played (`driver`, `tasks`, `workers`). When all producers are done and
-all troubles over, the queries get what is still to come, within a time; then all end, and the
-ledger looks at the whole.
+There is no JVM: `driver`, `tasks` and `workers` implement Spark's contract. When all producers are
+done and all troubles over, the queries get all outstanding messages within a time; then all end,
+and the ledger checks the whole.
 """
 
 from __future__ import annotations

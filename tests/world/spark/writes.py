@@ -1,17 +1,15 @@
-"""Spark's writes in a simulated world: the batches of a stream, or batch writes,
-by tasks that may run twice.
+"""Spark's writes in a simulated world: batches of a stream, or batch writes, by retried tasks.
 
-A partition's rows are sent by one attempt or by several: one that fails or is killed is tried
-again, and two may be at it at the same time. What the attempts that count report is committed, or
-all is aborted. A batch that was not committed is run again, with the same rows.
+A partition's rows are sent by one attempt or by several: one that fails or is killed is retried,
+and two may run at the same time. The results of the attempts that count are committed, or all is
+aborted. A batch that was not committed runs again, with the same rows.
 
-What writes exactly once, a stream or batch writes that have names, is killed before and behind its
-commits as well. Its partitions are others when a batch is run again, as after a shuffle. Of a
-stream, a driver that was replaced commits late, or another one is at the same batch (`commits`).
-Where all see a batch at once, it gives up late as well, and nothing of what another stages may go
-by that. Its checkpoint is deleted now and then: the query that begins again is refused, and then
-the checkpoint is put back. Or another driver goes on from a copy of it, and has other rows for the
-last batch: they are refused as well.
+An exactly-once writer, a stream or named batch writes, is also killed before and after its commits.
+Its partitions differ when a batch runs again, as after a shuffle. In a stream, a replaced driver
+commits late, or another one runs the same batch (`commits`). With visibleTo=all, it aborts late as
+well, which must not drop anything that another one stages. Its checkpoint is deleted now and then:
+the query that starts from nothing is refused, and then the checkpoint is restored. Or another
+driver starts from a copy of it, with other rows for the last batch: they are refused as well.
 """
 
 from __future__ import annotations
@@ -63,16 +61,16 @@ class TaskContext:
         self._of = {}
 
     def get(self):
-        """The context of whoever asks."""
+        """Return the context of the calling task."""
         return self._of.get(self._kernel.current.process)
 
     def enter(self, context):
-        """Have the task of this process know its context."""
+        """Set the context of the current process's task."""
         self._of[self._kernel.current.process] = context
 
 
 class Context:
-    """What one task is told."""
+    """The context of one task."""
 
     def __init__(self, partition, attempt, properties):
         self._partition = partition
@@ -90,7 +88,7 @@ class Context:
 
 
 class Writes(Application):
-    """A program that writes, one batch after the other."""
+    """A program that writes one batch after the other."""
 
     def __init__(self, world, plan, host):
         super().__init__(world, plan, host)
@@ -202,7 +200,7 @@ class Writes(Application):
             await self.run.pause(0)
 
     def _dies_amid(self, run):
-        """Kill a driver while it commits, or where it is by then."""
+        """Kill a driver during its commit, wherever it is by then."""
         if run is self.run and not run.killed.is_kept:
             self.world.note(f"{run.name} is killed amid its commit")
             run.kill()
@@ -252,7 +250,7 @@ class Writes(Application):
             await self._tell(source, writer, what, old, old_batch)
 
     async def _twin(self, name, source, batch):
-        """Write a batch as another driver that has the same checkpoint, at the same time."""
+        """Write a batch as another driver with the same checkpoint, at the same time."""
         dice = self._troubles.dice
         run = Run(self.world, name, self.host, dice)
         self.world.note(f"{run.name} begins")
@@ -281,7 +279,7 @@ class Writes(Application):
         return make(self._schema, overwrite=False)
 
     def _send(self, writer, properties, worker, number, attempt, rows):
-        """One attempt at a partition's rows, in its worker."""
+        """Run one attempt at a partition's rows in its worker."""
         self.world.task_context.enter(Context(number, attempt, properties))
         columns = [(*columns_of(self.format, body), *others) for body, *others in rows]
         batches = (

@@ -1,4 +1,4 @@
-"""Members of a group that subscribe to different topics are told so; nobody else is."""
+"""Members of a group with different subscriptions are warned; all others are not."""
 
 import logging
 
