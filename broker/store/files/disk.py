@@ -193,7 +193,7 @@ class Disk(Protocol):
 
         Raises:
             BlockingIOError: Another process has locked it.
-                OSError: The file cannot be opened or locked; EDEADLK if this process has locked it.
+            OSError: The file cannot be opened or locked; EDEADLK if this process has locked it.
         """
 
 

@@ -50,7 +50,7 @@ class FileLock:
 
         Raises:
             BlockingIOError: Another process has locked it.
-                OSError: The file cannot be opened or locked; EDEADLK if this process has locked it.
+            OSError: The file cannot be opened or locked; EDEADLK if this process has locked it.
         """
         self.descriptor = -1
         """The descriptor of the file; -1 once it is released."""

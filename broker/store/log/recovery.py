@@ -7,6 +7,7 @@ whole. Where one is wrong, what follows it decides:
   (`wipe_after`), so that a later, shorter append does not make a stale record past it valid again;
 - a whole record, or the offset up to which all was once on the disk: a hole, made by a bad disk.
   The data past it stays; the hole is kept unchanged, and reported. A whole record within the bytes
+  that the damaged one claims counts only if successive records lead from there out of it: then the
   size of the damaged one is wrong. Otherwise it is part of a body, which its sender chose.
 
 Data that the disk does not return counts as a hole if records follow, because the disk may return

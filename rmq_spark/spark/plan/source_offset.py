@@ -172,7 +172,7 @@ class SourceOffset:
         }
         gone = document.get("gone", [])
         if not isinstance(gone, list) or not all(isinstance(name, str) for name in gone):
-            raise _foreign_offset("gone is no list of names", document)
+            raise _foreign_offset("gone is not a list of names", document)
         committed = _parse_commit_states(document) if "committed" in document else None
         return cls(positions, _parse_tree(document, "began"), tuple(gone), committed)
 
@@ -229,7 +229,9 @@ def _parse_tree(document: Mapping[str, Any], part: str) -> dict[MessageQueue, in
             for number, offset in queues.items()
         }
     except (AttributeError, ValueError) as error:
-        raise _foreign_offset(f"{part} is no tree", document) from error
+        raise _foreign_offset(
+            f"{part} does not map topics to brokers and queues", document
+        ) from error
     for queue, offset in found.items():
         if (
             isinstance(offset, bool)

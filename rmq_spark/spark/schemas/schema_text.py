@@ -182,7 +182,7 @@ class _DdlParser:
         while at < len(text):
             match = _TOKENS.match(text, at)
             if match is None:
-                raise ValueError(f"this is no DDL from {excerpt(text[at:])} on")
+                raise ValueError(f"not valid DDL from {excerpt(text[at:])} on")
             quoted = match[1]
             self._tokens.append(
                 (quoted.replace("``", "`"), True)
