@@ -136,7 +136,7 @@ def test_delivered_delayed_messages_stay_delivered_after_start_on_a_full_disk(tm
 
     tell(first, tmp_path, disk, **SYNC)
     tell(second, tmp_path, disk, **SYNC)
-    assert "goes on at" not in caplog.text
+    assert "continues at" not in caplog.text
 
 
 class FullDisk(FaultyDisk):

@@ -330,7 +330,7 @@ def test_invalid_stream_test_is_refused_with_advice(spark, started, rocketpoll_b
     with pytest.raises(TypeError, match=r"an EmbeddedBroker, as rocketpoll_broker, found str '127"):
         stream_test(spark, rocketpoll_broker.address, "orders", texts)
     with (
-        pytest.raises(StreamTestError, match="has returned None"),
+        pytest.raises(StreamTestError, match="returned None"),
         started(lambda _: None),
     ):
         pass

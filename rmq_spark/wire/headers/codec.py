@@ -139,7 +139,9 @@ def fields_of(header_type: type[Any]) -> dict[str, tuple[str, Any]]:
         key, kind = first + "".join(word.capitalize() for word in rest), hint
         if get_origin(hint) is Annotated and isinstance(hint.__metadata__[-1], str):
             *others, key = hint.__metadata__
-            kind = Annotated[(hint.__origin__, *others)] if others else hint.__origin__
+            kind = hint.__origin__
+            for each in others:
+                kind = Annotated[kind, each]
         found[name] = key, kind
     return found
 

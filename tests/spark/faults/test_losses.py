@@ -81,7 +81,7 @@ def test_recreated_topic_ends_the_query_with_data_loss(
     elif count == 20:
         query.trigger()  # it has not grown: it is not looked at
         send(rocketpoll_broker, rocketpoll_topic, 4)
-    words = ["ends at offset 2"] if count == 8 else ["made again", "is not the one that was read"]
+    words = ["ends at offset 2"] if count == 8 else ["recreated", "is not the one that was read"]
     with loss(f"queue 0 of {rocketpoll_topic}", *words):
         query.run()
 
@@ -111,7 +111,7 @@ def test_planned_batch_of_a_recreated_topic_ends_the_query(rocketpoll_broker, ro
         query.trigger()
     make_again(rocketpoll_broker, rocketpoll_topic, 60)
     query.start()
-    with loss("made again"):
+    with loss("recreated"):
         query.run()
 
 
@@ -137,7 +137,7 @@ def test_topic_recreated_between_planning_and_reading_ends_the_query(
     query, bodies = read_before(rocketpoll_broker, rocketpoll_topic, 20)
     send(rocketpoll_broker, rocketpoll_topic, 8)
     query.before_tasks = lambda: make_again(rocketpoll_broker, rocketpoll_topic, count)
-    with loss("was stored at", "made again"):
+    with loss("was stored at", "recreated"):
         query.run()
     assert_read(query, bodies)
 
