@@ -265,6 +265,6 @@ def test_offset_reset_moves_a_java_lite_consumer_or_is_refused(scenario, java_br
             consumer.received.clear()
             consumer.wait_for(bodies_of(sent))
         else:
-            with pytest.raises(NotSupported, match="Java.s pull consumers"):
+            with pytest.raises(NotSupported, match="Java's pull consumers"):
                 admin.reset_to_time(consumer.group, topic, 0)
             assert scenario.consumed(consumer.group, topic) == {0: 10}
