@@ -159,12 +159,10 @@ class Housekeeping:
     async def _wait_for(self, jobs: Iterable[Future[object]], seconds: float) -> None:
         """Wait at most ``seconds`` for jobs to end; their owners log their exceptions."""
         waiting = [asyncio.wrap_future(job) for job in jobs]
-        if not waiting:
-            return
-        ended, _ = await asyncio.wait(waiting, timeout=max(seconds, 0.0))
-        for job in ended:
-            if not job.cancelled():
-                job.exception()  # asyncio logs exceptions that were never retrieved
+        for job in waiting:  # asyncio logs exceptions that were never retrieved
+            job.add_done_callback(_retrieve_exception)
+        if waiting:
+            await asyncio.wait(waiting, timeout=max(seconds, 0.0))
 
     def _every(self, interval_ms: int, job: Callable[[], None]) -> None:
         def run() -> None:
@@ -336,3 +334,8 @@ class Housekeeping:
 
 def _no_op() -> None:
     """Do nothing: the end of this job shows that all earlier jobs are done."""
+
+
+def _retrieve_exception(job: asyncio.Future[object]) -> None:
+    if not job.cancelled():
+        job.exception()

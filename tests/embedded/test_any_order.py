@@ -159,8 +159,11 @@ class EmbeddedMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.is_over)
     @rule()
     def dial_and_stay(self):
+        sockets = getattr(self, "sockets", [])
+        while len(sockets) > 5:
+            sockets.pop(0).close()
         with suppress(OSError):
-            self.sockets = [*getattr(self, "sockets", [])[-5:], self.dial()]
+            self.sockets = [*sockets, self.dial()]
 
     def dial(self):
         return socket.create_connection(("127.0.0.1", self.port), 0.2)
