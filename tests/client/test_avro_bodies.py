@@ -121,8 +121,12 @@ def test_value_not_fitting_the_avro_schema_is_refused_with_fastavros_reason(valu
         (record(WRONG), "UnknownType: strng"),
         (record({"name": "x", "type": "int", "default": "one"}), "SchemaParseException: Default"),
         (record({"name": "x", "type": {"type": "fixed", "name": "F"}}), "KeyError: 'size'"),
-        (record({"name": "x"}), "SchemaParseException: Record field 'x' is missing 'type'"),
-        (record("x"), "SchemaParseException: Record field must be a dict"),
+        # fastavro's older releases say less of these two
+        (
+            record({"name": "x"}),
+            "(SchemaParseException: Record field 'x' is missing|KeyError:) 'type'",
+        ),
+        (record("x"), "(SchemaParseException: Record field must be a dict|AttributeError: 'str')"),
         ({}, "KeyError: 'type'"),
     ],
 )
