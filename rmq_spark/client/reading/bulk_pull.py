@@ -377,20 +377,27 @@ class BulkPull(ForkAware):
         self._pending_pulls.append(held._replace(response=answered))
 
     def _truncate_at_end(self, result: PullResult) -> tuple[Buffer, Any]:
-        """Return the records before the end, if a filter has led past it."""
+        """Return the records up to the last one before the end, if a filter has led past it.
+
+        In an answer that is out of order, one past the end may come before it: it stays, so that
+        the answer is refused instead of losing the records that follow it.
+        """
         records = memoryview(result.records)
-        at = count = 0
-        try:
-            while at < len(records):
+        at = kept_bytes = kept_count = count = 0
+        while at < len(records):
+            try:
                 size = record_size(records, at)
-                offset_at = at + layout.QUEUE_OFFSET_AT
-                if int.from_bytes(records[offset_at : offset_at + 8], "big") >= self._end:
+            except RecordError as error:
+                if at > kept_bytes:  # it follows one past the end
                     break
-                at += size
-                count += 1
-        except RecordError as error:
-            raise ProtocolError(self._address, str(error)) from error
-        return records[:at], None if result.sizes is None else result.sizes[:count]
+                raise ProtocolError(self._address, str(error)) from error
+            offset_at = at + layout.QUEUE_OFFSET_AT
+            queue_offset = int.from_bytes(records[offset_at : offset_at + 8], "big")
+            at += size
+            count += 1
+            if queue_offset < self._end:
+                kept_bytes, kept_count = at, count
+        return records[:kept_bytes], None if result.sizes is None else result.sizes[:kept_count]
 
     def _offset_moved(self, queue_offset: int, result: PullResult) -> OffsetMoved:
         return OffsetMoved(

@@ -9,6 +9,7 @@ from rmq_spark.client.errors import ConnectionClosed, OffsetMoved, ProtocolError
 from rmq_spark.client.message import Message, decode_messages
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
+from rmq_spark.client.reading.readable_chunks import readable_chunks
 from rmq_spark.client.results import PullResult, PullStatus
 from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.wire.message_queue import MessageQueue
@@ -324,3 +325,42 @@ def test_bulk_pull_does_not_take_deleted_messages_for_filtered_ones():
     with pytest.raises(OffsetMoved) as moved:
         next(chunks)
     assert (moved.value.queue_offset, moved.value.min_offset) == (8, 16)
+
+
+class FilteringBroker:
+    """A broker that answers each pull with records of these offsets, up to offset 8."""
+
+    def __init__(self, records):
+        self._records = records
+
+    def supports_chunks(self, _):
+        return False
+
+    def pull_async(self, *_, **__):
+        answer = Future()
+        answer.set_result(PullResult(PullStatus.FOUND, 8, 0, 20, 0, self._records))
+        return answer
+
+
+def records_of(*queue_offsets):
+    return b"".join(encode_record(StoredMessage("T", b"b", queue_offset=n)) for n in queue_offsets)
+
+
+@pytest.mark.parametrize(
+    ("records", "kept"),
+    [
+        (records_of(1, 4, 5, 7), [1, 4]),
+        (records_of(5, 7), []),
+        (records_of(1, 5) + b"\0\0\0\3", [1]),
+        (records_of(5, 1, 7), [5, 1]),
+        (records_of(7, 4, 5, 1), [7, 4, 5, 1]),
+    ],
+    ids=["ordered", "all past the end", "damaged past the end", "swapped", "shuffled"],
+)
+def test_filtered_bulk_pull_drops_no_record_before_its_end(records, kept):
+    """An answer that is out of order is kept up to the last of them, to be refused as a whole."""
+    rules = PullRules(subscription="blue")
+    chunks = list(BulkPull(FilteringBroker(records), "127.0.0.1:1", "G", QUEUE, 0, 5, rules))
+    assert offsets(chunks) == kept
+    readable = list(readable_chunks(chunks, QUEUE, 0, is_filtered=True))
+    assert [each.fault is None for each in readable] == ([kept == sorted(kept)] if kept else [])
