@@ -55,7 +55,7 @@ class _PoolThread:
         self.has_ended = False
 
     def claim_start(self) -> bool:
-        """Return True exactly once: to the thread when it begins, or to whoever abandons it."""
+        """Return True exactly once: to the thread that begins, or the caller that abandons it."""
         try:
             self._start_token.pop()  # atomic
         except IndexError:

@@ -366,9 +366,7 @@ class ClientConnection(asyncio.Protocol):
         asked = self._outgoing_requests.register(command, timeout_ms, callback)
         try:
             self.send(asked)
-        except (
-            BaseException
-        ):  # as its header is too long with what was put in: whoever asks is told now
+        except BaseException:  # its completed header is too long: reply now
             self._outgoing_requests.discard(asked)
             raise
 

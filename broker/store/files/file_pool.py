@@ -289,7 +289,7 @@ class FilePool:
             for file in group.unflushed:
                 with suppress(Exception):  # the next write or flush reports it
                     group.flush_file(file)
-                if file in group.unflushed:  # something was lacking for that
+                if file in group.unflushed:  # a shortage prevented that
                     return False
                 group.close_file(file)
                 return True

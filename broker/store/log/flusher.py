@@ -143,7 +143,7 @@ class FlushService:
             self._complete_futures()
         except StoreError as error:
             self._fail(error)
-        except Exception as error:  # noqa: BLE001  # all callers would wait for ever
+        except Exception as error:  # noqa: BLE001  # all callers would wait forever
             if is_retryable(error) and not self._is_stopping:
                 self._is_degraded = True
                 return

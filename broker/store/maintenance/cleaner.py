@@ -16,7 +16,7 @@ free (`PendingFreeSpace`); otherwise each run would delete further files for the
 
 Both clocks have to agree because either alone may be wrong. A clock that is years ahead expires
 nothing; nor does a message stored by such a clock once the clock is right again. A file written by
-such a clock does not stay for ever, and a log without new messages does not expire.
+such a clock is not kept forever, and a log without new messages does not expire.
 """
 
 from __future__ import annotations

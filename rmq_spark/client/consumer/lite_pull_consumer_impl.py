@@ -306,7 +306,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             return
         try:
             self._listener(topic, all_queues, own_queues)
-        except BaseException as error:  # noqa: BLE001  # whatever it raises, the member goes on
+        except BaseException as error:  # noqa: BLE001  # whatever it raises, the member continues
             on_done(error)
         else:
             on_done(None)

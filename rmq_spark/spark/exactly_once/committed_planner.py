@@ -166,7 +166,7 @@ class ManifestReader:
         for at, body in self._read_messages(OffsetRange(queue, queue_offset, end)):
             try:
                 manifest = self._assemble(queue, body)
-            except ManifestError:  # whoever reads it will be told
+            except ManifestError:  # the read of the batch reports it
                 return queue_offset
             if manifest is None:
                 continue
@@ -188,7 +188,7 @@ class ManifestReader:
         for at, body in self._read_messages(OffsetRange(queue, first, queue_offset)):
             try:
                 manifest = decode_manifest(body)
-            except ManifestError:  # whoever reads it will be told
+            except ManifestError:  # the read of the batch reports it
                 continue
             if manifest is not None:
                 ids.append((at, manifest.id))
