@@ -208,17 +208,17 @@ def run_in_parallel(jobs: Sequence[Callable[[], object]], threads_max: int, name
     """
     waiting = iter(jobs)  # shared: each thread takes the next job
     workers = DaemonThreadPool(name, threads_max - 1)
-    begun: list[Future[None]] = []
+    futures: list[Future[None]] = []
     with suppress(RuntimeError, MemoryError):
         for _ in range(min(threads_max, len(jobs)) - 1):
-            begun.append(workers.submit(partial(_run_remaining, waiting)))  # noqa: PERF401  # some may do
+            futures.append(workers.submit(partial(_run_remaining, waiting)))  # noqa: PERF401  # some may do
     try:
         _run_remaining(waiting)
     finally:
         workers.shutdown_and_wait()
-    for done in begun:
-        if not done.cancelled():
-            done.result()
+    for future in futures:
+        if not future.cancelled():
+            future.result()
 
 
 def _run_remaining(jobs: Iterator[Callable[[], object]]) -> None:

@@ -119,9 +119,9 @@ class ConsumerLags:
             bounds = queues.get(queue_id)
             if bounds is None:
                 continue
-            behind = max(bounds.next - queue_offset, 0)
-            messages += behind - _count(bounds)
-            if behind:
+            lag = max(bounds.next - queue_offset, 0)
+            messages += lag - _count(bounds)
+            if lag:
                 place = (topic, queue_id, max(queue_offset, bounds.first))
                 oldest = _earlier(oldest, self._stored_at(place, previous))
         return messages, oldest

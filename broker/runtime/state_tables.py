@@ -67,13 +67,13 @@ class _SaveAndFinishDeletions:
         self._finish_deletion = finish_deletion
 
     def save(self, value: TopicConfigSerializeWrapper) -> None:
-        gone = [
+        deleted_topics = [
             topic for topic in self._half_deleted_topics() if topic not in value.topic_config_table
         ]
-        if gone:
+        if deleted_topics:
             self._save_offsets()
         self._table.save(value)
-        for topic in gone:
+        for topic in deleted_topics:
             self._finish_deletion(topic)
 
 

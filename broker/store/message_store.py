@@ -477,7 +477,7 @@ class MessageStore:
         """Return the state of the store, as an operator first needs it."""
         log = self._log
         of_log = self._start_degradation, log.write_degradation, log.flush_degradation
-        lacks = (
+        degradations = (
             *of_log,
             self._reput_supervisor.degradation,
             self._checkpoint_degradation,
@@ -491,7 +491,8 @@ class MessageStore:
             holes=self._reput.holes,
             failure=str(log.failure) if log.failure else self._failure,
             unwritable_reason=log.unwritable_reason,
-            degradation="; ".join(each.text for each in lacks if each.text is not None) or None,
+            degradation="; ".join(each.text for each in degradations if each.text is not None)
+            or None,
             recovered_from_crash=self._opening.recovered_from_crash,
         )
 

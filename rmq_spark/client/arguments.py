@@ -319,6 +319,6 @@ def check_keywords(call: str, method: Callable[..., object], keywords: Iterable[
         return
     for name in keywords:
         if name not in parameters:
-            meant = nearest_name(name, parameters)
-            hint = "" if meant is None else f": did you mean {meant}?"
+            nearest = nearest_name(name, parameters)
+            hint = "" if nearest is None else f": did you mean {nearest}?"
             raise TypeError(f"{call} got an unexpected keyword argument {name!r}{hint}") from None

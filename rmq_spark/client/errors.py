@@ -421,12 +421,12 @@ class NotAssigned(ClientError):
 class OffsetOutOfRange(ClientError):
     """A queue does not have the offset to seek to; the error says which offsets it has."""
 
-    def __init__(self, queue: object, offset: int, least: int, most: int) -> None:
-        super().__init__(queue, offset, least, most)
+    def __init__(self, queue: object, offset: int, first: int, last: int) -> None:
+        super().__init__(queue, offset, first, last)
 
     def __str__(self) -> str:
-        queue, offset, least, most = self.args
-        return f"{sanitize(str(queue))} has offsets {least} to {most}, not {offset}"
+        queue, offset, first, last = self.args
+        return f"{sanitize(str(queue))} has offsets {first} to {last}, not {offset}"
 
 
 class SubscriptionConflict(ClientError, page=_TOPICS_PAGE):

@@ -296,15 +296,21 @@ class CommitState:
 
 def manifest_bytes_needed(topic: str, write_name: str = "") -> int:
     """Return the bytes that a message may need for the manifest of a single span."""
-    most = _COUNT_MAX
-    span = CommittedSpan(MessageQueue(topic, "b" * _NAME_CHARS, most), most, most, _CRC_MASK, most)
+    count_max = _COUNT_MAX
+    span = CommittedSpan(
+        MessageQueue(topic, "b" * _NAME_CHARS, count_max),
+        count_max,
+        count_max,
+        _CRC_MASK,
+        count_max,
+    )
     manifest = CommitManifest(
         topic,
-        ManifestId("-" * 36, write_name, most, "-" * _RUN_CHARS),
+        ManifestId("-" * 36, write_name, count_max, "-" * _RUN_CHARS),
         (span,),
         origin="-" * (_ORIGIN_CHARS + len(write_name)),
     )
-    return len(manifest.encode_final_message([span], [most]))
+    return len(manifest.encode_final_message([span], [count_max]))
 
 
 def commits_topic_name(topic: str) -> str:

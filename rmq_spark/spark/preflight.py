@@ -169,8 +169,8 @@ def _topic_hint(instance: ClientInstance, topic: str, namespace: str | None) -> 
     """Return a hint at a similar topic if ``topic`` does not exist; never at a system topic."""
     with suppress(ClientError):
         names = [name for name in instance.name_servers.admin.topics() if not is_broker_topic(name)]
-        meant = nearest_name(topic, sorted(names))
+        nearest = nearest_name(topic, sorted(names))
         # A topic that exists and cannot be used is not misspelt.
-        if meant is not None and topic not in names:
-            return f". Did you mean {without_namespace(namespace, meant)}?"
+        if nearest is not None and topic not in names:
+            return f". Did you mean {without_namespace(namespace, nearest)}?"
     return ""

@@ -396,10 +396,10 @@ class StagedBatches:
             yield is_flushed
             is_flushed.result()
             for queue in {(each.span.topic, each.span.queue_id) for each in copied}:
-                admit(queue)  # its topic may be gone meanwhile
-            gone = next(filter(self._is_topic_deleted, copied), None)
-            if gone is not None:  # even if recreated
-                raise BatchRefused(f"topic {gone.span.topic} was deleted while rows were copied")
+                admit(queue)  # its topic may be deleted meanwhile
+            deleted = next(filter(self._is_topic_deleted, copied), None)
+            if deleted is not None:  # even if recreated
+                raise BatchRefused(f"topic {deleted.span.topic} was deleted while rows were copied")
         return end_offset
 
     def _is_topic_deleted(self, copied: _CopiedRows) -> bool:

@@ -143,13 +143,13 @@ class Dispatcher:
     def _without_deleted(self, run: QueueEntries) -> QueueEntries | None:
         deleted_before = self.deleted_topics.get(run.topic, 0)
         places = np.frombuffer(run.entries, ENTRY)["physical_offset"]
-        gone = int(np.searchsorted(places, deleted_before))
-        if gone == len(places):
+        deleted_count = int(np.searchsorted(places, deleted_before))
+        if deleted_count == len(places):
             return None
         return run._replace(
-            queue_offset=run.queue_offset + gone,
-            entries=memoryview(run.entries)[gone * ENTRY_BYTES :],
-            tags_codes=run.tags_codes[gone:],
+            queue_offset=run.queue_offset + deleted_count,
+            entries=memoryview(run.entries)[deleted_count * ENTRY_BYTES :],
+            tags_codes=run.tags_codes[deleted_count:],
         )
 
     def _from_memory(self, recent: Iterable[RecentRun | FixedSizeRun]) -> list[QueueEntries]:

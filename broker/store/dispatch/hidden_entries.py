@@ -65,19 +65,19 @@ class HiddenEntries:
         Raises:
             OSError: The disk refuses. A retry is safe.
         """
-        behind = self._tails.get(key)
-        if behind is None:
+        tail = self._tails.get(key)
+        if tail is None:
             queue.skip_to(queue_offset, blank_offset, rolled_back)
-            behind = self._tails[key] = HiddenTail(key, queue)
-        if queue_offset > behind.end:
-            blanks = blank_entries(range(behind.end, queue_offset), blank_offset, rolled_back)
-            behind.end = queue.write_hidden(behind.end, behind.end, blanks)
-        behind.end = queue.write_hidden(behind.end, queue_offset, entries)
-        behind.last_physical_offset = last_physical_offset(entries)
-        if behind.tags_codes is not None:
-            behind.tags_codes.update(tags_codes)
-            if len(behind.tags_codes) > CODES_MAX:
-                behind.tags_codes = None
+            tail = self._tails[key] = HiddenTail(key, queue)
+        if queue_offset > tail.end:
+            blanks = blank_entries(range(tail.end, queue_offset), blank_offset, rolled_back)
+            tail.end = queue.write_hidden(tail.end, tail.end, blanks)
+        tail.end = queue.write_hidden(tail.end, queue_offset, entries)
+        tail.last_physical_offset = last_physical_offset(entries)
+        if tail.tags_codes is not None:
+            tail.tags_codes.update(tags_codes)
+            if len(tail.tags_codes) > CODES_MAX:
+                tail.tags_codes = None
 
     def publish(self) -> list[HiddenTail]:
         """Make all hidden entries visible, and return them by queue."""

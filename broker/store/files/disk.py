@@ -288,11 +288,13 @@ class LocalDisk:
         ]
         found: list[list[dict[str, int | None]]] = [[] for _ in parts]
 
-        def look(number: int) -> None:
+        def list_part(number: int) -> None:
             found[number] = list(map(_list_directory, parts[number]))
 
         run_in_parallel(
-            [partial(look, each) for each in range(len(parts))], _LISTING_THREADS_MAX, "LookInto"
+            [partial(list_part, each) for each in range(len(parts))],
+            _LISTING_THREADS_MAX,
+            "LookInto",
         )
         return [each for part in found for each in part]
 

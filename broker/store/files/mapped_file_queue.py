@@ -87,11 +87,11 @@ class MappedFileQueue:
         (sizes,) = disk.list_directories([directory])
         sizes = _store_files(sizes)
         empty = [name for name, size in sizes.items() if size == 0]
-        behind = self.adopt({**sizes, **dict.fromkeys(empty, self.file_size)})
-        if behind:
+        files_after_gap = self.adopt({**sizes, **dict.fromkeys(empty, self.file_size)})
+        if files_after_gap:
             raise MissingFile(
                 f"{directory} lacks the file {self.end_offset:0{FILE_NAME_DIGITS}d} before "
-                f"{behind[0]}: " + self._repair_hint(self.path_at(self.end_offset))
+                f"{files_after_gap[0]}: " + self._repair_hint(self.path_at(self.end_offset))
             )
         for name in empty:  # extend in place, so that a crash leaves no gap
             disk.open(directory / name).write(bytes(1), self.file_size - 1)

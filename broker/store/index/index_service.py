@@ -185,11 +185,11 @@ class IndexService:
         if self._is_closed:
             raise StoreClosed(f"{self._directory}: the index was shut down")
         last = self.last_indexed_physical_offset
-        start, behind_last = map(int, np.searchsorted(physical_offsets, [last, last + 1]))
-        if behind_last > start:
+        start, after_last = map(int, np.searchsorted(physical_offsets, [last, last + 1]))
+        if after_last > start:
             # A file may have ended, or an append may have failed, between two keys of the last
             # message.
-            start += min(behind_last - start, self._count_last(last))
+            start += min(after_last - start, self._count_last(last))
         self._append(hashes[start:], physical_offsets[start:], store_timestamps[start:])
         return len(hashes) - start
 

@@ -358,9 +358,9 @@ class QueueTable:
                 return False
         for path in self._leftover_files:
             self._disk.delete(path)
-        aside = self._move_deleted_away({topic for topic, _ in later} - resumed, deleted_topics)
+        moved = self._move_deleted_away({topic for topic, _ in later} - resumed, deleted_topics)
         for (topic, queue_id), queue in later.items():
-            if topic in aside:
+            if topic in moved:
                 continue
             if topic not in deleted_topics and queue.restart():
                 self._untrimmed_queues.append((topic, queue_id))
@@ -373,13 +373,13 @@ class QueueTable:
 
         Files that cannot be moved away stay, to be deleted one by one.
         """
-        aside = set()
+        moved = set()
         for topic in topics:
             if topic in deleted:
                 with suppress(OSError):
                     self.move_away(topic)
-                    aside.add(topic)
-        return aside
+                    moved.add(topic)
+        return moved
 
     def _delete_unreferenced_queue(self, topic: str, queue_id: int, queue: ConsumeQueue) -> None:
         queue.close()

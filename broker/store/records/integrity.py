@@ -130,8 +130,8 @@ def record_sizes(data: Buffer, count_max: int = sys.maxsize) -> list[int]:
         same = same + 1 if size == last else 0
         last = size
         if same == _SAME_MIN and position < len(data) and np.is_loaded():  # as is usual
-            most = min(count_max - len(sizes), (len(data) - position) // size)
-            more = _count_same(data, position, size, most)
+            count_limit = min(count_max - len(sizes), (len(data) - position) // size)
+            more = _count_same(data, position, size, count_limit)
             sizes += [size] * more
             position += more * size
             same = 0
@@ -141,7 +141,7 @@ def record_sizes(data: Buffer, count_max: int = sys.maxsize) -> list[int]:
     return sizes
 
 
-def _count_same(data: Buffer, position: int, size: int, most: int) -> int:
-    """Return how many records of one size begin at a position in the data, up to ``most``."""
-    is_same = np.ndarray((most,), _SIZE.format, data, position, (size,)) == size
-    return most if is_same.all() else int(np.argmin(is_same))
+def _count_same(data: Buffer, position: int, size: int, count_limit: int) -> int:
+    """Return how many records of one size begin at a position, up to ``count_limit``."""
+    is_same = np.ndarray((count_limit,), _SIZE.format, data, position, (size,)) == size
+    return count_limit if is_same.all() else int(np.argmin(is_same))

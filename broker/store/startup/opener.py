@@ -230,14 +230,14 @@ class StoreOpening:
     def _is_newest_manifest(self) -> bool:
         """Return whether the manifest is the one that was saved last; warn if not."""
         checkpointer, checkpoint = self._checkpointer, self._checkpoint
-        aside = checkpointer.manifest.quarantined
-        if aside is not None:
+        quarantined = checkpointer.manifest.quarantined
+        if quarantined is not None:
             _log.warning(
                 "%s was damaged (%s) and is now %s; its backup was read, and all queues are "
                 "rebuilt. Topics that were deleted since that was saved may be back",
                 checkpointer.manifest.path,
-                aside.reason,
-                aside.path.name,
+                quarantined.reason,
+                quarantined.path.name,
             )
             return False
         if checkpoint is not None and not checkpointer.is_newest(self._manifest, checkpoint):
@@ -378,8 +378,10 @@ class StoreOpening:
         The disk may return data again that it refused earlier.
         """
         files, sealed_from = self._log.files, self._log.sealed_from
-        behind = ((hole, next_record_after(files, hole[0], hole[0], sealed_from)) for hole in holes)
-        return tuple(hole for hole, found in behind if found is None or found >= hole[1])
+        next_records = (
+            (hole, next_record_after(files, hole[0], hole[0], sealed_from)) for hole in holes
+        )
+        return tuple(hole for hole, found in next_records if found is None or found >= hole[1])
 
     def _are_holes_known(self) -> bool:
         """Return whether an unfinished rebuild has noted the holes or not reached them yet."""

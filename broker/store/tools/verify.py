@@ -160,8 +160,8 @@ def _queue_faults(
         number for number in expected if number not in seen and number >= queue.min_offset
     )
     if missing:
-        lacking = format_count(len(missing), "entry is", "entries are")
-        yield f"queue {topic}/{queue_id}: {lacking} missing, the first {missing[0]}"
+        missing_text = format_count(len(missing), "entry is", "entries are")
+        yield f"queue {topic}/{queue_id}: {missing_text} missing, the first {missing[0]}"
 
 
 def main(arguments: list[str] | None = None) -> int:

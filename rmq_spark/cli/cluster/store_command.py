@@ -45,8 +45,8 @@ def dump(directory: Path, limit: int) -> None:
     with _start_tool("dump", directory, f"--limit={limit}") as tool:
         for line in tool.stdout or ():
             write_text(line)
-        _, said = tool.communicate()
-    _raise_if_failed(tool, said)
+        _, errors = tool.communicate()
+    _raise_if_failed(tool, errors)
 
 
 @store.command(example="rocketpoll store verify ~/store")
@@ -57,11 +57,11 @@ def verify(directory: Path) -> int:
     The exit code is 10 if something is damaged.
     """
     with _start_tool("verify", directory) as tool:
-        found, said = tool.communicate()
+        found, errors = tool.communicate()
     write_text(found)
-    if tool.returncode and found and not said:
+    if tool.returncode and found and not errors:
         return UNHEALTHY
-    _raise_if_failed(tool, said)
+    _raise_if_failed(tool, errors)
     return 0
 
 
@@ -71,8 +71,8 @@ def verify(directory: Path) -> int:
 def stat(directory: Path, output: str) -> None:
     """Count messages and bytes by topic, the largest first. Reads the whole log."""
     with _start_tool("stat", directory) as tool:
-        document, said = tool.communicate()
-    _raise_if_failed(tool, said)
+        document, errors = tool.communicate()
+    _raise_if_failed(tool, errors)
     found: dict[str, Any] = orjson.loads(document)
     rows = [
         {

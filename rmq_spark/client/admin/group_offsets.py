@@ -75,8 +75,8 @@ def confirm_members(api: BrokerApi, address: str, group: str) -> Iterator[frozen
         if not left:
             before = _member_addresses(api, address, group)
             yield frozenset(before)
-            told = _member_addresses(api, address, group)
-            places, left = {**told, **before}, frozenset(told)
+            joined = _member_addresses(api, address, group)
+            places, left = {**joined, **before}, frozenset(joined)
         outcomes = parallel_map(
             sorted(left, key=lambda each: (each in asked, each)),  # unasked ones first
             ask,
@@ -89,8 +89,8 @@ def confirm_members(api: BrokerApi, address: str, group: str) -> Iterator[frozen
         moved = frozenset(each for each, place in places.items() if after.get(each) != place)
         if not silent and not moved:
             return
-        untold = any(isinstance(outcome, SystemBusy) for outcome in outcomes.values())
-        left = frozenset() if moved or untold else silent
+        is_any_busy = any(isinstance(outcome, SystemBusy) for outcome in outcomes.values())
+        left = frozenset() if moved or is_any_busy else silent
     unconfirmed, unasked_count = (silent & asked) | moved, len(silent - asked - moved)
     more = f", and {unasked_count} more were not asked" if unasked_count else ""
     remark = (
@@ -243,12 +243,12 @@ class GroupOffsets(Lookups):
         stored = self._store_offsets(name, address, header)
         if not self._api.consumer_ids(address, header.group):
             return stored  # those that begin from now on go on there
-        told: Mapping[MessageQueue, int] = {}
+        reset: Mapping[MessageQueue, int] = {}
         with suppress(ConsumerNotOnline):  # the last has just left
-            told = self._api.admin.reset_offset(address, header)  # members store theirs themselves
-        for queue in sorted(told.keys() - stored.keys()):  # the topic has it since just now
-            self._api.update_consumer_offset(address, header.group, queue, told[queue])
-        return {**stored, **told}
+            reset = self._api.admin.reset_offset(address, header)  # members store theirs themselves
+        for queue in sorted(reset.keys() - stored.keys()):  # the topic has it since just now
+            self._api.update_consumer_offset(address, header.group, queue, reset[queue])
+        return {**stored, **reset}
 
     def clone_offsets(self, source: str, target: str, *, topic: str | None = None) -> None:
         """Copy the offsets of a consumer group to another, which then resumes at the same place.

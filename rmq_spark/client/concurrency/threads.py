@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from rmq_spark.client.errors import ThreadNotStarted
 
-_Thing = TypeVar("_Thing", bound=Hashable)
+_Item = TypeVar("_Item", bound=Hashable)
 _Found = TypeVar("_Found")
 
 SIGNAL_CHECK_SECONDS: Final = 1.0
@@ -53,13 +53,13 @@ def wait_for(
 
 
 def parallel_map(
-    items: Iterable[_Thing],
-    action: Callable[[_Thing], _Found],
+    items: Iterable[_Item],
+    action: Callable[[_Item], _Found],
     *,
     threads_max: int,
     name: str,
     stop_on: tuple[type[Exception], ...] = (),
-) -> dict[_Thing, _Found | Exception]:
+) -> dict[_Item, _Found | Exception]:
     """Call a function for each item; return each result, or its error, in the items' order.
 
     At most ``threads_max`` calls run at a time. After a signal's exception in the caller, no
@@ -69,19 +69,19 @@ def parallel_map(
     """
     wanted = tuple(dict.fromkeys(items))
     left = deque(wanted)
-    found: dict[_Thing, _Found | Exception] = {}
+    found: dict[_Item, _Found | Exception] = {}
     ended: list[Exception] = []
 
     def work() -> None:
         while left:
             try:
-                thing = left.popleft()
+                item = left.popleft()
             except IndexError:  # another has taken the last one
                 return
             try:
-                found[thing] = action(thing)
+                found[item] = action(item)
             except Exception as error:  # noqa: BLE001  # it is what came of it
-                found[thing] = error
+                found[item] = error
                 if isinstance(error, stop_on):
                     ended.append(error)
                     left.clear()
@@ -101,8 +101,8 @@ def parallel_map(
                 helper.join(SIGNAL_CHECK_SECONDS)
     finally:
         left.clear()
-    not_begun = dict.fromkeys(wanted, ended[0]) if ended else {}
-    return {thing: found[thing] if thing in found else not_begun[thing] for thing in wanted}
+    not_called = dict.fromkeys(wanted, ended[0]) if ended else {}
+    return {item: found[item] if item in found else not_called[item] for item in wanted}
 
 
 def raise_first(outcomes: Iterable[object]) -> None:

@@ -175,8 +175,8 @@ def without_rolled_back(
     """
     lost: list[tuple[int, int]] = []
     for start, end in ranges:
-        told = () if lost else _query_rollbacks(api, address, queue, start, end)
-        taken_back = (offset for offset, is_taken_back in told if is_taken_back)
+        rollbacks = () if lost else _query_rollbacks(api, address, queue, start, end)
+        taken_back = (offset for offset, is_taken_back in rollbacks if is_taken_back)
         lost += missing_ranges(taken_back, start, end)
     return lost
 

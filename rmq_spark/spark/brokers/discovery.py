@@ -188,8 +188,8 @@ class QueueDiscovery:
     def _report_unknown(self, option: str, name: str, known: Iterable[str]) -> OptionError:
         """Log once that no name server knows a broker; return the error for an expired wait."""
         there = sorted(known)
-        meant = nearest_name(name, there)
-        hint = "" if meant is None else f" Did you mean {meant}?"
+        nearest = nearest_name(name, there)
+        hint = "" if nearest is None else f" Did you mean {nearest}?"
         others = f"they know {', '.join(there) or 'none'}.{hint}"
         if name not in self._logged_brokers:
             self._logged_brokers.add(name)

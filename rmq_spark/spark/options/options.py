@@ -117,14 +117,14 @@ def sink_name_of(
         )
     if name is None:
         return topic
-    whole = wrap_namespace(namespace, name.strip())
-    if not _SINK_NAME.fullmatch(name.strip()) or len(whole) > _SINK_NAME_CHARS_MAX:
+    full_name = wrap_namespace(namespace, name.strip())
+    if not _SINK_NAME.fullmatch(name.strip()) or len(full_name) > _SINK_NAME_CHARS_MAX:
         raise OptionError(
             "sinkName",
             "needed are letters, digits and any of _ - ., with the namespace at most "
             f"{_SINK_NAME_CHARS_MAX} of them, found {name!r}",
         )
-    return whole
+    return full_name
 
 
 def check_exactly_once(

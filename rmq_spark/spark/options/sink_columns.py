@@ -182,9 +182,9 @@ def _combination_faults(found: Mapping[str, SinkColumn], *, has_topic: bool) -> 
 
 
 def _unknown_column(name: str) -> str:
-    meant = nearest_name(name, SINK_COLUMNS)
-    if meant is not None:
-        return f"there is no column {name} (is it {meant}?): rename it, or {_ADVICE.format(name)}"
+    nearest = nearest_name(name, SINK_COLUMNS)
+    if nearest is not None:
+        return f"there is no column {name} (is it {nearest}?): rename it, or {_ADVICE.format(name)}"
     if name.lower() in ("value", "key"):
         ours = BODY if name.lower() == "value" else KEYS
         return (

@@ -88,7 +88,7 @@ class LatestOffsets:
             base, ends = self._query_ends(base)
         base = self._drop_deleted(base, ends)
         before = self._newest.positions if self._newest is not None else {}
-        of_those_away = {
+        previous_ends = {
             queue: before[queue].next_offset for queue in base.positions if queue in before
         }
         # If a queue's start has no store time, a recreated queue cannot be detected.
@@ -98,7 +98,7 @@ class LatestOffsets:
             if queue not in base.positions or base.positions[queue].stored_ms is None
         }
         self._newest = self._store_times.positions_at(
-            {**of_those_away, **ends}, self._newest, base, excluding=unproved
+            {**previous_ends, **ends}, self._newest, base, excluding=unproved
         )
         self._clamp_withdrawn(base, ends)
         if self._target is not None:

@@ -74,14 +74,14 @@ class GroupProgress:
         if self._group is None:
             return
         offsets = {queue: position.next_offset for queue, position in offset.positions.items()}
-        news = {
+        changed = {
             queue: each for queue, each in offsets.items() if self._committed.get(queue) != each
         }
-        if not news or (news == self._pending and self._clock() < self._retry_at):
+        if not changed or (changed == self._pending and self._clock() < self._retry_at):
             return
-        told = self._queues.commit(self._group, news)
-        self._committed = {**self._committed, **told}
-        self._pending = {queue: each for queue, each in news.items() if queue not in told}
+        committed = self._queues.commit(self._group, changed)
+        self._committed = {**self._committed, **committed}
+        self._pending = {queue: each for queue, each in changed.items() if queue not in committed}
         self._retry_at = self._clock() + _RETRY_SECONDS
 
 

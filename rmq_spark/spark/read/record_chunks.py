@@ -165,8 +165,8 @@ def _report_lost(
     queue: MessageQueue,
     ranges: Iterable[tuple[int, int]],
 ) -> None:
-    """Report offsets that a broker skips: they are gone, even if its first offset is outdated."""
+    """Report offsets that a broker skips: they are lost, even if its first offset is outdated."""
     api, address = addresses.instance.api, addresses.resolve(queue)
-    gone = without_rolled_back(api, address, queue, ranges)
-    losses = [describe_lost_offsets(queue, first, last) for first, last in gone]
+    lost = without_rolled_back(api, address, queue, ranges)
+    losses = [describe_lost_offsets(queue, first, last) for first, last in lost]
     report_losses(losses, is_failure=options.fail_on_data_loss)

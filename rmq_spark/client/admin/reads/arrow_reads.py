@@ -134,8 +134,8 @@ def check_columns(names: Iterable[str]) -> tuple[str, ...]:
         check_text("one of columns", name, "body")
     unknown = [name for name in found if name not in COLUMN_NAMES]
     if unknown:
-        meant = nearest_name(unknown[0], COLUMN_NAMES)
-        hint = "" if meant is None else f" (did you mean {meant}?)"
+        nearest = nearest_name(unknown[0], COLUMN_NAMES)
+        hint = "" if nearest is None else f" (did you mean {nearest}?)"
         raise MessageRejected("columns", f"some of {', '.join(COLUMN_NAMES)}{hint}", unknown[0])
     if not found or len(set(found)) < len(found):
         raise MessageRejected("columns", "one name or more, each once", ", ".join(found) or "none")

@@ -242,13 +242,16 @@ class ConsumeMessageOrderlyService:
             status, suspend_ms = self.call_listener(request, batch)
             if status is not ConsumeOrderlyStatus.SUCCESS:
                 batch = restore_properties(batch, properties)
-                again = [message for message in batch if not self._sent_to_dlq(message)]
-                if again:
+                retried = [message for message in batch if not self._sent_to_dlq(message)]
+                if retried:
                     request.process_queue.put_back(
-                        [replace(each, reconsume_times=each.reconsume_times + 1) for each in again]
+                        [
+                            replace(each, reconsume_times=each.reconsume_times + 1)
+                            for each in retried
+                        ]
                     )
-                    gone = [message for message in batch if message not in again]
-                    self.acknowledge(request, gone)
+                    dead_letters = [message for message in batch if message not in retried]
+                    self.acknowledge(request, dead_letters)
                     return suspend_ms
             self.acknowledge(request, batch)
         except BaseException:  # unfinished messages go back to the front of the queue

@@ -368,9 +368,9 @@ class OffsetManager:
         it, because nothing would check whether it was recreated.
         """
         place = self._prefetcher.get(queue)
-        told = self._recently_reset.pop(queue)
-        if told is not None:
-            place = StartPosition.resolve(queue, told, self._message_at)
+        reset_offset = self._recently_reset.pop(queue)
+        if reset_offset is not None:
+            place = StartPosition.resolve(queue, reset_offset, self._message_at)
         self._store.set_initial_offset(queue, place.offset)
         return place
 
