@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 
+from .auth.access_control import AccessControl
 from .common.channel import Channel
 from .common.histogram import Histogram
 from .longpolling.pull_request import PullRequest
@@ -100,6 +101,7 @@ class BrokerController:
             ip_address(config.broker_ip1).packed if config.broker_ip1 else None
         )
         self._reput_latency = Histogram()
+        self.access = AccessControl(cluster=config.broker_cluster_name)
         self._metrics: MetricsService | None = None
         self.opening_seconds = 0.0
         self.port = 0
@@ -358,6 +360,7 @@ class BrokerController:
         notify = NotifyConsumerIdsChanged(self.tables.groups, self.scheduler.run_steps)
         return BrokerParts(
             config=config,
+            access=self.access,
             store=self.store,
             topics=self.tables.topics,
             groups=self.tables.groups,

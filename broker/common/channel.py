@@ -15,6 +15,8 @@ from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.hosts import Host
 
+from .identity import Identity
+
 BackgroundSteps: TypeAlias = Iterator["Future[None] | None"]
 """Work in steps, between which other work may run.
 
@@ -33,6 +35,9 @@ class Channel(Protocol):
 
     extensions: frozenset[Extension]
     """The extensions of RocketMQ's protocol that both sides have agreed on."""
+
+    identity: Identity | None
+    """Who the client has proven to be with its first signed request; None before that."""
 
     @property
     def remote_host(self) -> Host:

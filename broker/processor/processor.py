@@ -20,6 +20,7 @@ from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.hosts import Host
 
+from ..auth.access_control import AccessControl
 from ..common.channel import BackgroundSteps, Channel
 from ..longpolling.pull_request import PullRequest
 from ..longpolling.pull_request_hold_service import PullRequestHoldService
@@ -49,6 +50,7 @@ class BrokerParts:
 
     Attributes:
         config: The settings at the start; a reload does not change them here.
+        access: Who a client is, and what it may do.
         now_ms: The time of day, which may jump.
         monotonic_ms: A clock that never jumps.
         advertised_host: Returns the address at which a client can reach this broker.
@@ -63,6 +65,7 @@ class BrokerParts:
     """
 
     config: BrokerConfig
+    access: AccessControl
     store: MessageStore
     topics: TopicConfigManager
     groups: SubscriptionGroupManager

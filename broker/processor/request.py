@@ -10,16 +10,11 @@ generator, or returns one: it does some work, yields, and returns the response i
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Mapping
-from typing import Any, Final, TypeAlias, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
-from rmq_spark.errors import HeaderError, RocketPollError
-from rmq_spark.wire.bodies import (
-    decode_body,
-    decode_body_in_steps,
-    encode_body,
-    encode_body_in_steps,
-)
+from rmq_spark.errors import HeaderError
+from rmq_spark.wire.bodies import encode_body, encode_body_in_steps
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
@@ -27,34 +22,34 @@ from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.headers.table import HEADERS
 
 from ..common.channel import Channel, ResponseSteps
-
-Body = TypeVar("Body")
+from ..common.request_content import (
+    RequestRejected,
+    body_in_steps,
+    body_of,
+    header_of,
+    system_error,
+)
 
 Handler: TypeAlias = Callable[[Channel, RemotingCommand], "RemotingCommand | ResponseSteps | None"]
 Handlers: TypeAlias = Mapping[int, Handler]
 
-LENIENT_JSON_BYTES_MAX: Final = 16_384
-"""Longer bodies must be strict JSON, as clients send: lenient parsing takes 100 times as long."""
-
-_DECODERS = {
-    int(code): exchange.request.decode
-    for code, exchange in HEADERS.items()
-    if exchange.request is not None
-}
-
-
-class RequestRejected(RocketPollError, page="troubleshooting.md#refused-by-a-broker"):
-    """A refusal, which becomes a response with this code and this remark."""
-
-    def __init__(self, code: ResponseCode, remark: str) -> None:
-        super().__init__(f"{code.name}: {remark}")
-        self.code = code
-        self.remark = remark
-
-
-def system_error(remark: str) -> RequestRejected:
-    """Return the refusal of a request that is invalid in a way without a code of its own."""
-    return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)
+__all__ = [
+    "Handler",
+    "Handlers",
+    "RequestRejected",
+    "TopicNotSaved",
+    "body_in_steps",
+    "body_of",
+    "header_of",
+    "negotiated",
+    "one_way_command",
+    "reply",
+    "request_command",
+    "size_of",
+    "success_response",
+    "success_response_in_steps",
+    "system_error",
+]
 
 
 class TopicNotSaved(Exception):
@@ -63,14 +58,6 @@ class TopicNotSaved(Exception):
     def __init__(self, topic: str) -> None:
         super().__init__(f"the topic {topic} is not saved yet")
         self.topic = topic
-
-
-def header_of(request: RemotingCommand) -> Any:
-    """Return the typed header of a request; raise HeaderError if its code has none."""
-    decode = _DECODERS.get(request.code)
-    if decode is None:
-        raise HeaderError("request", at="code", needed="a code with a header", found=request.code)
-    return decode(request.ext_fields)
 
 
 def size_of(request: RemotingCommand) -> int:
@@ -83,24 +70,6 @@ def size_of(request: RemotingCommand) -> int:
         len(request.body)
         + sum(map(sys.getsizeof, fields))
         + sum(map(sys.getsizeof, fields.values()))
-    )
-
-
-def body_of(request: RemotingCommand, body_type: type[Any]) -> Any:
-    """Return the decoded JSON body of a request."""
-    if not request.body:
-        raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"request {request.code} needs a body")
-    return decode_body(body_type, request.body, lenient_bytes_max=LENIENT_JSON_BYTES_MAX)
-
-
-def body_in_steps(request: RemotingCommand, body_type: type[Body]) -> Generator[None, None, Body]:
-    """Decode, in steps, the JSON body of a request that may hold thousands of values."""
-    if not request.body:
-        raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"request {request.code} needs a body")
-    return (
-        yield from decode_body_in_steps(
-            body_type, request.body, lenient_bytes_max=LENIENT_JSON_BYTES_MAX
-        )
     )
 
 

@@ -32,6 +32,7 @@ from rmq_spark.wire.framing import PREFIX_BYTES, Buffer, FrameReader
 from rmq_spark.wire.header import NO_EXT_FIELDS
 from rmq_spark.wire.hosts import Host, host_of
 
+from ..common.identity import Identity
 from ..common.outgoing_requests import OutgoingRequests, ReplyCallback
 from ..settings.config import ServerLimits
 from ..store.errors import describe_error, is_transient
@@ -243,6 +244,7 @@ class ClientConnection(asyncio.Protocol):
         """True while the remaining steps need something that is not there yet."""
         self._outgoing_requests = OutgoingRequests(loop)
         self.extensions: frozenset[Extension] = frozenset()
+        self.identity: Identity | None = None
         self.is_closed = False
         self.was_closed_by_broker = False
         """True if the broker has closed the connection for what its client did or failed to do."""

@@ -19,6 +19,7 @@ from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper, TopicConf
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.hosts import parse_host
+from rocketpoll.broker.auth.access_control import AccessControl
 from rocketpoll.broker.filter.subscription import message_filter
 from rocketpoll.broker.processor.admin.broker_admin import BrokerAdminProcessor, SendQueue
 from rocketpoll.broker.processor.groups.consume_stats import ConsumeStatsProcessor
@@ -68,6 +69,7 @@ class AdminRoom:
         self.recent_forced_deletions = ""
         self.disk_usage = DiskUsage(100 << 30, 25 << 30, 75 << 30)
         self.cleanings = 0
+        self.access = AccessControl()
         self.connection = FakeConnection()
         self.after_saving = ReplyAfterSave(run_at_once)
         self.processors = self._processors()
@@ -85,6 +87,7 @@ class AdminRoom:
     def _processors(self):
         broker = SimpleNamespace(
             config=self.config,
+            access=self.access,
             store=self.store,
             topics=self.topics,
             groups=self.groups,

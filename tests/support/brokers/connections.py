@@ -30,6 +30,7 @@ class FakeConnection:
         self.version = version
         self.language = language
         self.extensions = frozenset()
+        self.identity = None
         self.remote_host = parse_host(remote or f"10.0.0.9:{next(_ports)}")
         self.local_host = parse_host("127.0.0.1:9876")
         self.is_closed = False

@@ -15,6 +15,7 @@ from support.disks.faulty_disk import ManualClock
 from support.stores.small_store import message, open_store, small_config
 
 from rmq_spark.wire.bodies.configs import TopicConfig
+from rocketpoll.broker.auth.access_control import AccessControl
 from rocketpoll.broker.processor.request import RequestRejected
 from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state.stats.broker_stats import BrokerStats
@@ -59,6 +60,7 @@ class Parts:
         """Return what a processor needs."""
         usual = {
             "config": BrokerConfig(store=small_config(self.root)),
+            "access": AccessControl(),
             "store": self.store,
             "topics": self.topics,
             "groups": self.groups,

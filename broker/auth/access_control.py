@@ -1,0 +1,163 @@
+"""AccessControl: decides for every request who sends it, and whether that client may.
+
+    connection, request --> authenticate --> Identity --> check --> needs of the table --> rules
+
+`AccessRules` are the users and lists of RocketMQ 5, or the accounts of plain_acl.yml. Without rules
+nothing is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from ipaddress import ip_address
+from typing import Protocol
+
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+
+from ..common.channel import Channel
+from ..common.identity import Identity
+from ..common.request_content import RequestRejected
+from .needs import Action, Need, ResourceType, group_need, topic_need
+from .request_rights import RIGHTS
+
+
+class AccessRules(Protocol):
+    """Users with their secrets, and what each may do; one of RocketMQ's two kinds."""
+
+    @property
+    def version(self) -> int:
+        """A number that grows whenever users or lists change."""
+
+    @property
+    def checks_rights(self) -> bool:
+        """False if every proven identity may do everything."""
+
+    def authenticate(self, address: str, request: RemotingCommand) -> Identity:
+        """Return who has signed a request; raise `RequestRejected` if nobody known has."""
+
+    def refusal(self, identity: Identity, address: str, need: Need) -> RequestRejected | None:
+        """Return why a client may not have what a request needs, or None if it may."""
+
+
+class AccessControl:
+    """The check of all requests of a broker."""
+
+    def __init__(self, rules: AccessRules | None = None, cluster: str = "") -> None:
+        """Create it; without rules nothing is checked. ``cluster`` is the broker's own."""
+        self._rules = rules
+        self._cluster = cluster
+        self.is_enabled = rules is not None
+        """False if nobody has to prove who they are, so that nothing is to be checked."""
+        self.failures = 0
+        """Requests whose sender has not proven an identity."""
+        self.denials = 0
+        """Requests of proven identities that may not have what the request needs."""
+
+    @property
+    def version(self) -> int:
+        """A number that grows with each change of users or lists: decisions before are stale."""
+        return 0 if self._rules is None else self._rules.version
+
+    def authenticate(self, connection: Channel, request: RemotingCommand) -> Identity:
+        """Return who has signed a request, which is the same for all requests of a connection.
+
+        The signature covers neither the request's code nor a time. So a connection stays with the
+        first identity that it proves: a captured request of another user is worth nothing on it.
+
+        Raises:
+            RequestRejected: Nobody known has signed it, or somebody else than before.
+        """
+        if self._rules is None:
+            raise ValueError("there is no identity without authentication")
+        try:
+            identity = self._rules.authenticate(_address_of(connection), request)
+            _check_same(connection.identity, identity)
+        except RequestRejected:
+            self.failures += 1
+            raise
+        connection.identity = identity
+        return identity
+
+    def check(self, connection: Channel, request: RemotingCommand) -> None:
+        """Refuse a request whose sender is unknown, or may not have all that it needs.
+
+        Raises:
+            RequestRejected: The request is refused.
+            WireError: The header or body that names resources cannot be read.
+        """
+        rules = self._rules
+        if rules is None:
+            return
+        identity = self.authenticate(connection, request)
+        needs_of = RIGHTS.get(request.code)
+        if needs_of is None:
+            self.denials += 1
+            code = request.code
+            name = RequestCode(code).name if code in RequestCode._value2member_map_ else str(code)
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION, f"request {name} is served to nobody by this broker"
+            )
+        if identity.is_super or not rules.checks_rights:
+            return
+        address = _address_of(connection)
+        for need in needs_of(request, self._cluster):
+            refused = rules.refusal(identity, address, need)
+            if refused is not None:
+                self.denials += 1
+                raise refused
+
+    def allows(
+        self, connection: Channel, resource: ResourceType, name: str, *actions: Action
+    ) -> bool:
+        """Return whether a client may do any of these actions, by the users and lists of now.
+
+        For lists, wakes of held pulls, commits, and what depends on a stored message. A retry topic
+        counts as its group. A connection that has not proven an identity may do nothing.
+        """
+        return self.refusal(connection, resource, name, *actions) is None
+
+    def refusal(
+        self, connection: Channel, resource: ResourceType, name: str, *actions: Action
+    ) -> RequestRejected | None:
+        """Return the refusal of what `allows` forbids, or None."""
+        rules = self._rules
+        if rules is None:
+            return None
+        identity = connection.identity
+        if identity is None:
+            return RequestRejected(ResponseCode.NO_PERMISSION, "nobody has signed this request")
+        if identity.is_super or not rules.checks_rights:
+            return None
+        return rules.refusal(identity, _address_of(connection), _NEEDS[resource](name, *actions))
+
+
+def _check_same(proven: Identity | None, identity: Identity) -> None:
+    if proven is not None and proven.name != identity.name:
+        raise RequestRejected(
+            ResponseCode.NO_PERMISSION,
+            f"this connection belongs to {proven.name}: use another connection for another access "
+            "key",
+        )
+
+
+def _cluster_need(name: str, *actions: Action) -> Need:
+    return Need(ResourceType.CLUSTER, name, actions)
+
+
+_NEEDS: dict[ResourceType, Callable[..., Need]] = {
+    ResourceType.TOPIC: topic_need,
+    ResourceType.GROUP: group_need,
+    ResourceType.CLUSTER: _cluster_need,
+}
+
+
+def _address_of(connection: Channel) -> str:
+    """Return the IP address of a client, without its port."""
+    return _address_text(connection.remote_host.address)
+
+
+@lru_cache(maxsize=4_096)
+def _address_text(address: bytes) -> str:
+    return str(ip_address(address))

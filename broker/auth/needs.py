@@ -1,0 +1,53 @@
+"""Needs: the rights on resources that requests need, in RocketMQ's words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from rmq_spark.wire.names import RETRY_PREFIX
+
+
+class ResourceType(Enum):
+    """The kind of a resource; the value is RocketMQ's name of it in access lists."""
+
+    TOPIC = "Topic"
+    GROUP = "Group"
+    CLUSTER = "Cluster"
+
+
+class Action(Enum):
+    """An action on a resource; the value is RocketMQ's name of it in access lists."""
+
+    PUB = "Pub"
+    SUB = "Sub"
+    CREATE = "Create"
+    UPDATE = "Update"
+    DELETE = "Delete"
+    GET = "Get"
+    LIST = "List"
+
+
+ACTIONS: Final = tuple(Action)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A right that a request needs: any one of these actions on this resource."""
+
+    resource: ResourceType
+    name: str
+    actions: tuple[Action, ...]
+
+
+def topic_need(topic: str, *actions: Action) -> Need:
+    """Return a need of a topic; a retry topic belongs to its group, so the need is the group's."""
+    if topic.startswith(RETRY_PREFIX):
+        return group_need(topic, *actions)
+    return Need(ResourceType.TOPIC, topic, actions)
+
+
+def group_need(group: str, *actions: Action) -> Need:
+    """Return a need of a group, which may be given as the name of its retry topic."""
+    return Need(ResourceType.GROUP, group.removeprefix(RETRY_PREFIX), actions)

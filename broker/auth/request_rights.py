@@ -1,0 +1,335 @@
+"""Request rights: one table of what every request needs, by its code.
+
+A row is a function from a request to its needs. A request of a code without a row is refused. No
+needs mean that a proven identity is enough, and one of three things says why:
+
+    lists      the answer has only what the client may list or get: the handler filters it
+    lookups    the need depends on what is stored, such as a message at an offset: the handler
+               asks `AccessControl.allows` when it knows
+    sessions   what every client does, such as a negotiation of extensions
+
+The rows follow RocketMQ 5's `DefaultAuthorizationContextBuilder` and the annotations of its header
+classes. They differ where RocketMQ checks nothing, or checks another name than the one that is
+processed: `RETRY` in a send names the group, not the producer group that the client also states;
+every topic of a batch of configurations is checked; requests without a registered header need
+rights on the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, TypeAlias
+
+from rmq_spark.wire.bodies.clients import (
+    CheckClientRequestBody,
+    HeartbeatData,
+    LockBatchRequestBody,
+    QueryAssignmentRequestBody,
+)
+from rmq_spark.wire.bodies.configs import (
+    CreateTopicListRequestBody,
+    SubscriptionGroupConfig,
+    SubscriptionGroupList,
+)
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.names import DEFAULT_TOPIC, RETRY_PREFIX
+
+from ..common.request_content import body_of, header_of
+from .needs import Action, Need, ResourceType, group_need, topic_need
+
+Needs: TypeAlias = tuple[Need, ...]
+NeedsOf: TypeAlias = Callable[[RemotingCommand, str], Needs]
+"""Returns what a request needs; the second argument is the name of the broker's cluster."""
+
+_PUB, _SUB, _GET = Action.PUB, Action.SUB, Action.GET
+_CREATE, _UPDATE, _DELETE = Action.CREATE, Action.UPDATE, Action.DELETE
+
+
+def _identity(_: RemotingCommand, __: str) -> Needs:
+    """Need nothing but a proven identity."""
+    return ()
+
+
+def _cluster(*actions: Action) -> NeedsOf:
+    """Need a right on the cluster."""
+
+    def needs(_: RemotingCommand, cluster: str) -> Needs:
+        return (Need(ResourceType.CLUSTER, cluster, actions),)
+
+    return needs
+
+
+def _topic(*actions: Action) -> NeedsOf:
+    """Need a right on the topic of the header."""
+
+    def needs(request: RemotingCommand, _: str) -> Needs:
+        return (topic_need(header_of(request).topic, *actions),)
+
+    return needs
+
+
+def _topic_if_named(*actions: Action) -> NeedsOf:
+    """Need a right on the topic of the header, if it has one; the handler asks for the others."""
+
+    def needs(request: RemotingCommand, _: str) -> Needs:
+        topic = header_of(request).topic
+        return (topic_need(topic, *actions),) if topic else ()
+
+    return needs
+
+
+def _group(field: str, *actions: Action) -> NeedsOf:
+    """Need a right on the group in this field of the header."""
+
+    def needs(request: RemotingCommand, _: str) -> Needs:
+        return (group_need(getattr(header_of(request), field), *actions),)
+
+    return needs
+
+
+def _topic_and_group(field: str, *actions: Action) -> NeedsOf:
+    """Need a right on both the topic, if the header has one, and the group in this field."""
+
+    def needs(request: RemotingCommand, _: str) -> Needs:
+        header = header_of(request)
+        group: str | None = getattr(header, field)
+        found = [group_need(group, *actions)] if group else []
+        if header.topic and not header.topic.startswith(RETRY_PREFIX):
+            found.insert(0, topic_need(header.topic, *actions))
+        elif header.topic:
+            found.append(topic_need(header.topic, *actions))
+        return tuple(dict.fromkeys(found))
+
+    return needs
+
+
+def _send(request: RemotingCommand, _: str) -> Needs:
+    """Need Pub on the topic, or Sub on the group of a retry topic."""
+    topic: str = header_of(request).topic
+    return (topic_need(topic, _SUB if topic.startswith(RETRY_PREFIX) else _PUB),)
+
+
+def _route(request: RemotingCommand, _: str) -> Needs:
+    """Need any right of a client; the template of new topics is everybody's."""
+    topic: str = header_of(request).topic
+    if topic == DEFAULT_TOPIC:
+        return ()
+    if topic.startswith(RETRY_PREFIX):
+        return (group_need(topic, _SUB, _GET),)
+    return (topic_need(topic, _PUB, _SUB, _GET),)
+
+
+def _send_back(request: RemotingCommand, _: str) -> Needs:
+    """Need Sub on the group; the handler asks for the topic of the message that it finds."""
+    header = header_of(request)
+    found = [group_need(header.group, _SUB)]
+    if header.origin_topic:
+        found.append(topic_need(header.origin_topic, _SUB))
+    return tuple(dict.fromkeys(found))
+
+
+def _end_transaction(request: RemotingCommand, _: str) -> Needs:
+    topic = header_of(request).topic
+    return (topic_need(topic, _PUB),) if topic else ()
+
+
+def _heartbeat(request: RemotingCommand, _: str) -> Needs:
+    """Need Sub on each consumer group and each topic that it subscribes to."""
+    return tuple(dict.fromkeys(_needs_of_heartbeat(body_of(request, HeartbeatData))))
+
+
+def _needs_of_heartbeat(heartbeat: HeartbeatData) -> Iterator[Need]:
+    for consumer in heartbeat.consumer_data_set:
+        yield group_need(consumer.group_name, _SUB)
+        for subscription in consumer.subscription_data_set:
+            yield topic_need(subscription.topic, _SUB)
+
+
+def _unregister(request: RemotingCommand, _: str) -> Needs:
+    """Need Sub on the consumer group; producer groups are not resources."""
+    group = header_of(request).consumer_group
+    return (group_need(group, _SUB),) if group else ()
+
+
+def _lock(request: RemotingCommand, _: str) -> Needs:
+    body: LockBatchRequestBody = body_of(request, LockBatchRequestBody)
+    found = [group_need(body.consumer_group, _SUB)]
+    found += [topic_need(topic, _SUB) for topic in sorted({mq.topic for mq in body.mq_set})]
+    return tuple(dict.fromkeys(found))
+
+
+def _check_client(request: RemotingCommand, _: str) -> Needs:
+    body: CheckClientRequestBody = body_of(request, CheckClientRequestBody)
+    return (topic_need(body.subscription_data.topic, _SUB), group_need(body.group, _SUB))
+
+
+def _assignment(request: RemotingCommand, _: str) -> Needs:
+    body: QueryAssignmentRequestBody = body_of(request, QueryAssignmentRequestBody)
+    return (topic_need(body.topic, _SUB), group_need(body.consumer_group, _SUB))
+
+
+def _create_topics(request: RemotingCommand, _: str) -> Needs:
+    body: CreateTopicListRequestBody = body_of(request, CreateTopicListRequestBody)
+    return tuple(topic_need(each.topic_name, _CREATE) for each in body.topic_config_list)
+
+
+def _create_group(request: RemotingCommand, _: str) -> Needs:
+    body: SubscriptionGroupConfig = body_of(request, SubscriptionGroupConfig)
+    return (group_need(body.group_name, _CREATE),)
+
+
+def _create_groups(request: RemotingCommand, _: str) -> Needs:
+    body: SubscriptionGroupList = body_of(request, SubscriptionGroupList)
+    return tuple(group_need(each.group_name, _CREATE) for each in body.group_config_list)
+
+
+def _consume_stats(request: RemotingCommand, _: str) -> Needs:
+    """Need Get on the group, and on each topic that is named."""
+    header = header_of(request)
+    named = [header.topic, *(header.topic_list or "").split(";")]
+    topics = [topic_need(topic, _GET) for topic in named if topic and topic.strip()]
+    return tuple(dict.fromkeys((group_need(header.consumer_group, _GET), *topics)))
+
+
+def _clone_offsets(request: RemotingCommand, _: str) -> Needs:
+    """Need Get on the group that is read, and Update on the group and topic that are changed."""
+    header = header_of(request)
+    found = [group_need(header.src_group, _GET), group_need(header.dest_group, _UPDATE)]
+    if header.topic:
+        found.append(topic_need(header.topic, _UPDATE))
+    return tuple(found)
+
+
+def _correction_offset(request: RemotingCommand, _: str) -> Needs:
+    header = header_of(request)
+    groups = [header.compare_group, *(header.filter_groups or "").split(",")]
+    named = [group_need(group, _GET) for group in groups if group and group.strip()]
+    return tuple(dict.fromkeys((topic_need(header.topic, _GET), *named)))
+
+
+def _delete_group(request: RemotingCommand, _: str) -> Needs:
+    return (group_need(header_of(request).group_name, _DELETE),)
+
+
+_C = RequestCode
+_TABLE: Mapping[RequestCode, NeedsOf] = {
+    # ---- sending
+    _C.SEND_MESSAGE: _send,
+    _C.SEND_MESSAGE_V2: _send,
+    _C.SEND_BATCH_MESSAGE: _send,
+    _C.END_TRANSACTION: _end_transaction,
+    _C.CONSUMER_SEND_MSG_BACK: _send_back,
+    # sessions: a reply reaches only the producer whose request it answers, by a random id
+    _C.SEND_REPLY_MESSAGE: _identity,
+    _C.SEND_REPLY_MESSAGE_V2: _identity,
+    # ---- receiving
+    _C.PULL_MESSAGE: _topic_and_group("consumer_group", _SUB),
+    _C.LITE_PULL_MESSAGE: _topic_and_group("consumer_group", _SUB),
+    _C.QUERY_MESSAGE: _topic(_SUB, _GET),
+    _C.VIEW_MESSAGE_BY_ID: _topic_if_named(_SUB, _GET),  # lookups: the topic of the message
+    _C.QUERY_CONSUME_QUEUE: _topic_and_group("consumer_group", _GET),
+    _C.QUERY_CONSUMER_OFFSET: _topic_and_group("consumer_group", _SUB, _GET),
+    _C.UPDATE_CONSUMER_OFFSET: _topic_and_group("consumer_group", _SUB, _UPDATE),
+    _C.SEARCH_OFFSET_BY_TIMESTAMP: _topic(_SUB, _GET),
+    _C.GET_MAX_OFFSET: _topic(_SUB, _GET),
+    _C.GET_MIN_OFFSET: _topic(_SUB, _GET),
+    _C.GET_EARLIEST_MSG_STORETIME: _topic(_SUB, _GET),
+    # ---- members of groups
+    _C.HEART_BEAT: _heartbeat,
+    _C.UNREGISTER_CLIENT: _unregister,
+    _C.GET_CONSUMER_LIST_BY_GROUP: _group("consumer_group", _SUB, _GET),
+    _C.LOCK_BATCH_MQ: _lock,
+    _C.UNLOCK_BATCH_MQ: _lock,
+    _C.CHECK_CLIENT_CONFIG: _check_client,
+    _C.QUERY_ASSIGNMENT: _assignment,
+    # ---- operators: topics
+    _C.UPDATE_AND_CREATE_TOPIC: _topic(_CREATE),
+    _C.UPDATE_AND_CREATE_TOPIC_LIST: _create_topics,
+    _C.DELETE_TOPIC_IN_BROKER: _topic(_DELETE),
+    _C.DELETE_TOPIC_IN_NAMESRV: _topic(_DELETE),
+    _C.REGISTER_TOPIC_IN_NAMESRV: _topic(_CREATE),
+    _C.GET_TOPIC_CONFIG: _topic(_GET),
+    _C.GET_TOPIC_STATS_INFO: _topic(_GET),
+    _C.QUERY_TOPIC_CONSUME_BY_WHO: _topic(_GET),
+    _C.RESUME_CHECK_HALF_MESSAGE: _cluster(_UPDATE),
+    # lists
+    _C.GET_ALL_TOPIC_CONFIG: _identity,
+    _C.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: _identity,
+    _C.GET_TOPICS_BY_CLUSTER: _identity,
+    _C.GET_SYSTEM_TOPIC_LIST_FROM_NS: _identity,
+    _C.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: _identity,
+    _C.GET_UNIT_TOPIC_LIST: _identity,
+    _C.GET_HAS_UNIT_SUB_TOPIC_LIST: _identity,
+    _C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _identity,
+    # ---- operators: groups and their clients
+    _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _create_group,
+    _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _create_groups,
+    _C.DELETE_SUBSCRIPTIONGROUP: _delete_group,
+    _C.GET_SUBSCRIPTIONGROUP_CONFIG: _group("group", _GET),
+    _C.QUERY_TOPICS_BY_CONSUMER: _group("group", _GET),
+    _C.QUERY_SUBSCRIPTION_BY_CONSUMER: _topic_and_group("group", _GET),
+    _C.GET_CONSUMER_CONNECTION_LIST: _group("consumer_group", _GET),
+    _C.GET_PRODUCER_CONNECTION_LIST: _cluster(_GET),
+    _C.GET_ALL_PRODUCER_INFO: _cluster(_GET),
+    _C.GET_CONSUME_STATS: _consume_stats,
+    _C.QUERY_CONSUME_TIME_SPAN: _topic_and_group("group", _GET),
+    _C.QUERY_CORRECTION_OFFSET: _correction_offset,
+    _C.CLONE_GROUP_OFFSET: _clone_offsets,
+    _C.INVOKE_BROKER_TO_RESET_OFFSET: _topic_and_group("group", _UPDATE),
+    _C.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _topic_and_group("group", _GET),
+    _C.GET_CONSUMER_RUNNING_INFO: _group("consumer_group", _GET),
+    _C.CONSUME_MESSAGE_DIRECTLY: _topic_and_group("consumer_group", _SUB),  # and lookups
+    # lists
+    _C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: _identity,
+    _C.GET_ALL_CONSUMER_OFFSET: _cluster(_GET),
+    _C.GET_BROKER_CONSUME_STATS: _cluster(_GET),
+    # ---- operators: the broker
+    _C.GET_ALL_DELAY_OFFSET: _cluster(_GET),
+    _C.UPDATE_BROKER_CONFIG: _cluster(_UPDATE),
+    _C.GET_BROKER_CONFIG: _cluster(_GET),
+    _C.GET_BROKER_RUNTIME_INFO: _cluster(_GET),
+    _C.VIEW_BROKER_STATS_DATA: _cluster(_GET),
+    _C.CLEAN_EXPIRED_CONSUMEQUEUE: _cluster(_UPDATE),
+    _C.CLEAN_UNUSED_TOPIC: _cluster(_UPDATE),
+    _C.DELETE_EXPIRED_COMMITLOG: _cluster(_UPDATE),
+    # ---- the name server
+    _C.GET_ROUTEINFO_BY_TOPIC: _route,
+    _C.GET_BROKER_CLUSTER_INFO: _identity,  # sessions: the address that the client has dialled
+    _C.PUT_KV_CONFIG: _cluster(_UPDATE),
+    _C.GET_KV_CONFIG: _cluster(_GET),
+    _C.DELETE_KV_CONFIG: _cluster(_UPDATE),
+    _C.GET_KVLIST_BY_NAMESPACE: _cluster(_GET),
+    _C.REGISTER_BROKER: _cluster(_UPDATE),
+    _C.UNREGISTER_BROKER: _cluster(_UPDATE),
+    _C.QUERY_DATA_VERSION: _cluster(_GET),
+    _C.WIPE_WRITE_PERM_OF_BROKER: _cluster(_UPDATE),
+    _C.ADD_WRITE_PERM_OF_BROKER: _cluster(_UPDATE),
+    _C.UPDATE_NAMESRV_CONFIG: _cluster(_UPDATE),
+    _C.GET_NAMESRV_CONFIG: _cluster(_GET),
+    # ---- ours
+    _C.EXTENSIONS: _identity,  # sessions; READ_FILES needs Sub on every topic: lookups
+    _C.PULL_CHUNK: _topic_and_group("consumer_group", _SUB),
+    _C.PULL_PLACES: _topic_and_group("consumer_group", _SUB),
+    _C.APPEND_CHUNK: _send,
+    _C.STAGE_CHUNK: _send,
+    # lookups: Pub on each topic of the batch, and the sink belongs to the user who began it
+    _C.COMMIT_BATCH: _identity,
+    _C.ABORT_BATCH: _identity,
+    _C.LAST_BATCH: _identity,
+    _C.FORGET_SINK: _cluster(_UPDATE),
+    _C.ALL_SINKS: _cluster(_GET),
+}
+RIGHTS: Final[Mapping[int, NeedsOf]] = {int(code): needs for code, needs in _TABLE.items()}
+"""What each request needs, by its code; a function of it may raise WireError or RequestRejected."""
+
+TO_CLIENTS: Final = frozenset(
+    [
+        _C.CHECK_TRANSACTION_STATE,
+        _C.NOTIFY_CONSUMER_IDS_CHANGED,
+        _C.RESET_CONSUMER_CLIENT_OFFSET,
+        _C.GET_CONSUMER_STATUS_FROM_CLIENT,
+        _C.PUSH_REPLY_MESSAGE_TO_CLIENT,
+    ]
+)
+"""Requests that only brokers send: a broker that receives one refuses it, as it has no row."""

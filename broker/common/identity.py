@@ -1,0 +1,18 @@
+"""Identity: who a client has proven to be, for all requests of its connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The user, or the account of plain_acl.yml, that signs the requests of a connection.
+
+    Attributes:
+        name: The user's name, which is the access key.
+        is_super: True if no access list applies: a super user, or an account with ``admin: true``.
+    """
+
+    name: str
+    is_super: bool = False
