@@ -8,7 +8,7 @@ of the quota.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
@@ -95,7 +95,7 @@ _Owner: TypeAlias = tuple[Channel, str]
 
 
 class ManyPullRequest:
-    """The held pulls of one queue, in the order of arrival."""
+    """The held pulls of one queue, those of each client in the order of arrival."""
 
     def __init__(self) -> None:
         self._scanned_to: dict[PullRequest, int] = {}
@@ -111,9 +111,25 @@ class ManyPullRequest:
         """Return the waiting pulls of the same client and group as this one's."""
         return list(self._by_owner.get(_owner_of(request), ()))
 
-    def requests(self) -> list[PullRequest]:
-        """Return all pulls, in a list that is the caller's own."""
-        return list(self._scanned_to)
+    def by_turns(self) -> Iterator[PullRequest]:
+        """Yield the pulls that are here now: the first of each client, the second of each, ...
+
+        Pulls may be added and removed meanwhile.
+        """
+        if len(self._scanned_to) == 1:
+            yield next(iter(self._scanned_to))
+            return
+        lines: dict[Channel, list[PullRequest]] = {}
+        for (connection, _), requests in self._by_owner.items():
+            lines.setdefault(connection, []).extend(requests)
+        turns = list(map(iter, lines.values()))
+        while turns:
+            others, turns = turns, []
+            for line in others:
+                request = next(line, None)
+                if request is not None:
+                    turns.append(line)
+                    yield request
 
     def scanned_to(self, request: PullRequest) -> int:
         """Return the queue offset before which no message matches a pull."""

@@ -14,7 +14,17 @@ The service removes a pull from the table before it passes it to ``wake``, once,
 ``wake`` can find it again. An error in ``wake`` does not affect the other pulls.
 
 One arrival may wake thousands of pulls, so the work is queued and done in steps, between which the
-event loop serves other clients. Arrivals are processed in order, or a match would be missed.
+event loop serves other clients. Three kinds of work take turns, one step each:
+
+    wakes       by turns of addresses and connections; one is served between any two other steps
+    checks      a queue with new messages: one of its pulls, then one of the next queue. It takes a
+                microsecond; only the tags codes are compared
+    searches    of new messages for a filter that has to read them, which takes a third of a
+                millisecond or more: by turns of addresses and connections
+
+So a client that holds thousands of pulls with dear filters delays its own, but nobody else's pull
+by more than one step for each client. A pull has one search at most, which goes on to what arrives
+meanwhile. The arrivals of one queue are processed in order, or a match would be missed.
 
 Nothing can arrive between a pull's read of its queue and its suspension: both happen in one turn of
 the one thread that also reports arrivals. Hence the sweep never has anything to rescue;
@@ -33,6 +43,7 @@ from typing import Final, NamedTuple, TypeAlias
 from rmq_spark.wire.message_queue import QueueKey
 
 from ..common.channel import Channel
+from ..common.fair_turns import FairTurns
 from .hold_limits import HoldLimits
 from .pull_request import HoldFilter, ManyPullRequest, PullRequest
 
@@ -144,8 +155,9 @@ LATE_MS: Final = 1_000
 """A busy loop may wake a pull this late; a later one counts as overlooked."""
 
 _Codes: TypeAlias = "frozenset[int] | None"
-_Matched: TypeAlias = "dict[tuple[str, int, HoldFilter, int], bool]"
-"""Cached answers: does a message past an offset match this filter of this group?"""
+_SameSearch: TypeAlias = "tuple[QueueKey, str, int, HoldFilter | None, int]"
+"""The equal parts of pulls that share a search: queue, group, flags, filter, first offset."""
+_END: Final = object()
 
 
 class _Arrival(NamedTuple):
@@ -154,6 +166,24 @@ class _Arrival(NamedTuple):
     max_offset: int
     codes: _Codes
     is_sweep: bool
+
+
+class _Search:
+    """A search of new messages for the pulls that wait for the same ones."""
+
+    def __init__(self, key: _SameSearch, request: PullRequest, begin: int) -> None:
+        self.key = key
+        self.request = request
+        self.requests: dict[PullRequest, None] = {}
+        self.clients: set[Channel] = set()
+        self.begin = self.end = begin
+        self.is_sweep = True
+        """True if only the sweep has asked for it, so that a match was overlooked."""
+        self.is_over = False
+        self.steps: Iterator[None] = iter(())
+
+
+_ClientSearch: TypeAlias = tuple[Channel, _Search]
 
 
 class PullRequestHoldService:
@@ -185,11 +215,16 @@ class PullRequestHoldService:
         self._deadline_heap: list[int] = []
         """The keys of `_deadlines` as a heap; some may have no pulls left."""
         self._is_working = False
-        self._wake_queue: deque[PullRequest] = deque()
+        self._wake_queue = FairTurns[Channel, PullRequest]()
         self._closed_connections: deque[Channel] = deque()
         self._arrivals: dict[QueueKey, _Arrival] = {}
-        self._current_queue: QueueKey | None = None
-        """The queue whose arrivals are being processed."""
+        """The arrivals of each queue whose check has not begun."""
+        self._checks: dict[QueueKey, Iterator[None] | None] = {}
+        """The steps of each check, the next one first; None if it has not begun."""
+        self._searches = FairTurns[Channel, _ClientSearch]()
+        """The searches that have not ended, once for each client that waits for one."""
+        self._search_by_key: dict[_SameSearch, _Search] = {}
+        self._search_of: dict[PullRequest, _Search] = {}
         self.deferred_total = 0
         self._deferred_at_sweep = 0
         self._deferred_before: int | None = None
@@ -253,8 +288,7 @@ class PullRequestHoldService:
         before = self._arrivals.get(queue)
         if before is not None:
             codes = None if codes is None or before.codes is None else codes | before.codes
-        self._arrivals[queue] = _Arrival(max_offset, codes, is_sweep=False)
-        self._start_steps()
+        self._add_arrival(queue, _Arrival(max_offset, codes, is_sweep=False))
 
     def check_hold_request(self, now_ms: int) -> Iterator[None]:
         """Check every deadline and every queue, in steps, as if no arrival had been reported."""
@@ -262,11 +296,9 @@ class PullRequestHoldService:
         self._report_rescued(self.expire(now_ms - LATE_MS), "deadlines")
         self._log_deferred()
         for queue in list(self._pull_request_table if self._limits.long_polling_enable else ()):
-            if queue not in self._arrivals and queue != self._current_queue:
-                self._arrivals[queue] = _Arrival(
-                    self._max_offset_in_queue(*queue), None, is_sweep=True
-                )
-                self._start_steps()
+            if queue not in self._checks:
+                max_offset = self._max_offset_in_queue(*queue)
+                self._add_arrival(queue, _Arrival(max_offset, None, is_sweep=True))
             yield
 
     def expire(self, now_ms: int) -> int:
@@ -313,7 +345,7 @@ class PullRequestHoldService:
         """Defer a held pull, or answer it now if too many pulls are deferred."""
         self._remove(request)
         if not self._defer(request, now_ms):
-            self._wake_queue.append(request)
+            self._wake_queue.append(request.connection, request)
             self._start_steps()
 
     def _has_room(self, quota: HoldQuota, request: PullRequest) -> bool:
@@ -344,7 +376,7 @@ class PullRequestHoldService:
     def _schedule_wake(self, request: PullRequest) -> None:
         """Remove a pull from the table and queue it to be woken."""
         self._remove(request)
-        self._wake_queue.append(request)
+        self._wake_queue.append(request.connection, request)
 
     def _remove(self, request: PullRequest) -> None:
         del self._deadlines[request.deadline_ms][request]
@@ -359,30 +391,37 @@ class PullRequestHoldService:
 
     # ---- queued work, done in steps
 
+    def _add_arrival(self, queue: QueueKey, arrival: _Arrival) -> None:
+        self._arrivals[queue] = arrival
+        self._checks.setdefault(queue, None)
+        self._start_steps()
+
     def _start_steps(self) -> None:
-        if not self._is_working and (
-            self._wake_queue or self._closed_connections or self._arrivals
-        ):
+        has_work = self._wake_queue or self._closed_connections or self._checks
+        if has_work and not self._is_working:
             self._is_working = True
             self._run_steps(self._steps())
 
     def _steps(self) -> Iterator[None]:
+        wakes = self._wake_queue
+        kinds = (
+            (self._closed_connections, self._discard_next),
+            (self._checks, self._check_next),
+            (self._searches, self._search_next),
+        )
         try:
-            while True:
-                if self._wake_queue:
-                    self._wake_next()
-                    yield
-                elif self._closed_connections:
-                    yield from self._discard(self._closed_connections.popleft())
-                    yield
-                elif self._arrivals:
-                    self._current_queue = next(iter(self._arrivals))
-                    yield from self._check_arrival(
-                        self._current_queue, self._arrivals.pop(self._current_queue)
-                    )
-                    self._current_queue = None
-                else:
-                    return
+            has_work = True
+            while has_work:
+                has_work = False
+                for queued, do_step in kinds:
+                    if wakes:
+                        self._wake_next()
+                        has_work = True
+                        yield
+                    if queued:
+                        do_step()
+                        has_work = True
+                        yield
         finally:
             self._is_working = False
 
@@ -398,21 +437,39 @@ class PullRequestHoldService:
             _log.exception("replaying a pull of %s failed", request.queue)
             request.connection.close("its pull could not be answered")
 
-    def _discard(self, connection: Channel) -> Iterator[None]:
+    def _discard_next(self) -> None:
+        """Remove one pull of a disconnected client."""
+        connection = self._closed_connections[0]
         for places in (self._holds, self._deferred):
-            while (request := places.oldest_of(connection)) is not None:
+            request = places.oldest_of(connection)
+            if request is not None:
                 self._remove(request)
-                yield
+                return
+        self._closed_connections.popleft()
+
+    def _check_next(self) -> None:
+        """Check one pull of the next queue with arrivals."""
+        queue = next(iter(self._checks))
+        check = self._checks.pop(queue)
+        if check is None:
+            check = self._check_arrival(queue, self._arrivals.pop(queue))
+        if next(check, _END) is not _END:
+            self._checks[queue] = check
+        elif queue in self._arrivals:
+            self._checks[queue] = None
 
     def _check_arrival(self, queue: QueueKey, arrival: _Arrival) -> Iterator[None]:
-        """Wake the pulls that may want the messages that have arrived."""
+        """Wake the pulls that want the messages that have arrived, or search these for them."""
         many = self._pull_request_table.get(queue, ManyPullRequest())
-        matched: _Matched = {}
+        searches: list[_ClientSearch] = []
         leaving = 0
-        for request in many.requests():
-            if request in many and (yield from self._is_ready(many, request, arrival, matched)):
+        for request in many.by_turns():
+            if request in many and self._is_ready(many, request, arrival, searches):
                 self._schedule_wake(request)
                 leaving += 1
+            yield
+        for client, search in searches:  # they begin now, so that all pulls that may share one do
+            self._searches.append(client, (client, search))
             yield
         if arrival.is_sweep:
             self._report_rescued(leaving, queue)
@@ -445,25 +502,82 @@ class PullRequestHoldService:
             self._deferred_before = None
 
     def _is_ready(
-        self, many: ManyPullRequest, request: PullRequest, arrival: _Arrival, matched: _Matched
-    ) -> Generator[None, None, bool]:
+        self,
+        many: ManyPullRequest,
+        request: PullRequest,
+        arrival: _Arrival,
+        searches: list[_ClientSearch],
+    ) -> bool:
+        """Return whether a pull is to be woken now; a search that it needs is added to a list."""
         looked_at = many.scanned_to(request)
         if arrival.max_offset <= looked_at:
             return False
-        if request.may_match(arrival.codes):
+        search = self._search_of.get(request)
+        if search is None and request.may_match(arrival.codes):
             if request.message_filter is None or not request.message_filter.needs_messages:
                 return True
-            # Members of a group that wait for the same messages share one search.
-            header = request.header
-            same = header.consumer_group, header.sys_flag, request.message_filter, looked_at
-            if same not in matched:
-                matched[same] = yield from self._find_match(request, looked_at)
-            if request not in many:  # it was deferred, or its client disconnected, meanwhile
-                return False
-            if matched[same]:
-                return True
-        many.set_scanned_to(request, arrival.max_offset)
+            search = self._join_search(request, looked_at, searches)
+        if search is None:
+            many.set_scanned_to(request, arrival.max_offset)
+        else:
+            search.end = max(search.end, arrival.max_offset)
+            search.is_sweep = search.is_sweep and arrival.is_sweep
         return False
+
+    # ---- searches, for filters that read messages
+
+    def _join_search(
+        self, request: PullRequest, begin: int, searches: list[_ClientSearch]
+    ) -> _Search:
+        """Return the search of a pull; members of a group that wait for the same share one."""
+        header = request.header
+        key = (
+            request.queue,
+            header.consumer_group,
+            header.sys_flag,
+            request.message_filter,
+            begin,
+        )
+        search = self._search_by_key.get(key)
+        if search is None:
+            search = self._search_by_key[key] = _Search(key, request, begin)
+            search.steps = self._search_steps(search)
+        if request.connection not in search.clients:
+            search.clients.add(request.connection)
+            searches.append((request.connection, search))
+        search.requests[request] = None
+        self._search_of[request] = search
+        return search
+
+    def _search_next(self) -> None:
+        """Do a step of the next search."""
+        connection, search = self._searches.popleft()
+        # otherwise it has ended in the turn of another client that waits for it
+        if not search.is_over and next(search.steps, _END) is not _END:
+            self._searches.append(connection, (connection, search))
+
+    def _search_steps(self, search: _Search) -> Iterator[None]:
+        """Search until all that had arrived by then is searched, and wake the pulls on a match."""
+        is_match, begin = False, search.begin
+        while begin < search.end and not is_match:
+            if all(request not in self._holds for request in search.requests):
+                break  # they were deferred, or their clients have disconnected
+            end = search.end
+            is_match = yield from self._find_match(search.request, begin)
+            begin = end
+        search.is_over = True
+        del self._search_by_key[search.key]
+        leaving = 0
+        for request in search.requests:
+            del self._search_of[request]
+            if request in self._holds:
+                if is_match:
+                    self._schedule_wake(request)
+                    leaving += 1
+                else:
+                    self._pull_request_table[request.queue].set_scanned_to(request, search.end)
+        if search.is_sweep:
+            self._report_rescued(leaving, search.request.queue)
 
     def _find_match(
         self, request: PullRequest, from_queue_offset: int

@@ -30,6 +30,14 @@ class Host(NamedTuple):
         """True if the address is an IPv6 one."""
         return len(self.address) == 16
 
+    @property
+    def network(self) -> bytes:
+        """The address, or the first 64 bits of an IPv6 one: shares by address go by this.
+
+        Whoever has one IPv6 address usually has all those with the same 64 bits.
+        """
+        return self.address[:8] if self.is_v6 else self.address
+
     def encode(self) -> bytes:
         """Return the address and the port as bytes."""
         if len(self.address) not in (4, 16) or not 0 <= self.port <= 0x7FFFFFFF:

@@ -18,7 +18,7 @@ def test_held_pulls_are_indexed_by_client_and_group():
     assert first not in many
     many.remove(second)
     assert many.of_owner(first) == []
-    assert len(many.requests()) == 2
+    assert len(list(many.by_turns())) == 2
 
 
 def test_how_far_messages_were_looked_at_begins_where_it_has_found_nothing():
@@ -28,3 +28,18 @@ def test_how_far_messages_were_looked_at_begins_where_it_has_found_nothing():
     assert many.scanned_to(pull) == 17
     many.set_scanned_to(pull, 20)
     assert many.scanned_to(pull) == 20
+
+
+def test_held_pulls_are_yielded_by_turns_of_clients():
+    many = ManyPullRequest()
+    greedy, modest = Client(), Client()
+    of_greedy = [a_pull(greedy, group=f"G{number}") for number in range(3)]
+    of_modest = [a_pull(modest) for _ in range(2)]
+    for pull in (*of_greedy, *of_modest):
+        many.add(pull)
+    pulls = many.by_turns()
+    first = next(pulls)
+    many.add(a_pull(modest))
+    assert [first, *pulls] == [
+        of_greedy[0], of_modest[0], of_greedy[1], of_modest[1], of_greedy[2]
+    ]  # fmt: skip

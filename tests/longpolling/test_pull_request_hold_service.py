@@ -373,7 +373,7 @@ def test_held_pull_of_a_client_closed_before_its_wakeup_is_dropped():
     for client in (gone, there):
         hold.service.suspend_pull_request(a_pull(client))
     hold.service.notify_message_arriving("T", 0, 1, [0])
-    bits.step(2)
+    bits.step()
     gone.is_closed = True
     hold.service.discard(gone)
     bits.finish()

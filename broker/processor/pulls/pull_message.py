@@ -12,7 +12,7 @@ It reaches the hold service by two callables, and the network only by `Channel`.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from typing import Final
+from typing import Final, cast
 
 from rmq_spark.wire.bodies.clients import MessageModel, SubscriptionData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -113,7 +113,7 @@ class PullMessageProcessor(Processor):
             fields = _fields(held.pull_from_this_offset, low, high)
             return held.request.respond(ResponseCode.PULL_NOT_FOUND, "congested", fields)
         self._check(held.header)
-        message_filter = self.message_filter(held.header)
+        message_filter = self._filter_of(held)
         return self.process(
             held.connection, held.request, held.header, message_filter, may_hold=False
         )
@@ -128,7 +128,7 @@ class PullMessageProcessor(Processor):
         """
         topic, queue_id = held.queue
         try:
-            message_filter = self.message_filter(held.header)
+            message_filter = self._filter_of(held)
         except (
             RequestRejected
         ):  # its group has left or changed: the replay will respond accordingly
@@ -247,6 +247,12 @@ class PullMessageProcessor(Processor):
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] has readQueueNums "
                 f"[{topic.read_queue_nums}]"
             )
+
+    def _filter_of(self, held: PullRequest) -> SubscriptionFilter:
+        """Return the filter of a held pull, which parses no text that the pull brought itself."""
+        if held.header.sys_flag & _SUBSCRIPTION:
+            return cast("SubscriptionFilter", held.message_filter)  # `process` has put it there
+        return self.message_filter(held.header)
 
     def message_filter(self, header: PullMessageRequestHeader) -> SubscriptionFilter:
         """Return the filter of a pull, or None if it wants all messages.

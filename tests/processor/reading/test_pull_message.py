@@ -18,7 +18,7 @@ from rmq_spark.wire.chunk.record_locations import decode_located
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.extensions import Extension
 from rocketpoll.broker.processor.pulls.pull_message import PullMessageProcessor
-from rocketpoll.broker.processor.pulls.subscription_filters import SubscriptionFilters
+from rocketpoll.broker.processor.pulls.subscription_filters import CACHED_MAX, SubscriptionFilters
 from rocketpoll.broker.processor.request import RequestRejected
 from rocketpoll.broker.settings.config import BrokerConfig, HoldLimits
 from rocketpoll.broker.state.members.client_channel_info import ClientChannelInfo
@@ -250,6 +250,23 @@ def test_sql_filter_of_held_pull_is_matched_against_all_new_messages(parts):
     assert matched(room.held[0], 0)
     assert matched(room.held[0], 3_000)
     assert not matched(room.held[0], 3_001)
+
+
+def test_texts_of_held_pulls_are_not_parsed_again_when_more_are_held_than_remembered(
+    parts, monkeypatch
+):
+    room = Room(parts)
+    count = CACHED_MAX + 20
+    for number in range(count):
+        text = f"price = {number}"
+        room.pull(0, suspend_ms=5_000, subscription=text, expression_type="SQL92")
+    assert len(room.held) == count
+    parts.put("it", price=str(count))
+    monkeypatch.setattr("rocketpoll.broker.filter.sql_parser.compile_sql", None)
+    for held in room.held:
+        assert not finished(room.processor.is_matched_by_commit_log(held, 0))
+    answer = room.processor.execute_request_when_wakeup(room.held[0])
+    assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (20, "1")
 
 
 def test_sql_filter_of_held_pull_checks_a_bounded_number_of_messages(parts, monkeypatch):

@@ -6,6 +6,7 @@ from collections import Counter, deque
 
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.hosts import Host
 from rocketpoll.broker.longpolling.hold_limits import HoldLimits
 from rocketpoll.broker.longpolling.pull_request import PullRequest
 from rocketpoll.broker.longpolling.pull_request_hold_service import PullRequestHoldService
@@ -16,7 +17,8 @@ LIMITS = HoldLimits(holds_max=1_000, holds_per_connection_and_queue=16)
 class Client:
     """A connection as the table of pulls sees it."""
 
-    def __init__(self):
+    def __init__(self, address=bytes([127, 0, 0, 1])):
+        self.remote_host = Host(address, 1)
         self.closed_because = None
         self.is_closed = False
 
