@@ -9,10 +9,10 @@ from typing import NamedTuple
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 from support.spark.exactly_once_sink import CommittingSink
-from support.spark.streaming_engine import SCHEMA, Engine, send
+from support.spark.streaming_engine import SCHEMA, Crashed, Engine, send
 
 from rmq_spark.errors import RocketPollError
-from rmq_spark.spark.errors import CheckpointError, DataLoss
+from rmq_spark.spark.errors import CheckpointError, DataLoss, OptionError
 from rmq_spark.spark.options.table import OPTIONS, Use
 from rocketpoll import Message
 
@@ -206,6 +206,37 @@ def test_stream_restarted_with_a_changed_option_continues_or_is_refused(name, qu
     assert "\n" not in str(raised.value)
     query.run(change.before)
     assert query.bodies() == sorted([*bodies, *more])
+
+
+STARTS = [name for name, verdict in OF_STREAMS.items() if verdict == "of no account"]
+NOWHERE = {
+    "startingOffsets": {"startingOffsets": '{"{topic}": {"*": 1000}}'},
+    "startingTimestamp": CHANGES["startingTimestamp"].after,
+    "startingOffsetsByTimestamp": CHANGES["startingOffsetsByTimestamp"].after,
+    "startingOffsetsByTimestampStrategy": {
+        **CHANGES["startingOffsetsByTimestampStrategy"].after,
+        "startingOffsetsByTimestampStrategy": "error",
+    },
+}
+"""Starts that no queue has, which a new query refuses."""
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_start_that_no_queue_has_is_of_no_account_to_a_first_batch_that_runs_again(
+    name, query, write
+):
+    bodies = write("before")
+    query.engine.crash_at = "sink"
+    with pytest.raises(Crashed):
+        query.run(PLACES)
+    query.run({**PLACES, **NOWHERE[name]})
+    assert query.bodies() == sorted(bodies)
+    assert len(query.engine.offsets) == 1
+    query.engine.offsets.clear()
+    query.engine.commits = 0
+    with pytest.raises(OptionError) as raised:
+        query.run({**PLACES, **NOWHERE[name]})
+    assert raised.value.option in NOWHERE[name]
 
 
 class TestTopicsAndQueues:

@@ -6,6 +6,7 @@ for in the same way.
 
 import json
 import traceback
+from functools import partial
 
 import pytest
 from support.spark.forgotten_broker import A0, B0, B1, forgetful_pair, places
@@ -26,6 +27,11 @@ EVERY = (A0, A1, B0, B1)
 def by_broker(*, topic="T", a=0, b=0, name_of_b="b"):
     """One position for all queues of each broker."""
     return json.dumps({topic: {"a": {"*": a}, name_of_b: {"*": b}}})
+
+
+def begin(batches):
+    """Plan the first batch, as Spark does where a query has no checkpoint."""
+    return batches.latest_offset(batches.initial_offset(), NO_LIMITS)
 
 
 @pytest.fixture
@@ -112,11 +118,11 @@ def test_unknown_broker_name_in_positions_ends_the_start_after_the_timeout(
 ):
     options = {"subscribe": "T", option: by_broker(name_of_b=name, topic=topic)}
     with pair.query(**options) as batches:
-        begin = (
-            batches.prepare_available_now if option == "endingOffsets" else batches.initial_offset
+        first = (
+            batches.prepare_available_now if option == "endingOffsets" else partial(begin, batches)
         )
         with pytest.raises(OptionError) as raised:
-            begin()
+            first()
     assert str(raised.value) == (
         f"option {option}: it names broker {name}, which no name server has known for 2000 ms "
         f"(option retryTimeoutMs); {known} Correct the name, or start the broker, and then this "
@@ -134,18 +140,18 @@ def test_starting_offsets_of_queues_missing_on_known_brokers_are_refused_at_once
             pair.query(**selected, startingOffsets=by_broker()) as batches,
             pytest.raises(OptionError, match="it names broker b of T, but the brokers read are a"),
         ):
-            batches.initial_offset()
+            begin(batches)
     pair.forget_b()
     with (  # what is not assigned is not read, whether it is there or not
         pair.query(assign=a_alone, startingOffsets=by_broker()) as batches,
         pytest.raises(OptionError, match="it names broker b of T, but the brokers read are a"),
     ):
-        batches.initial_offset()
+        begin(batches)
     with (
         pair.query(subscribePattern="T.*", startingOffsets=by_broker(topic="U")) as batches,
         pytest.raises(OptionError, match="it names U, but the topics read are T"),
     ):
-        batches.initial_offset()
+        begin(batches)
     assert pair.pauses == 0
 
 
@@ -191,7 +197,7 @@ def test_broker_appearing_during_the_route_check_is_noticed(pair, monkeypatch):
         pair.query(subscribe="T", startingOffsets=by_broker()) as batches,
         pytest.raises(OptionError, match="it names broker a of T, but the brokers read are b"),
     ):
-        batches.initial_offset()
+        begin(batches)
     assert pair.pauses == 0
 
 
@@ -210,7 +216,7 @@ def test_starting_offsets_with_wait_for_topic_may_name_any_broker(pair):
 def checkpoint(pair):
     """Where a query has come that has read two messages of each queue."""
     with pair.query(subscribe="T") as batches:
-        found = batches.latest_offset(batches.initial_offset(), NO_LIMITS)
+        found = begin(batches)
         assert places(found) == dict.fromkeys(EVERY, 2)
         yield SourceOffset.from_json(found.to_json())
 
@@ -242,7 +248,7 @@ def test_start_and_end_may_each_name_it(pair):
         pair.forget_b(comes_back_in_pause=2)
         with pair.query(**{**given, "startingOffsets": positions}) as batches:
             batches.prepare_available_now()
-            end = batches.latest_offset(batches.initial_offset(), NO_LIMITS)
+            end = begin(batches)
         assert places(end) == dict.fromkeys(EVERY if topic_of_a else (B0, B1), 1)
 
 
@@ -264,7 +270,7 @@ def test_resumed_query_is_not_delayed_by_an_unknown_topic(pair):
     pair.a.delete_topic("T")
     options = {"subscribe": "T", "startingOffsets": json.dumps({"T": {"b": {"*": 0}}})}
     with pair.query(**options) as batches:
-        start = batches.latest_offset(batches.initial_offset(), NO_LIMITS)
+        start = begin(batches)
     pair.send(B0)
     for available_now in (False, True):
         pair.forget_b(comes_back_in_pause=3)

@@ -192,6 +192,7 @@ class MicroBatchPlanner:
         self._partitions = PartitionPlanner(options, queues)
         self._progress = GroupProgress(options.consumer_group, queues, clock)
         self._initial: SourceOffset | None = None
+        self._start_error: OptionError | None = None
         self._last_planned: SourceOffset | None = None  # or checked here
         self._empty_at: SourceOffset | None = None
         self._ends: Mapping[MessageQueue, int] = {}
@@ -201,11 +202,21 @@ class MicroBatchPlanner:
 
         Spark calls this repeatedly until there is a first batch. The end of the queues must not
         move meanwhile, or messages that arrive between two calls would never be read.
+
+        Spark also calls it when a first batch runs again, whose end says where it begins. So a
+        start that the brokers do not have is an offset without queues here: `latest_offset`, which
+        only a query without a batch calls with it, raises the error.
         """
         if self._initial is None:
-            begin = self._resolve_start()
-            if begin.is_unverifiable:  # the topic may have been recreated meanwhile
+            try:
                 begin = self._resolve_start()
+                if begin.is_unverifiable:  # the topic may have been recreated meanwhile
+                    begin = self._resolve_start()
+            except OptionError as error:
+                given = self._options.starting
+                if given is None or error.option != given.option:
+                    raise
+                begin, self._start_error = SourceOffset({}), error
             self._initial = self._last_planned = begin
         return self._initial
 
@@ -240,6 +251,8 @@ class MicroBatchPlanner:
 
         The end of a batch without messages differs from its start if queues are gone for good.
         """
+        if self._start_error is not None and start == self._initial:
+            raise self._start_error
         if self._options.ending is not None and not self.is_closed:
             raise OptionError(
                 self._options.ending.option,
