@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import struct
+import threading
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise, product
@@ -24,6 +25,7 @@ from rmq_spark.wire.codes import RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rocketpoll.broker.processor.sends.fast_path import cached_send
 from rocketpoll.broker.processor.sends.fast_path.fast_send import RUN_BYTES_MAX, RUN_MAX
+from rocketpoll.broker.runtime import housekeeping
 from rocketpoll.broker.server import fair_scheduler
 from rocketpoll.broker.store.files.disk import LocalDisk
 
@@ -448,6 +450,22 @@ def test_twins_differ_where_one_of_them_alone_waits_for_its_disk_and_by_these_an
     late.settle()  # what was late is flushed, and seen
     assert len(late.arrivals["T", 0]) == 37
     assert len(quick.arrivals["T", 0]) == 56
+
+
+def test_twins_name_their_index_files_alike_whenever_their_threads_run(told):
+    """Index files are named by the clock, so none is begun by a thread while the clock moves."""
+    story = told()
+    story.act_receive(0, many(300), [])  # more keys than an index file has; none is in it yet
+    usual = story.twins.usual.controller.housekeeping
+    may_go_on = threading.Event()
+    for _ in range(housekeeping._STORE_JOBS):
+        usual._store_pool.submit(may_go_on.wait)
+    story.twins.pass_ms(60_000)  # a checkpoint would be due, for which the index catches up
+    story.twins.fast_path.wait_for_jobs()
+    story.twins.pass_ms(1_000)
+    may_go_on.set()
+    story.twins.usual.wait_for_jobs()
+    story.check()
 
 
 def test_send_lane_checks_a_changed_topic_again(told):

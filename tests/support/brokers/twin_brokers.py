@@ -26,6 +26,9 @@ from rocketpoll.broker.state.stats.broker_stats import Durations
 PORT = 10_911
 _PATIENCE_SECONDS = 20
 _NEVER_MS = 86_400_000
+_NO_STORE_JOBS = {"checkpointIntervalMills": _NEVER_MS, "cleanResourceInterval": _NEVER_MS}
+"""Settings with which no thread works on the store while the test moves the clock, by which files
+are named: a checkpoint has the index catch up."""
 
 
 class Wire:
@@ -99,7 +102,8 @@ class Twin:
         self._loop = loop
         self.root = root
         self.disk = disk
-        self.controller = BrokerController(small_broker(root, **settings), disk, clock)
+        config = small_broker(root, **{**_NO_STORE_JOBS, **settings})
+        self.controller = BrokerController(config, disk, clock)
         with patch.object(housekeeping, "_CONFIGURATION_SAVE_MS", _NEVER_MS):  # see `settle`
             loop.run_until_complete(self.controller.start())
         self.controller.port = PORT
@@ -210,6 +214,10 @@ class Twin:
             self._run_in_thread(*self._deferred.pop(0))
             self.wait_until(lambda: self._deferred or self._is_quiet())
         self.wait_until(lambda: self._is_quiet() and self._has_answered(*asked))
+
+    def wait_for_jobs(self):
+        """Wait until no periodic job is running."""
+        self._loop.run_until_complete(self.controller.housekeeping.wait_idle())
 
     def wait_until(self, condition):
         """Wait until a condition holds for some turns."""
