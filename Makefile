@@ -260,7 +260,7 @@ restarts: $(READY) $(CLASSES)  ## kill -9 of all parts of Spark queries, every r
 golden: $(READY)  ## checkpoints of this release and Spark, for later releases to load (Java 17)
 	PYTHONPATH=.:tests $(BIN)/python tests/spark/golden/make_golden.py
 
-vectors: $(READY)  ## remake tests/vectors with RocketMQ's own classes (Java 17, Maven)
+vectors: $(READY)  ## remake tests/vectors with RocketMQ's own classes and brokers (Java 17, Maven)
 	for version in $(JAVA_VERSIONS); do \
 	  mvn -q -B -f $(VECTORS_POM) -Drocketmq.version=$$version \
 	    -Dvectors.build=$(CURDIR)/build/vectors/$$version \
@@ -269,6 +269,7 @@ vectors: $(READY)  ## remake tests/vectors with RocketMQ's own classes (Java 17,
 	  java -cp "build/vectors/$$version/classes:build/vectors/$$version/lib/*" \
 	    rocketpoll.vectors.Main write tests/vectors/$$version || exit 1; \
 	done
+	PYTHONPATH=.:tests $(BIN)/python -m support.access.answers
 
 # One release, one of the README's commands, and one more behind it: make fresh RELEASES=bookworm
 # COMMANDS=demo ALSO='make lint'
