@@ -117,7 +117,7 @@ def test_client_that_stops_reading_during_a_heartbeat_blocks_no_other(tmp_path):
         await producer.put("the topic is there")
         server = broker.controller.server
         server.concurrency_limit = ConcurrencyLimit(1)  # one request at a time
-        place = server.concurrency_limit.acquire(0)
+        place = server.concurrency_limit.acquire(RequestCode.HEART_BEAT, 0, b"")
         still = await broker.connect(receive_buffer=4_096)
         still.send(
             b"".join(pull_request(1, suspend_ms=60_000, group=f"G{n}").encode() for n in range(8))

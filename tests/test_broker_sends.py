@@ -376,7 +376,9 @@ def test_broker_with_too_many_bytes_in_flight_answers_busy(tmp_path):
         many, client = await broker.connect(), await broker.connect()
         await client.put("before")
         server = broker.controller.server
-        others = server.concurrency_limit.acquire(1 << 22)  # a batch has to wait for its own
+        others = server.concurrency_limit.acquire(
+            320, 1 << 22, b""
+        )  # a batch has to wait for its own
         many.send(batch_request(*range(5_000), queue_id=1))
         await broker.until(lambda: server.is_overloaded)
         answer = await client.call(send_request("busy"))

@@ -289,7 +289,7 @@ def test_small_stepwise_requests_do_not_wait_for_large_batches(tmp_path):
         batch = batch_request(*range(12_000))
         assert len(batch.body) > SMALL_BODY_BYTES
         server = broker.controller.server
-        under_way = server.concurrency_limit.acquire(BYTES_MAX)  # somebody's batch
+        under_way = server.concurrency_limit.acquire(RequestCode.SEND_BATCH_MESSAGE, BYTES_MAX, b"")
         for sender in senders:
             sender.send(batch)
         await broker.until(

@@ -548,7 +548,9 @@ class ClientConnection(asyncio.Protocol):
     ) -> None:
         self._steps, self._steps_bytes = steps, frame_bytes
         self._request = request.without_content()
-        self._permit = place = self._table.concurrency_limit.acquire(frame_bytes)
+        self._permit = place = self._table.concurrency_limit.acquire(
+            request.code, frame_bytes, self.remote_host.network
+        )
         if not place.granted.done():
             self._wait_for(place.granted)
 

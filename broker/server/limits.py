@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from typing import Final, Generic, Protocol, TypeVar
 
-from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.hosts import Host
 
 BYTES_MAX: Final = 4 << 20
@@ -18,19 +18,50 @@ SMALL_BODY_BYTES: Final = 64 << 10
 """The maximum size of a small request: a heartbeat of hundreds of groups, or a batch that takes
 some milliseconds.
 """
+OPERATOR_REQUESTS_MAX: Final = 8
+"""The maximum number of operators' requests: a few bytes may ask for a tenth of a second's work."""
 
 _REQUEST_BYTES: Final = 64 << 10
 """Bytes that each request counts for in addition to its size, for its future response."""
+_MEMBER_CODES: Final = frozenset(
+    [
+        RequestCode.HEART_BEAT,
+        RequestCode.UNREGISTER_CLIENT,
+        RequestCode.CHECK_CLIENT_CONFIG,
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        RequestCode.LOCK_BATCH_MQ,
+        RequestCode.UNLOCK_BATCH_MQ,
+        RequestCode.QUERY_ASSIGNMENT,
+    ]
+)
+"""Requests without which a member loses its queues."""
+_MESSAGE_CODES: Final = frozenset(
+    [
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.APPEND_CHUNK,
+        RequestCode.STAGE_CHUNK,
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.PULL_CHUNK,
+        RequestCode.PULL_PLACES,
+    ]
+)
+"""Requests that bring or fetch messages. All others are operators' requests."""
 
 
 class Permit:
     """The permit of one request."""
 
-    def __init__(self, queue: _PermitQueue, size: int) -> None:
+    def __init__(self, queue: _PermitQueue, size: int, network: bytes) -> None:
         """Create a waiting permit; only `ConcurrencyLimit.acquire` does so."""
         self.granted: Future[None] = Future()
         """A future that is done when the request may do its first step."""
         self.size = size
+        self.network = network
+        """The address of the client, as its share goes by it."""
         self._queue = queue
 
     def release(self) -> None:
@@ -45,52 +76,94 @@ class ConcurrencyLimit:
         release    the request is finished, or its client is gone
 
     A multi-step request needs many times its frame's size in memory, for its decoded body or half
-    of its response. Small requests have half of the room and a queue of their own, so that a
-    heartbeat does not wait for batches, one of which may take most of a second. Each queue always
-    grants one permit, whatever the size. A request that has a permit must finish, whatever the
-    client does.
+    of its response. Four kinds of requests have queues of their own:
+
+        members      a quarter of the bytes: heartbeats, member lists, locks; small ones
+        small        a quarter of the bytes: small batches, and pulls
+        large        half of the bytes, for all requests over `SMALL_BODY_BYTES`
+        operators    some at a time, whatever their size
+
+    So a heartbeat does not wait for batches, one of which may take most of a second, nor for
+    statistics of thousands of queues. In each queue addresses take turns, and one address has at
+    most half of the room, but always one permit. Each queue always grants one permit, whatever the
+    size. A request that has a permit must finish, whatever the client does.
     """
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
-        self._small = _PermitQueue(bytes_max // 2)
+        self._members = _PermitQueue(bytes_max // 4)
+        self._small = _PermitQueue(bytes_max // 4)
         self._large = _PermitQueue(bytes_max // 2)
+        self._operators = _PermitQueue(OPERATOR_REQUESTS_MAX)
+        self.queues = self._members, self._small, self._large, self._operators
 
-    def acquire(self, frame_bytes: int) -> Permit:
-        """Return a permit for a request with a frame of this size, granted at once or later."""
-        line = self._small if frame_bytes <= SMALL_BODY_BYTES else self._large
-        place = Permit(line, frame_bytes + _REQUEST_BYTES)
-        line.enqueue(place)
-        return place
+    def acquire(self, code: int, frame_bytes: int, network: bytes) -> Permit:
+        """Return a permit for a request with a frame of this size, granted at once or later.
+
+        ``network`` is the address of the client (`Host.network`).
+        """
+        size = frame_bytes + _REQUEST_BYTES
+        if code not in _MEMBER_CODES and code not in _MESSAGE_CODES:
+            queue, size = self._operators, 1
+        elif frame_bytes > SMALL_BODY_BYTES:
+            queue = self._large
+        else:
+            queue = self._members if code in _MEMBER_CODES else self._small
+        permit = Permit(queue, size, network)
+        queue.enqueue(permit)
+        return permit
 
 
 class _PermitQueue:
-    """Requests that get their permits in order of arrival."""
+    """Requests that get their permits by turns of addresses, and for each in order of arrival."""
 
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._used_bytes = 0
-        self._waiting: dict[Permit, None] = {}
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._used = 0
+        self._used_by: Counter[bytes] = Counter()
+        self._waiting: dict[bytes, dict[Permit, None]] = {}
+        """The permits that wait, by address; the address whose turn comes next is the first."""
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no permit is granted or waits."""
+        return not (self._used or self._used_by or self._waiting)
 
     def enqueue(self, permit: Permit) -> None:
-        self._waiting[permit] = None
+        self._waiting.setdefault(permit.network, {})[permit] = None
         self._grant()
 
     def release(self, permit: Permit) -> None:
         """Release a permit, granted or not."""
+        network = permit.network
         if permit.granted.done():
-            self._used_bytes -= permit.size
+            self._used -= permit.size
+            self._used_by[network] -= permit.size
+            if not self._used_by[network]:
+                del self._used_by[network]
         else:
-            del self._waiting[permit]
+            del self._waiting[network][permit]
+            if not self._waiting[network]:
+                del self._waiting[network]
         self._grant()
 
     def _grant(self) -> None:
-        while self._waiting:
-            place = next(iter(self._waiting))
-            if self._used_bytes and self._used_bytes + place.size > self._bytes_max:
-                return
-            del self._waiting[place]
-            self._used_bytes += place.size
-            place.granted.set_result(None)
+        # few addresses are passed over: only those that have permits already
+        while (network := next(filter(self._has_share, self._waiting), None)) is not None:
+            permits = self._waiting[network]
+            permit = next(iter(permits))
+            if self._used and self._used + permit.size > self._room:
+                return  # it is next: smaller ones do not pass it
+            del permits[permit], self._waiting[network]
+            if permits:
+                self._waiting[network] = permits
+            self._used += permit.size
+            self._used_by[network] += permit.size
+            permit.granted.set_result(None)
+
+    def _has_share(self, network: bytes) -> bool:
+        """Return whether the next request of an address fits into the half that it may have."""
+        used = self._used_by.get(network, 0)
+        return not used or used + next(iter(self._waiting[network])).size <= self._room // 2
 
 
 _log = logging.getLogger(__name__)

@@ -398,7 +398,7 @@ async def test_concurrency_limit_queues_requests_and_disconnect_frees_a_permit()
         [],
         [0, 1],
     ]
-    assert places.acquire(0).granted.done()
+    assert places.acquire(10, 0, b"").granted.done()
 
 
 @story
@@ -412,7 +412,7 @@ async def test_stepwise_request_counts_its_header_and_keeps_no_bytes():
 
     end = End(answer=steps)
     end.table.concurrency_limit = places = ConcurrencyLimit(1)
-    first = places.acquire(0)
+    first = places.acquire(10, 0, b"")
     request = RemotingCommand(
         10, remark="r" * 30_000, ext_fields={"x": "y" * 30_000}, body=bytes(1_000)
     )
@@ -500,7 +500,7 @@ async def test_closed_lingering_client_returns_its_place():
     for _ in range(10):
         await asyncio.sleep(0)
     assert [answer.opaque for answer in third.transport.answers()] == [0]
-    assert places.acquire(0).granted.done()
+    assert places.acquire(10, 0, b"").granted.done()
 
 
 ACTS = {

@@ -19,7 +19,7 @@ LEFT = {
         {"client": 1}
     ),
     "places of steps": lambda controller, _: setattr(
-        controller.server.concurrency_limit._large, "_used_bytes", 1
+        controller.server.concurrency_limit._large, "_used", 1
     ),
     "places of waiting pulls": lambda controller, _: setattr(
         controller.hold_service._deferred, "used", 1

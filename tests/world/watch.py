@@ -276,14 +276,14 @@ class Watch:
 
 def _left_by_connections(controller):
     server, holds, processors = controller.server, controller.hold_service, controller.processors
-    lines = server.concurrency_limit._small, server.concurrency_limit._large
+    lines = server.concurrency_limit.queues
     return {
         "connections": server.connections,
         "bytes in flight": server.in_flight_bytes,
         "unread bytes": server.unread_bytes,
         "readers of unread bytes": len(server._send_buffers._sizes)
         + len(server._send_buffers._since),
-        "places of steps": sum(line._used_bytes + len(line._waiting) for line in lines),
+        "places of steps": sum(line._used + len(line._waiting) for line in lines),
         "waiting pulls": holds.hold_count,
         "queues with waiting pulls": holds.queue_count,
         "places of waiting pulls": holds._holds.used + holds._deferred.used,

@@ -1,0 +1,84 @@
+"""What one address takes, measured by the loop's clock, which only work moves.
+
+An honest client beside it waits for a few turns of the loop, where it waits for one in a calm one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from support.brokers.in_process import tell
+from support.clients.remoting_clients import send_request
+
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
+from rocketpoll.broker.server.fair_scheduler import TURN_SECONDS
+
+STEP_SECONDS = 0.002
+QUEUES = 400
+ABUSERS = 40
+REQUESTS_OF_EACH = 3
+OTHER_ADDRESS = "127.0.0.2"
+
+
+def member_list(client):
+    return client.call(
+        RemotingCommand(
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP, opaque=1, ext_fields={"consumerGroup": "H"}
+        )
+    )
+
+
+def statistics(client):
+    return client.call(
+        RemotingCommand(RequestCode.GET_TOPIC_STATS_INFO, opaque=1, ext_fields={"topic": "Narrow"})
+    )
+
+
+HONEST = {
+    "a heartbeat": lambda client: client.heartbeat("H", "Narrow"),
+    "a member list": member_list,
+    "a send": lambda client: client.call(send_request("x", topic="Narrow")),
+    "an operator's look": statistics,
+}
+
+
+def slowed(call):
+    def slow(*arguments, **more):
+        asyncio.get_running_loop().move(STEP_SECONDS)
+        return call(*arguments, **more)
+
+    return slow
+
+
+@pytest.mark.parametrize("honest", HONEST.values(), ids=HONEST)
+def test_requests_of_one_address_that_ask_for_much_delay_no_other(tmp_path, honest, monkeypatch):
+    async def story(broker):
+        loop, offsets = asyncio.get_running_loop(), broker.controller.tables.offsets
+        broker.make_topic("Wide", queues=QUEUES)
+        broker.make_topic("Narrow", queues=1)
+        client = await broker.connect()
+        await client.heartbeat("H", "Narrow")
+        for number in range(QUEUES):
+            offsets.commit("G", "Wide", number, 0)
+        abusers = [await broker.connect(address=OTHER_ADDRESS) for _ in range(ABUSERS)]
+        loop.stand_still()
+        monkeypatch.setattr(broker.store, "queue_offsets", slowed(broker.store.queue_offsets))
+        began = loop.time()
+        await honest(client)
+        calm = loop.time() - began
+        for number, abuser in enumerate(abusers):
+            dear = RemotingCommand(
+                RequestCode.GET_CONSUME_STATS, opaque=number, ext_fields={"consumerGroup": "G"}
+            )
+            abuser.send(dear.encode() * REQUESTS_OF_EACH)
+        began = loop.time()
+        await broker.until(lambda: loop.time() - began > 5 * TURN_SECONDS)
+        began = loop.time()
+        await honest(client)
+        assert loop.time() - began <= calm + 4 * TURN_SECONDS
+        dear = ABUSERS * REQUESTS_OF_EACH * QUEUES * STEP_SECONDS
+        assert dear > 100 * (calm + 4 * TURN_SECONDS)
+
+    tell(story, tmp_path)
