@@ -7,6 +7,8 @@ re-exports classes of `rmq_spark.errors` and `rmq_spark.client.errors`, and must
 from __future__ import annotations
 
 from rmq_spark.client.errors import (
+    AccessDenied,
+    AuthenticationFailed,
     BrokerNotFound,
     BrokerRefused,
     ClientError,
@@ -28,6 +30,7 @@ from rmq_spark.client.errors import (
     OffsetMoved,
     OffsetOutOfRange,
     PartlySent,
+    ProfileRejected,
     ProtocolError,
     RequestTimeout,
     RouteNotFound,
@@ -54,6 +57,8 @@ from rmq_spark.errors import (
 )
 
 __all__ = [
+    "AccessDenied",
+    "AuthenticationFailed",
     "BodyError",
     "BodyTooLarge",
     "BrokerNotFound",
@@ -80,6 +85,7 @@ __all__ = [
     "OffsetMoved",
     "OffsetOutOfRange",
     "PartlySent",
+    "ProfileRejected",
     "ProtocolError",
     "RecordError",
     "RequestTimeout",

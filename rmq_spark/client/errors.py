@@ -16,6 +16,8 @@
     │   ├── NotSupported             3: an older broker, or none of this kind
     │   ├── MessageIllegal           13: send something else
     │   ├── NoPermission             16: ask the operator of the broker
+    │   │   ├── AuthenticationFailed  no or wrong credentials: correct them
+    │   │   └── AccessDenied     of an access list: have the right granted
     │   ├── TopicNotFound            17: create the topic
     │   ├── NotFound                 22, 208: there is no such offset, message or key
     │   ├── SubscriptionRejected     23 to 28: the expression is wrong, or not known there yet
@@ -29,6 +31,7 @@
     ├── OffsetOutOfRange             the queue has no such offset; it says which it has
     ├── SubscriptionConflict         both subscribed and assigned: make another consumer
     ├── TlsRejected                  TLS settings that cannot work: correct the one that it names
+    ├── ProfileRejected              of connection settings: correct the file that it names
     ├── OffsetFileDamaged            of a group that broadcasts: repair the file, or delete it
     ├── OffsetFileFailed             cannot be read or written: check its directory
     ├── ManifestError                of rows that were committed: is damaged, or newer than this
@@ -41,6 +44,8 @@ ProtocolError) another broker may succeed.
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -49,6 +54,7 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 
 _CONNECTION_PAGE: Final = "troubleshooting.md#nobody-answers"
 _TOPICS_PAGE: Final = "troubleshooting.md#topics-groups-names"
+_ACCESS_PAGE: Final = "troubleshooting.md#users-and-access-lists"
 
 
 class ClientError(RocketPollError, page="troubleshooting.md#sending-and-consuming"):
@@ -255,6 +261,67 @@ class NoPermission(BrokerRefused):
     """The topic, the group, the broker or its access list forbids the request (16)."""
 
 
+class AuthenticationFailed(NoPermission, page=_ACCESS_PAGE):
+    """The broker does not accept the credentials of a request, or requires some.
+
+    Trying again does not help: correct the credentials, or have the user created.
+    """
+
+    @property
+    def user(self) -> str | None:
+        """Name of the user that the broker refused; None if its answer has none."""
+        return _authentication_refusal(self.remark)[0]
+
+    @property
+    def remedy(self) -> str:
+        """What to do, in the imperative."""
+        return _authentication_refusal(self.remark)[1]
+
+    def __str__(self) -> str:
+        return f"{super().__str__().rstrip('.')}. {self.remedy}"
+
+
+class AccessDenied(NoPermission, page=_ACCESS_PAGE):
+    """The access list of the broker denies the user what the request does.
+
+    Trying again does not help: have an operator grant the right.
+    """
+
+    @property
+    def user(self) -> str | None:
+        """Name of the user; None if the broker's answer has none."""
+        return _access_refusal(self.remark).get("user")
+
+    @property
+    def resource(self) -> str | None:
+        """What the user may not access, as ``Topic:orders``; None if the answer has none."""
+        return _access_refusal(self.remark).get("resource")
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """The actions of which one on the resource is needed, as ``("Pub",)``."""
+        kind = (self.resource or "").partition(":")[0]
+        return needed_actions(self.request_code, kind)
+
+    @property
+    def remedy(self) -> str:
+        """What to do, in the imperative; for RocketMQ 5 and rocketpoll, with the command."""
+        refused = _access_refusal(self.remark)
+        if _ACL_EXCEPTION in (self.remark or ""):
+            return "Use an account that may do this, or change plain_acl.yml of the broker"
+        if refused.get("detail", "").startswith(_DENIED):
+            return "Use another user, or have an operator change the entry that denies it"
+        user, resource = refused.get("user"), refused.get("resource")
+        if not user or not resource:
+            return "Use a user that may do this, or have an operator grant it"
+        action = self.actions[0] if self.actions else "ACTION"
+        command = f"rocketpoll acl grant {shlex.quote(user)} {shlex.quote(resource)}"
+        return f"Have an operator run {command} --actions {action}"
+
+    def __str__(self) -> str:
+        return f"{super().__str__().rstrip('.')}. {self.remedy}"
+
+
 class TopicNotFound(BrokerRefused, page=_TOPICS_PAGE):
     """The broker does not have the topic (17): create it."""
 
@@ -453,6 +520,23 @@ class TlsRejected(ClientError):
         return f"TLS setting {self.setting}: {self.problem}"
 
 
+class ProfileRejected(ClientError):
+    """A profile of connection settings cannot be used: correct the file of profiles.
+
+    Attributes:
+        name: Name of the profile.
+        problem: The reason, with the file, and what to do.
+    """
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(name, problem)
+        self.name = name
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"profile {sanitize(self.name)}: {self.problem}"
+
+
 class OffsetFileDamaged(ClientError):
     """Neither the offset file of a broadcasting group nor its backup can be read.
 
@@ -556,12 +640,128 @@ _REFUSAL_CLASSES: Final[Mapping[int, type[BrokerRefused]]] = {
 }
 
 
+# ---- Refusals of access lists. RocketMQ reports them by texts: 5.x with code 16, which topics that
+# are not writable have as well, and 4.9 with code 1 and the class name of its exception.
+
 _ACL_EXCEPTION: Final = "AclException"
 """Class name by which RocketMQ 4.9 reports a refusal of its access lists; it has no code."""
+
+_DENIED: Final = "the decision is deny"
+_NO_CREDENTIALS: Final = "Pass the access key and the secret key of a user"
+_AUTHENTICATION_REFUSALS: Final = (
+    (
+        re.compile(r"username cannot be null|No accessKey is configured|nobody has signed this"),
+        _NO_CREDENTIALS,
+    ),
+    (
+        re.compile(r"this connection belongs to (?P<user>[^\s:]+): use another connection"),
+        "Use another client for another user",
+    ),
+    (
+        re.compile(r"User:(?P<user>\S+) (?:is )?not found|No acl config for (?P<key>[^\s,]+)"),
+        "Correct the access key, or have an operator create the user",
+    ),
+    (
+        re.compile(r"User:(?P<user>\S+) is disabled"),
+        "Use another user, or have an operator enable this one",
+    ),
+    (
+        re.compile(r"check signature failed(?: for accessKey=(?P<key>[^\s,]+))?", re.IGNORECASE),
+        "Correct the secret key",
+    ),
+)
+"""Texts of brokers that do not accept credentials, of 5.x and 4.9, and what to do about each."""
+
+_ACCESS_REFUSALS: Final = (
+    re.compile(
+        r"User:(?P<user>\S+) has no permission to access (?P<resource>\S+) from \S*, (?P<detail>.+)"
+    ),
+    re.compile(r"No default permission for (?P<resource>[^\s,]+)"),
+    re.compile(r"Need admin permission for request code=\d+, but accessKey=(?P<user>\S+) is not"),
+)
+
+_PUBLISHING: Final = frozenset(
+    {
+        *(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE),
+        *(RequestCode.END_TRANSACTION, RequestCode.APPEND_CHUNK, RequestCode.STAGE_CHUNK),
+        *(RequestCode.COMMIT_BATCH, RequestCode.ABORT_BATCH, RequestCode.LAST_BATCH),
+    }
+)
+_CONSUMING: Final = frozenset(
+    {
+        *(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.HEART_BEAT),
+        *(RequestCode.PULL_CHUNK, RequestCode.PULL_PLACES, RequestCode.CONSUMER_SEND_MSG_BACK),
+        *(RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ, RequestCode.UNREGISTER_CLIENT),
+        *(RequestCode.CONSUME_MESSAGE_DIRECTLY, RequestCode.CHECK_CLIENT_CONFIG),
+        *(RequestCode.QUERY_ASSIGNMENT,),
+    }
+)
+_CHANGING: Final[Mapping[int, tuple[str, ...]]] = {
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: ("Pub", "Sub", "Get"),
+    RequestCode.QUERY_MESSAGE: ("Sub", "Get"),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: ("Sub", "Get"),
+    RequestCode.QUERY_CONSUMER_OFFSET: ("Sub", "Get"),
+    RequestCode.UPDATE_CONSUMER_OFFSET: ("Sub", "Update"),
+    RequestCode.UPDATE_AND_CREATE_TOPIC: ("Create",),
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: ("Create",),
+    RequestCode.DELETE_TOPIC_IN_BROKER: ("Delete",),
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: ("Delete",),
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: ("Update",),
+    RequestCode.CLONE_GROUP_OFFSET: ("Update",),
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: ("Update",),
+}
+_READ_ONLY: Final = ("GET_", "QUERY_", "SEARCH_", "VIEW_", "ALL_")
+"""How the names of requests begin that read, and need Get."""
+
+
+def needed_actions(request_code: int, resource_type: str) -> tuple[str, ...]:
+    """Return the actions of which one lets a user make a request, as access lists call them.
+
+    Args:
+        request_code: RocketMQ's code of the request.
+        resource_type: ``Topic``, ``Group`` or ``Cluster``; empty if the answer does not say.
+
+    Returns:
+        The actions, the most usual first; none for a request that this client does not make.
+    """
+    if request_code in _CHANGING:
+        return _CHANGING[request_code]
+    if request_code in _PUBLISHING:  # a retry topic belongs to its group
+        return ("Sub",) if resource_type == "Group" else ("Pub",)
+    if request_code in _CONSUMING:
+        return ("Sub",)
+    if request_code not in RequestCode.__members__.values():
+        return ()
+    return ("Get",) if RequestCode(request_code).name.startswith(_READ_ONLY) else ("Update",)
+
+
+def _authentication_refusal(remark: str | None) -> tuple[str | None, str]:
+    """Return the user that a broker does not accept, if it names one, and what to do."""
+    for pattern, remedy in _AUTHENTICATION_REFUSALS:
+        found = pattern.search(remark or "")
+        if found:
+            named = found.groupdict()
+            return named.get("user") or named.get("key"), remedy
+    return None, _NO_CREDENTIALS
+
+
+def _access_refusal(remark: str | None) -> Mapping[str, str]:
+    """Return the user, the resource and the detail that a refusal of an access list names."""
+    for pattern in _ACCESS_REFUSALS:
+        found = pattern.search(remark or "")
+        if found:
+            return {name: text for name, text in found.groupdict().items() if text}
+    return {}
 
 
 def refusal(code: int, remark: str | None, address: str, request_code: int) -> BrokerRefused:
     """Return the error for a response code, of the matching class."""
-    if code == ResponseCode.SYSTEM_ERROR and _ACL_EXCEPTION in (remark or ""):
-        return NoPermission(code, remark, address, request_code)
+    is_of_list = code == ResponseCode.SYSTEM_ERROR and _ACL_EXCEPTION in (remark or "")
+    if is_of_list or code == ResponseCode.NO_PERMISSION:
+        kind: type[BrokerRefused] = NoPermission
+        if any(pattern.search(remark or "") for pattern, _ in _AUTHENTICATION_REFUSALS):
+            kind = AuthenticationFailed
+        elif _access_refusal(remark):
+            kind = AccessDenied
+        return kind(code, remark, address, request_code)
     return _REFUSAL_CLASSES.get(code, BrokerRefused)(code, remark, address, request_code)

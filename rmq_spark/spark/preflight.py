@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from rmq_spark.client.errors import (
+    AccessDenied,
+    AuthenticationFailed,
     BrokerRefused,
     ClientError,
     ConnectionClosed,
@@ -148,6 +150,10 @@ def _preflight_client(
         raise OptionError(
             topic_option, f"{error}{_topic_hint(instance, error.topic, namespace)}"
         ) from None
+    except AuthenticationFailed as error:
+        raise OptionError("accessKey", str(error)) from None
+    except AccessDenied as error:
+        raise OptionError(topic_option, str(error)) from None
     except ClientError as error:
         raise OptionError("namesrvAddr", f"a name server returned no routes: {error}") from None
     finally:

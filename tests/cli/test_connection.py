@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import subprocess
-import sys
 
 import click
 import pytest
@@ -14,11 +11,10 @@ from support.servers.tls import certificate
 
 from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import (
-    PROFILE_KEYS,
     ClusterAccess,
     connection_options,
-    read_profile,
 )
+from rmq_spark.client.profiles import PROFILE_KEYS
 
 PROFILES = """
 [prod]
@@ -98,84 +94,20 @@ def test_certificates_mean_tls(access_of, monkeypatch):
         access_of("--tls-ca-file", "/nothing").instance()
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("[other]\n", "has no section [prod]. Add it, or use one of: other"),
-        (
-            "[prod]\nnamesvr = a:1\n",
-            '[prod] has the unknown setting "namesvr". Did you mean namesrv?',
-        ),
-        ("[prod]\nx = 1\n", "Use one of namesrv, access-key"),
-        ("[prod]\ntls = maybe\n", "tls = maybe. Write true or false"),
-        ("[prod]\nnamesrv =\n", "has no value for namesrv"),
-        ("[prod]\n" + "#" * (1 << 20), "characters. Point ROCKETPOLL_PROFILES at"),
-        ("namesrv = a:1\n", "is not an INI file"),
-        (b"[prod]\nnamesrv = \xff\n", "is not an INI file"),
-    ],
-)
-def test_invalid_profile_is_refused_with_the_reason(monkeypatch, tmp_path, text, why):
-    path = tmp_path / "profiles.ini"
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    monkeypatch.setenv("ROCKETPOLL_PROFILES", str(path))
-    with pytest.raises(click.UsageError) as raised:
-        read_profile("prod")
-    assert why in raised.value.message
+def test_invalid_profile_is_wrong_usage(access_of):
+    with pytest.raises(click.UsageError, match=r"--profile prodd: .* has no section \[prodd\]"):
+        access_of("--profile", "prodd")
 
 
-@pytest.mark.parametrize(
-    ("mode", "text", "is_told"),
-    [
-        (0o600, "secret-key = s", False),
-        (0o640, "secret-key = s", True),
-        (0o604, "tls-key-password = s", True),
-        (0o644, "access-key = operator", False),
-    ],
-)
+@pytest.mark.parametrize(("mode", "is_told"), [(0o600, False), (0o644, True)])
 def test_profile_file_with_readable_secrets_is_warned_of(
-    monkeypatch, tmp_path, capsys, mode, text, is_told
+    access_of, tmp_path, capsys, mode, is_told
 ):
     path = tmp_path / "profiles.ini"
-    path.write_text(f"[prod]\n{text}\n", encoding="utf-8")
     path.chmod(mode)
-    monkeypatch.setenv("ROCKETPOLL_PROFILES", str(path))
-    read_profile("prod")
-    [*said] = capsys.readouterr().err.splitlines()
+    access_of("--profile", "prod")
     warning = f"rocketpoll: other users can read the secrets in {path}. Run chmod 600 {path}"
-    assert said == [warning] * is_told
-
-
-def test_profile_paths_may_start_with_the_home_directory(monkeypatch, tmp_path):
-    path = tmp_path / "profiles.ini"
-    path.write_text("[prod]\ntls-ca-file = ~/ca.pem\n", encoding="utf-8")
-    monkeypatch.setenv("ROCKETPOLL_PROFILES", str(path))
-    monkeypatch.setenv("HOME", "/home/ada")
-    assert read_profile("prod") == {"tls-ca-file": "/home/ada/ca.pem"}
-
-
-def test_profiles_are_where_settings_of_users_are(monkeypatch, tmp_path):
-    monkeypatch.delenv("ROCKETPOLL_PROFILES", raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    with pytest.raises(click.UsageError, match=r"cannot read .*rocketpoll/profiles\.ini"):
-        read_profile("prod")
-    (tmp_path / "rocketpoll").mkdir()
-    (tmp_path / "rocketpoll" / "profiles.ini").write_text(PROFILES, encoding="utf-8")
-    assert set(read_profile("prod")) < set(PROFILE_KEYS)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
-def test_account_without_home_directory_gets_advice_on_profiles():
-    program = (
-        "import os\n"
-        "from rmq_spark.cli.shell.connection import read_profile\n"
-        "os.environ.clear()\n"
-        "os.setuid(54321)\n"
-        "read_profile('prod')\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert "click.exceptions.UsageError: --profile prod: this account has no home" in done.stderr
+    assert capsys.readouterr().err.splitlines() == [warning] * is_told
 
 
 def test_cluster_access_objects_compare_by_value():

@@ -2,7 +2,15 @@
 
 import pytest
 
-from rmq_spark.client.errors import BrokerRefused, NoPermission, refusal
+from rmq_spark.client.errors import (
+    AccessDenied,
+    AuthenticationFailed,
+    BrokerRefused,
+    NoPermission,
+    needed_actions,
+    refusal,
+)
+from rmq_spark.wire.codes import RequestCode
 
 
 @pytest.mark.parametrize(
@@ -34,9 +42,113 @@ def test_response_code_decides_the_exception_class(code, kind):
     )
 
 
-def test_acl_exception_of_4_9_is_no_permission():
+ACL_4_9 = "org.apache.rocketmq.acl.common.AclException: "
+AT_4_9 = ", org.apache.rocketmq.acl.plain.PlainPermissionManager.validate"
+
+
+@pytest.mark.parametrize(
+    ("code", "remark", "user", "remedy"),
+    [
+        (16, "username cannot be null.", None, "Pass the access key and the secret key of a user"),
+        (16, "User:billing is not found.", "billing", "have an operator create the user"),
+        (16, "User:billing not found.", "billing", "have an operator create the user"),
+        (16, "User:billing is disabled.", "billing", "have an operator enable this one"),
+        (16, "nobody has signed this request", None, "Pass the access key and the secret key"),
+        (
+            16,
+            "this connection belongs to a: use another connection for another access key",
+            "a",
+            "Use another client for another user",
+        ),
+        (16, "check signature failed.", None, "Correct the secret key"),
+        (1, f"{ACL_4_9}No accessKey is configured{AT_4_9}", None, "Pass the access key"),
+        (1, f"{ACL_4_9}No acl config for billing{AT_4_9}", "billing", "Correct the access key"),
+        (
+            1,
+            f"{ACL_4_9}Check signature failed for accessKey=billing{AT_4_9}",
+            "billing",
+            "Correct the secret key",
+        ),
+    ],
+)
+def test_refused_credentials_are_an_error_of_their_own_that_says_what_to_correct(
+    code, remark, user, remedy
+):
+    error = refusal(code, remark, "h:1", 310)
+    assert type(error) is AuthenticationFailed
+    assert error.user == user
+    assert remedy in str(error)
+
+
+def test_denied_access_names_user_resource_action_and_the_command_that_grants_it():
     remark = (
-        "org.apache.rocketmq.acl.common.AclException: Check signature failed for accessKey=billing"
+        "User:billing has no permission to access Topic:orders from 10.0.0.7, no matched policies."
     )
-    assert type(refusal(1, remark, "h:1", 310)) is NoPermission
-    assert type(refusal(1, "the disk is full", "h:1", 310)) is BrokerRefused
+    error = refusal(16, remark, "h:1", RequestCode.PULL_MESSAGE)
+    assert type(error) is AccessDenied
+    assert (error.user, error.resource, error.actions) == ("billing", "Topic:orders", ("Sub",))
+    assert str(error) == (
+        f"h:1 refused PULL_MESSAGE: NO_PERMISSION: {remark} Have an operator run "
+        "rocketpoll acl grant billing Topic:orders --actions Sub"
+    )
+
+
+def test_denied_access_by_an_entry_that_denies_suggests_no_grant():
+    remark = "User:billing has no permission to access Topic:orders from ::1, the decision is deny."
+    assert "have an operator change the entry that denies it" in str(
+        refusal(16, remark, "h:1", 310)
+    )
+
+
+@pytest.mark.parametrize(
+    "remark",
+    [
+        f"{ACL_4_9}No default permission for topic:orders{AT_4_9}",
+        f"{ACL_4_9}Need admin permission for request code=17, but accessKey=billing is not{AT_4_9}",
+    ],
+)
+def test_denied_access_of_4_9_points_at_its_file(remark):
+    error = refusal(1, remark, "h:1", 17)
+    assert type(error) is AccessDenied
+    assert "plain_acl.yml" in str(error)
+
+
+def test_command_of_denied_access_quotes_names_for_the_shell():
+    remark = (
+        "User:a;b has no permission to access Topic:$(reboot) from 10.0.0.7, no matched policies."
+    )
+    assert "grant 'a;b' 'Topic:$(reboot)' --actions Pub" in str(refusal(16, remark, "h:1", 310))
+
+
+@pytest.mark.parametrize(
+    ("request_name", "kind", "actions"),
+    [
+        ("SEND_MESSAGE_V2", "Topic", ("Pub",)),
+        ("SEND_MESSAGE_V2", "Group", ("Sub",)),  # to a retry topic
+        ("HEART_BEAT", "Group", ("Sub",)),
+        ("UPDATE_CONSUMER_OFFSET", "Group", ("Sub", "Update")),
+        ("UPDATE_AND_CREATE_TOPIC", "Topic", ("Create",)),
+        ("GET_MAX_OFFSET", "Topic", ("Get",)),
+        ("PUT_KV_CONFIG", "Cluster", ("Update",)),
+    ],
+)
+def test_needed_actions_follow_from_request_and_resource(request_name, kind, actions):
+    assert needed_actions(RequestCode[request_name], kind) == actions
+
+
+def test_needed_actions_of_an_unknown_request_are_none():
+    assert needed_actions(9_999, "Topic") == ()
+
+
+@pytest.mark.parametrize(
+    ("code", "remark", "kind"),
+    [
+        (16, "the topic[orders] sending message is forbidden", NoPermission),
+        (16, None, NoPermission),
+        (1, f"{ACL_4_9}something new", NoPermission),
+        (1, "the disk is full", BrokerRefused),
+        (1, "check signature failed.", BrokerRefused),  # of no access list
+    ],
+)
+def test_refusals_for_other_reasons_are_not_about_users(code, remark, kind):
+    assert type(refusal(code, remark, "h:1", 310)) is kind

@@ -6,6 +6,7 @@ import pytest
 from support.servers.tls import certificate
 from support.suite.log_records import lines_of
 
+from rmq_spark.client.transport.remoting_client import Credentials
 from rmq_spark.client.transport.tls.settings import TlsSettings
 from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.errors import OptionError
@@ -94,3 +95,90 @@ def test_invalid_tls_option_is_refused_by_name(given, said):
         read_options({**NEEDED, **given})
     assert str(raised.value).startswith(f"option {said}")
     assert "s3cr3t" not in str(raised.value)
+
+
+@pytest.fixture
+def profiles(monkeypatch, tmp_path):
+    """The file of profiles, which a test writes."""
+    path = tmp_path / "profiles.ini"
+    path.touch(mode=0o600)
+    monkeypatch.setenv("ROCKETPOLL_PROFILES", str(path))
+    for variable in ("NAMESRV_ADDR", "ROCKETPOLL_ACCESS_KEY", "ROCKETPOLL_SECRET_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    return path
+
+
+PROFILE = f"""
+[prod]
+namesrv = prod:9876
+access-key = billing
+secret-key = s3cr3t
+tls-ca-file = {CA}
+max-body-bytes = 1000
+"""
+
+
+@pytest.mark.parametrize("parse", [read_options, write_options])
+def test_profile_has_addresses_keys_and_certificates_of_source_and_sink(profiles, parse):
+    profiles.write_text(PROFILE, encoding="utf-8")
+    options = parse({"profile": "prod", "topic": "T"})
+    assert options.access.name_servers == ("prod:9876",)
+    assert options.access.credentials == Credentials("billing", "s3cr3t")
+    assert options.access.tls == TlsSettings.of_files(ca_file=CA)  # without a word of tls
+    assert "s3cr3t" not in repr(options)
+    profiles.unlink()  # tasks have what the driver has read
+    assert pickle.loads(pickle.dumps(options)).access == options.access  # noqa: S301  # what Spark does
+
+
+def test_profile_limits_the_bodies_of_reads(profiles):
+    profiles.write_text(PROFILE, encoding="utf-8")
+    assert read_options({"profile": "prod", "topic": "T"}).max_body_bytes == 1_000
+
+
+def test_options_override_a_profile_and_a_profile_overrides_the_environment(profiles, monkeypatch):
+    profiles.write_text(PROFILE, encoding="utf-8")
+    monkeypatch.setenv("NAMESRV_ADDR", "environment:1")
+    monkeypatch.setenv("ROCKETPOLL_ACCESS_KEY", "other")
+    monkeypatch.setenv("ROCKETPOLL_SECRET_KEY", "other")
+    access = read_options({"profile": "prod", "topic": "T", "secretKey": "mine"}).access
+    assert access.name_servers == ("prod:9876",)
+    assert access.credentials == Credentials("billing", "mine")
+    assert read_options({"profile": "prod", "topic": "T", "tls": "false"}).access.tls is None
+
+
+def test_environment_has_the_keys_of_queries_without_options(profiles, monkeypatch):
+    monkeypatch.setenv("ROCKETPOLL_ACCESS_KEY", "billing")
+    monkeypatch.setenv("ROCKETPOLL_SECRET_KEY", "s3cr3t")
+    monkeypatch.setenv("ROCKETPOLL_TLS_KEY_PASSWORD", "rocketpoll")
+    assert read_options(NEEDED).access.credentials == Credentials("billing", "s3cr3t")
+    assert read_options({**NEEDED, "tls": "true"}).access.tls == TlsSettings()
+    locked = read_options({**NEEDED, "tls": "true", **LOCKED}).access.tls
+    assert locked.key_password == "rocketpoll"  # noqa: S105  # that of the tests' key
+    monkeypatch.delenv("ROCKETPOLL_SECRET_KEY")
+    with pytest.raises(OptionError, match="secretKey: it is needed as well as ROCKETPOLL_ACCESS"):
+        read_options(NEEDED)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "profile: .* has no section \\[prod\\]. Add it, or use one of: none"),
+        ("[prod]\nnamesrv = a\n", r"profile \(prod\): needed host:port, as localhost:9876"),
+        ("[prod]\ntls-ca-file = /no/ca.pem\n", r"profile \(prod\): /no/ca.pem cannot be read"),
+        ("[prod]\naccess-key = x\n", r"secretKey: it is needed as well as profile \(prod\)"),
+        ("[prod]\nacess-key = x\n", "has the unknown setting .acess-key.. Did you mean access-key"),
+    ],
+)
+def test_wrong_profile_is_refused_as_an_option(profiles, text, said):
+    profiles.write_text(text, encoding="utf-8")
+    given = {"topic": "T", "profile": "prod"}
+    with pytest.raises(OptionError, match=f"^option {said}" if said[0] != "h" else said):
+        read_options(given if "namesrv" in text else {**NEEDED, **given})
+
+
+def test_profile_that_others_can_read_is_warned_of(profiles, caplog):
+    profiles.write_text(PROFILE, encoding="utf-8")
+    profiles.chmod(0o644)
+    read_options({"profile": "prod", "topic": "T"})
+    [line] = lines_of(caplog, "rmq_spark")
+    assert line == f"other users can read the secrets in {profiles}. Run chmod 600 {profiles}"

@@ -62,6 +62,7 @@ def _more(**after):
 CHANGES = {
     "namesrvAddr": _more(namesrvAddr="{address};127.0.0.1:1"),
     "nameServer": _more(nameServer="{address}", namesrvAddr=None),
+    "profile": _more(profile="prod", namesrvAddr=None),
     "brokerAddresses": _more(brokerAddresses='{"broker-a": "{address}"}'),
     "namespace": _more(namespace="eu"),
     "accessKey": _more(accessKey="somebody", secretKey="something"),
@@ -145,7 +146,10 @@ class Query:
 
 
 @pytest.fixture
-def query(rocketpoll_broker, rocketpoll_topic):
+def query(rocketpoll_broker, rocketpoll_topic, monkeypatch, tmp_path):
+    profiles = tmp_path / "profiles.ini"
+    profiles.write_text(f"[prod]\nnamesrv = {rocketpoll_broker.address}\n", encoding="utf-8")
+    monkeypatch.setenv("ROCKETPOLL_PROFILES", str(profiles))
     rocketpoll_broker.create_topic(f"{rocketpoll_topic}-other", QUEUES)
     rocketpoll_broker.create_topic(f"eu%{rocketpoll_topic}", QUEUES)
     return Query(rocketpoll_broker, rocketpoll_topic)

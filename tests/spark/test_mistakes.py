@@ -187,7 +187,7 @@ OF_WRITES = [
 
 _TO_DO = re.compile(
     r"\b(needed|needs?|keep|leave|give|write|did you mean|correct|lower|raise|name|set|here it is|"
-    r"there are|join|filter|CREATE)\b"
+    r"there are|join|filter|Create|CREATE)\b"
 )
 """What tells the user what to write instead, or to leave out."""
 
@@ -265,8 +265,8 @@ _READ = [
     (
         {"namesrvAddr": None},
         (
-            "namesrvAddr: it is needed: the name server's address, as localhost:9876, here or in "
-            "NAMESRV_ADDR"
+            "namesrvAddr: it is needed: the name server's address, as localhost:9876, here, in a "
+            "profile or in NAMESRV_ADDR"
         ),
     ),
     (
@@ -304,6 +304,13 @@ _READ = [
     ),
     ({"namesrvAddr": " "}, "namesrvAddr: it is empty: leave it out, or give it a value"),
     ({"nameServer": "mq:9876"}, "nameServer: it is given as namesrvAddr, too: keep one"),
+    (
+        {"profile": "prod"},
+        (
+            "profile: cannot read /nowhere/profiles.ini: No such file or directory. Create it with "
+            'the lines "[prod]" and "namesrv = HOST:PORT"'
+        ),
+    ),
     ({"accessKey": "a"}, "secretKey: it is needed as well as accessKey"),
     ({"secretKey": "hush"}, "accessKey: it is needed as well as secretKey"),
     ({"securityToken": "t"}, "accessKey: it is needed as well as securityToken"),
@@ -755,6 +762,7 @@ def refused(act, given):
 @pytest.fixture(autouse=True)
 def _no_name_servers_by_default(monkeypatch):
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    monkeypatch.setenv("ROCKETPOLL_PROFILES", "/nowhere/profiles.ini")
 
 
 @pytest.mark.parametrize(("given", "said"), READ, ids=lambda value: str(value)[:60])

@@ -94,6 +94,9 @@ def test_options_page_defaults_equal_the_code():
     # All others have none, or one that is told in words.
     in_words = {
         "namesrvAddr",
+        "accessKey",
+        "secretKey",
+        "tlsKeyPassword",
         "sinkName",
         "nameServer",
         "columns",

@@ -282,7 +282,7 @@ class TestAddresses:
             source.spark.read.format("rocketpoll").option("topic", "T").load()
         assert complaint(raised) == (
             "OptionError: option namesrvAddr: it is needed: the name server's address, as "
-            "localhost:9876, here or in NAMESRV_ADDR"
+            "localhost:9876, here, in a profile or in NAMESRV_ADDR"
         )
 
 

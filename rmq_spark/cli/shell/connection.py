@@ -2,22 +2,18 @@
 
     --namesrv and the like  >  --profile NAME  >  environment  >  127.0.0.1:9876
 
-A profile is a section of an INI file, with the options' names as keys. (INI, because Python 3.10
-cannot parse TOML.) A named profile precedes the environment, because the user chose it on purpose.
+A named profile precedes the environment, because the user chose it on purpose.
 """
 
 from __future__ import annotations
 
-import configparser
 import functools
 import os
 import re
 import shlex
-import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -27,10 +23,21 @@ from rmq_spark.cli.shell.failures import Failure, describe_error
 from rmq_spark.client.errors import (
     BrokerNotFound,
     ConnectionFailed,
+    ProfileRejected,
     RouteNotFound,
     TlsRejected,
     TopicNotFound,
     TopicNotUsable,
+)
+from rmq_spark.client.profiles import (
+    CREDENTIAL_VARIABLES,
+    FILES,
+    FLAGS,
+    PROFILE_KEYS,
+    PROFILES_FILE,
+    PROFILES_VARIABLE,
+    SECRETS,
+    read_profile,
 )
 from rmq_spark.errors import RocketPollError, nearest_name
 from rmq_spark.wire.compression import PLAIN_BYTES_LIMIT_MAX
@@ -41,16 +48,7 @@ if TYPE_CHECKING:
     from rmq_spark.client.transport.tls.settings import TlsSettings
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:9876"
-PROFILES_VARIABLE: Final = "ROCKETPOLL_PROFILES"
-_PROFILES_FILE: Final = Path("rocketpoll") / "profiles.ini"
-_VARIABLES: Final = {
-    "namesrv": "NAMESRV_ADDR",
-    "access-key": "ROCKETPOLL_ACCESS_KEY",
-    "secret-key": "ROCKETPOLL_SECRET_KEY",
-    "tls-key-password": "ROCKETPOLL_TLS_KEY_PASSWORD",
-}
-_BOOLEANS: Final = {each: each in ("true", "yes", "on") for each in
-                    ("true", "yes", "on", "false", "no", "off")}  # fmt: skip
+_VARIABLES: Final = {"namesrv": "NAMESRV_ADDR", **CREDENTIAL_VARIABLES}
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _BODY_BYTES: Final = click.IntRange(1, PLAIN_BYTES_LIMIT_MAX)
@@ -77,26 +75,15 @@ _OPTIONS: Final = (
     _option("--max-body-bytes", type=_BODY_BYTES, metavar="N",
                  help="Size up to which a compressed body is inflated. [default: 16777216]"),
     _option("--profile", metavar="NAME", help="Section of the profiles file "
-                 f"(${PROFILES_VARIABLE}, else ~/.config/{_PROFILES_FILE})."),
+                 f"(${PROFILES_VARIABLE}, else ~/.config/{PROFILES_FILE})."),
 )  # fmt: skip
 
-_FLAGS: Final = frozenset({"tls", "tls-verify"})
-_FILES: Final = frozenset({"tls-ca-file", "tls-cert-file", "tls-key-file"})
-_SECRETS: Final = frozenset({"secret-key", "tls-key-password"})
-_CREDENTIALS: Final = _SECRETS | {"access-key"}
+_CREDENTIALS: Final = SECRETS | {"access-key"}
 _COMMAND_MENTION: Final = re.compile(
     r"\brocketpoll ((?:cluster|dlq|group|sink|topic) [a-z]+"
     r"|(?:bench|console|consume|exporter|message|produce|tail|top)\b)"
 )
 """Matches a mention of a command that acts on a cluster, within a sentence."""
-
-_READABLE_BY_OTHERS: Final = stat.S_IRGRP | stat.S_IROTH
-_PROFILES_SIZE_MAX: Final = 1 << 20
-PROFILE_KEYS: Final = (
-    *("namesrv", "access-key", "secret-key", "tls", "tls-ca-file", "tls-cert-file", "tls-key-file"),
-    *("tls-key-password", "tls-verify", "tls-server-name", "max-body-bytes"),
-)
-"""The settings of a profile: the options, and the password of a key, which is no option."""
 
 
 @dataclass(frozen=True)
@@ -269,7 +256,7 @@ def _resolve_access(options: Mapping[str, Any], profile: str | None) -> ClusterA
     }
     if options["namesrv"] == "":  # an unset variable in a script must not lead to this machine
         raise click.UsageError("--namesrv is empty. Give HOST:PORT, or leave the option out")
-    of_profile = {} if profile is None else read_profile(profile)
+    of_profile = {} if profile is None else _profile_settings(profile)
     given = {name: value for name, value in options.items() if value is not None}
     settings = {**of_environment, **of_profile, **given}
     shown = [] if profile is None else ["--profile", profile]
@@ -279,10 +266,10 @@ def _resolve_access(options: Mapping[str, Any], profile: str | None) -> ClusterA
             continue
         if name == "namesrv":
             shown += ["--namesrv", settings.get(name) or DEFAULT_ADDRESS]
-        elif name in _FLAGS and name in given:
+        elif name in FLAGS and name in given:
             shown.append(f"--{name}" if given[name] else f"--no-{name}")
         elif name in given:
-            shown += [f"--{name}", os.path.abspath(given[name]) if name in _FILES else given[name]]  # noqa: PTH100  # as text
+            shown += [f"--{name}", os.path.abspath(given[name]) if name in FILES else given[name]]  # noqa: PTH100  # as text
     file = os.environ.get(PROFILES_VARIABLE) if profile is not None else None
     return ClusterAccess(
         settings,
@@ -292,75 +279,12 @@ def _resolve_access(options: Mapping[str, Any], profile: str | None) -> ClusterA
     )
 
 
-def read_profile(name: str) -> Mapping[str, Any]:
+def _profile_settings(name: str) -> Mapping[str, Any]:
     """Return the settings of a profile, by the names of the options."""
-    path = _profiles_path(name)
-    section, others_may_read = _read_section(name, path)
-    found: dict[str, Any] = {}
-    for key, text in section.items():
-        if not text:
-            raise click.UsageError(f"{path}: [{name}] has no value for {key}. Give one")
-        if key not in PROFILE_KEYS:
-            near = nearest_name(key, PROFILE_KEYS)
-            hint = f"Did you mean {near}?" if near else f"Use one of {', '.join(PROFILE_KEYS)}"
-            raise click.UsageError(f'{path}: [{name}] has the unknown setting "{key}". {hint}')
-        if key in _FLAGS:
-            if text.lower() not in _BOOLEANS:
-                raise click.UsageError(f"{path}: [{name}] {key} = {text}. Write true or false")
-            found[key] = _BOOLEANS[text.lower()]
-        elif key == "max-body-bytes":
-            try:
-                found[key] = _BODY_BYTES(text)
-            except click.BadParameter as error:
-                raise click.UsageError(
-                    f"{path}: [{name}] {key} = {text}: {error.message}"
-                ) from error
-        else:
-            found[key] = os.path.expanduser(text) if key in _FILES else text  # noqa: PTH111  # where there is no home, it stays
-    if others_may_read and not _SECRETS.isdisjoint(found):
-        click.echo(
-            f"rocketpoll: other users can read the secrets in {path}. Run chmod 600 {path}",
-            err=True,
-        )
-    return found
-
-
-def _read_section(name: str, path: Path) -> tuple[Mapping[str, str], bool]:
-    """Return a section of the file of profiles, and whether other users can read the file."""
-    parser = configparser.ConfigParser(interpolation=None)
     try:
-        with path.open(encoding="utf-8-sig") as file:  # editors may leave a mark
-            text = file.read(_PROFILES_SIZE_MAX)
-            mode = os.fstat(file.fileno()).st_mode
-        if len(text) == _PROFILES_SIZE_MAX:
-            raise click.UsageError(
-                f"--profile {name}: {path} has more than {_PROFILES_SIZE_MAX} characters. "
-                f"Point {PROFILES_VARIABLE} at a file of profiles"
-            )
-        parser.read_string(text, str(path))
-    except OSError as error:
-        raise click.UsageError(
-            f"--profile {name}: cannot read {path}: {error.strerror}. Create it with the lines "
-            f'"[{name}]" and "namesrv = HOST:PORT"'
-        ) from error
-    except (configparser.Error, UnicodeDecodeError) as error:
-        raise click.UsageError(f"--profile {name}: {path} is not an INI file: {error}") from error
-    if not parser.has_section(name):
-        there = ", ".join(parser.sections()) or "none"
-        raise click.UsageError(
-            f"--profile {name}: {path} has no section [{name}]. Add it, or use one of: {there}"
-        )
-    return dict(parser.items(name)), bool(mode & _READABLE_BY_OTHERS)
-
-
-def _profiles_path(name: str) -> Path:
-    named, configured = os.environ.get(PROFILES_VARIABLE), os.environ.get("XDG_CONFIG_HOME")
-    if named:
-        return Path(named)
-    try:
-        return Path(configured or Path.home() / ".config") / _PROFILES_FILE
-    except RuntimeError as error:  # an account of no name, as containers have
-        raise click.UsageError(
-            f"--profile {name}: this account has no home directory. Set {PROFILES_VARIABLE} to "
-            "the path of the profiles file"
-        ) from error
+        profile = read_profile(name)
+    except ProfileRejected as error:
+        raise click.UsageError(f"--profile {name}: {error.problem}") from error
+    if profile.warning is not None:
+        click.echo(f"rocketpoll: {profile.warning}", err=True)
+    return profile.settings

@@ -87,14 +87,15 @@ class HeartbeatSender(ForkAware):
         self._unaware_brokers.pop(address, None)  # first: the connection may end again meanwhile
         try:
             self.versions[address] = self._api.heartbeat(address, self._data())
-            self._failures.pop(address, None)
+            if self._failures.pop(address, None):
+                _log.warning("heartbeats to %s recovered", address)
         except ClientError as error:
             if self._executor.is_stopped:  # the client is ending, and unregisters
                 return
             self._unaware_brokers[address] = None
             failures = self._failures[address] = self._failures.get(address, 0) + 1
             if failures == 1:
-                _log.warning("a heartbeat failed, retrying: %s", error)
+                _log.warning("heartbeats to %s failed, retrying: %s", address, error)
             if failures <= RETRIES_MAX:
                 # A member without queues asks this broker for nothing,
                 # and would not notice its return.

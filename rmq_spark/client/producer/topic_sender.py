@@ -22,6 +22,8 @@ from rmq_spark.client.arguments import wrong_kind
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     UNREACHABLE_ERRORS,
+    AccessDenied,
+    AuthenticationFailed,
     BrokerNotFound,
     BrokerRefused,
     RequestTimeout,
@@ -256,6 +258,8 @@ class TopicSender:
 
 def is_retryable(error: BaseException) -> bool:
     """Return whether a failed send may succeed at another broker, or later at the same one."""
+    if isinstance(error, (AuthenticationFailed, AccessDenied)):  # the same at every broker
+        return False
     return isinstance(error, UNREACHABLE_ERRORS) or (
         isinstance(error, BrokerRefused) and error.code in RETRY_RESPONSE_CODES
     )
@@ -271,7 +275,7 @@ def is_route_stale(error: BaseException) -> bool:
 
     A broker that has fewer queues of the topic than before answers only SYSTEM_ERROR.
     """
-    if isinstance(error, RequestTimeout):
+    if isinstance(error, (RequestTimeout, AuthenticationFailed, AccessDenied)):
         return False
     if isinstance(error, BrokerRefused) and error.code == ResponseCode.SYSTEM_ERROR:
         return True

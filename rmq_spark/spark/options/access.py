@@ -1,18 +1,24 @@
 """BrokerAccess: the options by which source and sink reach brokers.
 
-Files, such as certificates, are read on the driver, and their content goes to executors with the
-options. Thus only the driver needs the files, and `load()` reports any problem with them.
+    options  >  the profile that option profile names  >  environment variables
+
+Files, such as profiles and certificates, are read on the driver, as are environment variables, and
+their content goes to executors with the parsed options. Thus only the driver needs them, `load()`
+reports any problem with them, and Spark never sees the keys of a profile or variable: its plans,
+checkpoints and logs have options as the user wrote them.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.api.name_servers import parse_addresses
-from rmq_spark.client.errors import MessageRejected, TlsRejected
+from rmq_spark.client.errors import MessageRejected, ProfileRejected, TlsRejected
 from rmq_spark.client.instance.instance import NAME_SERVER_VARIABLE
+from rmq_spark.client.profiles import CREDENTIAL_VARIABLES, Profile, read_profile
 from rmq_spark.client.transport.address_overrides import AddressOverrides
 from rmq_spark.client.transport.remoting_client import Credentials
 from rmq_spark.spark.errors import OptionError
@@ -21,6 +27,8 @@ from rmq_spark.spark.options.table import OptionReader, of_option
 
 if TYPE_CHECKING:
     from rmq_spark.client.transport.tls.settings import TlsSettings
+
+_log = logging.getLogger(__name__)
 
 _TLS_OPTIONS: Final = {
     "ca_file": "tlsCaFile",
@@ -31,6 +39,16 @@ _TLS_OPTIONS: Final = {
     "server_name": "tlsServerName",
 }
 """The TLS options, by the names of the client's settings."""
+
+_PROFILE_OPTIONS: Final = {
+    "namesrv": "namesrvAddr",
+    "access-key": "accessKey",
+    "secret-key": "secretKey",
+    "max-body-bytes": "maxBodyBytes",
+    "tls": "tls",
+    **{f"tls-{setting.replace('_', '-')}": name for setting, name in _TLS_OPTIONS.items()},
+}
+"""The options by the settings of a profile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,24 +69,64 @@ class BrokerAccess:
         return self.tls is not None or self.credentials is not None
 
 
+def add_connection_defaults(options: OptionReader) -> None:
+    """Take what the user did not write from the profile that option profile names, and variables.
+
+    Raises:
+        OptionError: The profile cannot be used.
+    """
+    name = options.text("profile")
+    if name is not None:
+        try:
+            profile = read_profile(name)
+        except ProfileRejected as error:
+            raise OptionError("profile", error.problem) from None
+        if profile.warning is not None:
+            _log.warning("%s", profile.warning)
+        options.add_defaults(_texts_of(profile, options.text("tls")), f"profile ({name})")
+    for setting, variable in CREDENTIAL_VARIABLES.items():
+        text, option = os.environ.get(variable), _PROFILE_OPTIONS[setting]
+        if option == "tlsKeyPassword" and options.text("tlsCertFile") is None:
+            continue  # it is the password of another cluster's key
+        if text:
+            options.add_defaults({option: text}, variable)
+
+
+def _texts_of(profile: Profile, tls: str | None) -> dict[str, str]:
+    """Return a profile as options, where option tls may have been given."""
+    texts = {
+        option: str(value).lower() if isinstance(value, bool) else str(value)
+        for setting, option in _PROFILE_OPTIONS.items()
+        if (value := profile.settings.get(setting)) is not None
+    }
+    of_tls = _TLS_OPTIONS.values() & texts.keys()
+    if of_tls:  # certificates without TLS would mean nothing
+        texts.setdefault("tls", "true")
+    is_without_tls = (tls or texts.get("tls", "")).strip().lower() == "false"
+    return {name: text for name, text in texts.items() if not is_without_tls or name not in of_tls}
+
+
 def access_of(options: OptionReader) -> BrokerAccess:
     """Parse the options by which brokers are reached."""
     text = options.text("namesrvAddr") or os.environ.get(NAME_SERVER_VARIABLE)
     try:
         addresses = parse_addresses(text)
     except MessageRejected as error:
-        raise OptionError("namesrvAddr", f"needed {error.needed}, found {error.found!r}") from None
+        raise OptionError(
+            options.written_name("namesrvAddr"), f"needed {error.needed}, found {error.found!r}"
+        ) from None
     if not addresses:
         raise OptionError(
             "namesrvAddr",
-            "it is needed: the name server's address, as localhost:9876, here or in "
+            "it is needed: the name server's address, as localhost:9876, here, in a profile or in "
             f"{NAME_SERVER_VARIABLE}",
         )
     for address in addresses:
         host, _, port = address.rpartition(":")
         if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
             raise OptionError(
-                "namesrvAddr", f"needed host:port, as localhost:9876, found {address!r}"
+                options.written_name("namesrvAddr"),
+                f"needed host:port, as localhost:9876, found {address!r}",
             )
     return BrokerAccess(
         name_servers=addresses,
@@ -96,7 +154,7 @@ def _credentials(options: OptionReader) -> Credentials | None:
     access_key, secret_key = options.text("accessKey"), options.text("secretKey")
     if (access_key is None) != (secret_key is None):
         given, missing = ("accessKey", "secretKey") if access_key else ("secretKey", "accessKey")
-        raise OptionError(missing, f"it is needed as well as {given}")
+        raise OptionError(missing, f"it is needed as well as {options.written_name(given)}")
     token = options.text("securityToken")
     if access_key is None or secret_key is None:
         if token is not None:
@@ -123,5 +181,6 @@ def _tls(options: OptionReader) -> TlsSettings | None:
         settings = TlsSettings.of_files(**texts, verify=options["tlsVerify"])
         ssl_context(settings)  # raises the errors that a client would raise
     except TlsRejected as error:
-        raise OptionError(_TLS_OPTIONS[error.setting], error.problem) from None
+        name = options.written_name(_TLS_OPTIONS[error.setting])
+        raise OptionError(name, error.problem) from None
     return settings

@@ -20,7 +20,7 @@ from rmq_spark.client.manifest import commits_topic_name, manifest_bytes_needed
 from rmq_spark.client.subscriptions import by_sql, by_tag, subscription_data
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options import values
-from rmq_spark.spark.options.access import BrokerAccess, access_of
+from rmq_spark.spark.options.access import BrokerAccess, access_of, add_connection_defaults
 from rmq_spark.spark.options.bodies import BINARY_BODIES, BodyOptions, read_body, write_body
 from rmq_spark.spark.options.start_positions import (
     EARLIEST,
@@ -279,6 +279,7 @@ class WriteOptions:
 def read_options(raw_options: Mapping[str, str]) -> ReadOptions:
     """Parse and check the options of a source."""
     options = OptionReader(raw_options, frozenset([Use.STREAM, Use.BATCH]))
+    add_connection_defaults(options)
     expression = options.exclusive("tags", "sql")
     limits = _limits(options)
     namespace = options["namespace"]
@@ -329,6 +330,7 @@ def read_options(raw_options: Mapping[str, str]) -> ReadOptions:
 def write_options(raw_options: Mapping[str, str]) -> WriteOptions:
     """Parse and check the options of a sink."""
     options = OptionReader(raw_options, frozenset([Use.SINK]))
+    add_connection_defaults(options)
     namespace = options["namespace"]
     topic = options.get(
         "topic", lambda name, text: _topic(name, text.strip(), namespace, check_send_topic)

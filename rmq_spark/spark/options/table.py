@@ -88,6 +88,10 @@ OPTIONS: Final[Mapping[str, Option]] = {
         _ALL, "the name servers' addresses, as host:port;host:port; or in NAMESRV_ADDR"
     ),
     "nameServer": Option(_ALL, "the same", alias_of="namesrvAddr"),
+    "profile": Option(
+        _ALL,
+        "a section of the driver's file of profiles, for what is not given: addresses, keys, TLS",
+    ),
     "brokerAddresses": Option(
         _ALL, "where brokers are reached, if not where name servers say: JSON"
     ),
@@ -277,6 +281,7 @@ class OptionReader:
 
     def __init__(self, raw_options: Mapping[str, str], uses: frozenset[Use]) -> None:
         """Take the options that were given for these uses."""
+        self._uses = uses
         right_names = {name.lower(): name for name in OPTIONS}
         self._texts: dict[str, str] = {}
         self._written: dict[str, str] = {}
@@ -299,11 +304,17 @@ class OptionReader:
                 raise OptionError(known, f"it is given as {self._written[right]}, too: keep one")
             self._texts[right] = text
             self._written[right] = known
-
-    @property
-    def names(self) -> frozenset[str]:
+        self.names: Final = frozenset(self._texts)
         """The canonical names of the options that were given."""
-        return frozenset(self._texts)
+
+    def add_defaults(self, texts: Mapping[str, str], origin: str) -> None:
+        """Take further texts for options that were not given, and that have a meaning here.
+
+        Errors call such an option by its ``origin``.
+        """
+        for name, text in texts.items():
+            if name not in self._texts and self._uses & OPTIONS[name].uses:
+                self._texts[name], self._written[name] = text, origin
 
     def written_name(self, name: str) -> str:
         """Return an option's name as the user wrote it."""

@@ -27,6 +27,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmq_spark.client.errors import (
+    AccessDenied,
+    AuthenticationFailed,
     BrokerRefused,
     ClientError,
     MessageIllegal,
@@ -84,10 +86,8 @@ REMEDIES: Final[Remedies] = (
             "shorten longer bodies or raise maxMessageSize"
         ),
     ),
-    (
-        (NoPermission, TopicNotUsable),
-        "make the topic writable (perm 6), or let the user of option accessKey write to it",
-    ),
+    ((AuthenticationFailed, AccessDenied), ""),  # they say what to do
+    ((NoPermission, TopicNotUsable), "make the topic writable (perm 6)"),
     (TopicNotFound, _CREATE_TOPIC),
     (RouteNotFound, _CREATE_TOPIC),
     (SystemBusy, "write with fewer tasks, as by coalesce(), or raise option retryTimeoutMs"),

@@ -8,6 +8,7 @@ from rmq_spark.client.errors import (
     ConnectionClosed,
     ConnectionFailed,
     RequestTimeout,
+    refusal,
 )
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -66,3 +67,31 @@ def test_repeated_outage_errors_are_logged_at_debug_level(outages, caplog):
     for _ in range(3):
         outages.record_failure(QUEUES[0], OSError("odd"))
     assert [each.levelname for each in caplog.records] == ["WARNING", "DEBUG", "DEBUG"]
+
+
+def denied(resource):
+    remark = (
+        f"User:billing has no permission to access {resource} from 10.0.0.7, no matched policies."
+    )
+    return refusal(16, remark, "a:1", 11)
+
+
+def test_denied_access_is_logged_once_for_all_queues_of_a_topic(outages, warnings):
+    for queue in QUEUES:
+        outages.record_failure(queue, denied("Topic:T"))
+    [line] = warnings()
+    assert line.endswith("Have an operator run rocketpoll acl grant billing Topic:T --actions Sub")
+    outages.record_failure(QUEUES[2], denied("Group:billing"))  # the next right that is missing
+    assert len(warnings()) == 2
+    for queue in QUEUES:
+        outages.record_success(queue)
+    assert warnings()[2:] == ["pulling queues of topic T at a recovered"]
+
+
+def test_refused_credentials_are_logged_once_for_all_topics_of_a_broker(outages, warnings):
+    error = refusal(16, "check signature failed.", "a:1", 11)
+    for topic in ("T", "U"):
+        outages.record_failure(MessageQueue(topic, "a", 0), error)
+    assert len(warnings()) == 1
+    outages.record_success(QUEUES[0])
+    assert warnings()[1:] == ["pulling queues of a recovered"]

@@ -86,7 +86,10 @@ def test_failed_heartbeat_is_logged_once_until_it_succeeds_again(brokers, tellin
     telling.send(["a"])
     brokers.gone.add("a")
     telling.send(["a"])
-    assert len(lines_of(caplog, "rmq_spark.client.instance")) == 2
+    failed, recovered, again = lines_of(caplog, "rmq_spark.client.instance")
+    assert failed.startswith("heartbeats to a failed, retrying: ")
+    assert recovered == "heartbeats to a recovered"
+    assert again == failed
 
 
 def test_unregister_is_sent_after_a_heartbeat_in_progress(brokers, telling, monkeypatch):

@@ -16,6 +16,8 @@ from typing import NamedTuple, TypeVar
 from rmq_spark.client.consumer.brokers.pull_decoder import SuspectRecord, decode_pull
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
+    AccessDenied,
+    AuthenticationFailed,
     BrokerNotFound,
     BrokerRefused,
     ClientError,
@@ -441,6 +443,10 @@ class OutageLog:
         kind: object = error.code if isinstance(error, BrokerRefused) else type(error)
         if isinstance(error, _BROKER_WIDE_ERRORS):
             key, kind = queue.broker_name, "away"
+        elif isinstance(error, AuthenticationFailed):
+            key, kind = queue.broker_name, AuthenticationFailed
+        elif isinstance(error, AccessDenied):  # of a topic or its group, so for all its queues
+            key, kind = _topic_key(queue), error.resource
         with self._mutex:
             is_known = self._reported.get(key) == kind
             self._reported[key] = kind
@@ -451,9 +457,13 @@ class OutageLog:
         """Log the recovery if the broker had failed before."""
         if not self._reported:  # the usual case
             return
-        keys = queue, queue.broker_name
+        keys = queue, queue.broker_name, _topic_key(queue)
         with self._mutex:
             over = [key for key in keys if self._reported.pop(key, None) is not None]
         for key in over:
             which = queue if key is queue else f"queues of {key}"
             _log.warning("%s %s recovered", self._what, which)
+
+
+def _topic_key(queue: MessageQueue) -> str:
+    return f"topic {queue.topic} at {queue.broker_name}"

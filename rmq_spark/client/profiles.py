@@ -1,0 +1,160 @@
+"""Profiles: named connection settings of a cluster, in a file of the user's.
+
+A profile is a section of an INI file, with the names of the command line's options as keys. (INI,
+because Python 3.10 cannot parse TOML.) The command line and Spark's source and sink read the same
+profiles, so that keys and certificates are written down once, in a file that others cannot read.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from rmq_spark.client.errors import ProfileRejected
+from rmq_spark.errors import nearest_name
+from rmq_spark.wire.compression import PLAIN_BYTES_LIMIT_MAX
+
+PROFILES_VARIABLE: Final = "ROCKETPOLL_PROFILES"
+PROFILES_FILE: Final = Path("rocketpoll") / "profiles.ini"
+"""Where the profiles are, below the directory of a user's settings."""
+
+SECRETS: Final = frozenset({"secret-key", "tls-key-password"})
+FLAGS: Final = frozenset({"tls", "tls-verify"})
+FILES: Final = frozenset({"tls-ca-file", "tls-cert-file", "tls-key-file"})
+PROFILE_KEYS: Final = (
+    *("namesrv", "access-key", "secret-key", "tls", "tls-ca-file", "tls-cert-file", "tls-key-file"),
+    *("tls-key-password", "tls-verify", "tls-server-name", "max-body-bytes"),
+)
+"""The settings of a profile: the options, and the password of a key, which is no option."""
+
+CREDENTIAL_VARIABLES: Final = {
+    "access-key": "ROCKETPOLL_ACCESS_KEY",
+    "secret-key": "ROCKETPOLL_SECRET_KEY",
+    "tls-key-password": "ROCKETPOLL_TLS_KEY_PASSWORD",
+}
+"""Environment variables of what should not be on a command line or in a program."""
+
+_BOOLEANS: Final = {each: each in ("true", "yes", "on") for each in
+                    ("true", "yes", "on", "false", "no", "off")}  # fmt: skip
+_READABLE_BY_OTHERS: Final = stat.S_IRGRP | stat.S_IROTH
+_SIZE_MAX: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The settings of one profile.
+
+    Attributes:
+        path: The file.
+        settings: Its values, by the names of the command line's options: text, whether a flag is
+            set, or a number of bytes.
+        has_exposed_secrets: Whether it has secrets, and other users can read the file.
+    """
+
+    path: Path
+    settings: Mapping[str, str | bool | int] = field(repr=False)  # secrets are among them
+    has_exposed_secrets: bool = False
+
+    @property
+    def warning(self) -> str | None:
+        """What to tell the user about the file; None if there is nothing."""
+        if not self.has_exposed_secrets:
+            return None
+        return f"other users can read the secrets in {self.path}. Run chmod 600 {self.path}"
+
+
+def read_profile(name: str) -> Profile:
+    """Read a profile.
+
+    Args:
+        name: Its section in the file.
+
+    Raises:
+        ProfileRejected: The file cannot be read, has no such section, or a setting is wrong.
+    """
+    path = _profiles_path(name)
+    section, others_may_read = _read_section(name, path)
+    found: dict[str, str | bool | int] = {}
+    for key, text in section.items():
+        if not text:
+            raise ProfileRejected(name, f"{path}: [{name}] has no value for {key}. Give one")
+        if key not in PROFILE_KEYS:
+            near = nearest_name(key, PROFILE_KEYS)
+            hint = f"Did you mean {near}?" if near else f"Use one of {', '.join(PROFILE_KEYS)}"
+            raise ProfileRejected(name, f'{path}: [{name}] has the unknown setting "{key}". {hint}')
+        if key in FLAGS:
+            if text.lower() not in _BOOLEANS:
+                raise ProfileRejected(name, f"{path}: [{name}] {key} = {text}. Write true or false")
+            found[key] = _BOOLEANS[text.lower()]
+        elif key == "max-body-bytes":
+            if not (text.isascii() and text.isdigit() and 0 < int(text) <= PLAIN_BYTES_LIMIT_MAX):
+                raise ProfileRejected(
+                    name,
+                    f"{path}: [{name}] {key} = {text}. Write a number from 1 to "
+                    f"{PLAIN_BYTES_LIMIT_MAX}",
+                )
+            found[key] = int(text)
+        else:
+            found[key] = os.path.expanduser(text) if key in FILES else text  # noqa: PTH111  # where there is no home, it stays
+    return Profile(path, found, others_may_read and not SECRETS.isdisjoint(found))
+
+
+def _read_section(name: str, path: Path) -> tuple[Mapping[str, str], bool]:
+    """Return a section of the file of profiles, and whether other users can read the file."""
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        with path.open(encoding="utf-8-sig") as file:  # editors may leave a mark
+            text = file.read(_SIZE_MAX)
+            mode = os.fstat(file.fileno()).st_mode
+        if len(text) == _SIZE_MAX:
+            raise ProfileRejected(
+                name,
+                f"{path} has more than {_SIZE_MAX} characters. Point {PROFILES_VARIABLE} at a "
+                "file of profiles",
+            )
+        parser.read_string(text, str(path))
+    except OSError as error:
+        raise ProfileRejected(
+            name,
+            f'cannot read {path}: {error.strerror}. Create it with the lines "[{name}]" and '
+            '"namesrv = HOST:PORT"',
+        ) from error
+    except configparser.Error as error:
+        raise ProfileRejected(name, f"{path} is not an INI file: {_without_lines(error)}") from None
+    except UnicodeDecodeError as error:
+        raise ProfileRejected(name, f"{path} is not an INI file: {error.reason}") from None
+    if not parser.has_section(name):
+        there = ", ".join(parser.sections()) or "none"
+        raise ProfileRejected(
+            name, f"{path} has no section [{name}]. Add it, or use one of: {there}"
+        )
+    return dict(parser.items(name)), bool(mode & _READABLE_BY_OTHERS)
+
+
+def _without_lines(error: configparser.Error) -> str:
+    """Return what is wrong with a file, without its lines, which may have secrets."""
+    if isinstance(error, configparser.MissingSectionHeaderError):
+        return f"line {error.lineno} stands before any section, such as [prod]"
+    if isinstance(error, configparser.ParsingError):
+        numbers = ", ".join(str(number) for number, _ in error.errors)
+        return f"line {numbers} has no ="
+    return str(error)
+
+
+def _profiles_path(name: str) -> Path:
+    named, configured = os.environ.get(PROFILES_VARIABLE), os.environ.get("XDG_CONFIG_HOME")
+    if named:
+        return Path(named)
+    try:
+        return Path(configured or Path.home() / ".config") / PROFILES_FILE
+    except RuntimeError as error:  # an account of no name, as containers have
+        raise ProfileRejected(
+            name,
+            f"this account has no home directory. Set {PROFILES_VARIABLE} to the path of the "
+            "profiles file",
+        ) from error
