@@ -293,6 +293,17 @@ _TABLE: Mapping[RequestCode, NeedsOf] = {
     _C.CLEAN_EXPIRED_CONSUMEQUEUE: _cluster(_UPDATE),
     _C.CLEAN_UNUSED_TOPIC: _cluster(_UPDATE),
     _C.DELETE_EXPIRED_COMMITLOG: _cluster(_UPDATE),
+    # ---- users and access lists
+    _C.AUTH_CREATE_USER: _cluster(_UPDATE),
+    _C.AUTH_UPDATE_USER: _cluster(_UPDATE),
+    _C.AUTH_DELETE_USER: _cluster(_UPDATE),
+    _C.AUTH_GET_USER: _cluster(_GET),
+    _C.AUTH_LIST_USER: _cluster(_GET),
+    _C.AUTH_CREATE_ACL: _cluster(_UPDATE),
+    _C.AUTH_UPDATE_ACL: _cluster(_UPDATE),
+    _C.AUTH_DELETE_ACL: _cluster(_UPDATE),
+    _C.AUTH_GET_ACL: _cluster(_GET),
+    _C.AUTH_LIST_ACL: _cluster(_GET),
     # ---- the name server
     _C.GET_ROUTEINFO_BY_TOPIC: _route,
     _C.GET_BROKER_CLUSTER_INFO: _identity,  # sessions: the address that the client has dialled

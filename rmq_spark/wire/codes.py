@@ -6,8 +6,8 @@ has the fields that the requests carry.
 
 Some of RocketMQ's numbers are missing on purpose, because rocketpoll serves none of them: 50 to 53,
 401 and 200050 ff. (pop), 370 (priorities), 513 (static topics), 901 and 904 (masters and slaves),
-3001 ff. (users and access lists), and the response codes 2000 to 2018 (controllers). A peer that
-sends one gets REQUEST_CODE_NOT_SUPPORTED.
+and the response codes 2000 to 2018 (controllers). A peer that sends one gets
+REQUEST_CODE_NOT_SUPPORTED.
 """
 
 from __future__ import annotations
@@ -107,6 +107,16 @@ class RequestCode(IntEnum):
     GET_SUBSCRIPTIONGROUP_CONFIG = 352  # B, 5.x
     LITE_PULL_MESSAGE = 361  # B, 5.x: sent by lite consumers of 5.x instead of 11
     QUERY_ASSIGNMENT = 400  # B, 5.x: the queues of a member, divided by the broker
+    AUTH_CREATE_USER = 3001  # B, 5.x
+    AUTH_UPDATE_USER = 3002  # B, 5.x
+    AUTH_DELETE_USER = 3003  # B, 5.x
+    AUTH_GET_USER = 3004  # B, 5.x
+    AUTH_LIST_USER = 3005  # B, 5.x
+    AUTH_CREATE_ACL = 3006  # B, 5.x
+    AUTH_UPDATE_ACL = 3007  # B, 5.x
+    AUTH_DELETE_ACL = 3008  # B, 5.x
+    AUTH_GET_ACL = 3009  # B, 5.x
+    AUTH_LIST_ACL = 3010  # B, 5.x
     EXTENSIONS = 29000  # B, ours: which of our extensions both sides know
     PULL_CHUNK = 29001  # B, ours: a pull of many megabytes, with the sizes of its records in front
     APPEND_CHUNK = 29002  # B, ours: ready-encoded records of one queue, with their sizes in front

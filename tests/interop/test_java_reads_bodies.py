@@ -18,6 +18,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 
 from rmq_spark.wire.bodies import (
+    access_lists,
     client_info,
     clients,
     cluster_lists,
@@ -34,24 +35,28 @@ NON_ASCII = "\u00fc \u5024 \U0001f680"
 
 BODY_CLASSES = {
     name: member
-    for module in (routes, cluster_lists, configs, client_info, clients, stats)
+    for module in (routes, cluster_lists, configs, client_info, clients, stats, access_lists)
     for name, member in vars(module).items()
     if dataclasses.is_dataclass(member) and member.__module__ == module.__name__
 } | {"UnlockBatchRequestBody": clients.LockBatchRequestBody}
 
 # A version lacks them, or the program does not look for them where they are:
-# DelayOffsetSerializeWrapper.
+# DelayOffsetSerializeWrapper, and those within AclInfo.
 UNKNOWN_CLASSES = {
     "4.9.7": {
+        "AclInfo",
         "CreateTopicListRequestBody",
         "DelayOffsetSerializeWrapper",
         "MessageQueueAssignment",
         "QueryAssignmentRequestBody",
         "QueryAssignmentResponseBody",
+        "PolicyEntryInfo",
+        "PolicyInfo",
         "QuerySubscriptionResponseBody",
         "SubscriptionGroupList",
+        "UserInfo",
     },
-    "5.5.0": {"DelayOffsetSerializeWrapper"},
+    "5.5.0": {"DelayOffsetSerializeWrapper", "PolicyEntryInfo", "PolicyInfo"},
 }
 # Members of ours that a class of a version lacks.
 UNKNOWN_MEMBERS = {

@@ -51,6 +51,7 @@ BEYOND_THE_VECTORS = {
 }
 OURS = {code for code in RequestCode if code >= RequestCode.EXTENSIONS} - {RequestCode.ALL_SINKS}
 # ALL_SINKS has no header at all.
+AUTH = {code for code in RequestCode if code.name.startswith("AUTH_")}
 # Requests that a version has no header for: 5.x added them, or they are our own.
 WITHOUT_A_CLASS = {
     "4.9.7": {
@@ -62,6 +63,7 @@ WITHOUT_A_CLASS = {
         RequestCode.QUERY_TOPICS_BY_CONSUMER,
         RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
         RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+        *AUTH,
         *OURS,
     },
     "5.5.0": OURS,

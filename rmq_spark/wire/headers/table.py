@@ -11,7 +11,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.headers import consumer_groups, namesrv, operators, send, topics
+from rmq_spark.wire.headers import (
+    access_lists,
+    consumer_groups,
+    namesrv,
+    operators,
+    send,
+    topics,
+)
 from rmq_spark.wire.headers.member_table import MEMBER_HEADERS, Exchange, exchange_table
 
 _TYPES: Mapping[int, tuple[Any, ...]] = {
@@ -57,6 +64,17 @@ _TYPES: Mapping[int, tuple[Any, ...]] = {
     RequestCode.VIEW_BROKER_STATS_DATA: (topics.ViewBrokerStatsDataRequestHeader,),
     RequestCode.GET_BROKER_CONSUME_STATS: (topics.GetConsumeStatsInBrokerHeader,),
     RequestCode.GET_BROKER_CONFIG: (None, topics.GetBrokerConfigResponseHeader),
+    # users and access lists
+    RequestCode.AUTH_CREATE_USER: (access_lists.UserRequestHeader,),
+    RequestCode.AUTH_UPDATE_USER: (access_lists.UserRequestHeader,),
+    RequestCode.AUTH_DELETE_USER: (access_lists.UserRequestHeader,),
+    RequestCode.AUTH_GET_USER: (access_lists.UserRequestHeader,),
+    RequestCode.AUTH_LIST_USER: (access_lists.ListUsersRequestHeader,),
+    RequestCode.AUTH_CREATE_ACL: (access_lists.AclRequestHeader,),
+    RequestCode.AUTH_UPDATE_ACL: (access_lists.AclRequestHeader,),
+    RequestCode.AUTH_DELETE_ACL: (access_lists.DeleteAclRequestHeader,),
+    RequestCode.AUTH_GET_ACL: (access_lists.AclRequestHeader,),
+    RequestCode.AUTH_LIST_ACL: (access_lists.ListAclsRequestHeader,),
     # name server
     RequestCode.PUT_KV_CONFIG: (namesrv.PutKVConfigRequestHeader,),
     RequestCode.GET_KV_CONFIG: (namesrv.KVConfigRequestHeader, namesrv.GetKVConfigResponseHeader),

@@ -12,7 +12,15 @@ from types import NoneType, UnionType
 from hypothesis import strategies as st
 
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.bodies import client_info, clients, cluster_lists, configs, routes, stats
+from rmq_spark.wire.bodies import (
+    access_lists,
+    client_info,
+    clients,
+    cluster_lists,
+    configs,
+    routes,
+    stats,
+)
 from rmq_spark.wire.codes import LanguageCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import MessageSysFlag
@@ -137,7 +145,7 @@ def stored_messages(draw: st.DrawFn, *, compressed: bool = False) -> StoredMessa
 
 CLASSES = {
     name: member
-    for module in (client_info, clients, configs, cluster_lists, routes, stats)
+    for module in (access_lists, client_info, clients, configs, cluster_lists, routes, stats)
     for name, member in vars(module).items()
     if dataclasses.is_dataclass(member) and member.__module__ == module.__name__
 }

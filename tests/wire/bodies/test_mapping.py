@@ -13,6 +13,7 @@ from support.rocketmq import java_vectors
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import (
+    access_lists,
     clients,
     cluster_lists,
     configs,
@@ -274,3 +275,14 @@ def test_body_error_path_shortens_long_keys_and_shows_objects():
         )
     with pytest.raises(BodyError, match=r"at a key of \$\.offsetTable\.queueId: needed a value"):
         decode_body(stats.ResetOffsetBody, b'{"offsetTable":{{"brokerName":"b","topic":"T"}:1}}')
+
+
+def test_array_of_bodies_needs_its_type():
+    users = (access_lists.UserInfo(username="a"), access_lists.UserInfo(username="b"))
+    data = encode_body(users, access_lists.USER_LIST)
+    assert data == b'[{"username":"a"},{"username":"b"}]'
+    assert decode_body(access_lists.USER_LIST, data) == users
+
+
+def test_user_shows_no_password():
+    assert "s3cret" not in repr(access_lists.UserInfo(username="a", password="s3cret"))

@@ -18,7 +18,8 @@ final class Bodies {
         "GetConsumerListByGroupResponseBody", "GroupList", "TopicList", "ConsumerRunningInfo",
         "ConsumeMessageDirectlyResult", "QueryConsumeTimeSpanBody", "QueryCorrectionOffsetBody", "CheckClientRequestBody",
         "BrokerStatsData", "DataVersion", "QueryConsumeQueueResponseBody", "QuerySubscriptionResponseBody", "ConsumeByWho",
-        "ConsumerOffsetSerializeWrapper", "CreateTopicListRequestBody", "SubscriptionGroupList", "QueryAssignmentRequestBody");
+        "ConsumerOffsetSerializeWrapper", "CreateTopicListRequestBody", "SubscriptionGroupList", "QueryAssignmentRequestBody",
+        "UserInfo", "AclInfo");
 
     private Bodies() {
     }

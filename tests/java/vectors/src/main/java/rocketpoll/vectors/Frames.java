@@ -98,6 +98,16 @@ final class Frames {
         351 GetTopicConfigRequestHeader              -                   -                                     TopicConfig
         352 GetSubscriptionGroupConfigRequestHeader  -                   -                                     SubscriptionGroupConfig
         361 PullMessageRequestHeader                 -                   PullMessageResponseHeader             bytes
+        3001 CreateUserRequestHeader                 UserInfo            -                                     -
+        3002 UpdateUserRequestHeader                 UserInfo            -                                     -
+        3003 DeleteUserRequestHeader                 -                   -                                     -
+        3004 GetUserRequestHeader                    -                   -                                     UserInfo
+        3005 ListUsersRequestHeader                  -                   -                                     -
+        3006 CreateAclRequestHeader                  AclInfo             -                                     -
+        3007 UpdateAclRequestHeader                  AclInfo             -                                     -
+        3008 DeleteAclRequestHeader                  -                   -                                     -
+        3009 GetAclRequestHeader                     -                   -                                     AclInfo
+        3010 ListAclsRequestHeader                   -                   -                                     -
         """;
 
     private static final List<Integer> ONEWAY = List.of(37, 39, 40, 220);
