@@ -41,6 +41,9 @@ public final class Main {
         writeLines(dir.resolve("ids.jsonl"), Ids.all());
         writeLines(dir.resolve("signatures.jsonl"), Signatures.all());
         writeLines(dir.resolve("defaults.jsonl"), Defaults.all());
+        if (PlainLists.isThere()) {
+            writeLines(dir.resolve("plain_lists.jsonl"), PlainLists.all());
+        }
         writeLines(dir.resolve("spellings.jsonl"), Spellings.all());
     }
 
