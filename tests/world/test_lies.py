@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from itertools import repeat
+from itertools import product, repeat
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.chunk.record_locations import encode_locations
 from rmq_spark.wire.chunk.sized_chunk import encode_sizes
-from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.codes import RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.framing import FrameReader
 from rmq_spark.wire.record import StoredMessage, encode_record
@@ -44,9 +44,9 @@ FIELDS = {"nextBeginOffset": "5", "minOffset": "0", "maxOffset": "9"}
 
 
 def asked(about):
-    """A request for each code, and the right answer."""
-    for code in RequestCode:
-        request = RemotingCommand(code, opaque=7)
+    """A request for each code with each kind of header, and the right answer."""
+    for code, serialize_type in product(RequestCode, SerializeType):
+        request = RemotingCommand(code, opaque=7, serialize_type=serialize_type)
         yield request, request.respond(0, None, FIELDS, BODIES.get(code, b"body"))
 
 

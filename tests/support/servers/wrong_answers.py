@@ -26,13 +26,14 @@ from rmq_spark.wire.bodies.clients import GetConsumerListByGroupResponseBody, Lo
 from rmq_spark.wire.bodies.routes import TopicRouteData
 from rmq_spark.wire.chunk.record_locations import decode_located, encode_locations
 from rmq_spark.wire.chunk.sized_chunk import encode_sizes
-from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.codes import RequestCode, ResponseCode, SerializeType
 from rmq_spark.wire.extensions import proof_content
 from rmq_spark.wire.hosts import host_of
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import decode_record, encode_record, record_size
 
 _NEXT = "nextBeginOffset"
+_NARROW_CODE_MAX = (1 << 15) - 1
 
 
 class WrongBroker(FakeServer):
@@ -369,7 +370,13 @@ def _nothing_at_all(_dice, answer):
 
 
 def _another_refusal(dice, answer):
-    return answer._replace(code=dice.choice([1, 17, 26, 2_047, -5, 99_999]), remark="no")
+    return _with_code(answer, dice.choice([1, 17, 26, 2_047, -5, 99_999]))._replace(remark="no")
+
+
+def _with_code(answer, code):
+    """Return the answer with a code, or the largest one of a header that has 16 bits for it."""
+    is_narrow = answer.serialize_type == SerializeType.ROCKETMQ
+    return answer._replace(code=min(code, _NARROW_CODE_MAX) if is_narrow else code)
 
 
 ANSWER_LIES = {
@@ -430,7 +437,7 @@ def _a_one_way_response(_dice, answer):
 
 
 def _another_code(dice, answer):
-    return answer._replace(code=dice.choice([3, 209, 2_999, 1 << 30, -1]))
+    return _with_code(answer, dice.choice([3, 209, 2_999, 1 << 30, -1]))
 
 
 FRAME_LIES = {
