@@ -16,6 +16,7 @@ from rmq_spark.spark.brokers import retry_timer
 from rmq_spark.spark.errors import BrokersAway, DataLoss, OptionError
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
 from rmq_spark.spark.preflight import check_with_brokers
+from rmq_spark.wire.bodies.routes import TopicRouteData
 
 NO_WAY = "cannot reach broker b: no name server knows a broker of that name"
 A_ALONE = json.dumps({"T": {"a": [0]}})
@@ -100,6 +101,20 @@ def test_assigned_queue_missing_on_a_returning_broker_is_refused(pair):
     with (
         pair.query() as batches,
         pytest.raises(OptionError, match=r"(?m)topic T has no queue 1 on broker b$"),
+    ):
+        batches.initial_offset()
+
+
+def test_assigned_queue_is_refused_by_a_route_that_names_no_broker(pair, monkeypatch):
+    said_by = pair.names._said_by
+
+    def said(broker, request, body):
+        return TopicRouteData() if body is TopicRouteData else said_by(broker, request, body)
+
+    monkeypatch.setattr(pair.names, "_said_by", said)
+    with (
+        pair.query() as batches,
+        pytest.raises(OptionError, match=r"(?m)topic T has no queue 0 on broker a$"),
     ):
         batches.initial_offset()
 

@@ -20,15 +20,30 @@ QUEUE = MessageQueue("S0", "broker-a", 1)
 class Scene:
     """A query that reads pieces, in a world that writes complaints down."""
 
-    def __init__(self):
+    def __init__(self, **options):
         self.complaints = []
-        kernel = SimpleNamespace(now=1.0)
-        brokers = [SimpleNamespace(name="broker-a")]
-        self.ledger = Ledger(
-            SimpleNamespace(kernel=kernel, brokers=brokers, complain=self.complaints.append)
+        self._world = SimpleNamespace(
+            kernel=SimpleNamespace(now=1.0),
+            brokers=[SimpleNamespace(name="broker-a")],
+            liars=frozenset(),
+            complain=self.complaints.append,
         )
-        program = SimpleNamespace(name="committed", options={}, topics=["S0"])
+        self.ledger = Ledger(self._world)
+        run = SimpleNamespace(name="committed 1")
+        program = SimpleNamespace(name="committed", options=options, topics=["S0"], run=run)
         self._model = CommittedModel(self.ledger, program)
+        self._model.goes_on_with(options)
+
+    def lie(self):
+        """A broker gives wrong answers."""
+        self._world.liars = {"broker-a"}
+
+    def leave_out(self, offset):
+        """Its log tells of a record that cannot be read."""
+        self._model.logged(
+            f"the message at offset {offset} of queue 1 of S0 on broker-a cannot be read, it is "
+            "left out: its body is another"
+        )
 
     def see(self, spans_of_pieces, offsets):
         """Say what rows an attempt at pieces of these spans has; whether that is right."""
@@ -76,3 +91,14 @@ def test_partly_read_committed_span_is_refused(scene, offsets):
     assert scene.see([[(0, 3), (3, 2)]], [0, 1, 2])
     assert scene.see([[(0, 3), (3, 2)]], [3, 4])
     assert not scene.see([[(0, 3), (3, 2)]], offsets)
+
+
+@pytest.mark.parametrize("is_lied_to", [True, False])
+def test_committed_row_left_out_after_a_lie_is_no_part_of_its_span(is_lied_to):
+    scene = Scene(onBadRecord="skip")
+    if is_lied_to:
+        scene.lie()
+    scene.leave_out(1)
+    assert scene.see([[(0, 3), (3, 2)]], [0, 2, 3, 4]) is is_lied_to
+    assert scene.see([[(0, 3), (3, 2)]], [0, 1, 2, 3, 4])  # another attempt has read it
+    assert not scene.see([[(0, 3), (3, 2)]], [0, 1, 3, 4])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from world.spark.ledger import Ledger
 from world.spark.producers import Sent
 from world.spark.workers import Crashed
 from world.stage import Broken
+from world.story import Trouble
 
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.errors import OptionError
@@ -25,6 +27,7 @@ class Scene:
         self.kernel = SimpleNamespace(now=100.0)
         self.calm_since = None
         self.lied_about = self.liars = frozenset()
+        self.story = SimpleNamespace(troubles=(), clients=())
         self.ledger = Ledger(self)
         self.run = SimpleNamespace(name="stream 1")
         self.name, self.topics, self.options = "stream", ["T0"], options
@@ -134,3 +137,29 @@ def test_missing_start_position_may_end_a_first_start_only():
     scene.plans(0)
     with pytest.raises(Broken, match="it has ended in calm weather"):
         scene.model.failed(none_there("T0"))
+
+
+@pytest.mark.parametrize(
+    ("about", "may_go"),
+    [("one broker less", True), ("fewer queues", True), ("another body", False)],
+)
+def test_assigned_queues_may_be_refused_where_a_name_server_lies(about, may_go):
+    scene = Scene()
+    scene.story.troubles = (Trouble("lie", 1.0, 2.0, {"broker": 0, "about": about}),)
+    refused = OptionError("assign", "topic T0 has no queue 1 on broker broker-b")
+    with nullcontext() if may_go else pytest.raises(Broken, match="nobody has taken away"):
+        scene.model.failed(refused)
+
+
+def test_readings_of_the_same_differ_only_by_what_was_claimed_to_be_gone():
+    scene = Scene()
+    read = scene.ledger.reads(scene)
+    row = scene.sent(1, ONE, 0)
+    scene.runs(0, row)
+    with pytest.raises(Broken, match="one action has it, and one has not: message 1"):
+        read.ran_again([[]], [[row]])
+    with pytest.raises(Broken, match="batch 0 had it, and has not when it is run again"):
+        scene.model.ran(0, [[]])
+    scene.lied_about = {"broker-a"}
+    read.ran_again([[]], [[row]])
+    scene.model.ran(0, [[]])

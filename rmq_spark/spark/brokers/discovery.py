@@ -318,7 +318,8 @@ def _unlisted_assigned(selection: Selection, found: Iterable[MessageQueue]) -> l
 
 
 def _queue_not_found(queue: MessageQueue, routed: Iterable[str]) -> OptionError:
-    where = "" if queue.broker_name in routed else f": it is on {', '.join(sorted(routed))}"
+    others = ", ".join(sorted(routed))
+    where = f": it is on {others}" if others and queue.broker_name not in routed else ""
     return OptionError(
         "assign",
         f"topic {queue.topic} has no queue {queue.queue_id} on broker {queue.broker_name}{where}",

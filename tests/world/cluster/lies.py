@@ -52,6 +52,9 @@ RENUMBERED = "all of the next offsets"
 """Nothing contradicts it where the last record lies within the pull: the broker filters, so that
 offsets may have gaps."""
 
+_PARTLY_CLAIMS = frozenset({"refusals of all kinds"})
+"""One of these codes says that a topic does not exist: nothing contradicts that."""
+
 _CLAIMS = frozenset(
     {
         "left out",
@@ -84,6 +87,8 @@ class Lie(NamedTuple):
     """Whether name servers tell it, not brokers."""
 
     is_about_sends: bool = False
+    is_partly_claim: bool = False
+    """Whether some of the answers are claims that messages are gone."""
 
 
 def _about_records(lie, dice, request, answer):
@@ -122,7 +127,8 @@ def _all_lies():
     ):
         for name, lie in lies.items():
             is_claim = name.removeprefix("places: ") in _CLAIMS
-            yield name, Lie(partial(about, lie), is_claim, **more)
+            partly = name in _PARTLY_CLAIMS
+            yield name, Lie(partial(about, lie), is_claim, **more, is_partly_claim=partly)
 
 
 WORLD_LIES = dict(_all_lies())

@@ -67,11 +67,20 @@ class CommittedModel(RowModel):
         places = [self._place_of(row) for row in rows]
         reached = {0}
         for span in (span for piece in pieces for span in piece.spans):
-            whole = self._places_of(span)
-            beyond = {at + len(whole) for at in reached if places[at : at + len(whole)] == whole}
+            beyond = self._behind(span, places, reached)
             reached = beyond | reached if self._is_disturbed else beyond
         if len(places) not in reached:
             self.complain(f"{pieces} have rows of {places}")
+
+    def _behind(self, span, places, reached):
+        """Return the numbers of places that those before a span and its own may be.
+
+        A record that a lie made unreadable may be left out, as the query's user wants it then.
+        """
+        for place in self._places_of(span):
+            there = {at + 1 for at in reached if places[at : at + 1] == [place]}
+            reached = there | reached if place in self._left_out else there
+        return reached
 
     def _places_of(self, span):
         queue = span.queue
@@ -117,7 +126,9 @@ class CommittedModel(RowModel):
 
     @property
     def _is_disturbed(self):
-        """Return whether there was trouble with what sinks have written."""
+        """Return whether there was trouble with what sinks have written, or lies about it."""
+        if self._left_out:
+            return True
         (topic,) = self._program.topics
         topics = (topic, commits_topic_name(topic))
         names = [broker.name for broker in self._ledger.brokers]

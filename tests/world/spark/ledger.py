@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from math import inf
 
+from world.cluster.lies import WORLD_LIES
 from world.spark.committed_rows import CommittedModel
 from world.spark.rows import ReadModel, StreamModel
 from world.spark.sinks import SinkModel
@@ -129,8 +130,14 @@ class Ledger:
 
     @property
     def queues_may_go(self):
-        """Return whether a trouble of this story may remove topics or queues from a broker."""
+        """Return whether a trouble of this story may remove topics or queues from a broker.
+
+        A name server that lies about routes says the same.
+        """
         story = self._world.story
+        lies = {each.arguments["about"] for each in story.troubles if each.kind == "lie"}
+        if any(WORLD_LIES[about].is_of_names for about in lies):
+            return True
         kinds = {trouble.kind for trouble in story.troubles}
         steps = (step for client in story.clients for step in client.steps)
         kinds |= {step.arguments["trouble"] for step in steps if step.kind == "at"}

@@ -209,7 +209,7 @@ class SparkWorld(ClusterStage):
         """Wrong claims are as good as losses, for who is told of them."""
         super()._lie(seconds, broker, about)
         lie, until = WORLD_LIES[about], self.kernel.now + seconds + _CLAIMED_SECONDS
-        if lie.is_claim or lie.is_of_names:
+        if lie.is_claim or lie.is_partly_claim or lie.is_of_names:
             names = [None] if lie.is_of_names else [self._broker(broker).name]
 
             def is_believed():
