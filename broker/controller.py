@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
+from dataclasses import replace
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,7 @@ from .server.client_connection import ClientConnection
 from .server.event_loop import EarliestTimer, monotonic_ms
 from .server.fair_scheduler import FairScheduler
 from .server.server import CannotListen, RemotingServer
+from .server.tls.server_tls import ServerTls
 from .settings.config import BrokerConfig
 from .settings.settings import Reload, plan_reload
 from .state.members.consumers import ConsumerManager
@@ -115,9 +117,11 @@ class BrokerController:
             StoreError: The directory is in use, or cannot be read. Nothing was changed.
             StartInterrupted: ``watch_opening`` has interrupted the start.
             CannotListen: The port is in use.
+            TlsFileRejected: A certificate or key cannot be used.
         """
         config = self._config
         self._loop = asyncio.get_running_loop()
+        self.tls = ServerTls(config.tls, lambda: self._now_ms() / 1_000, self._loop.time)
         self._thread = threading.get_ident()
         self._deadline = EarliestTimer(self._loop, self._expire)
         self._delivery = EarliestTimer(self._loop, self._deliver)
@@ -200,6 +204,7 @@ class BrokerController:
             self.scheduler,
             self.processors.end_turn,
             self.processors.fast_paths,
+            self.tls,
         )
         try:
             self.tables.save_configurations()
@@ -211,7 +216,7 @@ class BrokerController:
             await self._open_metrics(config.metrics_host, config.metrics_port)
         self.port = await self.server.start(config.bind_address, config.listen_port)
         await self._open_vip_channel(config)
-        self.housekeeping.start(self.hold_service, self.processors)
+        self.housekeeping.start(self.hold_service, self.processors, self.tls.log_expiry)
         self._delivery.schedule(self._monotonic_ms())
 
     async def _open_vip_channel(self, config: BrokerConfig) -> None:
@@ -284,6 +289,7 @@ class BrokerController:
 
     def reload(self, config: BrokerConfig) -> Reload:
         """Apply the reloadable settings of a new configuration; return the changes."""
+        config = replace(config, tls=self.tls.reload(config.tls))
         reload = plan_reload(self._config, config)
         self._config = self.processors.admin.config = taken = reload.config
         self.server.limits = taken.server

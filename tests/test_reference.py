@@ -36,7 +36,7 @@ NAMED = {
 
 
 def rows_of(page):
-    return re.findall(NAMED.get(page, r"^\| `(\w+)` \|"), GENERATED[page](), re.MULTILINE)
+    return re.findall(NAMED.get(page, r"^\| `([\w.]+)` \|"), GENERATED[page](), re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", CODE)

@@ -122,6 +122,30 @@ def _delay_levels_to_text(levels: Iterable[int]) -> str:
     return " ".join(words)
 
 
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A text that no log, error or list of settings shows."""
+
+    text: str = field(default="", repr=False)
+
+    def __str__(self) -> str:
+        """Return a replacement of the text, or nothing for an empty one."""
+        return HIDDEN if self.text else ""
+
+
+def _optional_path(text: str) -> Path | None:
+    if not text:
+        return None
+    if "\0" in text:
+        raise ValueError("a path, without a NUL byte")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise ValueError("a path; the home directory that ~ stands for is unknown") from None
+
+
+HIDDEN: Final = "********"
+"""The text that is shown for a secret."""
 SIZE: Final = number(1, 1 << 50)
 OPTIONAL_SIZE: Final = number(0, 1 << 50)
 JAVA_INT_MAX: Final = (1 << 31) - 1
@@ -138,6 +162,10 @@ OPTIONAL_PORT: Final[ValueType[int | None]] = ValueType(
     (0, 65_535),
 )
 DIRECTORY: Final = ValueType(_directory)
+OPTIONAL_PATH: Final[ValueType[Path | None]] = ValueType(
+    _optional_path, lambda path: "" if path is None else str(path)
+)
+SECRET: Final = ValueType(Secret)
 PERCENT: Final = ValueType(
     lambda text: number(1, 100).parse(text) / 100, lambda ratio: str(round(ratio * 100)), (1, 100)
 )

@@ -54,6 +54,7 @@ class OwnFamilies:
         yield from self._durations()
         yield from self._pulls()
         yield from self._requests()
+        yield from self._tls()
         yield from self._memory_and_disk()
         yield from self._tables()
         yield from self._batches()
@@ -167,6 +168,27 @@ class OwnFamilies:
             "rocketpoll_connections_cut_total",
             "Connections that the broker closed, refused ones among them; its log says why.",
             server.closed_by_broker,
+        )
+
+    def _tls(self) -> Iterator[MetricFamily]:
+        tls = self._sources.server.tls
+        if tls is None:
+            return
+        yield CounterFamily(
+            "rocketpoll_tls_handshakes_total",
+            "Connections by the end of their TLS handshake; plain: refused, as it is required.",
+            ("result",),
+            [
+                MetricSample(("completed",), tls.handshakes_completed),
+                MetricSample(("failed",), tls.handshakes_failed),
+                MetricSample(("plain",), tls.plain_refused),
+            ],
+        )
+        yield GaugeFamily(
+            "rocketpoll_tls_certificate_expiry_seconds",
+            "Time until the first certificate of a setting expires; negative if one has.",
+            ("setting",),
+            [MetricSample((setting,), left) for setting, left in tls.expiry_seconds().items()],
         )
 
     def _memory_and_disk(self) -> Iterator[MetricFamily]:

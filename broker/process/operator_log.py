@@ -12,6 +12,7 @@ import os
 import platform
 from collections.abc import Iterable
 from datetime import datetime, timezone
+from ipaddress import ip_address
 from typing import Final
 
 from rmq_spark import __version__
@@ -86,7 +87,13 @@ def log_start(config: BrokerConfig, controller: BrokerController) -> None:
         addresses.append(f"{host}:{controller.vip_port} (VIP channel)")
     if controller.metrics_port is not None:
         addresses.append(f"http://{format_host(config.metrics_host)}:{controller.metrics_port}")
-    _log.info("listens on %s", ", ".join(addresses))
+    _log.info("listens on %s, %s", ", ".join(addresses), controller.tls.description())
+    if not ip_address(config.bind_address).is_loopback and not controller.tls.is_enforced:
+        _log.warning(
+            "bindAddress=%s accepts connections without TLS from other machines: whoever is on "
+            "their way can read and change messages. Set tls.server.mode=enforcing",
+            config.bind_address,
+        )
 
 
 def _describe_recovery(state: StoreState) -> str:

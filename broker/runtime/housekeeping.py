@@ -42,6 +42,7 @@ _THREAD_CHECK_MS = 1_000
 _LOAD_NUMPY_MS = 1_000
 """Loads numpy after the first responses, and before enough messages have arrived to need it."""
 _DELETED_TOPICS_MS = 1_000
+_EXPIRY_CHECK_MS = 86_400_000
 _CRASH_CHECKPOINT_MS = 1_000
 """Soon after the start, because a second crash before this checkpoint would repeat the recovery."""
 _STORE_JOBS = 2
@@ -93,8 +94,16 @@ class Housekeeping:
         self._pending_jobs = 0
         self._has_stopped = False
 
-    def start(self, hold_service: PullRequestHoldService, processors: Processors) -> None:
-        """Schedule all periodic jobs; none runs immediately."""
+    def start(
+        self,
+        hold_service: PullRequestHoldService,
+        processors: Processors,
+        log_expiry: Callable[[], None],
+    ) -> None:
+        """Schedule all periodic jobs; none runs immediately.
+
+        ``log_expiry`` warns of certificates that expire.
+        """
         config = self._config
         self._every(_FINISH_OPENING_MS, self._finish_opening)
         self._every(_THREAD_CHECK_MS, self._check_threads)
@@ -106,6 +115,7 @@ class Housekeeping:
         self._every(_CLIENT_SCAN_MS, partial(self._scan_clients, processors))
         self._every(_STATS_SAMPLE_MS, processors.sample_stats)
         self._every(_BUSY_CHECK_MS, processors.log_busy)
+        self._every(_EXPIRY_CHECK_MS, log_expiry)
         self._every(config.flush_consumer_offset_interval_ms, self._save_offsets)
         self._every(config.flush_delay_offset_interval_ms, self._save_delay_offsets)
         self._every(config.checkpoint_interval_ms, self._save_checkpoint)

@@ -38,6 +38,9 @@ from ..settings.config import ServerLimits
 from ..store.errors import describe_error, is_transient
 from .fair_scheduler import SLICE_SECONDS, FairScheduler
 from .limits import RESPONSE_BYTES_MIN, ConcurrencyLimit, Permit
+from .tls.records import HANDSHAKE_BYTE
+from .tls.server_tls import ServerTls
+from .tls.transport import TlsTransport
 
 # ---- Fast paths of one client, selected by how its next request begins.
 
@@ -172,6 +175,10 @@ _PROTOCOL_PREFIXES = (
     (b"PRI ", "HTTP/2"),
     (b"\x16\x03", "TLS"),
 )
+_HINTS = {
+    "TLS": ", and TLS is off here: set tls.server.certPath and tls.server.keyPath, or turn it off "
+    "in the client"
+}
 
 
 def detect_protocol(first_bytes: bytes) -> str | None:
@@ -206,12 +213,13 @@ class ClientConnection(asyncio.Protocol):
         scheduler: FairScheduler,
         end_turn: Callable[[], None] = _no_op,
         fast_paths: Sequence[FastPath] = (),
+        server_tls: ServerTls | None = None,
     ) -> None:
         """Prepare the protocol of one client.
 
         ``end_turn`` is called when all requests of a turn are dispatched, before responses are
         sent; in a long turn now and then. The ``fast_paths`` learn from requests on the normal
-        path, and process those that begin like them.
+        path, and process those that begin like them. ``server_tls`` decides about TLS.
         """
         self._loop = loop
         self._limits = limits
@@ -220,6 +228,9 @@ class ClientConnection(asyncio.Protocol):
         self._scheduler = scheduler
         self._end_turn = end_turn
         self._fast_paths = ClientFastPaths(fast_paths)
+        self._server_tls = server_tls
+        self._tls: TlsTransport | None = None
+        """The transport, if the client uses TLS."""
         self._reader = FrameReader(limits.frame_bytes_max, limits.header_bytes_max)
         self._transport: asyncio.Transport
         self._out: list[Buffer] = []
@@ -230,6 +241,8 @@ class ClientConnection(asyncio.Protocol):
         self._is_new = True
         self._first_bytes = b""
         self._buffered_bytes = 0
+        self.undecrypted_bytes = 0
+        """Bytes that have arrived and are still encrypted."""
         self._is_awaiting_turn = False
         """True if the bytes that are here were told to the table as waiting for their turn."""
         self._steps: ResponseSteps | None = None
@@ -280,6 +293,8 @@ class ClientConnection(asyncio.Protocol):
         self.last_active = now = self._loop.time()
         if self._is_new and not self._first_bytes:
             self._first_bytes = data[:8]
+            if self._tls is None and self._server_tls is not None and not self._is_plain(data):
+                return
         try:
             self._reader.feed(data)
         except MemoryError as error:  # a part of its stream is lost
@@ -287,6 +302,24 @@ class ClientConnection(asyncio.Protocol):
             return
         if not self._is_queued and not self._scheduler.run(self._process_requests, now):
             self._enqueue()
+
+    def _is_plain(self, data: bytes) -> bool:
+        """Return whether the connection goes on without TLS; if it does not, begin or refuse it."""
+        tls = self._server_tls
+        if tls is None or self.is_closed:
+            return True
+        if tls.is_offered and data[0] == HANDSHAKE_BYTE:
+            self._first_bytes = b""
+            self._tls = TlsTransport(self._loop, self._transport, self, tls, self._scheduler)
+            self._transport.set_protocol(self._tls)
+            self._transport = self._tls
+            self._tls.data_received(data)
+            return False
+        if tls.is_enforced:
+            tls.refuse_plain(self.remote_host)
+            self._disconnect()
+            return False
+        return True
 
     def pause_writing(self) -> None:
         """Note that the system accepts no more bytes now, because the client does not read."""
@@ -322,6 +355,8 @@ class ClientConnection(asyncio.Protocol):
     @property
     def is_waiting_for_broker(self) -> bool:
         """True if it is the broker that does not read now, rather than the client."""
+        if self._tls is not None and self._tls.is_queued:
+            return True
         return self._is_queued or self._is_waiting or (self.is_throttled and not self.is_congested)
 
     @property
@@ -375,10 +410,15 @@ class ClientConnection(asyncio.Protocol):
     def close(self, reason: str) -> None:
         """Close the connection; a client that reads at once still gets what was sent before."""
         if not self.is_closed:
-            _log.warning("%s: closed: %s", self.remote_host, reason)
-            self.is_closed = self.was_closed_by_broker = True
-            self._release_permit()  # its steps go no further, though it may linger
-            self._scheduler.defer_write(self._hang_up)
+            if self._tls is None or not self._tls.fail_handshake(reason):
+                _log.warning("%s: closed: %s", self.remote_host, reason)
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        """Close the connection, for a reason that is logged."""
+        self.is_closed = self.was_closed_by_broker = True
+        self._release_permit()  # its steps go no further, though it may linger
+        self._scheduler.defer_write(self._hang_up)
 
     def finish(self) -> None:
         """Close the connection in order, as the broker stops."""
@@ -474,7 +514,9 @@ class ClientConnection(asyncio.Protocol):
             wrong = error
         if wrong is not None:
             self.close(self._describe_error(wrong))
-        here = self._steps_bytes if reader.is_empty else reader.buffered_bytes + self._steps_bytes
+        here = self._steps_bytes + self.undecrypted_bytes
+        if not reader.is_empty:
+            here += reader.buffered_bytes
         awaits_turn = bool(here) and (is_over or self._is_waiting)
         if here != self._buffered_bytes or awaits_turn is not self._is_awaiting_turn:
             self._buffered_bytes, self._is_awaiting_turn = here, awaits_turn
@@ -626,5 +668,5 @@ class ClientConnection(asyncio.Protocol):
             return describe_error(error)
         name = detect_protocol(self._first_bytes)
         if name is not None:
-            return f"it speaks {name}, not RocketMQ's remoting protocol"
+            return f"it speaks {name}, not RocketMQ's remoting protocol{_HINTS.get(name, '')}"
         return f"not RocketMQ's remoting protocol: {error}"

@@ -25,6 +25,7 @@ from .event_loop import call_after_read
 from .fair_scheduler import FairScheduler
 from .limits import ConcurrencyLimit, PartialRequests, SendBufferLimits
 from .listener import Listener
+from .tls.server_tls import ServerTls
 
 _log = logging.getLogger(__name__)
 _SWEEP_SECONDS = 1.0
@@ -58,13 +59,15 @@ class RemotingServer:
         scheduler: FairScheduler,
         end_turn: Callable[[], None],
         fast_paths: Sequence[FastPath] = (),
+        tls: ServerTls | None = None,
     ) -> None:
         """Prepare a server; ``on_closed`` is called with each disconnected client.
 
         Each `ClientConnection` calls ``end_turn`` at the end of a turn, and tries the
-        ``fast_paths`` before the normal path.
+        ``fast_paths`` before the normal path. Without ``tls``, no client can use TLS.
         """
         self.limits = limits
+        self.tls = tls
         self._dispatch = dispatch
         self._on_closed = on_closed
         self._scheduler = scheduler
@@ -357,6 +360,7 @@ class RemotingServer:
             scheduler=self._scheduler,
             end_turn=self._end_turn,
             fast_paths=self._fast_paths,
+            server_tls=self.tls,
         )
 
     def _unthrottle(self) -> None:

@@ -7,6 +7,8 @@ Settings that only one room uses are declared there: `store.config`, `longpollin
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
 
 from rmq_spark.wire.framing import HEADER_BYTES_MAX
 
@@ -17,8 +19,12 @@ from ..common.setting import (
     MS,
     NAME,
     OPTIONAL_ADDRESS,
+    OPTIONAL_PATH,
     OPTIONAL_PORT,
+    SECRET,
     SIZE,
+    Secret,
+    choice,
     number,
     setting,
 )
@@ -136,6 +142,116 @@ class FilterLimits(SqlLimits):
     )
 
 
+class TlsMode(Enum):
+    """The kinds of connections that a port accepts, by RocketMQ's names."""
+
+    disabled = "disabled"
+    permissive = "permissive"
+    enforcing = "enforcing"
+
+
+class ClientAuth(Enum):
+    """The demand for certificates of clients, by RocketMQ's names."""
+
+    none = "none"
+    optional = "optional"
+    require = "require"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TlsConfig:
+    """The TLS of the broker's ports. RocketMQ has these settings in a file of its own."""
+
+    mode: TlsMode = setting(
+        "tls.server.mode",
+        choice(TlsMode),
+        "disabled; permissive: also TLS, once certPath is set; enforcing: nothing but TLS",
+        default=TlsMode.permissive,
+        is_reloadable=True,
+    )
+    cert_path: Path | None = setting(
+        "tls.server.certPath",
+        OPTIONAL_PATH,
+        "PEM file of the broker's certificate, followed by those between it and its authority",
+        default=None,
+        rocketmq="a self-signed one, made at each start",
+        is_reloadable=True,
+    )
+    key_path: Path | None = setting(
+        "tls.server.keyPath",
+        OPTIONAL_PATH,
+        "PEM file of the certificate's private key; empty: it is in certPath's file",
+        default=None,
+        is_reloadable=True,
+    )
+    key_password: Secret = setting(
+        "tls.server.keyPassword",
+        SECRET,
+        "password of the private key, if it is encrypted; never shown",
+        default=Secret(),
+        is_reloadable=True,
+    )
+    auth_client: bool = setting(
+        "tls.server.authClient",
+        FLAG,
+        "whether certificates of clients are verified, as need.client.auth and trustCertPath say",
+        default=False,
+        is_reloadable=True,
+    )
+    need_client_auth: ClientAuth = setting(
+        "tls.server.need.client.auth",
+        choice(ClientAuth),
+        "none, optional or require: whether clients are asked for a certificate",
+        default=ClientAuth.none,
+        is_reloadable=True,
+    )
+    trust_cert_path: Path | None = setting(
+        "tls.server.trustCertPath",
+        OPTIONAL_PATH,
+        "PEM file of the authorities whose clients are accepted, with authClient=true",
+        default=None,
+        is_reloadable=True,
+    )
+
+    @property
+    def is_offered(self) -> bool:
+        """True if clients can connect with TLS."""
+        return self.mode is not TlsMode.disabled and self.cert_path is not None
+
+    def faults(self) -> list[str]:
+        """Return how the settings contradict each other, and how to correct that."""
+        if self.mode is TlsMode.disabled:
+            return []
+        faults = []
+        if self.mode is TlsMode.enforcing and self.cert_path is None:
+            faults.append(
+                "tls.server.mode=enforcing needs a certificate: set tls.server.certPath and "
+                "tls.server.keyPath"
+            )
+        elif self.key_path is not None and self.cert_path is None:
+            faults.append(
+                f"tls.server.keyPath={self.key_path} is the key of no certificate: set "
+                "tls.server.certPath as well"
+            )
+        if self.auth_client and self.need_client_auth is ClientAuth.none:
+            faults.append(
+                "tls.server.authClient=true verifies nobody with tls.server.need.client.auth=none: "
+                "set that to optional or require, or tls.server.authClient=false"
+            )
+        elif self.auth_client and self.trust_cert_path is None:
+            faults.append(
+                "tls.server.authClient=true needs the authorities of the clients: set "
+                "tls.server.trustCertPath"
+            )
+        elif not self.auth_client and self.need_client_auth is not ClientAuth.none:
+            faults.append(
+                f"tls.server.need.client.auth={self.need_client_auth.name} without verification "
+                "would accept a certificate that anybody has made: set tls.server.authClient=true "
+                "and tls.server.trustCertPath, or tls.server.need.client.auth=none"
+            )
+        return faults
+
+
 @dataclass(frozen=True, kw_only=True)
 class BrokerConfig:
     """All settings of a broker, frozen.
@@ -147,6 +263,7 @@ class BrokerConfig:
     server: ServerLimits = field(default_factory=ServerLimits)
     holds: HoldLimits = field(default_factory=HoldLimits)
     filters: FilterLimits = field(default_factory=FilterLimits)
+    tls: TlsConfig = field(default_factory=TlsConfig)
     broker_cluster_name: str = setting(
         "brokerClusterName",
         NAME,

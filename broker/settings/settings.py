@@ -18,13 +18,14 @@ from rmq_spark.errors import RocketPollError, nearest_name
 from ..common.setting import DIRECTORY, SETTING, Setting
 from ..longpolling.hold_limits import HoldLimits
 from ..store.config import StoreConfig
-from .config import BrokerConfig, FilterLimits, ServerLimits
+from .config import BrokerConfig, FilterLimits, ServerLimits, TlsConfig
 
 # ---- Keys: every setting with its place in `BrokerConfig` and its description, in the order of
 # conf/broker.conf.
 
 SECTIONS: Final[Mapping[str, type[Any]]] = {
     "": BrokerConfig,
+    "tls": TlsConfig,
     "holds": HoldLimits,
     "filters": FilterLimits,
     "server": ServerLimits,
@@ -75,7 +76,30 @@ _METRICS: Final = (
     "and metricsPort: set metricsPort=5557"
 )
 
+_CLIENT_TLS: Final = (
+    "it is for RocketMQ's clients, and the broker is none: remove it, and set it in the clients"
+)
+_OPENSSL_DEFAULTS: Final = (
+    "this broker speaks TLS 1.2 and 1.3 with OpenSSL's own choice of ciphers: remove it"
+)
+
 UNSUPPORTED: Final[Mapping[str, str]] = {
+    "tls.enable": _CLIENT_TLS,
+    "tls.client.authServer": _CLIENT_TLS,
+    "tls.client.certPath": _CLIENT_TLS,
+    "tls.client.keyPassword": _CLIENT_TLS,
+    "tls.client.keyPath": _CLIENT_TLS,
+    "tls.client.trustCertPath": _CLIENT_TLS,
+    "tls.ciphers": _OPENSSL_DEFAULTS,
+    "tls.protocols": _OPENSSL_DEFAULTS,
+    "tls.config.file": (
+        "RocketMQ reads its TLS settings from that file: put its lines that begin with tls.server "
+        "into this one"
+    ),
+    "tls.test.mode.enable": (
+        "RocketMQ makes itself a certificate with it, and this broker does not: remove it, and set "
+        "tls.server.certPath and tls.server.keyPath; for tests, EmbeddedBroker(tls=True) has one"
+    ),
     "namesrvAddr": (
         "RocketMQ finds name servers with it, and this broker is one itself: remove it, "
         "and give clients the address of this broker"
@@ -175,13 +199,16 @@ def _default_store() -> Path:
 
 
 def settings_of(config: BrokerConfig) -> dict[str, str]:
-    """Return all settings of a configuration by key, each value in the form used in a file."""
-    return {
-        name: key.setting.value_type.to_text(
-            getattr(getattr(config, key.section) if key.section else config, key.name)
-        )
-        for name, key in KEYS.items()
-    }
+    """Return all settings of a configuration by key, each value in the form used in a file.
+
+    Secrets are hidden.
+    """
+    return {name: key.setting.value_type.to_text(_value(config, key)) for name, key in KEYS.items()}
+
+
+def _value(config: BrokerConfig, key: SettingKey) -> object:
+    value: object = getattr(getattr(config, key.section) if key.section else config, key.name)
+    return value
 
 
 def _parse(values: dict[str, str], text: str) -> str | None:
@@ -223,6 +250,7 @@ def _check(config: BrokerConfig) -> None:
             f"listenPort={config.listen_port} and metricsPort={config.metrics_port} are "
             "the same port: choose another one for metrics"
         )
+    faults += config.tls.faults()
     holds = config.holds
     if holds.suspend_timeout_min_ms > holds.suspend_timeout_max_ms:
         faults.append(
@@ -267,8 +295,8 @@ class Reload(NamedTuple):
 
 def plan_reload(old: BrokerConfig, new: BrokerConfig) -> Reload:
     """Return which changes of a configuration a running broker can apply."""
-    before, after = settings_of(old), settings_of(new)
-    changed = [key for key in KEYS if before[key] != after[key]]
+    after = settings_of(new)
+    changed = [name for name, key in KEYS.items() if _value(old, key) != _value(new, key)]
     taken = [key for key in changed if key in RELOADABLE]
     config = old
     for section in SECTIONS:

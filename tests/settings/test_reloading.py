@@ -20,6 +20,13 @@ def test_reload_applies_changeable_settings_and_names_the_others():
     assert settings_of(reload.config) == {**settings_of(new), "brokerName": "a"}
 
 
+def test_reload_sees_a_changed_secret_and_does_not_show_it():
+    old, new = (config_of({"tls.server.keyPassword": text}) for text in ("before", "after"))
+    reload = plan_reload(old, new)
+    assert reload.config.tls.key_password.text == "after"
+    assert reload.reloaded == ("tls.server.keyPassword=********",)
+
+
 def test_reload_without_change_does_nothing():
     config = config_of({"maxTopics": "5"})
     assert plan_reload(config, config) == (config, (), ())

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketpoll.broker.common.setting import HIDDEN
 from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.settings.settings import (
     DEFAULT_STORE,
@@ -40,6 +41,13 @@ OTHERS = {
     "autoCreateTopicEnable": ("false", ""),
     "autoCreateSubscriptionGroup": ("false", "no"),
     "defaultTopicQueueNums": ("4", "1025"),
+    "tls.server.mode": ("disabled", "on"),
+    "tls.server.certPath": ("/etc/broker.pem", "a\0b"),
+    "tls.server.keyPath": ("/etc/broker.key", "a\0b"),
+    "tls.server.keyPassword": ("s3cret", None),
+    "tls.server.authClient": ("true", "yes"),
+    "tls.server.need.client.auth": ("optional", "REQUIRE"),
+    "tls.server.trustCertPath": ("/etc/clients.pem", "a\0b"),
     "maxMessageSize": ("1048576", "16515073"),
     "messageDelayLevel": ("1s 2m 3h 4d", "1s two"),
     "longPollingEnable": ("false", "off"),
@@ -65,6 +73,20 @@ OTHERS = {
 }
 
 
+SECRETS = {"tls.server.keyPassword"}
+_CLIENT_AUTH = {
+    "tls.server.authClient": "true",
+    "tls.server.need.client.auth": "require",
+    "tls.server.trustCertPath": "/etc/authority.pem",
+}
+NEEDED = {
+    "tls.server.keyPath": {"tls.server.certPath": "/etc/cert.pem"},
+    "tls.server.authClient": _CLIENT_AUTH,
+    "tls.server.need.client.auth": _CLIENT_AUTH,
+}
+"""What a setting does not go without."""
+
+
 def others_of(name):
     """Numbers without bounds of their own."""
     return OTHERS.get(name, ("77", "-1"))
@@ -77,9 +99,13 @@ def defaults():
 @pytest.mark.parametrize("name", KEYS)
 def test_setting_is_parsed_shown_and_checked(name):
     value, wrong = others_of(name)
-    config = config_of({name: value})
-    assert settings_of(config) == {**defaults(), name: value}
+    needed = NEEDED.get(name, {})
+    config = config_of({**needed, name: value})
+    shown = HIDDEN if name in SECRETS else value
+    assert settings_of(config) == {**defaults(), **needed, name: shown}
     assert config != config_of({})
+    if wrong is None:  # it may be any text
+        return
     with pytest.raises(ConfigError, match=f"{name} must be"):
         config_of({name: wrong})
 
@@ -91,7 +117,7 @@ def test_every_setting_has_a_key():
         config = config_of({})
         values = getattr(config, section) if section else config
         for field in dataclasses.fields(values):
-            if field.name in {"store", "server", "holds", "filters"}:
+            if field.name in {"store", "server", "holds", "filters", "tls"}:
                 continue
             assert (section, field.name) in known
 
@@ -217,6 +243,23 @@ def test_loopback_bind_address_is_allowed(address):
             "maxMessageSize=4194304 does not fit into mappedFileSizeCommitLog=65536",
         ),
         (
+            {"tls.server.mode": "enforcing"},
+            "enforcing needs a certificate: set tls.server.certPath and tls.server.keyPath",
+        ),
+        ({"tls.server.keyPath": "/k"}, "keyPath=/k is the key of no certificate"),
+        (
+            {"tls.server.authClient": "true"},
+            "verifies nobody with tls.server.need.client.auth=none",
+        ),
+        (
+            {"tls.server.authClient": "true", "tls.server.need.client.auth": "require"},
+            "needs the authorities of the clients: set tls.server.trustCertPath",
+        ),
+        (
+            {"tls.server.need.client.auth": "optional"},
+            "would accept a certificate that anybody has made",
+        ),
+        (
             {"mappedFileSizeCommitLog": "65536", "maxMessageSize": "65537"},
             "maxMessageSize=65537 does not fit into mappedFileSizeCommitLog=65536",
         ),
@@ -225,6 +268,38 @@ def test_loopback_bind_address_is_allowed(address):
 def test_settings_that_do_not_go_together_are_refused(values, fault):
     with pytest.raises(ConfigError, match=fault):
         config_of(values)
+
+
+def test_tls_settings_may_stay_while_tls_is_disabled():
+    config = config_of({"tls.server.mode": "disabled", "tls.server.need.client.auth": "require"})
+    assert not config.tls.is_offered
+
+
+def test_secret_settings_are_in_no_list_and_no_representation(tmp_path):
+    config = config_of({"tls.server.keyPassword": "open sesame"})
+    assert config.tls.key_password.text == "open sesame"
+    assert "sesame" not in repr(config)
+    assert "sesame" not in repr(settings_of(config))
+    assert "sesame" not in f"{config.tls.key_password}"
+    path = tmp_path / "broker.conf"
+    path.write_text("tls.server.keyPassword=open sesame\ntls.server.mode=off\n")
+    with pytest.raises(ConfigError) as raised:
+        load_config(path)
+    assert "sesame" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("tls.client.trustCertPath", "for RocketMQ's clients"),
+        ("tls.test.mode.enable", "set tls.server.certPath and tls.server.keyPath"),
+        ("tls.config.file", "put its lines that begin with tls.server into this one"),
+        ("tls.ciphers", "TLS 1.2 and 1.3"),
+    ],
+)
+def test_tls_settings_of_rocketmq_without_a_meaning_here_are_explained(name, advice):
+    with pytest.raises(ConfigError, match=re.escape(advice)):
+        config_of({name: "x"})
 
 
 def test_all_contradicting_settings_are_reported():

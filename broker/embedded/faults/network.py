@@ -114,6 +114,10 @@ class _NetworkProtocol(asyncio.Protocol):
         self._network = network
         self._inner = inner
 
+    def set_inner(self, inner: Any) -> None:
+        """Pass events to another protocol."""
+        self._inner = inner
+
     def data_received(self, data: bytes) -> None:
         self._inner.data_received(data)
 
@@ -128,7 +132,7 @@ class _NetworkProtocol(asyncio.Protocol):
         self._inner.resume_writing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = _NetworkTransport(self._loop, self._network, transport)
+        self._transport = _NetworkTransport(self._loop, self._network, transport, self)
         self._network.register(self._transport)
         self._inner.connection_made(self._transport)
         self._loop.call_soon(self._transport.update_reading)  # loops start reading after this call
@@ -143,9 +147,14 @@ class _NetworkTransport(asyncio.Transport):
     """The transport of a connection through the network."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, network: EmbeddedNetwork, transport: Any
+        self,
+        loop: asyncio.AbstractEventLoop,
+        network: EmbeddedNetwork,
+        transport: Any,
+        protocol: _NetworkProtocol,
     ) -> None:
         super().__init__()
+        self._protocol = protocol
         self._loop = loop
         self._network = network
         self._transport = transport
@@ -214,6 +223,10 @@ class _NetworkTransport(asyncio.Transport):
     def is_closing(self) -> bool:
         """Return whether the connection is ending."""
         return self._is_closing or bool(self._transport.is_closing())
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Pass the events of the connection to another protocol, as TLS does."""
+        self._protocol.set_inner(protocol)
 
     def pause_reading(self) -> None:
         """Suspend reading until `resume_reading`."""

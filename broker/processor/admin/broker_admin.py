@@ -231,7 +231,7 @@ _MQADMIN_DEFAULTS: Final[Mapping[str, str]] = {
 
 
 def properties_text(config: BrokerConfig) -> bytes:
-    """Return all settings as ``key=value`` lines; none of them is secret."""
+    """Return all settings as ``key=value`` lines; secret ones are hidden."""
     return _lines(settings_of(config))
 
 

@@ -37,7 +37,8 @@ class RawClient:
         self._frame_reader = FrameReader()
 
     @classmethod
-    async def connect(cls, port, receive_buffer=None, address=None):
+    async def connect(cls, port, receive_buffer=None, address=None, tls=None):
+        """Connect, with TLS if there is a context for it."""
         sock = socket.socket()
         sock.setblocking(False)
         if receive_buffer is not None:
@@ -45,7 +46,10 @@ class RawClient:
         if address is not None:
             sock.bind((address, 0))
         await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
-        return cls(*await asyncio.open_connection(sock=sock, limit=1 << 16))
+        name = None if tls is None else "localhost"
+        return cls(
+            *await asyncio.open_connection(sock=sock, limit=1 << 16, ssl=tls, server_hostname=name)
+        )
 
     @property
     def address(self):
@@ -92,7 +96,7 @@ class RawClient:
     async def end(self):
         """Close everything."""
         self.abort()
-        with suppress(ConnectionError):
+        with suppress(OSError):  # also those of TLS
             await self._writer.wait_closed()
 
 
@@ -105,8 +109,8 @@ class RawClients:
         self.port = port
         self._all = []
 
-    async def connect(self, receive_buffer=None, address=None):
-        self._all.append(await self.client_type.connect(self.port, receive_buffer, address))
+    async def connect(self, receive_buffer=None, address=None, tls=None):
+        self._all.append(await self.client_type.connect(self.port, receive_buffer, address, tls))
         return self._all[-1]
 
     async def __aenter__(self):

@@ -38,6 +38,26 @@ def server_context(name="server.pem", *, clients_of=None):
     return context
 
 
+BROKER_TLS = {
+    "tls.server.certPath": certificate("server.pem"),
+    "tls.server.keyPath": certificate("server.key"),
+}
+"""Settings of a broker of ours that takes connections with TLS."""
+
+
+def client_context(ca="ca.pem", *, version=None, own=None):
+    """Return a client's context that trusts an authority, perhaps with one version of TLS alone,
+    or a certificate of its own.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(certificate(ca))
+    if version is not None:
+        context.minimum_version = context.maximum_version = version
+    if own is not None:
+        context.load_cert_chain(certificate(own))
+    return context
+
+
 class Terminator:
     """Terminates TLS, and forwards to the same port of 127.0.0.1, where a broker listens."""
 
