@@ -13,18 +13,20 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib import metadata
-from textwrap import wrap
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import click
 
 from rmq_spark import __version__
+from rmq_spark.cli.access.connection_checks import check_connection, check_topic_rights
 from rmq_spark.cli.shell.command_tree import CommandWithExample
+from rmq_spark.cli.shell.diagnosis import Diagnosis, report_lines
 from rmq_spark.cli.shell.output import write_text
 from rmq_spark.cli.spark.spark_runtime import INSTALL_PYSPARK, find_java, has_pyspark, java_fault
+from rmq_spark.client.errors import AccessDenied, BrokerRefused
 from rmq_spark.client.instance.instance import NAME_SERVER_VARIABLE
 from rmq_spark.errors import RocketPollError, format_count
 from rmq_spark.spark.brokers.fan_out import instance_for
@@ -32,50 +34,10 @@ from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options.options import read_options, write_options
 from rmq_spark.spark.options.table import OPTIONS, Use
-from rmq_spark.spark.preflight import check_with_brokers, check_writable
+from rmq_spark.spark.preflight import check_with_brokers
 
 _PYSPARK_VERSION_MIN: Final = (4, 0)
 _PYSPARK_VERSION_MAX: Final = (4, 3)
-
-
-class Diagnosis(NamedTuple):
-    """The result of one check; ``remedy`` says what to do if it is not good."""
-
-    subject: str
-    detail: str
-    remedy: str | None = None
-    is_skipped: bool = False
-
-    @property
-    def is_ok(self) -> bool:
-        """True if there is nothing to fix, or nothing was checked."""
-        return self.remedy is None
-
-
-def report_lines(findings: Sequence[Diagnosis], columns: int | None = None) -> Iterator[str]:
-    """Yield the findings as lines, wrapped to a number of columns if given, and a summary."""
-    width = max(len(each.subject) for each in findings)
-    indent = " " * (width + 8)
-    for each in findings:
-        mark = "-   " if each.is_skipped else "ok  " if each.is_ok else "FAIL"
-        lines = [f"{mark}  {each.subject:{width}}  {each.detail}"]
-        if each.remedy is not None:
-            lines.append(f"{indent}fix: {each.remedy}")
-        for line in lines:
-            yield from (
-                [line]
-                if columns is None
-                else wrap(
-                    line,
-                    max(columns, 2 * len(indent)),
-                    subsequent_indent=indent,
-                    break_long_words=False,
-                    break_on_hyphens=False,
-                )
-            )
-    faults = sum(not each.is_ok for each in findings)
-    yield ""
-    yield "everything is ready" if not faults else f"{faults} of {len(findings)} checks failed"
 
 
 # ---- The Python of Spark's workers.
@@ -192,47 +154,47 @@ def _probe(path: str) -> dict[str, Any] | str:
 # ---- The cluster.
 
 _RETRY_TIMEOUT_MS: Final = "3000"
+_NAME_SERVER_REMEDY: Final = "give the address of a name server, as localhost:9876"
 
 
 def check_cluster(
     namesrv: str | None, topic: str | None, options: Mapping[str, str] = MappingProxyType({})
 ) -> list[Diagnosis]:
-    """Check name server, topic and brokers, as far as they are given.
+    """Check name server, certificates, credentials, topic and brokers, as far as they are given.
 
     ``options`` are options of source or sink, for the connections.
     """
-    address = namesrv or os.environ.get(NAME_SERVER_VARIABLE)
-    if address is None:
-        return [_skipped("name server", f"give --namesrv HOST:PORT, or set {NAME_SERVER_VARIABLE}")]
-    given = {"retryTimeoutMs": _RETRY_TIMEOUT_MS, **options, "namesrvAddr": address}
-    remedy = (
-        "give the address of a name server, and --option tls=true if it speaks TLS; or start a "
-        "broker: rocketpoll broker"
-    )
-    fault = _error_of(lambda: check_writable(write_options(_without_read_options(given))))
-    if fault is not None:
-        is_about_another = isinstance(fault, OptionError) and fault.option != "namesrvAddr"
-        return [
-            Diagnosis(
-                "name server", str(fault), "correct this --option" if is_about_another else remedy
-            )
-        ]
-    answers = Diagnosis("name server", f"{address} answers")
+    if namesrv is None and not options.get("profile") and not os.environ.get(NAME_SERVER_VARIABLE):
+        hint = f"give --namesrv HOST:PORT or --profile NAME, or set {NAME_SERVER_VARIABLE}"
+        return [_skipped("name server", hint)]
+    given = {"retryTimeoutMs": _RETRY_TIMEOUT_MS, **options}
+    if namesrv is not None:
+        given["namesrvAddr"] = namesrv
+    try:
+        access = write_options(_without_read_options(given)).access
+    except OptionError as wrong:
+        return [Diagnosis("name server", str(wrong), _remedy_of(wrong))]
+    found = check_connection(access)
+    if not all(each.is_ok for each in found):
+        return found
     if topic is None:
-        return [answers, _skipped("topic", "give --topic NAME")]
+        return [*found, _skipped("topic", "give --topic NAME")]
     fault = _error_of(lambda: check_with_brokers(read_options({**given, "topic": topic})))
     if fault is not None:
-        return [
-            answers,
-            Diagnosis(
-                "topic", str(fault), f"check the name, or run rocketpoll topic create {topic}"
-            ),
-        ]
+        denied = check_topic_rights(access, topic)
+        remedy = f"check the name, or run rocketpoll topic create {topic}"
+        return [*found, denied or Diagnosis("topic", str(fault), remedy)]
     return [
-        answers,
+        *found,
         Diagnosis("topic", f"{topic} exists"),
         _check_brokers({**given, "topic": topic}),
     ]
+
+
+def _remedy_of(wrong: OptionError) -> str:
+    if wrong.option.startswith("profile"):
+        return "correct the profile"
+    return _NAME_SERVER_REMEDY if wrong.option == "namesrvAddr" else "correct this --option"
 
 
 def _without_read_options(given: Mapping[str, str]) -> dict[str, str]:
@@ -256,6 +218,11 @@ def _check_brokers(given: Mapping[str, str]) -> Diagnosis:
     try:
         queues = QueueClient(options, instance)
         ends = queues.ends(sorted(queues.discover(is_forced=True)))
+        for queue in sorted({queue.broker_name: queue for queue in ends}.values()):
+            address = instance.routes.address_for_read(queue.broker_name)
+            instance.api.peek(address, options.group, queue, 0)  # which needs the rights of a read
+    except AccessDenied as error:
+        return Diagnosis("rights", BrokerRefused.__str__(error), error.remedy)
     except RocketPollError as error:
         return Diagnosis(
             "brokers",
@@ -282,16 +249,24 @@ def _skipped(subject: str, hint: str) -> Diagnosis:
 @click.command(cls=CommandWithExample, example="rocketpoll doctor")
 @click.option("--namesrv", metavar="HOST:PORT", help="Name server to check. "
               "[default: $NAMESRV_ADDR]")  # fmt: skip
-@click.option("--topic", metavar="NAME", help="Topic that must exist.")
+@click.option("--profile", metavar="NAME", help="Section of the profiles file with addresses, keys "
+              "and TLS settings.")  # fmt: skip
+@click.option("--topic", metavar="NAME", help="Topic that must exist, and may be read.")
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE",
               help="Option of the Spark source, for example tls=true. Repeatable. Other users can "
               "see command lines.")  # fmt: skip
-def doctor(namesrv: str | None, topic: str | None, options: tuple[str, ...]) -> int:
+def doctor(
+    namesrv: str | None, profile: str | None, topic: str | None, options: tuple[str, ...]
+) -> int:
     """Check what a first Spark stream needs, and say how to fix what is missing.
+
+    With TLS, it says what is wrong with certificates; with keys, which rights are missing.
 
     The exit code is 1 if there is something to fix.
     """
     of_read = dict(each.partition("=")[::2] for each in options)
+    if profile is not None:
+        of_read["profile"] = profile
     findings = [
         _check_pyspark(),
         _check_java(),

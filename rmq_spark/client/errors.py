@@ -274,7 +274,7 @@ class AuthenticationFailed(NoPermission, page=_ACCESS_PAGE):
 
     @property
     def remedy(self) -> str:
-        """What to do, in the imperative."""
+        """The advice, in the imperative."""
         return _authentication_refusal(self.remark)[1]
 
     def __str__(self) -> str:
@@ -294,7 +294,7 @@ class AccessDenied(NoPermission, page=_ACCESS_PAGE):
 
     @property
     def resource(self) -> str | None:
-        """What the user may not access, as ``Topic:orders``; None if the answer has none."""
+        """The resource that is denied, as ``Topic:orders``; None if the answer has none."""
         return _access_refusal(self.remark).get("resource")
 
     @property
@@ -305,7 +305,7 @@ class AccessDenied(NoPermission, page=_ACCESS_PAGE):
 
     @property
     def remedy(self) -> str:
-        """What to do, in the imperative; for RocketMQ 5 and rocketpoll, with the command."""
+        """The advice, in the imperative; for RocketMQ 5 and rocketpoll, with the command."""
         refused = _access_refusal(self.remark)
         if _ACL_EXCEPTION in (self.remark or ""):
             return "Use an account that may do this, or change plain_acl.yml of the broker"
@@ -314,9 +314,10 @@ class AccessDenied(NoPermission, page=_ACCESS_PAGE):
         user, resource = refused.get("user"), refused.get("resource")
         if not user or not resource:
             return "Use a user that may do this, or have an operator grant it"
-        action = self.actions[0] if self.actions else "ACTION"
+        action, *others = self.actions or ("ACTION",)
         command = f"rocketpoll acl grant {shlex.quote(user)} {shlex.quote(resource)}"
-        return f"Have an operator run {command} --actions {action}"
+        also = f"; {' or '.join(others)} suffices as well" if others else ""
+        return f"Have an operator run {command} --actions {action}{also}"
 
     def __str__(self) -> str:
         return f"{super().__str__().rstrip('.')}. {self.remedy}"
@@ -658,15 +659,19 @@ _AUTHENTICATION_REFUSALS: Final = (
         "Use another client for another user",
     ),
     (
-        re.compile(r"User:(?P<user>\S+) (?:is )?not found|No acl config for (?P<key>[^\s,]+)"),
-        "Correct the access key, or have an operator create the user",
+        re.compile(r"User:(?P<user>\S+) (?:is )?not found"),
+        "Correct the access key, or have an operator run rocketpoll user create {user}",
     ),
     (
         re.compile(r"User:(?P<user>\S+) is disabled"),
-        "Use another user, or have an operator enable this one",
+        "Use another user, or have an operator run rocketpoll user update {user} --enable",
     ),
     (
-        re.compile(r"check signature failed(?: for accessKey=(?P<key>[^\s,]+))?", re.IGNORECASE),
+        re.compile(r"No acl config for (?P<user>[^\s,]+)"),
+        "Correct the access key, or add the account to plain_acl.yml of the broker",
+    ),
+    (
+        re.compile(r"check signature failed(?: for accessKey=(?P<user>[^\s,]+))?", re.IGNORECASE),
         "Correct the secret key",
     ),
 )
@@ -696,7 +701,7 @@ _CONSUMING: Final = frozenset(
         *(RequestCode.QUERY_ASSIGNMENT,),
     }
 )
-_CHANGING: Final[Mapping[int, tuple[str, ...]]] = {
+_NEEDED_ACTIONS: Final[Mapping[int, tuple[str, ...]]] = {
     RequestCode.GET_ROUTEINFO_BY_TOPIC: ("Pub", "Sub", "Get"),
     RequestCode.QUERY_MESSAGE: ("Sub", "Get"),
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: ("Sub", "Get"),
@@ -710,8 +715,11 @@ _CHANGING: Final[Mapping[int, tuple[str, ...]]] = {
     RequestCode.CLONE_GROUP_OFFSET: ("Update",),
     RequestCode.RESUME_CHECK_HALF_MESSAGE: ("Update",),
 }
-_READ_ONLY: Final = ("GET_", "QUERY_", "SEARCH_", "VIEW_", "ALL_")
-"""How the names of requests begin that read, and need Get."""
+_READ_ONLY: Final = (
+    *("GET_", "QUERY_", "SEARCH_", "VIEW_", "ALL_", "AUTH_GET_", "AUTH_LIST_"),
+    "INVOKE_BROKER_TO_GET_",
+)
+"""Beginnings of the names of requests that read, and need Get."""
 
 
 def needed_actions(request_code: int, resource_type: str) -> tuple[str, ...]:
@@ -724,10 +732,12 @@ def needed_actions(request_code: int, resource_type: str) -> tuple[str, ...]:
     Returns:
         The actions, the most usual first; none for a request that this client does not make.
     """
-    if request_code in _CHANGING:
-        return _CHANGING[request_code]
-    if request_code in _PUBLISHING:  # a retry topic belongs to its group
-        return ("Sub",) if resource_type == "Group" else ("Pub",)
+    is_of_group = resource_type == "Group"  # as a retry topic is
+    if request_code in _NEEDED_ACTIONS:
+        found = _NEEDED_ACTIONS[request_code]
+        return tuple(each for each in found if each != "Pub") if is_of_group else found
+    if request_code in _PUBLISHING:
+        return ("Sub",) if is_of_group else ("Pub",)
     if request_code in _CONSUMING:
         return ("Sub",)
     if request_code not in RequestCode.__members__.values():
@@ -740,8 +750,8 @@ def _authentication_refusal(remark: str | None) -> tuple[str | None, str]:
     for pattern, remedy in _AUTHENTICATION_REFUSALS:
         found = pattern.search(remark or "")
         if found:
-            named = found.groupdict()
-            return named.get("user") or named.get("key"), remedy
+            user = found.groupdict().get("user")
+            return user, remedy.format(user=shlex.quote(user or ""))
     return None, _NO_CREDENTIALS
 
 

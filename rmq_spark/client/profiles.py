@@ -21,7 +21,7 @@ from rmq_spark.wire.compression import PLAIN_BYTES_LIMIT_MAX
 
 PROFILES_VARIABLE: Final = "ROCKETPOLL_PROFILES"
 PROFILES_FILE: Final = Path("rocketpoll") / "profiles.ini"
-"""Where the profiles are, below the directory of a user's settings."""
+"""The file of profiles, below the directory of a user's settings."""
 
 SECRETS: Final = frozenset({"secret-key", "tls-key-password"})
 FLAGS: Final = frozenset({"tls", "tls-verify"})
@@ -62,7 +62,7 @@ class Profile:
 
     @property
     def warning(self) -> str | None:
-        """What to tell the user about the file; None if there is nothing."""
+        """The text of a warning about the file; None if there is none."""
         if not self.has_exposed_secrets:
             return None
         return f"other users can read the secrets in {self.path}. Run chmod 600 {self.path}"

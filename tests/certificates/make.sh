@@ -5,6 +5,7 @@
 #   server.pem              localhost, 127.0.0.1, 127.0.0.2 and ::1, with its key server.key
 #   named.pem               brokers.example only, with the same key
 #   expired.pem             as server.pem, over since 2021
+#   future.pem              as server.pem, not valid before 2100, of the authority future-ca.pem
 #   client.pem              certificate and key of a client in one file
 #   client.crt, client.key  the same in two; locked.key is the key under password "rocketpoll"
 #   ed25519.key             a key of another kind, to none of the certificates
@@ -48,9 +49,10 @@ authority() { # FILE NAME
 
 of_ca() { # FILE KEY NAME FROM TO EXTENSION
     printf '%s\nauthorityKeyIdentifier=keyid\n' "$6" > "$work/extensions"
-    signed "$1" "$2" "$3" "$4" "$5" -cert ca.pem -keyfile "$work/ca.key" -extfile "$work/extensions"
+    signed "$1" "$2" "$3" "$4" "$5" -cert "$issuer.pem" -keyfile "$work/$issuer.key" -extfile "$work/extensions"
 }
 
+issuer=ca
 authority ca "rocketpoll tests"
 authority other-ca "somebody else"
 key server.key
@@ -63,3 +65,6 @@ of_ca client.crt client.key client 2020 2120 "extendedKeyUsage=clientAuth"
 cat client.crt client.key > client.pem
 openssl pkcs8 -topk8 -in client.key -out locked.key -passout pass:rocketpoll
 openssl genpkey -algorithm ED25519 -out ed25519.key
+issuer=future-ca
+authority future-ca "rocketpoll tests of the future"
+of_ca future.pem server.key localhost 2100 2120 "$here"

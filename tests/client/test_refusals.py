@@ -1,5 +1,8 @@
 """Refusals are classified by response code, and those of access lists in 4.9 without one."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from rmq_spark.client.errors import (
@@ -50,9 +53,9 @@ AT_4_9 = ", org.apache.rocketmq.acl.plain.PlainPermissionManager.validate"
     ("code", "remark", "user", "remedy"),
     [
         (16, "username cannot be null.", None, "Pass the access key and the secret key of a user"),
-        (16, "User:billing is not found.", "billing", "have an operator create the user"),
-        (16, "User:billing not found.", "billing", "have an operator create the user"),
-        (16, "User:billing is disabled.", "billing", "have an operator enable this one"),
+        (16, "User:billing is not found.", "billing", "run rocketpoll user create billing"),
+        (16, "User:billing not found.", "billing", "run rocketpoll user create billing"),
+        (16, "User:billing is disabled.", "billing", "run rocketpoll user update billing --enable"),
         (16, "nobody has signed this request", None, "Pass the access key and the secret key"),
         (
             16,
@@ -113,6 +116,13 @@ def test_denied_access_of_4_9_points_at_its_file(remark):
     assert "plain_acl.yml" in str(error)
 
 
+def test_denied_route_says_which_actions_suffice():
+    remark = "User:billing has no permission to access Topic:orders from ::1, no matched policies."
+    assert str(refusal(16, remark, "h:1", RequestCode.GET_ROUTEINFO_BY_TOPIC)).endswith(
+        "grant billing Topic:orders --actions Pub; Sub or Get suffices as well"
+    )
+
+
 def test_command_of_denied_access_quotes_names_for_the_shell():
     remark = (
         "User:a;b has no permission to access Topic:$(reboot) from 10.0.0.7, no matched policies."
@@ -129,6 +139,8 @@ def test_command_of_denied_access_quotes_names_for_the_shell():
         ("UPDATE_CONSUMER_OFFSET", "Group", ("Sub", "Update")),
         ("UPDATE_AND_CREATE_TOPIC", "Topic", ("Create",)),
         ("GET_MAX_OFFSET", "Topic", ("Get",)),
+        ("GET_ROUTEINFO_BY_TOPIC", "Topic", ("Pub", "Sub", "Get")),
+        ("GET_ROUTEINFO_BY_TOPIC", "Group", ("Sub", "Get")),
         ("PUT_KV_CONFIG", "Cluster", ("Update",)),
     ],
 )
@@ -152,3 +164,48 @@ def test_needed_actions_of_an_unknown_request_are_none():
 )
 def test_refusals_for_other_reasons_are_not_about_users(code, remark, kind):
     assert type(refusal(code, remark, "h:1", 310)) is kind
+
+
+# ---- What real brokers answer, see tests/vectors/access.
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "access"
+WITHOUT_CREDENTIALS = ("no key", "unknown", "wrong secret", "disabled")
+
+
+def rows_of(version):
+    lines = (VECTORS / f"{version}.jsonl").read_text(encoding="utf-8").splitlines()
+    return [row for row in map(json.loads, lines) if row["kind"] == "request"]
+
+
+def refused(row, who):
+    said = row["refusals"].get(who)
+    return said and refusal(said["code"], said["remark"], "h:1", row["code"])
+
+
+def test_answers_of_5_5_to_wrong_credentials_are_authentication_failures():
+    kinds = {type(refused(row, who)) for row in rows_of("5.5.0") for who in WITHOUT_CREDENTIALS}
+    assert kinds == {AuthenticationFailed}
+
+
+def test_answers_of_5_5_to_users_without_rights_name_what_5_5_needs():
+    checked = 0
+    for row in rows_of("5.5.0"):
+        error = refused(row, "no right")
+        if error is None or row["code"] not in RequestCode.__members__.values():
+            continue
+        assert type(error) is AccessDenied, row
+        assert error.user == "nothing"
+        kind, _, _ = error.resource.partition(":")
+        assert error.actions[0] in row["needs"][kind], (row["name"], error.actions)
+        checked += 1
+    assert checked > 50
+
+
+def test_answers_of_4_9_are_failed_authentication_or_denied_access():
+    found = {}
+    for row in rows_of("4.9.7"):
+        for who, said in row["refusals"].items():
+            if said is not None and "AclException" in said["remark"]:
+                error = refusal(said["code"], said["remark"], "h:1", row["code"])
+                found.setdefault(type(error), []).append((row["name"], who))
+    assert set(found) == {AuthenticationFailed, AccessDenied}, found

@@ -89,8 +89,8 @@ def test_brokers_under_tls_are_asked_with_the_options_that_a_read_needs(tmp_path
         of_reads = {**options, "consumerGroup": "billing", "STARTINGOFFSETS": "earliest"}
         assert all(each.is_ok for each in check_cluster(terminator.address, "orders", of_reads))
         [fault] = check_cluster(terminator.address, "orders")
-        assert "Does it require TLS" in fault.detail
-        assert "--option tls=true" in fault.remedy
+        assert f"{terminator.address} requires TLS: it has a certificate for" in fault.detail
+        assert fault.remedy.startswith("set option tls to true, and tlsCaFile to a PEM file")
         [fault] = check_cluster(terminator.address, "orders", {**options, "tlsCaFile": "/nowhere"})
         assert fault.detail.startswith("option tlsCaFile: /nowhere cannot be read: No such file")
         assert fault.remedy == "correct this --option"

@@ -1,4 +1,4 @@
-from rmq_spark.cli.doctor import Diagnosis, report_lines
+from rmq_spark.cli.shell.diagnosis import Diagnosis, report_lines
 
 GOOD = Diagnosis("Java", "Java 17")
 FAULT = Diagnosis("topic", "there is none", "create it")

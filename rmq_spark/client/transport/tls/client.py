@@ -34,9 +34,9 @@ NO_TLS_AT_PEER: Final = (
     "it closed the connection during the handshake, as a server without TLS does. Turn TLS on "
     "there, or off here"
 )
-_NOT_TLS: Final = "the server there does not speak TLS. Turn TLS on there, or off here"
+NOT_TLS: Final = "the server there does not speak TLS. Turn TLS on there, or off here"
 _TAMPERED: Final = "the data was changed on its way, or did not come from the broker"
-_CLIENT_CERTIFICATE_REQUIRED: Final = (
+CLIENT_CERTIFICATE_REQUIRED: Final = (
     "the broker requires a certificate from clients. Pass one that its authority signed, and the "
     "key"
 )
@@ -44,21 +44,21 @@ _NOT_TRUSTED: Final = (
     "its certificate is not trusted ({}). Put the authority that signed it into the CA file"
 )
 
-_NAME_MISMATCH_CODES: Final = (
+NAME_MISMATCH_CODES: Final = (
     62,
     64,
 )  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
-_VALIDITY_CODES: Final = (9, 10)  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
+VALIDITY_CODES: Final = (9, 10)  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
 
 # A part of OpenSSL's reason (releases vary in the rest) and its explanation;
 # the first match counts.
 _EXPLANATIONS: Final = (
-    ("CERTIFICATE_REQUIRED", _CLIENT_CERTIFICATE_REQUIRED),
+    ("CERTIFICATE_REQUIRED", CLIENT_CERTIFICATE_REQUIRED),
     (
         "ALERT_HANDSHAKE_FAILURE",
-        f"no agreement with the broker: no cipher fits, or {_CLIENT_CERTIFICATE_REQUIRED}",
+        f"no agreement with the broker: no cipher fits, or {CLIENT_CERTIFICATE_REQUIRED}",
     ),
-    ("ALERT_BAD_CERTIFICATE", _CLIENT_CERTIFICATE_REQUIRED),
+    ("ALERT_BAD_CERTIFICATE", CLIENT_CERTIFICATE_REQUIRED),
     (
         "ALERT_UNKNOWN_CA",
         "the broker does not trust this client's certificate. Use one that its authority signed",
@@ -70,9 +70,9 @@ _EXPLANATIONS: Final = (
     ("ALERT_CERTIFICATE_EXPIRED", "this client's certificate has expired. Renew it"),
     ("UNRECOGNIZED_NAME", "the broker has no certificate for that name. Check the server name"),
     ("PROTOCOL", "the broker's TLS is too old. Turn on TLS 1.2 or newer there"),
-    ("WRONG_VERSION_NUMBER", _NOT_TLS),
-    ("RECORD_LAYER_FAILURE", _NOT_TLS),
-    ("PACKET_LENGTH_TOO_LONG", _NOT_TLS),
+    ("WRONG_VERSION_NUMBER", NOT_TLS),
+    ("RECORD_LAYER_FAILURE", NOT_TLS),
+    ("PACKET_LENGTH_TOO_LONG", NOT_TLS),
     ("UNEXPECTED_EOF", NO_TLS_AT_PEER),
 )
 
@@ -114,12 +114,12 @@ def explain_tls_error(error: OSError) -> str:
 
 def _explain_verification_error(error: ssl.SSLCertVerificationError) -> str:
     said = error.verify_message.rstrip(".")
-    if error.verify_code in _NAME_MISMATCH_CODES:
+    if error.verify_code in NAME_MISMATCH_CODES:
         return (
             f"its certificate is for another name ({said}). Connect to a name that it has, or set "
             "one as server name"
         )
-    if error.verify_code in _VALIDITY_CODES:
+    if error.verify_code in VALIDITY_CODES:
         return (
             f"its certificate is out of date ({said}). Renew it at the broker, or correct this "
             "machine's clock"

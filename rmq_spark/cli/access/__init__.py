@@ -1,0 +1,1 @@
+"""Users, access lists, and what is wrong with certificates and credentials."""
