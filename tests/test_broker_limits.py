@@ -62,7 +62,7 @@ def test_connection_limits_refuse_further_clients(tmp_path, name, caplog):
         await (await broker.connect()).put("c")
 
     tell(story, tmp_path, **{name: 3})
-    assert f"({name})" in caplog.text
+    assert f"refused new clients: {name} 1;" in caplog.text
 
 
 def test_max_frame_bytes(tmp_path, caplog):

@@ -123,8 +123,8 @@ class ConnectionTable(Protocol[_Connection_contra]):
     def concurrency_limit(self) -> ConcurrencyLimit:
         """The permits for multi-step requests."""
 
-    def register(self, connection: _Connection_contra) -> str | None:
-        """Count a new connection. Return None, or why it may not stay."""
+    def register(self, connection: _Connection_contra) -> bool:
+        """Count a new connection, and return whether it may stay."""
 
     def protocol_accepted(self, connection: _Connection_contra) -> None:
         """Note that the header of a client's first request has arrived."""
@@ -189,6 +189,8 @@ def detect_protocol(first_bytes: bytes) -> str | None:
 _log = logging.getLogger(__name__)
 _RESPONSE = CommandFlag.RESPONSE.value
 _LINGER_SECONDS = 2.0
+_NO_LINGER = struct.pack("ii", 1, 0)
+"""The value of SO_LINGER with which a close resets the connection."""
 
 Dispatch = Callable[["Channel", RemotingCommand], "RemotingCommand | ResponseSteps | None"]
 
@@ -284,9 +286,8 @@ class ClientConnection(asyncio.Protocol):
         tcp.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.last_active = self._loop.time()
         self._is_registered = True
-        refusal = self._table.register(self)
-        if refusal is not None:
-            self.close(refusal)
+        if not self._table.register(self):
+            self._reset(tcp)
 
     def data_received(self, data: bytes) -> None:
         """Process the next piece of the client's stream."""
@@ -437,6 +438,12 @@ class ClientConnection(asyncio.Protocol):
         self.is_closed = True
         self._out.clear()
         self._transport.abort()
+
+    def _reset(self, tcp: socket.socket) -> None:
+        """Close a connection that may not stay, so that the system forgets it as well."""
+        self.was_closed_by_broker = True
+        tcp.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        self.abort()
 
     def throttle(self) -> None:
         """Read nothing until `unthrottle`: the memory for requests is used up."""

@@ -208,7 +208,7 @@ class PartialRequests(Generic[_Client]):
 
     def record(self, client: _Client, size: int) -> None:
         """Record that a client's partial request has ``size`` bytes now; 0 means none."""
-        address = client.remote_host.address
+        address = client.remote_host.network
         sizes = self._sizes_of.setdefault(address, {})
         more = size - sizes.get(client, 0)
         if size:
@@ -227,7 +227,7 @@ class PartialRequests(Generic[_Client]):
 
         This is false for an address that holds at most ``modest_bytes``.
         """
-        theirs = self._bytes_of.get(client.remote_host.address, 0)
+        theirs = self._bytes_of.get(client.remote_host.network, 0)
         is_share = theirs * len(self._bytes_of) >= self.bytes
         return is_share and (theirs > modest_bytes or not self.bytes)
 

@@ -1,7 +1,7 @@
 """RemotingServer: listens, and enforces the limits that all connections share.
 
-`client_connection` handles one client. This module counts connections in total, by address and by
-second. It limits the memory of queued and partial requests (`PartialRequests`) and of unread
+`client_connection` handles one client, and `accept_limits` says which new ones may stay. This
+module limits the memory of queued and partial requests (`PartialRequests`) and of unread
 responses (`SendBufferLimits`). It disconnects clients that for too long send nothing, leave a
 request incomplete, or do not read.
 """
@@ -19,6 +19,7 @@ from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.codes import ResponseCode
 
 from ..settings.config import ServerLimits
+from .accept_limits import AcceptLimits
 from .client_connection import ClientConnection, Dispatch, FastPath
 from .descriptors import RESOURCE_SHORTAGE_ERRNOS, descriptor_shortage
 from .event_loop import call_after_read
@@ -75,9 +76,8 @@ class RemotingServer:
         self._fast_paths = fast_paths
         self.concurrency_limit = ConcurrencyLimit()
         self._connections: dict[ClientConnection, None] = {}
-        self._per_address: Counter[bytes] = Counter()
-        self.refused: Counter[str] = Counter()
-        """The number of rejected clients, by the setting that limits them."""
+        self._accept_limits = AcceptLimits[ClientConnection](limits)
+        self._evicted: Counter[str] = Counter()
         self.closed_by_broker = 0
         """Connections that the broker closed because of what their clients did or did not do."""
         self._unidentified_since: dict[ClientConnection, float] = {}
@@ -92,8 +92,6 @@ class RemotingServer:
         self.is_short_of_memory = False
         self._throttled: dict[ClientConnection, None] = {}
         self._favoured: ClientConnection | None = None
-        self._accept_tokens = float(limits.max_accepts_per_second)
-        self._accept_tokens_at = 0.0
         self._is_accept_degraded = False
         self._sweeps = 0
         self._is_stopping = False
@@ -111,6 +109,11 @@ class RemotingServer:
     def connections(self) -> int:
         """The number of clients."""
         return len(self._connections)
+
+    @property
+    def refused(self) -> Counter[str]:
+        """The number of rejected clients, by the setting that limits them."""
+        return self._accept_limits.refused + self._evicted
 
     @property
     def in_flight_bytes(self) -> int:
@@ -144,7 +147,7 @@ class RemotingServer:
     async def start(self, address: str, port: int) -> int:
         """Listen on the first port and return it; 0 picks any free port."""
         self._loop = asyncio.get_running_loop()
-        self._accept_tokens_at = self._loop.time()
+        self._accept_limits.start(self._loop.time())
         found = await self.listen(address, port)
         self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep_after_read)
         return found
@@ -177,7 +180,7 @@ class RemotingServer:
 
     def skip_time(self, seconds: float) -> None:
         """Ignore a jump of the loop's clock, so that no client counts as silent during it."""
-        self._accept_tokens_at += seconds
+        self._accept_limits.skip_time(seconds)
         for times in (self._unidentified_since, self._partial_since):
             for connection in times:
                 times[connection] += seconds
@@ -243,39 +246,15 @@ class RemotingServer:
         """Return why a response of this size is refused, with its code; None if it is allowed."""
         return self._send_buffers.response_fault(size)
 
-    def register(self, connection: ClientConnection) -> str | None:
-        """Register a new connection; return None, or the reason why it is rejected."""
+    def register(self, connection: ClientConnection) -> bool:
+        """Register a new connection, and return whether it may stay."""
         now = self._loop.time()
-        limits = self.limits
-        address = connection.remote_host.address
         self._connections[connection] = None
-        self._per_address[address] += 1
-        refill = (now - self._accept_tokens_at) * limits.max_accepts_per_second
-        self._accept_tokens = min(
-            self._accept_tokens + refill, float(limits.max_accepts_per_second)
-        )
-        self._accept_tokens_at = now
-        setting = why = None
-        if len(self._connections) > limits.max_connections:
-            setting, why = "maxConnections", f"there are {limits.max_connections} connections"
-        elif self._per_address[address] > limits.max_connections_per_address:
-            most = limits.max_connections_per_address
-            setting, why = "maxConnectionsPerAddress", f"this address has {most} connections"
-        if setting is not None:
-            self.refused[setting] += 1
-            return f"{why} already ({setting})"
-        if self._accept_tokens < 1:
-            self.refused["maxAcceptsPerSecond"] += 1
-            return (
-                f"over {limits.max_accepts_per_second} new connections a second "
-                "(maxAcceptsPerSecond)"
-            )
-        self._accept_tokens -= 1
+        if not self._accept_limits.register(connection, now, self.limits):
+            return False
         self._unidentified_since[connection] = now
-        if self._is_stopping:  # it was accepted before
-            connection.abort()
-            return None
-        return "the broker is away" if self._suspended_addresses else None
+        # if it stops, or its ports are closed, the client was accepted before
+        return not (self._is_stopping or self._suspended_addresses)
 
     def protocol_accepted(self, connection: ClientConnection) -> None:
         """Record that a client speaks the protocol."""
@@ -317,7 +296,7 @@ class RemotingServer:
             self._throttled[connection] = None
             connection.throttle()
         for client in self._partial_requests.evict(_PARTIAL_REQUESTS_FACTOR * bytes_max, modest):
-            self.refused["maxInFlightBytes"] += 1
+            self._evicted["maxInFlightBytes"] += 1
             client.abort()
 
     def record_unread(self, connection: ClientConnection, size: int) -> None:
@@ -332,10 +311,7 @@ class RemotingServer:
         """Unregister a closed connection."""
         self.closed_by_broker += connection.was_closed_by_broker
         self._connections.pop(connection, None)
-        address = connection.remote_host.address
-        self._per_address[address] -= 1
-        if not self._per_address[address]:
-            del self._per_address[address]
+        self._accept_limits.unregister(connection)
         self._unidentified_since.pop(connection, None)
         self._throttled.pop(connection, None)
         self._send_buffers.discard(connection)
@@ -388,6 +364,7 @@ class RemotingServer:
         """Disconnect clients that keep the broker waiting, in steps; schedule the next check."""
         try:
             lacks = [listener.poll_accept() for listener in self._listeners]
+            self._accept_limits.log_refused(now)
             self._log_accept_shortage(descriptor_shortage() or next(filter(None, lacks), None))
             if not self.is_short_of_memory:
                 self._partial_requests.end_eviction()

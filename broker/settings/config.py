@@ -50,14 +50,14 @@ class ServerLimits:
     max_connections_per_address: int = setting(
         "maxConnectionsPerAddress",
         COUNT,
-        "maximum number of clients from one address",
+        "maximum number of clients from one address, or from one /64 of IPv6",
         default=2_048,
         is_reloadable=True,
     )
     max_accepts_per_second: int = setting(
         "maxAcceptsPerSecond",
         COUNT,
-        "maximum number of new clients per second; more are turned away",
+        "maximum number of new clients per second; addresses share half of them",
         default=200,
         is_reloadable=True,
     )

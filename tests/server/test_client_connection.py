@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import struct
 from concurrent.futures import Future
 
 import pytest
@@ -89,9 +90,9 @@ class Transport:
 class Table:
     """Remembers what the server would be told."""
 
-    def __init__(self, refusal=None):
+    def __init__(self, is_full=False):
         self.told = []
-        self.refusal = refusal
+        self.is_full = is_full
         self.response_bytes_max = 1 << 23
         self.concurrency_limit = ConcurrencyLimit()
 
@@ -104,7 +105,7 @@ class Table:
 
     def register(self, _connection):
         self.told.append("opened")
-        return self.refusal
+        return not self.is_full
 
     def protocol_accepted(self, _connection):
         self.told.append("understood")
@@ -126,9 +127,9 @@ class Table:
 class End:
     """A connection and all around it."""
 
-    def __init__(self, answer=None, refusal=None, turn=None, **settings):
+    def __init__(self, answer=None, is_full=False, turn=None, **settings):
         self.transport = Transport(**{k: settings.pop(k) for k in ("peer", "own") if k in settings})
-        self.table = Table(refusal)
+        self.table = Table(is_full)
         self.requests = []
         self.answer = answer or (lambda request: request.respond(0))
         limits = ServerLimits(**settings)
@@ -732,9 +733,10 @@ async def test_disconnected_client_is_not_written_to():
 
 @story
 async def test_refused_client_is_closed_without_an_answer():
-    end = End(refusal="there are too many")
-    await asyncio.sleep(0)
-    assert end.transport.ended == "closed"
+    end = End(is_full=True)
+    assert end.transport.ended == "aborted"
+    linger = struct.pack("ii", 1, 0)  # the system sends a reset, and keeps nothing
+    assert (socket.SOL_SOCKET, socket.SO_LINGER, linger) in end.transport.tcp.options
     end.receive(*requests(1))
     assert end.requests == []
 

@@ -1,0 +1,177 @@
+"""AcceptLimits: which new clients may stay, by their number, their address and the second.
+
+    maxConnections              all clients
+    maxConnectionsPerAddress    those of an address; of IPv6, of the first 64 bits
+    maxAcceptsPerSecond         new clients: all that come as long as they are few; when they are
+                                many, addresses have equal shares of half of them
+
+An address that opens and resets connections all the time so leaves room for others. A tenth more
+is for addresses without a client that have not tried lately, of which an attacker may have many.
+
+All programs of a machine reach its loopback addresses, which are usually all that a broker listens
+on. So a loopback address that is full has some more places. Each newcomer gets one; the client that
+has had such a place for longest gives way. So an operator's command gets through, though a program
+has left thousands of connections open.
+
+Refused clients are counted, and logged in one line a minute.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Final, Generic, Protocol, TypeVar
+
+from rmq_spark.wire.hosts import Host
+
+from ..settings.config import ServerLimits
+
+_log = logging.getLogger(__name__)
+_WINDOW_SECONDS: Final = 1.0
+_SHARED_DIVISOR: Final = 2
+"""The part of new clients that addresses have equal shares of, when there are many."""
+_RESERVE_DIVISOR: Final = 10
+"""The part of new clients that come on top, from addresses that have none."""
+LOOPBACK_RESERVE_DIVISOR: Final = 64
+"""The part of the connections per address that a loopback address has on top."""
+REFUSAL_LOG_SECONDS: Final = 60.0
+"""Seconds between two log lines about refused clients."""
+
+
+class AcceptRate:
+    """New clients by second: a bucket of tokens, half of which addresses share equally."""
+
+    def __init__(self, per_second: int) -> None:
+        self._tokens = float(per_second)
+        self._reserve = per_second / _RESERVE_DIVISOR
+        self._refilled_at = self._window_at = 0.0
+        self._admitted: Counter[bytes] = Counter()
+        """How many clients of each address that has tried were admitted in this window."""
+        self._admitted_before: Counter[bytes] = Counter()
+
+    def skip_time(self, seconds: float) -> None:
+        """Ignore a jump of the clock."""
+        self._refilled_at += seconds
+        self._window_at += seconds
+
+    def admit(self, network: bytes, now: float, per_second: int, *, is_first: bool) -> bool:
+        """Return whether a new client of an address may stay; ``is_first``: it has no other."""
+        self._refill(now, float(per_second))
+        admitted = self._admitted[network]
+        self._admitted[network] = admitted  # it counts among those that share
+        active = max(len(self._admitted), len(self._admitted_before))
+        shared = per_second / _SHARED_DIVISOR
+        has_share = active == 1 or admitted < max(shared // active, 1)
+        if self._tokens >= 1 and (has_share or self._tokens > shared):
+            self._tokens -= 1
+        elif is_first and self._reserve >= 1 and not (admitted or self._admitted_before[network]):
+            self._reserve -= 1
+        else:
+            return False
+        self._admitted[network] += 1
+        return True
+
+    def _refill(self, now: float, per_second: float) -> None:
+        more = (now - self._refilled_at) * per_second
+        self._refilled_at = now
+        self._tokens = min(self._tokens + more, per_second)
+        reserve_max = per_second / _RESERVE_DIVISOR
+        self._reserve = min(self._reserve + more / _RESERVE_DIVISOR, reserve_max)
+        if now - self._window_at >= _WINDOW_SECONDS:
+            is_next = now - self._window_at < 2 * _WINDOW_SECONDS
+            self._admitted_before = self._admitted if is_next else Counter()
+            self._admitted = Counter()
+            self._window_at = now
+
+
+class NewClient(Protocol):
+    """A new client, as the limits see it."""
+
+    @property
+    def remote_host(self) -> Host:
+        """The client's address and port."""
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+
+
+_Client = TypeVar("_Client", bound=NewClient)
+
+
+class AcceptLimits(Generic[_Client]):
+    """The clients by address, and which of them only keep a place until another needs it."""
+
+    def __init__(self, limits: ServerLimits) -> None:
+        self._rate = AcceptRate(limits.max_accepts_per_second)
+        self._count = 0
+        self._per_network: Counter[bytes] = Counter()
+        self._replaceable: dict[_Client, None] = {}
+        """Clients of full loopback addresses, the oldest first."""
+        self.refused: Counter[str] = Counter()
+        """The number of rejected clients, by the setting that limits them."""
+        self._logged: Counter[str] = Counter()
+        self._logged_at: float | None = None
+        self._last_refused = Host(bytes(4), 0)
+
+    def start(self, now: float) -> None:
+        """Begin to count at this time of the clock."""
+        self._rate.skip_time(now)
+
+    def skip_time(self, seconds: float) -> None:
+        """Ignore a jump of the clock."""
+        self._rate.skip_time(seconds)
+
+    def register(self, client: _Client, now: float, limits: ServerLimits) -> bool:
+        """Register a new client, and return whether it may stay; if not, it is counted."""
+        network = client.remote_host.network
+        self._count += 1
+        self._per_network[network] += 1
+        count, most = self._per_network[network], limits.max_connections_per_address
+        reserve = most // LOOPBACK_RESERVE_DIVISOR
+        setting = None
+        if self._count > limits.max_connections:
+            setting = "maxConnections"
+        elif count > most and not (reserve and client.remote_host.is_loopback):
+            setting = "maxConnectionsPerAddress"
+        elif not self._rate.admit(network, now, limits.max_accepts_per_second, is_first=count == 1):
+            setting = "maxAcceptsPerSecond"
+        if setting is not None:
+            self.refused[setting] += 1
+            self._last_refused = client.remote_host
+            self.log_refused(now)
+            return False
+        if count > most:
+            self._replaceable[client] = None
+            if len(self._replaceable) > reserve:
+                oldest = next(iter(self._replaceable))
+                del self._replaceable[oldest]
+                self.refused["maxConnectionsPerAddress"] += 1
+                self._last_refused = oldest.remote_host
+                oldest.abort()
+                self.log_refused(now)
+        return True
+
+    def unregister(self, client: _Client) -> None:
+        """Unregister a client that has gone, whether it could stay or not."""
+        network = client.remote_host.network
+        self._count -= 1
+        self._per_network[network] -= 1
+        if not self._per_network[network]:
+            del self._per_network[network]
+        self._replaceable.pop(client, None)
+
+    def log_refused(self, now: float) -> None:
+        """Log how many clients were refused, at once and then once a minute."""
+        if self._logged_at is not None and now - self._logged_at < REFUSAL_LOG_SECONDS:
+            return
+        new = self.refused - self._logged
+        if not new:
+            self._logged_at = None
+            return
+        _log.warning(
+            "refused new clients: %s; the last was %s. Find what connects so often, or raise the "
+            "setting",
+            ", ".join(f"{setting} {count}" for setting, count in sorted(new.items())),
+            self._last_refused,
+        )
+        self._logged, self._logged_at = self.refused.copy(), now
