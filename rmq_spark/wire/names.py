@@ -118,12 +118,12 @@ def _fault(kind: str, name: str, characters_max: int) -> str | None:
 
 
 def is_system_topic(topic: str) -> bool:
-    """Return whether RocketMQ reserves this topic: it cannot be created, changed or deleted."""
+    """Return whether RocketMQ reserves this topic: nobody can create or change it."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def is_system_group(group: str) -> bool:
-    """Return whether RocketMQ's tools use this group, which therefore always exists."""
+    """Return whether RocketMQ reserves this group for its tools and for itself."""
     return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
 

@@ -5,6 +5,7 @@ from support.brokers.state_tables import groups_in
 from support.disks.faulty_disk import ManualClock
 
 from rmq_spark.wire.bodies.configs import DataVersion, SubscriptionGroupConfig
+from rmq_spark.wire.names import SYSTEM_GROUPS
 from rocketpoll.broker.state.tables.table import TooMany
 
 
@@ -47,7 +48,10 @@ def test_group_is_created_by_its_first_member(groups):
 def test_without_auto_creation_only_system_groups_exist(tmp_path, clock):
     strict = groups_in(tmp_path, clock, auto_create=False)
     assert strict.find_or_create("g") is None
-    assert strict.find_or_create("CID_RMQ_SYS_TRANS").group_name == "CID_RMQ_SYS_TRANS"
+    for number in range(100):
+        assert strict.find_or_create(f"CID_RMQ_SYS_{number}") is None
+    assert strict.groups.keys() == SYSTEM_GROUPS
+    assert strict.find_or_create("TOOLS_CONSUMER").group_name == "TOOLS_CONSUMER"
     strict.put(SubscriptionGroupConfig(group_name="g"))
     assert strict.find_or_create("g").group_name == "g"
 

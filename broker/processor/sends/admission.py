@@ -26,6 +26,7 @@ from ...state.tables.topic_config import (
     RETRY_PREFIX,
     TopicConfigManager,
     dlq_topic,
+    is_system_topic,
     topic_fault,
 )
 from ..queues import topic_not_exist
@@ -125,6 +126,12 @@ class TopicAdmission:
         if topic in NOT_ALLOWED_SEND_TOPICS:
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."
+            )
+        if is_system_topic(topic):
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                f"topic[{topic}] does not exist, and a message does not create it: RocketMQ "
+                "reserves its name. Send to another topic",
             )
         config = self._topics.create_in_send(topic, default_topic or "", default_queue_nums)
         if config is None:

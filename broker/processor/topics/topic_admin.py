@@ -20,7 +20,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 from ...common.channel import Channel, ResponseSteps
 from ...state.tables.table import Change
-from ...state.tables.topic_config import is_system_topic, topic_fault
+from ...state.tables.topic_config import SYSTEM_TOPICS, is_system_topic, topic_fault
 from ..admin.broker_admin import reserved_topics
 from ..processor import Processor, handles
 from ..queues import require_topic, store_timestamp
@@ -184,11 +184,13 @@ class TopicAdminProcessor(Processor):
         if topic in self._broker.topics.deleting:
             raise system_error(f"the topic {topic} is being deleted; ask again when that is done")
 
-    def _refuse_reserved(self, topic: str) -> None:
+    def _refuse_reserved(self, topic: str, *, may_have_prefix: bool = False) -> None:
+        """Refuse to change a system topic; a deletion may be of any topic that is not our own."""
         fault = topic_fault(topic)
         if fault:
             raise system_error(fault)
-        if is_system_topic(topic) or topic in reserved_topics(self._broker.config):
+        is_system = topic in SYSTEM_TOPICS if may_have_prefix else is_system_topic(topic)
+        if is_system or topic in reserved_topics(self._broker.config):
             raise system_error(f"The topic[{topic}] is conflict with system topic.")
 
     # ---- reading
@@ -243,7 +245,7 @@ class TopicAdminProcessor(Processor):
         the next start.
         """
         topic = header_of(request).topic
-        self._refuse_reserved(topic)
+        self._refuse_reserved(topic, may_have_prefix=True)
         if self._broker.topics.get(topic) is None:
             self._broker.reply_after_save.reply(
                 connection, request, self._broker.topics.save, success_response(request)

@@ -14,7 +14,7 @@ from typing import Final
 
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, SubscriptionGroupWrapper
-from rmq_spark.wire.names import SYSTEM_GROUPS, group_fault, is_system_group
+from rmq_spark.wire.names import SYSTEM_GROUPS, group_fault
 
 from .table import Change, PendingChanges, SavedTable, Table, check_limit, int32_fault
 from .topic_config import QUEUE_NUMS_MAX
@@ -71,11 +71,13 @@ class SubscriptionGroupManager(SavedTable[SubscriptionGroupWrapper]):
     def find_or_create(self, group: str) -> SubscriptionGroupConfig | None:
         """Return a group; create it if allowed and if its name is valid, or return None.
 
+        RocketMQ creates any group with the prefix ``CID_RMQ_SYS_``. Here the groups of its tools
+        exist from the start, so that nobody makes others in spite of the setting.
+
         Raises:
             TooMany: The limit of groups is reached.
         """
-        may_be_made = self._auto_create or is_system_group(group)
-        if group not in self._groups and may_be_made and group_fault(group) is None:
+        if group not in self._groups and self._auto_create and group_fault(group) is None:
             self._check_limit()
             self._set(SubscriptionGroupConfig(group_name=group))
         return self._groups.get(group)

@@ -56,6 +56,13 @@ def test_message_to_a_retry_topic_needs_no_default_topic(parts):
     assert admission_of(parts).admit("%RETRY%G", 0, None, 0) == 0
 
 
+@pytest.mark.parametrize("topic", ["rmq_sys_x", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"])
+def test_message_does_not_create_a_system_topic(parts, topic):
+    before = dict(parts.topics.topics)
+    assert refused(admission_of(parts), topic, 0, DEFAULT, 4) is ResponseCode.NO_PERMISSION
+    assert parts.topics.topics == before
+
+
 @pytest.mark.parametrize("topic", ["", "a b", "x" * 128])
 def test_message_to_an_invalid_topic_name_is_refused(parts, topic):
     assert refused(admission_of(parts), topic, 0, DEFAULT, 4) is ResponseCode.SYSTEM_ERROR

@@ -354,12 +354,22 @@ def test_deleting_a_missing_topic_succeeds(room):
     )
 
 
-@pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "DefaultCluster", "rmq_sys_x", "", "a/b"])
+@pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "DefaultCluster", "TBW102", "", "a/b"])
 def test_system_and_invalid_topics_cannot_be_deleted(room, topic):
     assert (
         room.refused(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})[0]
         == ResponseCode.SYSTEM_ERROR
     )
+
+
+def test_topic_with_a_system_prefix_that_is_not_the_brokers_own_can_be_deleted(room):
+    """As earlier releases made them of any message, and a store of RocketMQ may have them."""
+    room.topics._set(TopicConfig(topic_name="rmq_sys_x", read_queue_nums=1, write_queue_nums=1))
+    room.put("body", topic="rmq_sys_x")
+    answer = room.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "rmq_sys_x"})
+    assert answer.code == ResponseCode.SUCCESS
+    assert room.topics.get("rmq_sys_x") is None
+    assert room.store.queue_offsets("rmq_sys_x", 0) == (0, 0)
 
 
 def test_clean_unused_topics_keeps_messages_of_a_lost_topic(room):
