@@ -8,6 +8,8 @@ nothing is checked.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable
 from functools import lru_cache
 from ipaddress import ip_address
@@ -18,9 +20,12 @@ from rmq_spark.wire.command import RemotingCommand
 
 from ..common.channel import Channel
 from ..common.identity import Identity
+from ..common.log_limit import LogLimit, printable
 from ..common.request_content import RequestRejected
 from .needs import Action, Need, ResourceType, group_need, topic_need
 from .request_rights import RIGHTS
+
+_log = logging.getLogger(__name__)
 
 
 class AccessRules(Protocol):
@@ -30,24 +35,30 @@ class AccessRules(Protocol):
     def version(self) -> int:
         """A number that grows whenever users or lists change."""
 
-    @property
-    def checks_rights(self) -> bool:
-        """False if every proven identity may do everything."""
-
     def authenticate(self, address: str, request: RemotingCommand) -> Identity:
         """Return who has signed a request; raise `RequestRejected` if nobody known has."""
 
     def refusal(self, identity: Identity, address: str, need: Need) -> RequestRejected | None:
-        """Return why a client may not have what a request needs, or None if it may."""
+        """Return why a client may not have what a request needs, or None if it may.
+
+        The identity may have been proven long ago: what counts are the users and lists of now.
+        """
 
 
 class AccessControl:
     """The check of all requests of a broker."""
 
-    def __init__(self, rules: AccessRules | None = None, cluster: str = "") -> None:
+    def __init__(
+        self,
+        rules: AccessRules | None = None,
+        cluster: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Create it; without rules nothing is checked. ``cluster`` is the broker's own."""
         self._rules = rules
         self._cluster = cluster
+        self._clock = clock
+        self._failure_log = LogLimit()
         self.is_enabled = rules is not None
         """False if nobody has to prove who they are, so that nothing is to be checked."""
         self.failures = 0
@@ -74,11 +85,27 @@ class AccessControl:
         try:
             identity = self._rules.authenticate(_address_of(connection), request)
             _check_same(connection.identity, identity)
-        except RequestRejected:
+        except RequestRejected as refused:
             self.failures += 1
+            self._log_failure(connection, request, refused)
             raise
         connection.identity = identity
         return identity
+
+    def _log_failure(
+        self, connection: Channel, request: RemotingCommand, refused: RequestRejected
+    ) -> None:
+        """Log that somebody has not proven an identity, once a minute for each address."""
+        address = _address_of(connection)
+        suppressed = self._failure_log.admit(address, self._clock())
+        if suppressed is not None:
+            _log.warning(
+                "request %d of %s is not authenticated: %s%s",
+                request.code,
+                connection.remote_host,
+                printable(refused.remark),
+                f" ({suppressed} more from this address since the last line)" if suppressed else "",
+            )
 
     def check(self, connection: Channel, request: RemotingCommand) -> None:
         """Refuse a request whose sender is unknown, or may not have all that it needs.
@@ -99,7 +126,7 @@ class AccessControl:
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, f"request {name} is served to nobody by this broker"
             )
-        if identity.is_super or not rules.checks_rights:
+        if identity.is_super:
             return
         address = _address_of(connection)
         for need in needs_of(request, self._cluster):
@@ -128,8 +155,6 @@ class AccessControl:
         identity = connection.identity
         if identity is None:
             return RequestRejected(ResponseCode.NO_PERMISSION, "nobody has signed this request")
-        if identity.is_super or not rules.checks_rights:
-            return None
         return rules.refusal(identity, _address_of(connection), _NEEDS[resource](name, *actions))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
 
 from rmq_spark.wire.names import RETRY_PREFIX
 
@@ -27,9 +26,7 @@ class Action(Enum):
     DELETE = "Delete"
     GET = "Get"
     LIST = "List"
-
-
-ACTIONS: Final = tuple(Action)
+    ALL = "All"  # in access lists only
 
 
 @dataclass(frozen=True, slots=True)

@@ -332,7 +332,7 @@ _TABLE: Mapping[RequestCode, NeedsOf] = {
     _C.ALL_SINKS: _cluster(_GET),
 }
 RIGHTS: Final[Mapping[int, NeedsOf]] = {int(code): needs for code, needs in _TABLE.items()}
-"""What each request needs, by its code; a function of it may raise WireError or RequestRejected."""
+"""The needs of each request, by its code; the functions raise WireError or RequestRejected."""
 
 TO_CLIENTS: Final = frozenset(
     [

@@ -37,7 +37,7 @@ class Channel(Protocol):
     """The extensions of RocketMQ's protocol that both sides have agreed on."""
 
     identity: Identity | None
-    """Who the client has proven to be with its first signed request; None before that."""
+    """The identity that the first signed request has proven; None before that."""
 
     @property
     def remote_host(self) -> Host:

@@ -41,3 +41,8 @@ class LogLimit:
         self._keys.pop(key, None)  # it goes to the end
         self._keys[key] = _LoggedKey(now)
         return 0 if known is None else known.suppressed
+
+
+def printable(text: str) -> str:
+    """Return a client's text in a form that fits on one log line."""
+    return text if text.isprintable() else repr(text)[1:-1]

@@ -19,6 +19,7 @@ from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import Buffer
 
 from ..common.channel import Channel, ResponseSteps
+from ..common.log_limit import printable
 from ..state.tables.table import TooMany
 from ..store.errors import Degradations, StoreError, describe_error, is_transient
 from .request import Handler, Handlers, RequestRejected, TopicNotSaved, system_error
@@ -270,7 +271,7 @@ class RefusalLog:
                 host,
                 self._client_id_of(connection) or _find_client_id(request.body),
                 _name_of(ResponseCode, answer.code),
-                _printable((answer.remark or "")[:_REMARK_CHARACTERS_MAX]),
+                printable((answer.remark or "")[:_REMARK_CHARACTERS_MAX]),
             )
 
     def _end_period(self) -> None:
@@ -304,12 +305,7 @@ def _name_of(codes: type[RequestCode | ResponseCode], number: int) -> str:
 def _find_client_id(body: Buffer) -> str:
     """Return the client id in a body that may be unreadable, or a placeholder."""
     found = _CLIENT_ID.search(bytes(body[:_CLIENT_ID_WITHIN_BYTES]))
-    return _printable(found[1].decode(errors="replace")) if found else "unknown"
-
-
-def _printable(text: str) -> str:
-    """Return a client's text in a form that fits on one log line."""
-    return text if text.isprintable() else repr(text)[1:-1]
+    return printable(found[1].decode(errors="replace")) if found else "unknown"
 
 
 def _not_supported(_: Channel, request: RemotingCommand) -> RemotingCommand:

@@ -1,0 +1,288 @@
+"""Access lists: the rules of RocketMQ 5's ACL 2.0, and which of them decides. Pure values.
+
+    Topic:orders   one resource      Topic:or*   those whose names begin so      Topic:*   any
+    *              any resource of any type
+
+A rule is a candidate if it covers the resource, one of the needed actions, and the client's
+address. Custom rules come first; default ones count only where no custom rule is a candidate. Of
+the candidates the one with the most specific resource decides: a rule of a type before ``*``, one
+resource before a prefix, a longer prefix before a shorter one, any prefix before ``Topic:*``.
+Without a candidate nothing is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from ipaddress import ip_address, ip_network
+from typing import Final, TypeVar
+
+from rmq_spark.errors import RocketPollError
+from rmq_spark.wire.bodies.access_lists import AclInfo, PolicyEntryInfo, PolicyInfo
+
+from .needs import Action, Need, ResourceType
+
+_EnumT = TypeVar("_EnumT", bound=Enum)
+
+RULES_MAX: Final = 1_000
+"""The maximum number of rules of one user: all may have to be looked at for a request."""
+NAME_CHARACTERS_MAX: Final = 255
+SOURCES_MAX: Final = 100
+
+
+class AccessListError(RocketPollError, ValueError, page="troubleshooting.md#refused-by-a-broker"):
+    """A user or an access list is invalid; the text is RocketMQ's where it has one."""
+
+
+class Decision(Enum):
+    """The decision of a rule for those whom it covers; the value is RocketMQ's word."""
+
+    ALLOW = "Allow"
+    DENY = "Deny"
+
+
+class PatternKind(IntEnum):
+    """The ways in which a rule names resources, the most specific first."""
+
+    LITERAL = 0
+    PREFIXED = 1
+    ANY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ResourcePattern:
+    """The resources that a rule covers; without a type, all of them."""
+
+    resource: ResourceType | None
+    kind: PatternKind
+    name: str = ""
+
+    @classmethod
+    def parse(cls, text: str | None) -> ResourcePattern:
+        """Parse a pattern in RocketMQ's form; the type may be in any case.
+
+        Raises:
+            AccessListError: The type is missing or unknown.
+        """
+        if text is not None and text.strip() == "*":
+            return cls(None, PatternKind.ANY)
+        kind, _, name = (text or "").partition(":")
+        resource = member_of(ResourceType, kind)
+        if resource is None:
+            raise AccessListError("The resource is null.")
+        if len(name) > NAME_CHARACTERS_MAX:
+            raise AccessListError(f"The resource has over {NAME_CHARACTERS_MAX} characters.")
+        if name == "*":
+            return cls(resource, PatternKind.ANY)
+        if name.endswith("*"):
+            return cls(resource, PatternKind.PREFIXED, name.partition("*")[0])
+        return cls(resource, PatternKind.LITERAL, name)
+
+    def __str__(self) -> str:
+        """Return the pattern in RocketMQ's form."""
+        if self.resource is None:
+            return "*"
+        star = "" if self.kind is PatternKind.LITERAL else "*"
+        return f"{self.resource.value}:{self.name}{star}"
+
+    def covers(self, resource: ResourceType, name: str) -> bool:
+        """Return whether this is a pattern of a resource."""
+        if self.resource is None:
+            return True
+        if self.resource is not resource:
+            return False
+        if self.kind is PatternKind.LITERAL:
+            return name == self.name
+        return self.kind is PatternKind.ANY or name.startswith(self.name)
+
+    @property
+    def rank(self) -> tuple[bool, PatternKind, int]:
+        """A number that is smaller the more specific the pattern is."""
+        return self.resource is None, self.kind, -len(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRange:
+    """Addresses from which a rule holds: one, or a range in CIDR form.
+
+    As in RocketMQ, a range of one family covers addresses of the other with the same number, so
+    that ``::/0`` is every address.
+    """
+
+    text: str
+    low: int = field(compare=False)
+    high: int = field(compare=False)
+    is_one_of: int | None = field(default=None, compare=False)
+    """The IP version of a single address, which only that family's address equals."""
+
+    @classmethod
+    def parse(cls, text: str) -> SourceRange:
+        """Parse an address or a range.
+
+        Raises:
+            AccessListError: It is neither.
+        """
+        if not text.strip():
+            raise AccessListError("The source ip is empty.")
+        try:
+            if "/" in text and text.rpartition("/")[2].isdecimal():
+                network = ip_network(text, strict=False)
+                return cls(text, int(network.network_address), int(network.broadcast_address))
+            address = ip_address(text)
+        except ValueError:
+            raise AccessListError("The source ip is invalid.") from None
+        return cls(text, int(address), int(address), address.version)
+
+    def covers(self, address: str) -> bool:
+        """Return whether an address is in the range."""
+        client = ip_address(address)
+        if self.is_one_of is not None and client.version != self.is_one_of:
+            return False
+        return self.low <= int(client) <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRule:
+    """One rule of an access list; without sources, it holds everywhere."""
+
+    pattern: ResourcePattern
+    actions: tuple[Action, ...]
+    sources: tuple[SourceRange, ...]
+    decision: Decision
+
+    @classmethod
+    def of_info(cls, info: PolicyEntryInfo) -> AccessRule:
+        """Return the rule in a request.
+
+        Raises:
+            AccessListError: Something is missing, unknown, or too much.
+        """
+        pattern = ResourcePattern.parse(info.resource)
+        actions = tuple(dict.fromkeys(map(_action, info.actions or ())))
+        if not actions:
+            raise AccessListError("The actions is empty.")
+        if len(info.source_ips or ()) > SOURCES_MAX:
+            raise AccessListError(f"A rule has over {SOURCES_MAX} source ips.")
+        sources = tuple(map(SourceRange.parse, info.source_ips or ()))
+        decision = member_of(Decision, info.decision)
+        if decision is None:
+            raise AccessListError("The decision is null or illegal.")
+        return cls(pattern, actions, sources, decision)
+
+    def info(self) -> PolicyEntryInfo:
+        """Return the rule as a response has it."""
+        return PolicyEntryInfo(
+            resource=str(self.pattern),
+            actions=tuple(action.value for action in self.actions),
+            source_ips=tuple(source.text for source in self.sources) or None,
+            decision=self.decision.value,
+        )
+
+    def is_candidate(self, need: Need, address: str) -> bool:
+        """Return whether the rule speaks of a need of a client at this address."""
+        return (
+            self.pattern.covers(need.resource, need.name)
+            and (Action.ALL in self.actions or not set(self.actions).isdisjoint(need.actions))
+            and (not self.sources or any(source.covers(address) for source in self.sources))
+        )
+
+
+Rules = tuple[AccessRule, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessList:
+    """All rules of one user; no two rules of a kind have the same resource."""
+
+    custom: Rules = ()
+    default: Rules = ()
+
+    @classmethod
+    def of_policies(cls, policies: Iterable[PolicyInfo] | None) -> AccessList:
+        """Return the access list in a request or a file.
+
+        Raises:
+            AccessListError: A rule is invalid, or there is none.
+        """
+        acl = cls()
+        for policy in policies or ():
+            kind = policy.policy_type
+            if kind is not None and kind.lower() not in ("custom", "default"):
+                raise AccessListError(f"The policy type {kind} is not Custom or Default.")
+            rules = tuple(map(AccessRule.of_info, policy.entries or ()))
+            is_default = kind is not None and kind.lower() == "default"
+            acl = acl.merge(cls(default=rules) if is_default else cls(custom=rules))
+        if acl.is_empty:
+            raise AccessListError("The policies is empty.")
+        return acl
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there is no rule."""
+        return not self.custom and not self.default
+
+    def merge(self, changes: AccessList) -> AccessList:
+        """Return this list with rules added, or replaced where the kind and resource are the same.
+
+        Raises:
+            AccessListError: There would be too many rules.
+        """
+        merged = AccessList(
+            _merge(self.custom, changes.custom), _merge(self.default, changes.default)
+        )
+        if len(merged.custom) + len(merged.default) > RULES_MAX:
+            raise AccessListError(f"The list has over {RULES_MAX} rules; name prefixes instead.")
+        return merged
+
+    def without(self, pattern: ResourcePattern, *, is_default: bool) -> AccessList:
+        """Return this list without the custom, or default, rule of a resource."""
+        if is_default:
+            return AccessList(self.custom, _without(self.default, pattern))
+        return AccessList(_without(self.custom, pattern), self.default)
+
+    def policies(self, resource_filter: str = "") -> tuple[PolicyInfo, ...]:
+        """Return the rules whose resource contains a text, as a response and a file have them."""
+        kinds = (("Custom", self.custom), ("Default", self.default))
+        found = (
+            (kind, tuple(rule.info() for rule in rules if resource_filter in str(rule.pattern)))
+            for kind, rules in kinds
+        )
+        return tuple(
+            PolicyInfo(policy_type=kind, entries=entries) for kind, entries in found if entries
+        )
+
+    def info(self, subject: str, resource_filter: str = "") -> AclInfo:
+        """Return the list of a subject, ``User:name``, as a response has it."""
+        return AclInfo(subject=subject, policies=self.policies(resource_filter))
+
+    def decide(self, need: Need, address: str) -> Decision | None:
+        """Return what the list says about a need of a client at this address; None for nothing."""
+        for rules in (self.custom, self.default):
+            candidates = [rule for rule in rules if rule.is_candidate(need, address)]
+            if candidates:
+                return min(candidates, key=lambda rule: rule.pattern.rank).decision
+        return None
+
+
+def _merge(rules: Rules, changes: Rules) -> Rules:
+    return tuple({rule.pattern: rule for rule in (*rules, *changes)}.values())
+
+
+def _without(rules: Rules, pattern: ResourcePattern) -> Rules:
+    return tuple(rule for rule in rules if rule.pattern != pattern)
+
+
+def _action(word: str) -> Action:
+    action = member_of(Action, word)
+    if action is not None:
+        return action
+    if word.lower() == "any":
+        raise AccessListError("The actions can not be Any.")
+    raise AccessListError(f"The action {word} is unknown.")
+
+
+def member_of(words: type[_EnumT], text: str | None) -> _EnumT | None:
+    """Return the member whose value is a text, in any case; None if there is none."""
+    wanted = (text or "").lower()
+    return next((member for member in words if member.value.lower() == wanted), None)

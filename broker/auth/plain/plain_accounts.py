@@ -1,0 +1,259 @@
+"""Plain accounts: the accounts of plain_acl.yml, and what each may do by RocketMQ 4.9's rules.
+
+    white address of all  >  account known  >  white address of the account  >  signature  >  rights
+
+A white address is allowed everything, without a signature. An account has rights by name for topics
+and groups, and default rights for all others. PUB and SUB are RocketMQ's. What 4.9 checks for
+nobody is decided by these here: to see a topic or group needs any right on it, to change offsets
+SUB; to create or delete, and all that is the broker's own, needs an admin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Flag, auto
+from typing import Final, NoReturn
+
+from rmq_spark.errors import RocketPollError, nearest_name
+from rmq_spark.wire.names import TRACE_TOPIC
+
+from ..needs import Action, Need, ResourceType
+from .remote_addresses import NOBODY, AddressPattern
+from .yaml_subset import Place, YamlError, YamlList, YamlMap, YamlNode, YamlScalar, parse_yaml
+
+KEY_CHARACTERS_MIN: Final = 7
+"""RocketMQ refuses access keys and secret keys of six characters or fewer."""
+_RIGHTS_SHOWN: Final = "PUB, SUB, PUB|SUB or DENY"
+
+
+class PlainAclError(RocketPollError, ValueError, page="troubleshooting.md#users-and-access-lists"):
+    """A plain_acl.yml cannot be read, or has something that it may not have."""
+
+
+class PlainRight(Flag):
+    """The rights of an account on a topic or a group."""
+
+    DENY = 0
+    PUB = auto()
+    SUB = auto()
+
+
+_RIGHTS: Final = {
+    "DENY": PlainRight.DENY,
+    "PUB": PlainRight.PUB,
+    "SUB": PlainRight.SUB,
+    "PUB|SUB": PlainRight.PUB | PlainRight.SUB,
+    "SUB|PUB": PlainRight.PUB | PlainRight.SUB,
+}
+_ANY: Final = PlainRight.PUB | PlainRight.SUB
+_SUFFICIENT: Final[Mapping[Action, PlainRight]] = {
+    Action.PUB: PlainRight.PUB,
+    Action.SUB: PlainRight.SUB,
+    Action.GET: _ANY,
+    Action.LIST: _ANY,
+    Action.UPDATE: PlainRight.SUB,
+}
+"""The rights any of which suffices for an action; other actions need an admin."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainAccount:
+    """One account; its access key is the name by which it signs in."""
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    white_address: AddressPattern = NOBODY
+    is_admin: bool = False
+    default_topic_right: PlainRight = PlainRight.DENY
+    default_group_right: PlainRight = PlainRight.DENY
+    topic_rights: Mapping[str, PlainRight] = field(default_factory=dict)
+    group_rights: Mapping[str, PlainRight] = field(default_factory=dict)
+
+    @property
+    def is_super(self) -> bool:
+        """True for an admin without rights by name; with such, RocketMQ checks these as well."""
+        return self.is_admin and not self.topic_rights and not self.group_rights
+
+    def fault(self, need: Need) -> str | None:
+        """Return why the account may not have what a request needs, in RocketMQ's words."""
+        if need.resource is ResourceType.CLUSTER:
+            return None if self.is_admin else self._admin_needed(need)
+        if need.resource is ResourceType.TOPIC:
+            kind, owned = "topic", self.topic_rights.get(need.name, self.default_topic_right)
+            if need.name == TRACE_TOPIC and Action.PUB in need.actions:
+                return None
+        else:
+            kind, owned = "group", self.group_rights.get(need.name, self.default_group_right)
+        sufficient = [_SUFFICIENT[action] for action in need.actions if action in _SUFFICIENT]
+        if not sufficient:
+            return None if self.is_admin else self._admin_needed(need)
+        if any(owned & right for right in sufficient):
+            return None
+        return f"No default permission for {kind}:{need.name}"
+
+    def _admin_needed(self, need: Need) -> str:
+        return (
+            f"Need admin permission for {need.resource.value.lower()}:{need.name}, but "
+            f"accessKey={self.access_key} is not"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PlainAcl:
+    """The content of all files together."""
+
+    accounts: Mapping[str, PlainAccount]
+    white_addresses: tuple[AddressPattern, ...] = ()
+
+    @classmethod
+    def parse(cls, files: Iterable[tuple[str, str]]) -> PlainAcl:
+        """Return the accounts in files, given their names and texts.
+
+        Raises:
+            PlainAclError: A file has a fault; the message names its line and column.
+        """
+        accounts: dict[str, PlainAccount] = {}
+        addresses: list[AddressPattern] = []
+        for name, text in files:
+            _read_file(name, text, accounts, addresses)
+        return cls(accounts, tuple(addresses))
+
+
+def _read_file(
+    name: str, text: str, accounts: dict[str, PlainAccount], addresses: list[AddressPattern]
+) -> None:
+    """Add the accounts and the white addresses of one file to those of all."""
+    try:
+        document = _Fields.of(parse_yaml(text))
+        addresses.extend(map(_address, document.items("globalWhiteRemoteAddresses")))
+        for node in document.items("accounts"):
+            fields = _Fields.of(node, "an account")
+            account = _account(fields)
+            if accounts.setdefault(account.access_key, account) is not account:
+                fields.fail(f"accessKey {account.access_key} exists already")
+        document.skip("dataVersion")
+        document.check_all_known()
+    except YamlError as error:
+        raise PlainAclError(f"{name}:{error}") from error
+
+
+def _account(fields: _Fields) -> PlainAccount:
+    account = PlainAccount(
+        access_key=fields.key("accessKey"),
+        secret_key=fields.key("secretKey"),
+        white_address=_address(fields.scalar("whiteRemoteAddress")),
+        is_admin=fields.flag("admin"),
+        default_topic_right=_right_of(fields.scalar("defaultTopicPerm")),
+        default_group_right=_right_of(fields.scalar("defaultGroupPerm")),
+        topic_rights=dict(map(_named_right, fields.items("topicPerms"))),
+        group_rights=dict(map(_named_right, fields.items("groupPerms"))),
+    )
+    fields.check_all_known()
+    return account
+
+
+class _Fields:
+    """The fields of one map, and which of them have been read."""
+
+    def __init__(self, place: Place, entries: YamlMap | None, what: str) -> None:
+        self.place = place
+        self._map = entries
+        self._what = what
+        self._known: list[str] = []
+
+    @classmethod
+    def of(cls, node: YamlNode, what: str = "plain_acl.yml") -> _Fields:
+        if isinstance(node, YamlMap):
+            return cls(node.place, node, what)
+        if isinstance(node, YamlScalar) and node.text is None and what == "plain_acl.yml":
+            return cls(node.place, None, what)
+        raise YamlError(node.place, f"{what} must consist of keys and values")
+
+    def fail(self, message: str) -> NoReturn:
+        """Refuse the map as a whole."""
+        raise YamlError(self.place, message)
+
+    def _get(self, name: str) -> YamlNode | None:
+        self._known.append(name)
+        return None if self._map is None else self._map.entries.get(name)
+
+    def skip(self, name: str) -> None:
+        """Accept a field that means nothing here."""
+        self._get(name)
+
+    def scalar(self, name: str) -> YamlScalar:
+        """Return a single value; an absent one is None."""
+        node = self._get(name)
+        if node is None:
+            return YamlScalar(self.place, None)
+        if not isinstance(node, YamlScalar):
+            raise YamlError(node.place, f"{name} must be one value")
+        return node
+
+    def items(self, name: str) -> tuple[YamlNode, ...]:
+        """Return the items of a list; an absent one is empty."""
+        node = self._get(name)
+        if node is None or (isinstance(node, YamlScalar) and node.text is None):
+            return ()
+        if not isinstance(node, YamlList):
+            raise YamlError(node.place, f"{name} must be a list")
+        return node.items
+
+    def key(self, name: str) -> str:
+        """Return an access key or a secret key, which no error shows."""
+        scalar = self.scalar(name)
+        if scalar.is_ambiguous:
+            raise YamlError(scalar.place, f"YAML reads this {name} as a number or flag: quote it")
+        if scalar.text is None or len(scalar.text) < KEY_CHARACTERS_MIN:
+            raise YamlError(
+                scalar.place, f"{name} must have at least {KEY_CHARACTERS_MIN} characters"
+            )
+        return scalar.text
+
+    def flag(self, name: str) -> bool:
+        scalar = self.scalar(name)
+        if scalar.text is not None and scalar.text.lower() not in ("true", "false"):
+            raise YamlError(scalar.place, f"{name} must be true or false")
+        return scalar.text is not None and scalar.text.lower() == "true"
+
+    def check_all_known(self) -> None:
+        """Refuse a field that nobody has read."""
+        for name, place in () if self._map is None else self._map.key_places.items():
+            if name not in self._known:
+                nearest = nearest_name(name, self._known)
+                hint = f"; did you mean {nearest}?" if nearest else ""
+                raise YamlError(place, f"{self._what} has no {name}{hint}")
+
+
+def _address(node: YamlNode) -> AddressPattern:
+    text = _text(node, "a white address")
+    try:
+        return AddressPattern.parse(text or "")
+    except ValueError as error:
+        raise YamlError(node.place, f"a white address must be {error}") from error
+
+
+def _right_of(node: YamlScalar) -> PlainRight:
+    return PlainRight.DENY if node.text is None else _right(node, node.text)
+
+
+def _right(node: YamlNode, text: str) -> PlainRight:
+    right = _RIGHTS.get(text.strip())
+    if right is None:  # RocketMQ reads it as DENY
+        raise YamlError(node.place, f"a right must be {_RIGHTS_SHOWN}, not {text[:40]!r}")
+    return right
+
+
+def _named_right(node: YamlNode) -> tuple[str, PlainRight]:
+    text = _text(node, "a right") or ""
+    name, equals, right = text.partition("=")
+    if not equals or not name.strip():
+        raise YamlError(node.place, f"a right by name must be name={_RIGHTS_SHOWN}")
+    return name.strip(), _right(node, right)
+
+
+def _text(node: YamlNode, what: str) -> str | None:
+    if not isinstance(node, YamlScalar):
+        raise YamlError(node.place, f"{what} must be one value")
+    return node.text

@@ -1,0 +1,84 @@
+"""UserRules: authentication and authorization as RocketMQ 5 has them, with its codes and texts."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.signature import ACCESS_KEY
+
+from ..common.identity import Identity
+from ..common.request_content import RequestRejected
+from .access_lists import Decision
+from .needs import Need
+from .signatures import is_signed_by
+from .user_tables import AclTable, User, UserTable
+
+_DECISIONS_MAX: Final = 10_000
+"""The number of remembered decisions, each one of a user, a need and an address."""
+
+
+class UserRules:
+    """The rules of users.json and acls.json."""
+
+    def __init__(self, users: UserTable, acls: AclTable, *, checks_rights: bool) -> None:
+        """Create it; ``checks_rights`` is authorizationEnabled."""
+        self._users = users
+        self._acls = acls
+        self._checks_rights = checks_rights
+        self._decisions: dict[tuple[str, Need, str], Decision | None] = {}
+        self._decisions_version = self.version
+
+    @property
+    def version(self) -> int:
+        """A number that grows whenever users or access lists change."""
+        return self._users.version + self._acls.version
+
+    def authenticate(self, _: str, request: RemotingCommand) -> Identity:
+        """Return the user who has signed a request."""
+        name = request.ext_fields.get(ACCESS_KEY)
+        if not name:
+            raise _refused("username cannot be null.")
+        user = self._enabled_user(name)
+        if isinstance(user, RequestRejected):
+            raise user
+        if not is_signed_by(request, user.password):
+            raise _refused("check signature failed.")
+        return Identity(name, user.is_super)
+
+    def refusal(self, identity: Identity, address: str, need: Need) -> RequestRejected | None:
+        """Return why a user may not have what a request needs, or None if it may."""
+        user = self._enabled_user(identity.name)
+        if isinstance(user, RequestRejected):
+            return user
+        if user.is_super or not self._checks_rights:
+            return None
+        decision = self._decide(user.name, need, address)
+        if decision is Decision.ALLOW:
+            return None
+        why = "no matched policies." if decision is None else "the decision is deny."
+        return _refused(
+            f"User:{user.name} has no permission to access {need.resource.value}:{need.name} "
+            f"from {address}, {why}"
+        )
+
+    def _enabled_user(self, name: str) -> User | RequestRejected:
+        user = self._users.get(name)
+        if user is None:
+            return _refused(f"User:{name} is not found.")
+        return user if user.is_enabled else _refused(f"User:{name} is disabled.")
+
+    def _decide(self, name: str, need: Need, address: str) -> Decision | None:
+        if self._decisions_version != self.version or len(self._decisions) >= _DECISIONS_MAX:
+            self._decisions.clear()
+            self._decisions_version = self.version
+        key = name, need, address
+        if key not in self._decisions:
+            acl = self._acls.get(name)
+            self._decisions[key] = None if acl is None else acl.decide(need, address)
+        return self._decisions[key]
+
+
+def _refused(remark: str) -> RequestRejected:
+    return RequestRejected(ResponseCode.NO_PERMISSION, remark)
