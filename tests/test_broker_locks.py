@@ -26,6 +26,12 @@ async def lock(client, client_id):
     return decode_body(LockBatchResponseBody, answer.body).lock_ok_mq_set
 
 
+async def unlock(client, client_id):
+    body = LockBatchRequestBody(consumer_group="G", client_id=client_id, mq_set=QUEUE)
+    answer = await client.call(RemotingCommand(RequestCode.UNLOCK_BATCH_MQ, body=encode_body(body)))
+    assert answer.code == 0, answer.remark
+
+
 async def leave(client):
     codec = HEADERS[RequestCode.UNREGISTER_CLIENT].request
     fields = codec.encode(UnregisterClientRequestHeader("client", consumer_group="G"))
@@ -68,6 +74,38 @@ def test_locks_of_a_stranger_end_with_its_connection(tmp_path):
         stranger, other = await broker.connect(), await broker.connect()
         assert await lock(stranger, "client") == QUEUE
         await gone(broker, stranger)
+        assert await lock(other, "other") == QUEUE
+
+    tell(story, tmp_path)
+
+
+def test_member_keeps_its_lock_from_a_thief_that_sends_its_client_id(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        member, thief = await broker.connect(), await broker.connect()
+        await member.heartbeat("G", "T")
+        assert await lock(member, "client") == QUEUE
+        await thief.heartbeat("G", "T")
+        await unlock(thief, "client")
+        assert not await lock(thief, "client")
+        assert not await lock(thief, "thief")
+        await unlock(member, "client")
+        assert await lock(thief, "thief") == QUEUE
+
+    tell(story, tmp_path)
+
+
+def test_reconnected_member_takes_its_lock_over_from_its_closed_connection(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        member, other = await broker.connect(), await broker.connect()
+        await member.heartbeat("G", "T")
+        assert await lock(member, "client") == QUEUE
+        await gone(broker, member)
+        again = await broker.connect()
+        assert not await lock(other, "other")
+        assert await lock(again, "client") == QUEUE
+        await unlock(again, "client")
         assert await lock(other, "other") == QUEUE
 
     tell(story, tmp_path)

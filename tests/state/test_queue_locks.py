@@ -33,6 +33,11 @@ def lock(locks, group, client_id, queues, *, by=None, is_member=True):
     return locks.lock(CONNECTIONS[by or client_id], group, client_id, queues, is_member=is_member)
 
 
+def unlock(locks, group, client_id, queues, *, by=None):
+    """Unlock queues on a client's own connection, or by another."""
+    locks.unlock(CONNECTIONS[by or client_id], group, client_id, queues)
+
+
 def close(locks, by, *, is_member=False):
     """End a connection, with a client that is a member of all its groups, or of none."""
     for _ in locks.connection_closed(CONNECTIONS[by], lambda _group, _client_id: is_member):
@@ -86,6 +91,7 @@ def test_queue_lock_holder_renews_beyond_the_share(locks, clock):
         assert len(lock(locks, f"{number:x}", f"{number:x}", many(4))) == 4
     assert not lock(locks, "x", "x", many(1))
     clock.now_ms += 50_000
+    close(locks, "a", is_member=True)
     assert len(lock(locks, "a", "a", many(5), by="x", is_member=False)) == 4
     clock.now_ms += 50_000
     assert not lock(locks, "a", "b", many(4))
@@ -112,13 +118,13 @@ def test_queue_lock_bytes_count_the_length_of_names(locks):
     lock(locks, "h", "\N{PILE OF POO}" * 1_024, many(1))
     assert locks.bytes > short + 4_096
     clear = [*many(1)]
-    locks.unlock("g", "a", clear)
-    locks.unlock("h", "\N{PILE OF POO}" * 1_024, clear)
+    unlock(locks, "g", "a", clear)
+    unlock(locks, "h", "\N{PILE OF POO}" * 1_024, clear)
     assert locks.bytes == 0
 
 
 def test_queue_lock_of_a_stranger_ends_with_its_connection(locks):
-    lock(locks, "g", "a", {ONE, TWO}, is_member=False)
+    lock(locks, "g", "a", {ONE}, is_member=False)
     lock(locks, "g", "a", {TWO}, by="a, dialled again", is_member=False)
     close(locks, "a")
     assert lock(locks, "g", "b", {ONE, TWO}) == {ONE}
@@ -171,11 +177,30 @@ def test_queue_lock_lasts_a_minute_from_its_last_renewal(locks, clock):
 
 def test_queue_lock_is_released_by_its_owner_only(locks):
     lock(locks, "g", "a", {ONE, TWO})
-    locks.unlock("g", "b", {ONE})
-    locks.unlock("h", "a", {ONE})
+    unlock(locks, "g", "b", {ONE})
+    unlock(locks, "h", "a", {ONE})
     assert lock(locks, "g", "b", {ONE}) == frozenset()
-    locks.unlock("g", "a", {ONE, THREE})
+    unlock(locks, "g", "a", {ONE, THREE})
     assert lock(locks, "g", "b", {ONE, TWO}) == {ONE}
+
+
+def test_queue_lock_is_neither_renewed_nor_released_by_another_connection(locks, clock):
+    lock(locks, "g", "a", {ONE})
+    unlock(locks, "g", "a", {ONE}, by="thief")
+    assert lock(locks, "g", "a", {ONE}, by="thief") == frozenset()
+    clock.now_ms += 60_000
+    assert lock(locks, "g", "a", {ONE}) == {ONE}
+
+
+def test_queue_lock_of_a_closed_connection_goes_to_its_client_at_the_same_address_only(locks):
+    CONNECTIONS["elsewhere"] = FakeConnection(remote="10.0.0.8:1")
+    lock(locks, "g", "a", {ONE, TWO})
+    close(locks, "a", is_member=True)
+    unlock(locks, "g", "a", {ONE, TWO}, by="elsewhere")
+    assert lock(locks, "g", "a", {ONE, TWO}, by="elsewhere") == frozenset()
+    unlock(locks, "g", "a", {ONE}, by="a, dialled again")
+    assert lock(locks, "g", "b", {ONE, TWO}) == {ONE}
+    assert lock(locks, "g", "a", {TWO}, by="a, dialled again") == {TWO}
 
 
 def test_queue_lock_expires_within_a_minute_after_clock_moves_back(locks, clock):
@@ -200,6 +225,7 @@ class LockMachine(RuleBasedStateMachine):
     and nobody is kept out for longer."""
 
     clients = st.sampled_from("abc")
+    connections = st.sampled_from("xyz")
     queues = st.frozensets(st.sampled_from([ONE, TWO, THREE]))
 
     def __init__(self):
@@ -208,13 +234,17 @@ class LockMachine(RuleBasedStateMachine):
         self.locks = QueueLocks(self.clock)
         self.model = {}
 
-    @rule(client=clients, by=clients, queues=queues, is_member=st.booleans())
+    def is_owner(self, client, by, queue):
+        owner, _, holder, _ = self.model[queue]
+        return owner == client and holder in (None, by)
+
+    @rule(client=clients, by=connections, queues=queues, is_member=st.booleans())
     def lock(self, client, by, queues, is_member):
         free = {
             queue
             for queue in queues
             if queue not in self.model
-            or self.model[queue][0] == client
+            or self.is_owner(client, by, queue)
             or self.clock.now_ms - self.model[queue][1] > 60_000
         }
         assert lock(self.locks, "g", client, queues, by=by, is_member=is_member) == free
@@ -224,13 +254,13 @@ class LockMachine(RuleBasedStateMachine):
             is_members = is_member or (is_renewed and was_members)
             self.model[queue] = client, self.clock.now_ms, by, is_members
 
-    @rule(by=clients)
+    @rule(by=connections)
     def join(self, by):
         self.locks.mark_member(CONNECTIONS[by], "g")
         for queue, (client, at_ms, holder, is_members) in self.model.items():
             self.model[queue] = client, at_ms, holder, is_members or holder == by
 
-    @rule(by=clients, is_member=st.booleans())
+    @rule(by=connections, is_member=st.booleans())
     def close(self, by, is_member):
         close(self.locks, by, is_member=is_member)
         for queue, (client, at_ms, holder, is_members) in tuple(self.model.items()):
@@ -239,11 +269,11 @@ class LockMachine(RuleBasedStateMachine):
             elif holder == by:
                 del self.model[queue]
 
-    @rule(client=clients, queues=queues)
-    def unlock(self, client, queues):
-        self.locks.unlock("g", client, queues)
-        for queue in queues:
-            if self.model.get(queue, ("",))[0] == client:
+    @rule(client=clients, by=connections, queues=queues)
+    def unlock(self, client, by, queues):
+        unlock(self.locks, "g", client, queues, by=by)
+        for queue in queues & self.model.keys():
+            if self.is_owner(client, by, queue):
                 del self.model[queue]
 
     @rule(ms=st.sampled_from([1, 20_000, 60_000, 60_001]))
@@ -267,6 +297,7 @@ TestLocks = LockMachine.TestCase
 @pytest.mark.parametrize("steps", range(4))
 def test_reconnected_client_keeps_locks_renewed_while_its_old_connection_ends(locks, steps):
     lock(locks, "g", "a", [ONE, TWO], by="old", is_member=False)
+    CONNECTIONS["old"].is_closed = True
     ending = locks.connection_closed(CONNECTIONS["old"], lambda *_: False)
     for _ in range(steps):
         next(ending, None)

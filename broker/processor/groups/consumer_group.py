@@ -110,12 +110,12 @@ class ConsumerGroupProcessor(Processor):
         return (yield from success_response_in_steps(request, locked))
 
     @handles(RequestCode.UNLOCK_BATCH_MQ)
-    def unlock_batch_mq(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Unlock queues that a client holds."""
+    def unlock_batch_mq(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
+        """Unlock queues that a client holds by this connection; others stay locked."""
         body = yield from _lock_body_of(request)
         for queue in sorted(body.mq_set):
             yield None
-            self._broker.locks.unlock(body.consumer_group, body.client_id, [queue])
+            self._broker.locks.unlock(connection, body.consumer_group, body.client_id, [queue])
         return success_response(request)
 
     def _intern_queue(self, queue: MessageQueue) -> MessageQueue | None:

@@ -4,6 +4,10 @@ A lock lasts a minute unless it is renewed, so the broker need not detect a clie
 that has lost its connection may still be processing its queues, and may reconnect, so its locks
 last that long as well. Locks of non-members end with the connection. All locks are lost when the
 broker restarts; clients renew theirs before others get them.
+
+Anybody can send the client id of another, so a lock belongs to the connection that holds it: only
+that one renews and releases it. When it has closed, its client takes the lock over by a connection
+from the same address.
 """
 
 from __future__ import annotations
@@ -38,8 +42,10 @@ class _Lock:
     client_id: str
     renewed_ms: int
     size: int
+    address: bytes
+    """The address of the holder; its client may come back from there."""
     holder: Channel | None
-    """None if the connection has closed; its client may still come back."""
+    """None if the connection has closed."""
     is_member_lock: bool
     """True if a group member has held the lock; it may be working without a connection."""
 
@@ -76,8 +82,8 @@ class QueueLocks:
     ) -> frozenset[MessageQueue]:
         """Lock free queues, renew the client's locks; return which of the queues it holds now.
 
-        The client's own locks are always renewed. A connection gets no new locks beyond its share,
-        which is small if it is not a member of the group.
+        The connection's own locks are always renewed. It gets no new locks beyond its share, which
+        is small if it is not a member of the group.
         """
         now_ms = self._now_ms()
         self._discard_expired(now_ms)
@@ -87,7 +93,7 @@ class QueueLocks:
         for queue in queues:
             key = (group, queue)
             lock = self._locks.get(key)
-            if lock is not None and lock.client_id != client_id:
+            if lock is not None and not _is_owner(lock, connection, client_id):
                 if not self._is_expired(lock, now_ms):
                     continue
                 self._discard(key)
@@ -99,17 +105,20 @@ class QueueLocks:
             elif not self._has_room(connection, size, share):
                 continue
             else:
-                lock = self._locks[key] = _Lock(client_id, now_ms, size, None, is_member)
+                address = connection.remote_host.address
+                lock = self._locks[key] = _Lock(client_id, now_ms, size, address, None, is_member)
                 self._bytes += size
             self._assign(key, lock, connection, share)
             held.add(queue)
         return frozenset(held)
 
-    def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Release those of the queues that the client has locked."""
+    def unlock(
+        self, connection: Channel, group: str, client_id: str, queues: Iterable[MessageQueue]
+    ) -> None:
+        """Release those of the queues that the client has locked by this connection."""
         for queue in queues:
             lock = self._locks.get((group, queue))
-            if lock is not None and lock.client_id == client_id:
+            if lock is not None and _is_owner(lock, connection, client_id):
                 self._discard((group, queue))
 
     def mark_member(self, connection: Channel, group: str) -> None:
@@ -207,3 +216,12 @@ class QueueLocks:
             if oldest is None or not self._is_expired(self._locks[oldest], now_ms):
                 return
             self._discard(oldest)
+
+
+def _is_owner(lock: _Lock, connection: Channel, client_id: str) -> bool:
+    """Return whether a client may renew and release a lock by a connection."""
+    if lock.client_id != client_id:
+        return False
+    if lock.holder is not None and not lock.holder.is_closed:
+        return lock.holder is connection
+    return lock.address == connection.remote_host.address
