@@ -11,13 +11,19 @@ It maps the paths to their responses, and measures how late the loop is. `rocket
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
+from ipaddress import ip_address
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias, cast
+from urllib.parse import urlsplit
 
 from rmq_spark import __version__
+from rmq_spark.wire.hosts import host_of
 
 from ..common.channel import BackgroundSteps
 from ..common.histogram import Histogram
@@ -32,6 +38,8 @@ from .sources import MetricsSources
 
 CLIENTS_MAX: Final = 32
 HEAD_BYTES_MAX: Final = 8_192
+HEAD_SECONDS: Final = 2.0
+"""The time from connecting until the whole head of the request has arrived."""
 EXCHANGE_SECONDS: Final = 30.0
 """The time from connecting until the response is read; Prometheus gives up after ten seconds."""
 PLAIN: Final = "text/plain; charset=utf-8"
@@ -54,9 +62,10 @@ class MetricsHttpServer:
     """One port, and the clients on it.
 
     A client gets one response and is disconnected. It has to send its request, and to read the
-    response, within a time limit; a request has no body, and a head of a few kilobytes at most;
-    only a few clients are accepted at once. So a slow or hostile client cannot cost the broker more
-    than that.
+    response, within time limits; a request has no body, and a head of a few kilobytes at most; only
+    a few clients are accepted at once. So a slow or hostile client cannot cost the broker more than
+    that. Nor can it keep others out: if there are too many clients, the oldest that has not sent
+    its request gives way to a newcomer, or one that reads too slowly; of the address that has most.
     """
 
     def __init__(
@@ -93,21 +102,53 @@ class MetricsHttpServer:
 
     # ---- for its clients
 
-    def register(self, client: _HttpConnection) -> asyncio.TimerHandle | None:
-        """Register a client, and return the timer of its time limit; None if there are too many."""
-        if len(self._clients) >= CLIENTS_MAX:
-            return None
+    def register(self, client: _HttpConnection) -> bool:
+        """Register a client, and return whether it may stay."""
         self._clients[client] = None
-        return self._loop.call_later(EXCHANGE_SECONDS, client.abort)
+        while len(self._clients) > CLIENTS_MAX:
+            victim = self._next_to_go()
+            if victim is None:
+                del self._clients[client]
+                return False
+            del self._clients[victim]
+            victim.abort()
+        return True
+
+    def _next_to_go(self) -> _HttpConnection | None:
+        """Return the client that gives way; None if all are being answered, and read."""
+        numbers = Counter(client.network for client in self._clients)
+        silent = [client for client in self._clients if not client.is_handled]
+        slow_since = self._loop.time() - HEAD_SECONDS
+        slow = [client for client in self._clients if client.connected_at <= slow_since]
+        newcomer = next(reversed(self._clients))
+        candidates = [client for client in silent if client is not newcomer] or slow
+        return max(candidates, key=lambda client: numbers[client.network], default=None)
+
+    def abort_later(self, client: _HttpConnection, seconds: float) -> asyncio.TimerHandle:
+        """Return a timer that disconnects a client after a while."""
+        return self._loop.call_later(seconds, client.abort)
+
+    @property
+    def now(self) -> float:
+        """The time of the loop's clock."""
+        return self._loop.time()
 
     def unregister(self, client: _HttpConnection) -> None:
         """Forget a client."""
         self._clients.pop(client, None)
 
-    def handle(self, method: str, path: str, respond: Respond) -> None:
-        """Pass the response to a request to ``respond``."""
+    def handle(
+        self, method: str, path: str, respond: Respond, foreign_host: str | None = None
+    ) -> None:
+        """Pass the response to a request to ``respond``.
+
+        ``foreign_host`` is a host name of the request that is not one of this machine.
+        """
         answering = self._handlers.get(path)
-        if method not in ("GET", "HEAD"):
+        if foreign_host is not None:
+            what = f"not a name of this machine: {foreign_host[:100]!r}. Ask by address\n"
+            respond(HttpResponse(HTTPStatus.FORBIDDEN, what.encode("ascii", "replace")))
+        elif method not in ("GET", "HEAD"):
             respond(
                 HttpResponse(HTTPStatus.METHOD_NOT_ALLOWED, b"GET and HEAD are answered here\n")
             )
@@ -124,14 +165,24 @@ class _HttpConnection(asyncio.Protocol):
     def __init__(self, server: MetricsHttpServer) -> None:
         self._server = server
         self._head = bytearray()
-        self._is_handled = False
+        self.is_handled = False
+        self.connected_at = server.now
+        self.network = b""
+        self._is_loopback = False
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._timer = self._server.register(self)
-        if self._timer is None:
+        names = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        if not all(names):  # it has gone already
+            self._transport.abort()
+            return
+        peer, own = map(host_of, names)
+        self.network, self._is_loopback = peer.network, own.is_loopback
+        if self._server.register(self):
+            self._timer = self._server.abort_later(self, HEAD_SECONDS)
+        else:
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # asyncio's name
@@ -141,7 +192,7 @@ class _HttpConnection(asyncio.Protocol):
         self._server.unregister(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._is_handled:
+        if self.is_handled:
             return  # only one response is sent
         self._head += data[: HEAD_BYTES_MAX + 1 - len(self._head)]
         if b"\r\n\r\n" in self._head or b"\n\n" in self._head:
@@ -151,17 +202,28 @@ class _HttpConnection(asyncio.Protocol):
             self._respond("", HttpResponse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, what))
 
     def _handle_request(self) -> None:
-        words = bytes(self._head).split(b"\n", 1)[0].decode("latin-1").split()
+        self._expect_end_of_exchange()
+        lines = bytes(self._head).decode("latin-1").split("\n")
+        words = lines[0].split()
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             what = b"that is no request of HTTP/1.0 or 1.1\n"
             self._respond("", HttpResponse(HTTPStatus.BAD_REQUEST, what))
             return
         method, path = words[0], words[1].partition("?")[0]
-        self._is_handled = True
-        self._server.handle(method, path, lambda answer: self._respond(method, answer))
+        foreign_host = _foreign_host(lines[1:]) if self._is_loopback else None
+        self._server.handle(
+            method, path, lambda answer: self._respond(method, answer), foreign_host
+        )
+
+    def _expect_end_of_exchange(self) -> None:
+        self.is_handled = True
+        if self._timer is not None:
+            self._timer.cancel()
+            seconds = self.connected_at + EXCHANGE_SECONDS - self._server.now
+            self._timer = self._server.abort_later(self, seconds)
 
     def _respond(self, method: str, response: HttpResponse) -> None:
-        self._is_handled = True
+        self._expect_end_of_exchange()
         if self._transport is None or self._transport.is_closing():
             return
         status, body, content_type = response
@@ -185,6 +247,31 @@ class _HttpConnection(asyncio.Protocol):
             return -1
         number: int = self._transport.get_extra_info("socket").fileno()
         return number
+
+
+def _foreign_host(header_lines: list[str]) -> str | None:
+    """Return the host that a request names, unless it is an address or a name of this machine.
+
+    A page of another site has a browser ask by the page's own name, made to stand for 127.0.0.1.
+    """
+    for line in header_lines:
+        name, _, value = line.partition(":")
+        if name.strip().lower() == "host":
+            host = value.strip().lower()
+            with suppress(ValueError):
+                host = urlsplit(f"//{host}").hostname or ""
+            own_names = ("", "localhost", socket.gethostname().lower())
+            is_own = host in own_names or host.endswith(".localhost") or _is_address(host)
+            return None if is_own else host
+    return None
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 _POLL_SECONDS: Final = 0.5

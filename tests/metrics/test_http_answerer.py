@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from contextlib import suppress
 from http import HTTPStatus
 
@@ -14,6 +15,7 @@ from rocketpoll.broker.metrics.metrics_service import (
     CLIENTS_MAX,
     EXCHANGE_SECONDS,
     HEAD_BYTES_MAX,
+    HEAD_SECONDS,
     HttpResponse,
     MetricsHttpServer,
 )
@@ -106,15 +108,108 @@ def test_silent_http_clients_time_out():
     tell(story)
 
 
-def test_http_connections_are_limited():
-    async def story(answerer, port, _):
-        first = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CLIENTS_MAX)]
-        await _until(lambda: len(answerer._clients) == CLIENTS_MAX)
+def test_clients_that_are_being_answered_are_limited():
+    async def story(answerer, port, kept):
+        asking = [asyncio.ensure_future(got(port, "/later")) for _ in range(CLIENTS_MAX)]
+        await _until(lambda: len(kept) == CLIENTS_MAX)
         assert await exchange(port, b"GET /now HTTP/1.1\r\n\r\n") == b""
-        for _, writer in first:
-            writer.close()
+        for give in kept:
+            give(HttpResponse(HTTPStatus.OK, b"at last\n"))
+        assert await asyncio.gather(*asking) == [(200, "at last\n")] * CLIENTS_MAX
         await _until(lambda: not answerer._clients)
         assert await got(port, "/now") == (200, "here\n")
+
+    tell(story)
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /now HT", b"GET /now HTTP/1.1\r\nX: "])
+def test_probe_is_answered_though_an_attacker_keeps_all_places(said):
+    async def story(answerer, port, _):
+        attackers = []
+        for number in range(3 * CLIENTS_MAX):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(said)
+            attackers.append((reader, writer))
+            if number >= CLIENTS_MAX:
+                assert await got(port, "/now") == (200, "here\n")
+            assert len(answerer._clients) <= CLIENTS_MAX
+        for _, writer in attackers:
+            writer.transport.abort()
+
+    tell(story)
+
+
+def test_silent_client_of_the_greediest_address_gives_way():
+    async def story(answerer, port, _):
+        honest = await asyncio.open_connection("127.0.0.1", port)
+        await _until(lambda: answerer._clients)
+        others = [
+            await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+            for _ in range(2 * CLIENTS_MAX)
+        ]
+        await _until(lambda: len(answerer._clients) == CLIENTS_MAX)
+        honest[1].write(b"GET /now HTTP/1.1\r\n\r\n")
+        assert (await honest[0].read()).endswith(b"here\n")
+        for _, writer in (honest, *others):
+            writer.transport.abort()
+
+    tell(story)
+
+
+def test_client_that_reads_slowly_gives_way_to_a_newcomer():
+    async def story(answerer, port, _):
+        slow = [
+            await asyncio.open_connection("127.0.0.1", port, limit=1) for _ in range(CLIENTS_MAX)
+        ]
+        for _, writer in slow:
+            writer.write(b"GET /large HTTP/1.1\r\n\r\n")
+        await _until(lambda: all(client.is_handled for client in answerer._clients))
+        assert len(answerer._clients) == CLIENTS_MAX
+        asyncio.get_running_loop().move(HEAD_SECONDS)
+        assert await got(port, "/now") == (200, "here\n")
+        for _, writer in slow:
+            writer.transport.abort()
+
+    tell(story)
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /now HTTP/1.1\r\nX: "])
+def test_head_has_to_arrive_within_two_seconds(said):
+    async def story(answerer, port, _):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(said)
+        await _until(lambda: answerer._clients)
+        asyncio.get_running_loop().move(HEAD_SECONDS / 2)
+        writer.write(b"a")
+        await asyncio.sleep(0.01)
+        assert answerer._clients
+        asyncio.get_running_loop().move(HEAD_SECONDS / 2)
+        await _until(lambda: not answerer._clients)
+        writer.transport.abort()
+
+    tell(story)
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:5557", 200),
+        ("localhost", 200),
+        ("a.localhost:1", 200),
+        ("[::1]:5557", 200),
+        ("", 200),
+        (socket.gethostname(), 200),
+        ("evil.example", 403),
+        ("evil.example:5557", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("[bad", 403),
+    ],
+)
+def test_page_of_another_site_cannot_read_what_loopback_serves(host, status):
+    async def story(_, port, __):
+        answer = await exchange(port, f"GET /now HTTP/1.1\r\nhOst: {host}\r\n\r\n".encode())
+        assert int(answer.split()[1]) == status
+        assert (b"here" in answer) is (status == 200)
 
     tell(story)
 

@@ -21,7 +21,7 @@ async def exchange(port, request):
 
 async def got(port, path):
     """Return the status and the body of a GET."""
-    answer = await exchange(port, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    answer = await exchange(port, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     head, _, body = answer.partition(b"\r\n\r\n")
     return int(head.split()[1]), body.decode()
 
