@@ -11,10 +11,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from ipaddress import ip_address
 from typing import Protocol
 
+from rmq_spark.errors import WireError
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 
@@ -24,6 +25,8 @@ from ..common.log_limit import LogLimit, printable
 from ..common.request_content import RequestRejected
 from .needs import Action, Need, ResourceType, group_need, topic_need
 from .request_rights import RIGHTS
+from .signed_template import SignedTemplate, UnsignedTemplate
+from .visible_names import VisibleNames
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +46,12 @@ class AccessRules(Protocol):
 
         The identity may have been proven long ago: what counts are the users and lists of now.
         """
+
+    def secret_of(self, identity: Identity, address: str) -> str | None:
+        """Return the key that signs a client's requests; None if its address needs no signature."""
+
+    def allows_every_topic(self, identity: Identity, address: str, action: Action) -> bool:
+        """Return whether a client may do this with every topic that there is, or will be."""
 
 
 class AccessControl:
@@ -135,6 +144,28 @@ class AccessControl:
                 self.denials += 1
                 raise refused
 
+    def template_of(
+        self, connection: Channel, request: RemotingCommand, varying: tuple[str, str]
+    ) -> SignedTemplate | UnsignedTemplate | None:
+        """Return what verifies requests that differ from an allowed one in two fields and the body.
+
+        Return None if the request is not allowed, or has not these fields. What is returned is
+        valid while `version` stays the same.
+        """
+        rules = self._rules
+        if rules is None:
+            return UnsignedTemplate()
+        try:
+            self.check(connection, request)
+            if connection.identity is None:
+                return None
+            secret = rules.secret_of(connection.identity, _address_of(connection))
+            if secret is None:
+                return UnsignedTemplate()
+            return SignedTemplate(request.ext_fields, varying, secret)
+        except (RequestRejected, WireError, KeyError, UnicodeEncodeError):
+            return None
+
     def allows(
         self, connection: Channel, resource: ResourceType, name: str, *actions: Action
     ) -> bool:
@@ -156,6 +187,46 @@ class AccessControl:
         if identity is None:
             return RequestRejected(ResponseCode.NO_PERMISSION, "nobody has signed this request")
         return rules.refusal(identity, _address_of(connection), _NEEDS[resource](name, *actions))
+
+    def require(
+        self, connection: Channel, resource: ResourceType, name: str, *actions: Action
+    ) -> None:
+        """Refuse and count what `allows` forbids, when it shows behind the check of a request.
+
+        Raises:
+            RequestRejected: The client may do none of these actions.
+        """
+        refused = self.refusal(connection, resource, name, *actions)
+        if refused is not None:
+            self.denials += 1
+            raise refused
+
+    def allows_every_topic(self, connection: Channel, action: Action) -> bool:
+        """Return whether a client may do this with all topics, also with those of later."""
+        rules, identity = self._rules, connection.identity
+        if rules is None:
+            return True
+        if identity is None:
+            return False
+        return rules.allows_every_topic(identity, _address_of(connection), action)
+
+    def require_every_topic(self, connection: Channel, action: Action) -> None:
+        """Refuse and count what `allows_every_topic` forbids.
+
+        Raises:
+            RequestRejected: There may be topics with which the client may not do this.
+        """
+        if not self.allows_every_topic(connection, action):
+            self.denials += 1
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                f"the log holds the messages of all topics: grant {action.value} on every topic to "
+                "read it, or pull messages",
+            )
+
+    def visible_to(self, connection: Channel) -> VisibleNames:
+        """Return the names that answers to a client may contain."""
+        return VisibleNames(partial(self.allows, connection), self._cluster)
 
 
 def _check_same(proven: Identity | None, identity: Identity) -> None:

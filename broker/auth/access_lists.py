@@ -181,10 +181,14 @@ class AccessRule:
 
     def is_candidate(self, need: Need, address: str) -> bool:
         """Return whether the rule speaks of a need of a client at this address."""
-        return (
-            self.pattern.covers(need.resource, need.name)
-            and (Action.ALL in self.actions or not set(self.actions).isdisjoint(need.actions))
-            and (not self.sources or any(source.covers(address) for source in self.sources))
+        return self.pattern.covers(need.resource, need.name) and any(
+            self.holds_for(action, address) for action in need.actions
+        )
+
+    def holds_for(self, action: Action, address: str) -> bool:
+        """Return whether the rule speaks of an action of a client at this address."""
+        return (Action.ALL in self.actions or action in self.actions) and (
+            not self.sources or any(source.covers(address) for source in self.sources)
         )
 
 
@@ -263,6 +267,19 @@ class AccessList:
             if candidates:
                 return min(candidates, key=lambda rule: rule.pattern.rank).decision
         return None
+
+    def allows_every(self, resource: ResourceType, action: Action, address: str) -> bool:
+        """Return whether a client at an address may do this with all resources of a type.
+
+        One rule must allow it for all, and none forbid it for some.
+        """
+        rules = [
+            rule
+            for rule in (*self.custom, *self.default)
+            if rule.pattern.resource in (None, resource) and rule.holds_for(action, address)
+        ]
+        is_general = any(rule.pattern.kind is PatternKind.ANY for rule in rules)
+        return is_general and all(rule.decision is Decision.ALLOW for rule in rules)
 
 
 def _merge(rules: Rules, changes: Rules) -> Rules:

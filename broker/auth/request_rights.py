@@ -110,6 +110,14 @@ def _send(request: RemotingCommand, _: str) -> Needs:
     return (topic_need(topic, _SUB if topic.startswith(RETRY_PREFIX) else _PUB),)
 
 
+def _reply(request: RemotingCommand, cluster: str) -> Needs:
+    """Need what a send needs; the cluster's topic of replies is every consumer's.
+
+    A reply reaches only the producer whose request it answers, by a random id.
+    """
+    return () if header_of(request).topic == f"{cluster}_REPLY_TOPIC" else _send(request, cluster)
+
+
 def _route(request: RemotingCommand, _: str) -> Needs:
     """Need any right of a client; the template of new topics is everybody's."""
     topic: str = header_of(request).topic
@@ -220,9 +228,8 @@ _TABLE: Mapping[RequestCode, NeedsOf] = {
     _C.SEND_BATCH_MESSAGE: _send,
     _C.END_TRANSACTION: _end_transaction,
     _C.CONSUMER_SEND_MSG_BACK: _send_back,
-    # sessions: a reply reaches only the producer whose request it answers, by a random id
-    _C.SEND_REPLY_MESSAGE: _identity,
-    _C.SEND_REPLY_MESSAGE_V2: _identity,
+    _C.SEND_REPLY_MESSAGE: _reply,
+    _C.SEND_REPLY_MESSAGE_V2: _reply,
     # ---- receiving
     _C.PULL_MESSAGE: _topic_and_group("consumer_group", _SUB),
     _C.LITE_PULL_MESSAGE: _topic_and_group("consumer_group", _SUB),

@@ -11,7 +11,7 @@ from rmq_spark.wire.signature import ACCESS_KEY
 from ..common.identity import Identity
 from ..common.request_content import RequestRejected
 from .access_lists import Decision
-from .needs import Need
+from .needs import Action, Need, ResourceType
 from .signatures import is_signed_by
 from .user_tables import AclTable, User, UserTable
 
@@ -62,6 +62,23 @@ class UserRules:
             f"User:{user.name} has no permission to access {need.resource.value}:{need.name} "
             f"from {address}, {why}"
         )
+
+    def secret_of(self, identity: Identity, _: str) -> str:
+        """Return the key that signs a user's requests."""
+        user = self._enabled_user(identity.name)
+        if isinstance(user, RequestRejected):
+            raise user
+        return user.password
+
+    def allows_every_topic(self, identity: Identity, address: str, action: Action) -> bool:
+        """Return whether a user may do this with every topic that there is, or will be."""
+        user = self._enabled_user(identity.name)
+        if isinstance(user, RequestRejected):
+            return False
+        if user.is_super or not self._checks_rights:
+            return True
+        acl = self._acls.get(user.name)
+        return acl is not None and acl.allows_every(ResourceType.TOPIC, action, address)
 
     def _enabled_user(self, name: str) -> User | RequestRejected:
         user = self._users.get(name)

@@ -10,6 +10,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, TypeAlias
 
 from rmq_spark.errors import WireError
@@ -18,6 +19,7 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import Buffer
 
+from ..auth.access_control import AccessControl
 from ..common.channel import Channel, ResponseSteps
 from ..common.log_limit import printable
 from ..state.tables.table import TooMany
@@ -78,14 +80,16 @@ class RequestDispatcher:
         suspend_send: SuspendSend,
         clock: Callable[[], float] = time.monotonic,
         client_id_of: Callable[[Channel], str | None] = lambda _: None,
+        access: AccessControl | None = None,
     ) -> None:
         """Build the table from each processor's handlers; a code may have only one.
 
         JSON bodies larger than ``json_body_bytes_max`` are refused, because parsing them would
         delay all other clients. ``suspend_send`` is called with a request whose topic is not saved,
         and may return a refusal. ``client_id_of`` returns the client id of a connection, for the
-        log.
+        log. ``access`` checks each request before its handler; without it nothing is checked.
         """
+        self._access = access or AccessControl()
         self._json_body_bytes_max = json_body_bytes_max
         self._suspend_send = suspend_send
         self._clock = clock
@@ -122,7 +126,38 @@ class RequestDispatcher:
             and request.code not in _MESSAGE_BODY_CODES
         ):
             handler = self._refuse_body
+        return self.run_checked(handler, connection, request)
+
+    def run_checked(
+        self, handler: Handler, connection: Channel, request: RemotingCommand
+    ) -> RemotingCommand | ResponseSteps | None:
+        """Run a handler if the client may send the request; return as `__call__` does."""
+        if self._access.is_enabled:
+            handler = partial(self._check_and_handle, handler)
         return self.run_handler(handler, connection, request)
+
+    def dispatch_as(
+        self, code: int, connection: Channel, request: RemotingCommand
+    ) -> RemotingCommand | ResponseSteps | None:
+        """Dispatch a request as one of another code, if the client may send it by its own."""
+        handler, other = self._handlers[code], request._replace(code=code)
+
+        def handle(
+            connection: Channel, _: RemotingCommand
+        ) -> RemotingCommand | ResponseSteps | None:
+            self._access.check(connection, request)
+            return handler(connection, other)
+
+        return self.run_handler(handle, connection, other)
+
+    def _check_and_handle(
+        self, handler: Handler, connection: Channel, request: RemotingCommand
+    ) -> RemotingCommand | ResponseSteps | None:
+        if handler is _not_supported:  # it needs no right, as nothing is done
+            self._access.authenticate(connection, request)
+        else:
+            self._access.check(connection, request)
+        return handler(connection, request)
 
     def run_handler(
         self, handler: Handler, connection: Channel, request: RemotingCommand

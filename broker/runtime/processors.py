@@ -63,7 +63,7 @@ class Processors:
         self.admin = BrokerAdminProcessor(broker, self.acknowledger.queue)
         processors: tuple[Processor, ...] = (
             self.sends,
-            ReplyMessageProcessor(broker, self.pending_replies, self._redispatch_and_run),
+            ReplyMessageProcessor(broker, self.pending_replies, self._store_reply),
             self.extensions,
             StagedBatchesProcessor(broker, admission, self._wrap_errors),
             MessageBackProcessor(broker, sends),
@@ -88,6 +88,7 @@ class Processors:
             self.pending_sends.suspend,
             broker.loop.time,
             self._client_id_of,
+            broker.access,
         )
         self.fast_pull = FastPull(broker, self.pull, self.dispatch.run_handler)
         self.fast_paths = (self.sends.fast_path, self.fast_pull)
@@ -110,18 +111,24 @@ class Processors:
 
     def _redispatch(self, connection: Channel, request: RemotingCommand) -> ResponseSteps | None:
         """Dispatch a request outside of its connection's turns; return the remaining steps."""
-        answer = self.dispatch(connection, request)
+        return self._answer(connection, self.dispatch(connection, request))
+
+    def _store_reply(self, connection: Channel, request: RemotingCommand, code: int) -> None:
+        """Store and answer a reply as a send of this code."""
+        steps = self._answer(connection, self.dispatch.dispatch_as(code, connection, request))
+        if steps is not None:
+            self.broker.run_steps(steps)
+
+    def _answer(
+        self, connection: Channel, answer: RemotingCommand | ResponseSteps | None
+    ) -> ResponseSteps | None:
+        """Send a response, or return the steps that do."""
         if answer is None:
             return None
         if not isinstance(answer, RemotingCommand):
             return self._send_response(connection, answer)
         connection.send(answer)
         return None
-
-    def _redispatch_and_run(self, connection: Channel, request: RemotingCommand) -> None:
-        steps = self._redispatch(connection, request)
-        if steps is not None:
-            self.broker.run_steps(steps)
 
     def _send_response(self, connection: Channel, steps: ResponseSteps) -> ResponseSteps:
         answer = yield from steps

@@ -92,6 +92,12 @@ class PlainAccount:
             return None
         return f"No default permission for {kind}:{need.name}"
 
+    def allows_every_topic(self, action: Action) -> bool:
+        """Return whether the account may do this with every topic, by its default right too."""
+        sufficient = _SUFFICIENT.get(action)
+        rights = (self.default_topic_right, *self.topic_rights.values())
+        return sufficient is not None and all(right & sufficient for right in rights)
+
     def _admin_needed(self, need: Need) -> str:
         return (
             f"Need admin permission for {need.resource.value.lower()}:{need.name}, but "

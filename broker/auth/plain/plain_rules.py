@@ -10,7 +10,7 @@ from rmq_spark.wire.signature import ACCESS_KEY
 
 from ...common.identity import Identity
 from ...common.request_content import RequestRejected
-from ..needs import Need
+from ..needs import Action, Need
 from ..signatures import is_signed_by
 from .plain_accounts import PlainAccount, PlainAcl
 
@@ -58,6 +58,26 @@ class PlainRules:
             return None
         fault = account.fault(need)
         return None if fault is None else _refused(fault)
+
+    def secret_of(self, identity: Identity, address: str) -> str | None:
+        """Return the key that signs an account's requests; None if its address is white."""
+        if self._is_white(address):
+            return None
+        account = self._account(identity.name)
+        if isinstance(account, RequestRejected):
+            raise account
+        return None if account.white_address.covers(address) else account.secret_key
+
+    def allows_every_topic(self, identity: Identity, address: str, action: Action) -> bool:
+        """Return whether an account may do this with every topic that there is, or will be."""
+        if self._is_white(address):
+            return True
+        account = self._account(identity.name)
+        if isinstance(account, RequestRejected):
+            return False
+        if account.white_address.covers(address) or account.is_super:
+            return True
+        return account.allows_every_topic(action)
 
     def _is_white(self, address: str) -> bool:
         return any(pattern.covers(address) for pattern in self._acl.white_addresses)

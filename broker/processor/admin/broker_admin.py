@@ -297,11 +297,14 @@ class BrokerAdminProcessor(Processor):
         return success_response(request, body=self._broker.schedule.offsets())
 
     @handles(RequestCode.VIEW_BROKER_STATS_DATA)
-    def view_stats(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer VIEW_BROKER_STATS_DATA with one counter over a minute, an hour and a day."""
+    def view_stats(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Answer VIEW_BROKER_STATS_DATA with one counter over a minute, an hour and a day.
+
+        There are no counters of topics and groups that the client may not see.
+        """
         header = header_of(request)
         data = self._broker.stats.data(header.stats_name, header.stats_key)
-        if data is None:
+        if data is None or not self._may_see(connection, header.stats_key):
             known = (
                 "" if header.stats_name in STATS_NAMES else f"; there are {', '.join(STATS_NAMES)}"
             )
@@ -309,6 +312,14 @@ class BrokerAdminProcessor(Processor):
                 f"The stats <{header.stats_name}> <{header.stats_key}> not exist{known}"
             )
         return success_response(request, body=data)
+
+    def _may_see(self, connection: Channel, stats_key: str) -> bool:
+        """Return whether a client may see a counter's owner: all, a topic, or topic and group."""
+        if stats_key == self.config.broker_cluster_name:
+            return True
+        visible = self._broker.access.visible_to(connection)
+        topic, _, group = stats_key.partition("@")
+        return visible.has_topic(topic) and (not group or visible.has_group(group))
 
     @handles(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.DELETE_EXPIRED_COMMITLOG)
     def clean(self, _: Channel, request: RemotingCommand) -> RemotingCommand:

@@ -16,10 +16,13 @@ from rmq_spark.wire.bodies import decode_body, encode_body_in_steps
 from rmq_spark.wire.bodies.stats import GetConsumerStatusBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.record import decode_record
 
+from ...auth.needs import Action, ResourceType
 from ...common.channel import Channel, ResponseSteps
 from ...state.members.client_channel_info import ClientChannelInfo
 from ...store.results import PhysicalOffset
@@ -62,16 +65,22 @@ class ClientRelayProcessor(Processor):
     def consume_message_directly(
         self, connection: Channel, request: RemotingCommand
     ) -> RemotingCommand | None:
-        """Ask a consumer to process one message now."""
+        """Ask a consumer to process one message now, if the client may read it."""
         header: headers.ConsumeMessageDirectlyResultRequestHeader = header_of(request)
         channel = self._find_online(header.consumer_group, header.client_id or "")
         _, physical_offset = decode_offset_message_id(header.msg_id or "")
         record = self._broker.store.record_at(PhysicalOffset(physical_offset))
-        if record is None:
+        if record is None or not self._may_read(connection, record):
             raise system_error(f"message [{header.msg_id}] is not in this broker's log")
         fields = {**request.ext_fields, "brokerName": self._broker.config.broker_name}
         self._relay(connection, request, channel, fields, bytes(record))
         return None
+
+    def _may_read(self, connection: Channel, record: Buffer) -> bool:
+        if not self._broker.access.is_enabled:
+            return True
+        topic = decode_record(record, check_crc=False).topic
+        return self._broker.access.allows(connection, ResourceType.TOPIC, topic, Action.SUB)
 
     def _find_online(self, group: str, client_id: str) -> ClientChannelInfo:
         channel = self._broker.consumers.find(group, client_id)

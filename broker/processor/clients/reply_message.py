@@ -43,9 +43,9 @@ class ReplyMessageProcessor(Processor):
         self,
         broker: BrokerParts,
         pending_replies: PendingReplies,
-        send: Callable[[Channel, RemotingCommand], None],
+        send: Callable[[Channel, RemotingCommand, int], None],
     ) -> None:
-        """Prepare; ``send`` stores a message like a sent one, and answers it."""
+        """Prepare; ``send`` stores and answers a message as a request of another code would."""
         super().__init__(broker)
         self._pending_replies = pending_replies
         self._send = send
@@ -117,4 +117,4 @@ class ReplyMessageProcessor(Processor):
             remark = f"push reply message to {client_id} fail."
             reply(connection, request, request.respond(ResponseCode.SYSTEM_ERROR, remark))
         elif not connection.is_closed:
-            self._send(connection, request._replace(code=_SEND_CODES[request.code]))
+            self._send(connection, request, _SEND_CODES[request.code])

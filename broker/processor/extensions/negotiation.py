@@ -14,6 +14,7 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.send import AppendChunkRequestHeader, AppendChunkResponseHeader
 from rmq_spark.wire.record import decode_record
 
+from ...auth.needs import Action
 from ...common.channel import Channel, ResponseSteps
 from ...store.bulk import bulk_tools
 from ...store.results import PutMessageResult, PutMessageStatus
@@ -33,10 +34,14 @@ class ExtensionsProcessor(Processor):
 
     @handles(RequestCode.EXTENSIONS)
     def extensions(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Agree on the extensions that both sides support."""
+        """Agree on the extensions that both sides support, and that the client may use.
+
+        The files of the log hold the messages of all topics.
+        """
         header: ExtensionsHeader = header_of(request)
         agreed = header.extensions & SUPPORTED_EXTENSIONS
-        if not _is_on_this_machine(connection):
+        may_read_files = self._broker.access.allows_every_topic(connection, Action.SUB)
+        if not (may_read_files and _is_on_this_machine(connection)):
             agreed -= {Extension.READ_FILES}
         connection.extensions = agreed
         found = ExtensionsHeader.of(

@@ -1,12 +1,17 @@
 """StagedBatchesProcessor: stages the rows of a batch, and commits or aborts it; an extension.
 
 A commit continues if its client disconnects; a client that requests it again gets the result.
+
+With authentication, a sink belongs to the user who began it: until its first commit to the first
+who stages rows, from then on to the user in the table. Other users, except super users, are refused
+whatever they ask of it. A commit checks again that its user may send to the topics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Final
 
 from rmq_spark.wire.bodies.staged_batches import (
@@ -29,9 +34,11 @@ from rmq_spark.wire.headers.staging import (
 )
 from rmq_spark.wire.message_queue import QueueKey
 
+from ...auth.needs import Action, ResourceType
 from ...common.channel import BackgroundSteps, Channel, ResponseSteps
 from ...store.bulk import bulk_tools
 from ...store.errors import BatchRefused
+from ...store.staging.commit_table import SINKS_MAX
 from ...store.staging.staging_area import StagedName, StagingFull
 from ..processor import BrokerParts, Processor, handles
 from ..request import RequestRejected, body_in_steps, header_of, reply, success_response
@@ -39,6 +46,62 @@ from ..sends.admission import TopicAdmission
 from .negotiation import check_same_queue
 
 _RETRY_SECONDS: Final = 1.0
+
+
+class SinkUsers:
+    """The users to whom sinks belong."""
+
+    def __init__(
+        self,
+        last_of: Callable[[str], CommittedBatch | None],
+        has_staged: Callable[[str], bool],
+    ) -> None:
+        """Take the table of committed batches, and whether a sink has staged rows."""
+        self._last_of, self._has_staged = last_of, has_staged
+        self._begun: dict[str, str] = {}
+        """The users of sinks that have staged rows and committed nothing."""
+
+    def begin(self, connection: Channel, sink: str) -> None:
+        """Note who stages rows for a sink that is new.
+
+        Raises:
+            RequestRejected: The sink belongs to another user.
+        """
+        self.check(connection, sink)
+        if connection.identity is not None and self._user_of(sink) is None:
+            if len(self._begun) >= SINKS_MAX:
+                self._begun = {
+                    each: user for each, user in self._begun.items() if self._has_staged(each)
+                }
+            self._begun[sink] = connection.identity.name
+
+    def check(self, connection: Channel, sink: str) -> None:
+        """Refuse a sink of another user.
+
+        Raises:
+            RequestRejected: The sink belongs to another user.
+        """
+        identity, user = connection.identity, self._user_of(sink)
+        if user is None or identity is None or identity.is_super or identity.name == user:
+            return
+        raise RequestRejected(
+            ResponseCode.NO_PERMISSION,
+            f"sink {sink} belongs to another user: give the sink of {identity.name} another name, "
+            "or ask a super user to run rocketpoll sink forget",
+        )
+
+    def user_for(self, connection: Channel, sink: str) -> str | None:
+        """Return the user to whom a sink belongs after a commit by this client."""
+        own = None if connection.identity is None else connection.identity.name
+        return self._user_of(sink) or own
+
+    def _user_of(self, sink: str) -> str | None:
+        last = self._last_of(sink)
+        return self._begun.get(sink) if last is None else last.user
+
+    def forget(self, sink: str) -> None:
+        """Forget whose a sink is, as its batches are forgotten."""
+        self._begun.pop(sink, None)
 
 
 class StagedBatchesProcessor(Processor):
@@ -54,9 +117,11 @@ class StagedBatchesProcessor(Processor):
         super().__init__(broker)
         self._admission = admission
         self._wrap_errors = wrap_errors
+        self._batches = broker.store.staged_batches
+        self._users = SinkUsers(self._batches.table.last, self._batches.staging_area.has_any)
 
     @handles(RequestCode.STAGE_CHUNK, extension=Extension.STAGED_BATCHES)
-    def stage(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
+    def stage(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Stage records of one queue, unless their batch is committed already."""
         busy = self._broker.busy_reason()
         if busy is not None:
@@ -64,6 +129,7 @@ class StagedBatchesProcessor(Processor):
         header: StageChunkRequestHeader = header_of(request)
         if header.queue_id < 0:
             raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "staged records need their queue")
+        self._users.begin(connection, header.sink)
         self._admission.admit(
             header.topic, header.queue_id, header.default_topic, header.default_topic_queue_nums
         )
@@ -73,19 +139,22 @@ class StagedBatchesProcessor(Processor):
     def commit(self, connection: Channel, request: RemotingCommand) -> None:
         """Commit all rows of a batch or none; the response says where they are."""
         header: BatchRequestHeader = header_of(request)
-        self._run_in_background(connection, request, self._commit(request, header))
+        self._users.check(connection, header.sink)
+        self._run_in_background(connection, request, self._commit(connection, request, header))
 
     @handles(RequestCode.ABORT_BATCH, extension=Extension.STAGED_BATCHES)
     def abort(self, connection: Channel, request: RemotingCommand) -> None:
         """Discard the given attempts of an uncommitted batch, or all attempts if none is given."""
         header: BatchRequestHeader = header_of(request)
+        self._users.check(connection, header.sink)
         self._run_in_background(connection, request, self._abort(request, header))
 
     @handles(RequestCode.LAST_BATCH, extension=Extension.STAGED_BATCHES)
-    def last(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
+    def last(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer which batch a sink has committed last."""
         header: LastBatchRequestHeader = header_of(request)
-        last = self._broker.store.staged_batches.table.last(header.sink)
+        self._users.check(connection, header.sink)
+        last = self._batches.table.last(header.sink)
         if last is None:
             raise RequestRejected(ResponseCode.QUERY_NOT_FOUND, _unknown(header.sink))
         return success_response(request, body=last)
@@ -99,16 +168,11 @@ class StagedBatchesProcessor(Processor):
     @handles(RequestCode.ALL_SINKS, extension=Extension.STAGED_BATCHES)
     def sinks(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Return the last batch that each sink has committed."""
-        sinks = {
-            sink: _state_of(last)
-            for sink, last in self._broker.store.staged_batches.table.sinks.items()
-        }
+        sinks = {sink: _state_of(last) for sink, last in self._batches.table.sinks.items()}
         return success_response(request, body=SinksBody(sinks=sinks))
 
     def _stage(self, request: RemotingCommand, header: StageChunkRequestHeader) -> ResponseSteps:
-        is_committed = self._broker.store.staged_batches.table.is_committed(
-            header.sink, header.batch_id, header.owner
-        )
+        is_committed = self._batches.table.is_committed(header.sink, header.batch_id, header.owner)
         if not is_committed:
             yield from bulk_tools.load_in_steps()
             from rmq_spark.wire.chunk.sized_chunk import decode_sized_chunk  # noqa: PLC0415  # needs the tools for many records
@@ -116,21 +180,24 @@ class StagedBatchesProcessor(Processor):
             sizes, records = decode_sized_chunk(request.body)
             check_same_queue(header.topic, header.queue_id, records)
             name = StagedName(header.sink, header.batch_id, header.attempt, header.number)
-            yield from self._broker.store.staged_batches.stage(
+            yield from self._batches.stage(
                 name, request.body, sizes, records, self._broker.run_in_batch_thread
             )
         return success_response(request, StageChunkResponseHeader(is_committed))
 
-    def _commit(self, request: RemotingCommand, header: BatchRequestHeader) -> ResponseSteps:
+    def _commit(
+        self, connection: Channel, request: RemotingCommand, header: BatchRequestHeader
+    ) -> ResponseSteps:
         body = yield from body_in_steps(request, CommitBatchRequestBody)
-        committed = yield from self._broker.store.staged_batches.commit(
+        committed = yield from self._batches.commit(
             header.sink,
             header.batch_id,
             header.owner,
             body.attempts,
-            self._admit,
+            partial(self._admit, connection),
             self._broker.run_in_batch_thread,
             self._pause,
+            self._users.user_for(connection, header.sink),
         )
         return success_response(request, body=committed)
 
@@ -138,7 +205,7 @@ class StagedBatchesProcessor(Processor):
         body = AbortBatchRequestBody()
         if request.body:
             body = yield from body_in_steps(request, AbortBatchRequestBody)
-        yield from self._broker.store.staged_batches.abort(
+        yield from self._batches.abort(
             header.sink,
             header.batch_id,
             header.owner,
@@ -148,16 +215,16 @@ class StagedBatchesProcessor(Processor):
         return success_response(request)
 
     def _forget(self, request: RemotingCommand, sink: str) -> ResponseSteps:
-        was_known = yield from self._broker.store.staged_batches.forget_sink(
-            sink, self._broker.run_in_batch_thread
-        )
+        was_known = yield from self._batches.forget_sink(sink, self._broker.run_in_batch_thread)
+        self._users.forget(sink)
         if not was_known:
             raise RequestRejected(ResponseCode.QUERY_NOT_FOUND, _unknown(sink))
         return success_response(request)
 
-    def _admit(self, queue: QueueKey) -> None:
-        """Reject a queue that was deleted since, or is not writable."""
+    def _admit(self, connection: Channel, queue: QueueKey) -> None:
+        """Reject a queue that was deleted since, is not writable, or not by this client."""
         topic, queue_id = queue
+        self._broker.access.require(connection, ResourceType.TOPIC, topic, Action.PUB)
         config = self._admission.config_of(topic)
         if config is None or topic in self._admission.deleting:
             raise BatchRefused(f"topic {topic} was deleted after rows had been staged for it")

@@ -4,6 +4,9 @@ Only numbers differ from one response to the next. For a client that uses JSON, 
 default, they are filled into a prepared frame; for others the response goes through the codec. The
 client reads the same either way.
 
+`cut_signature` takes out of a header what differs in each signed request. Templates are made of the
+rest, and the signature is verified for each.
+
 `is_changed_header` tests templates of request headers, which are cut where later ones may differ: a
 template is valid if the codec finds other values that are put there in their fields, and all else
 unchanged.
@@ -12,6 +15,7 @@ unchanged.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import ResponseCode, SerializeType
@@ -20,15 +24,35 @@ from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.header import Header
 from rmq_spark.wire.header_json import JsonResponseTemplate, decode_header
+from rmq_spark.wire.signature import SIGNATURE
 
 from ...common.channel import Channel
+
+_SIGNATURE_MARK: Final = f'"{SIGNATURE}":"'.encode()
+_SIGNATURE_BYTES: Final = 28
+"""An HMAC-SHA1 in base64."""
+
+
+def cut_signature(header: bytes) -> tuple[bytes, bytes]:
+    """Return a header with an empty signature in place of its own, and the signature.
+
+    A template of such a header is tested by `is_changed_header`: the codec must find the empty
+    signature. So what is cut out of headers of the same form is the value of that field, too.
+    """
+    before, mark, rest = header.partition(_SIGNATURE_MARK)
+    return before + mark + rest[_SIGNATURE_BYTES:], rest[:_SIGNATURE_BYTES]
 
 
 def is_changed_header(
     other: bytes, request: RemotingCommand, opaque: int, changed: Mapping[str, str]
 ) -> bool:
-    """Return whether a header equals a request's, except for opaque and the changed fields."""
+    """Return whether a header equals a request's, except for opaque and the changed fields.
+
+    The signature of a signed request has been cut.
+    """
     fields = {**request.ext_fields, **changed}
+    if SIGNATURE in fields:
+        fields[SIGNATURE] = ""
     expected = Header(*request[:7])._replace(opaque=opaque, ext_fields=fields)
     try:
         return decode_header(other) == expected

@@ -39,8 +39,11 @@ class ConsumeStatsProcessor(Processor):
     # ---- in messages
 
     @handles(RequestCode.GET_CONSUME_STATS)
-    def of_group(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer GET_CONSUME_STATS; if the group does not exist, with an empty success."""
+    def of_group(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
+        """Answer GET_CONSUME_STATS; if the group does not exist, with an empty success.
+
+        Topics that the client may not see are left out, here and in GET_BROKER_CONSUME_STATS.
+        """
         header: GetConsumeStatsRequestHeader = header_of(request)
         group = header.consumer_group
         if header.topic_list:
@@ -51,6 +54,7 @@ class ConsumeStatsProcessor(Processor):
             topics = (
                 [header.topic] if header.topic else sorted(self._broker.offsets.topics_of(group))
             )
+        topics = filter(self._broker.access.visible_to(connection).has_topic, topics)
         table: dict[MessageQueue, OffsetWrapper] = {}
         tps = 0.0
         consumed = list(self._consumed(group, topics))
@@ -71,9 +75,11 @@ class ConsumeStatsProcessor(Processor):
         only_ordered = header_of(request).is_order
         consumed: dict[str, list[TopicConfig]] = {}
         queues = 0
-        for group in sorted(self._broker.groups.groups):
+        visible = self._broker.access.visible_to(connection)
+        for group in filter(visible.has_group, sorted(self._broker.groups.groups)):
             yield None
-            configs = self._consumed(group, sorted(self._broker.offsets.topics_of(group)))
+            topics = filter(visible.has_topic, sorted(self._broker.offsets.topics_of(group)))
+            configs = self._consumed(group, topics)
             consumed[group] = [config for config in configs if config.order or not only_ordered]
             queues += sum(config.write_queue_nums for config in consumed[group])
             _check_queue_count(queues)

@@ -131,8 +131,13 @@ class ConsumerGroupProcessor(Processor):
         return MessageQueue(config.topic_name, self._broker.config.broker_name, queue.queue_id)
 
     @handles(RequestCode.GET_CONSUMER_CONNECTION_LIST)
-    def get_consumer_connection_list(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Describe a group that is online, with all that its members have reported."""
+    def get_consumer_connection_list(
+        self, connection: Channel, request: RemotingCommand
+    ) -> ResponseSteps:
+        """Describe a group that is online, with all that its members have reported.
+
+        Subscriptions to topics that the client may not see are left out.
+        """
         header: consumer_groups.ConsumerGroupRequestHeader = header_of(request)
         group = self._broker.consumers.group(header.consumer_group)
         if group is None:
@@ -141,9 +146,14 @@ class ConsumerGroupProcessor(Processor):
                 f"the consumer group[{header.consumer_group}] not online",
             )
         connections = yield from _connections(tuple(group.clients.values()))
+        visible = self._broker.access.visible_to(connection)
         body = client_info.ConsumerConnection(
             connection_set=connections,
-            subscription_table=dict(group.subscriptions),
+            subscription_table={
+                topic: data
+                for topic, data in group.subscriptions.items()
+                if visible.has_topic(topic)
+            },
             consume_type=group.consume_type,
             message_model=group.message_model,
             consume_from_where=group.consume_from_where,
@@ -189,12 +199,14 @@ class ConsumerGroupProcessor(Processor):
         )
 
     @handles(RequestCode.QUERY_TOPICS_BY_CONSUMER)
-    def query_topics_by_consumer(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """List the topics in which a group has stored offsets."""
+    def query_topics_by_consumer(
+        self, connection: Channel, request: RemotingCommand
+    ) -> ResponseSteps:
+        """List the topics in which a group has stored offsets, and that the client may see."""
         header: operators.GetSubscriptionGroupConfigRequestHeader = header_of(request)
-        return success_response_in_steps(
-            request, TopicList(topic_list=self._broker.offsets.topics_of(header.group))
-        )
+        visible = self._broker.access.visible_to(connection)
+        topics = filter(visible.has_topic, self._broker.offsets.topics_of(header.group))
+        return success_response_in_steps(request, TopicList(topic_list=frozenset(topics)))
 
     @handles(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER)
     def query_subscription_by_consumer(

@@ -130,9 +130,14 @@ class ConsumerOffsetProcessor(Processor):
         return success_response(request, headers.GetEarliestMsgStoretimeResponseHeader(timestamp))
 
     @handles(RequestCode.GET_ALL_CONSUMER_OFFSET)
-    def get_all_consumer_offset(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer the whole table of offsets."""
-        table = yield from self._broker.offsets.wrapper_in_steps()
+    def get_all_consumer_offset(
+        self, connection: Channel, request: RemotingCommand
+    ) -> ResponseSteps:
+        """Answer the whole table of offsets, of the topics and groups that the client may see."""
+        visible = self._broker.access.visible_to(connection)
+        table = yield from self._broker.offsets.wrapper_in_steps(
+            lambda topic, group: visible.has_topic(topic) and visible.has_group(group)
+        )
         return (yield from success_response_in_steps(request, table))
 
     def _check_known(self, topic: str, queue_id: int) -> None:

@@ -7,6 +7,7 @@ It reports success only when the change is on the disk; a change that cannot be 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, SubscriptionGroupList
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -88,9 +89,28 @@ class GroupAdminProcessor(Processor):
             raise system_error(f"the group {group} is being deleted; ask again when that is done")
 
     @handles(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-    def get_all(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer GET_ALL_SUBSCRIPTIONGROUP_CONFIG with all groups, whatever page is requested."""
-        return success_response_in_steps(request, self._broker.groups.wrapper())
+    def get_all(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
+        """Answer GET_ALL_SUBSCRIPTIONGROUP_CONFIG with all groups, whatever page is requested.
+
+        Groups that the client may not see are left out.
+        """
+        wrapper = self._broker.groups.wrapper()
+        visible = self._broker.access.visible_to(connection)
+        if not visible.is_all:
+            groups = {}
+            for name, config in wrapper.subscription_group_table.items():
+                yield None
+                if visible.has_group(name):
+                    groups[name] = config
+            forbidden = {
+                group: topics
+                for group, topics in (wrapper.forbidden_table or {}).items()
+                if group in groups
+            }
+            wrapper = replace(
+                wrapper, subscription_group_table=groups, forbidden_table=forbidden or None
+            )
+        return (yield from success_response_in_steps(request, wrapper))
 
     @handles(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
     def get(self, _: Channel, request: RemotingCommand) -> RemotingCommand:

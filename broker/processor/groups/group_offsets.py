@@ -31,6 +31,7 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.message_queue import MessageQueue
 
+from ...auth.needs import Action, ResourceType
 from ...common.channel import Channel, ResponseSteps
 from ...state.members.consumers import ConsumerGroup
 from ...state.tables.subscription_group import group_fault
@@ -182,8 +183,8 @@ class GroupOffsetsProcessor(Processor):
     # ---- to where another group is
 
     @handles(RequestCode.CLONE_GROUP_OFFSET)
-    def clone_group_offset(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Copy the offsets of one group to another, in one topic or in all.
+    def clone_group_offset(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
+        """Copy the offsets of one group to another, in one topic or in all that may be changed.
 
         Unless ``offline`` is set, this leaves out topics that the online source group no longer
         subscribes to.
@@ -206,7 +207,10 @@ class GroupOffsetsProcessor(Processor):
         for topic in sorted(topics):
             yield None
             is_dropped = source is not None and topic not in source.subscriptions
-            if self._broker.topics.get(topic) is not None and not is_dropped:
+            is_allowed = self._broker.access.allows(
+                connection, ResourceType.TOPIC, topic, Action.UPDATE
+            )
+            if self._broker.topics.get(topic) is not None and is_allowed and not is_dropped:
                 self._broker.offsets.clone(header.src_group, header.dest_group, topic)
         return success_response(request)
 

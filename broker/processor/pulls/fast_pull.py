@@ -12,7 +12,8 @@ the result of the checks (`cached_pull`). From the store on, both paths are the 
 
 A cached pull is valid while topic and group keep the configurations with which it was made. If a
 pull leaves its subscription to heartbeats, its filter is looked up each time. Everything else takes
-the normal path, including filters that read messages; the fast path itself refuses nothing.
+the normal path, including filters that read messages; the fast path itself refuses nothing. With
+authentication, the signature is cut from each header and verified, as in `FastSend`.
 
 It parses frames itself, because no frame reader is as fast as a comparison.
 
@@ -42,9 +43,10 @@ from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.framing import PREFIX_BYTES, Buffer
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 
+from ...auth.signed_template import SignedTemplate, UnsignedTemplate
 from ...common.channel import Channel, ResponseSteps
 from ..fast_path.per_client_cache import LearningBudget, PerClientCache
-from ..fast_path.templates import is_changed_header
+from ..fast_path.templates import cut_signature, is_changed_header
 from ..processor import BrokerParts
 from ..request import Handler, RequestRejected, header_of
 from .pull_message import PullMessageProcessor
@@ -53,6 +55,7 @@ from .subscription_filters import SubscriptionFilter
 # ---- Cached pulls.
 
 _FIELDS = ("queueOffset", "commitOffset")
+_SIGNED_ORDER: Final = ("commitOffset", "queueOffset")
 _MARKS: Final = (*(f'"{name}":"'.encode() for name in _FIELDS), b'"opaque":')
 _PROBE_VALUES: Final = (b"1234567890123456", b"6543210987654321", b"1234567890")
 _DIGITS = b"0123456789"
@@ -172,6 +175,8 @@ class CachedPull(NamedTuple):
     group_config: SubscriptionGroupConfig
     message_filter: SubscriptionFilter
     """The filter, if such a pull carries its own subscription."""
+    signed: SignedTemplate | UnsignedTemplate | None = None
+    """The check of their signatures; None without authentication."""
 
     def header_with(self, queue_offset: int, commit_offset: int) -> PullMessageRequestHeader:
         """Return the header of another pull, in a quarter of the time of `_replace`."""
@@ -190,9 +195,17 @@ class ClientPullCache:
         self._by_prefix: dict[tuple[bytes, bytes], list[CachedPull]] = {}
         """The cached pulls by the prefix of their headers, which is nearly always unique."""
         self._count = 0
+        self.access_version = 0
+        """The version of users and lists by which the client may pull."""
 
     def __len__(self) -> int:
         return self._count
+
+    def clear(self, access_version: int) -> None:
+        """Drop all; what is cached from now on is of another version of users and lists."""
+        self._by_prefix.clear()
+        self._count = 0
+        self.access_version = access_version
 
     def find(self, header: bytes) -> tuple[CachedPull, tuple[int, int, int]] | None:
         """Return the cached pull for a header, and its queue offset, commit offset and opaque."""
@@ -230,6 +243,15 @@ class PullCache(PerClientCache[ClientPullCache]):
             return False
         return self._clients.setdefault(connection, ClientPullCache()).learning_budget.spend()
 
+    def require_version(self, connection: Channel, access_version: int) -> None:
+        """Drop the cached pulls of a client if users or lists have changed since."""
+        plans = self._clients[connection]
+        if plans.access_version == access_version:
+            return
+        before = len(plans)
+        plans.clear(access_version)
+        self.add_count(-before)
+
     def put(self, connection: Channel, plan: CachedPull, header: bytes) -> None:
         """Cache a pull of a client, which was parsed from ``header``."""
         plans = self._clients[connection]
@@ -259,6 +281,7 @@ class FastPull:
         """Store the parts of the normal path, and the dispatcher's step before it."""
         self._length_max = broker.config.server.frame_bytes_max - _LENGTH_WORD_BYTES
         self._header_bytes_max = broker.config.server.header_bytes_max
+        self._access = broker.access
         self._pulls = pulls
         self._topic_config_of, self._group_config_of = broker.topics.get, broker.groups.get
         self._run_handler = run_handler
@@ -279,6 +302,9 @@ class FastPull:
         ):
             return False
         data = bytes(header)
+        if self._access.is_enabled:
+            self._cache.require_version(connection, self._access.version)
+            data, _ = cut_signature(data)
         shape = build_template(data, request)
         if shape is None:
             return False
@@ -289,8 +315,13 @@ class FastPull:
         message_filter = self._pulls.message_filter(typed) if own else None
         if topic_config is None or group_config is None:
             return False
+        signed = None
+        if self._access.is_enabled:
+            signed = self._access.template_of(connection, request, _SIGNED_ORDER)
+            if signed is None:
+                return False
         bare = request.without_content()
-        plan = CachedPull(shape, typed, bare, topic_config, group_config, message_filter)
+        plan = CachedPull(shape, typed, bare, topic_config, group_config, message_filter, signed)
         self._cache.put(connection, plan, data)
         return True
 
@@ -310,7 +341,9 @@ class FastPull:
             or length > self._length_max
         ):
             return start
-        found = plans.find(data[start + PREFIX_BYTES : end])
+        head = data[start + PREFIX_BYTES : end]
+        is_checked = self._access.is_enabled
+        found = self._find_signed(plans, head) if is_checked else plans.find(head)
         if found is None:
             return start
         plan, (queue_offset, commit_offset, opaque) = found
@@ -334,3 +367,23 @@ class FastPull:
         if isinstance(answer, RemotingCommand):
             connection.send(answer)
         return end
+
+    def _find_signed(
+        self, plans: ClientPullCache, header: bytes
+    ) -> tuple[CachedPull, tuple[int, int, int]] | None:
+        """Return what `ClientPullCache.find` does, if the client has signed the pull and still may.
+
+        The signed numbers are those of the header as received: one with leading zeros takes the
+        normal path.
+        """
+        if plans.access_version != self._access.version:
+            return None
+        unsigned, signature = cut_signature(header)
+        found = plans.find(unsigned)
+        if found is None:
+            return None
+        plan, (queue_offset, commit_offset, _) = found
+        signed, numbers = plan.signed, (b"%d" % commit_offset, b"%d" % queue_offset)
+        if signed is None or not signed.is_genuine(*numbers, b"", signature):
+            return None
+        return found

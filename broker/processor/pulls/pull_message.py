@@ -23,6 +23,7 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.header import NO_EXT_FIELDS
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 
+from ...auth.needs import Action, ResourceType
 from ...common.channel import Channel, ResponseSteps
 from ...longpolling.pull_request import PullRequest
 from ...store.bulk import bulk_tools
@@ -65,6 +66,7 @@ class PullMessageProcessor(Processor):
     def __init__(self, broker: BrokerParts, filters: SubscriptionFilters) -> None:
         super().__init__(broker)
         self._config = broker.config
+        self._access = broker.access
         self._store = broker.store
         self._topics = broker.topics
         self._groups = broker.groups
@@ -87,6 +89,8 @@ class PullMessageProcessor(Processor):
     ) -> RemotingCommand | ResponseSteps | None:
         """Answer a pull that has just arrived."""
         header: PullMessageRequestHeader = header_of(request)
+        if request.code == RequestCode.PULL_PLACES:
+            self._access.require_every_topic(connection, Action.SUB)
         self._check(header)
         message_filter = self.message_filter(header)
         looks = message_filter is not None and message_filter.needs_messages
@@ -106,7 +110,9 @@ class PullMessageProcessor(Processor):
         return self.process(connection, request, header, message_filter)
 
     def execute_request_when_wakeup(self, held: PullRequest) -> RemotingCommand | None:
-        """Answer a held pull in the same way and with the same opaque."""
+        """Answer a held pull in the same way and with the same opaque, if its client still may."""
+        if self._access.is_enabled:
+            self._require_rights(held)
         if held.connection.is_congested:
             # The client is not draining its socket; it retries once it does.
             low, high = self._store.queue_offsets(*held.queue)
@@ -117,6 +123,19 @@ class PullMessageProcessor(Processor):
         return self.process(
             held.connection, held.request, held.header, message_filter, may_hold=False
         )
+
+    def _require_rights(self, held: PullRequest) -> None:
+        """Refuse a held pull whose client has lost the right to it since it arrived.
+
+        Raises:
+            RequestRejected: The client may no longer consume the topic, or by the group.
+        """
+        connection, header = held.connection, held.header
+        require = self._access.require
+        require(connection, ResourceType.TOPIC, header.topic, Action.SUB)
+        require(connection, ResourceType.GROUP, header.consumer_group, Action.SUB)
+        if held.request.code == RequestCode.PULL_PLACES:
+            self._access.require_every_topic(connection, Action.SUB)
 
     def is_matched_by_commit_log(
         self, held: PullRequest, from_queue_offset: int

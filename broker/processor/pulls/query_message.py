@@ -25,6 +25,7 @@ from rmq_spark.wire.headers.operators import (
 from rmq_spark.wire.record import StoredMessage, decode_record
 from rmq_spark.wire.tags import tags_code
 
+from ...auth.needs import Action, ResourceType
 from ...common.channel import Channel, ResponseSteps
 from ...store.read.entry_selection import MessageFilter
 from ...store.results import QueueOffset
@@ -47,8 +48,11 @@ class QueryMessageProcessor(Processor):
     """The responses to people and tools that look messages up."""
 
     @handles(RequestCode.QUERY_MESSAGE)
-    def query(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer QUERY_MESSAGE with the newest messages with a key, the oldest of them first."""
+    def query(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
+        """Answer QUERY_MESSAGE with the newest messages with a key, the oldest of them first.
+
+        The index finds messages by a hash, so that some may be of other topics.
+        """
         header: QueryMessageRequestHeader = header_of(request)
         _check(header)
         wanted = (
@@ -60,7 +64,7 @@ class QueryMessageProcessor(Processor):
             header.topic, header.key, max(wanted, 0), header.begin_timestamp, header.end_timestamp
         ):
             yield None
-            if record is not None:
+            if record is not None and self._may_read(connection, record):
                 left -= len(record)
                 if left < 0 and records:
                     break
@@ -79,13 +83,26 @@ class QueryMessageProcessor(Processor):
         return success_response(request, indexed)._replace(body=b"".join(reversed(records)))
 
     @handles(RequestCode.VIEW_MESSAGE_BY_ID)
-    def view(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer VIEW_MESSAGE_BY_ID with the record that starts at a log offset."""
+    def view(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Answer VIEW_MESSAGE_BY_ID with the record that starts at a log offset.
+
+        A message that the client may not read is not found.
+        """
         physical_offset = header_of(request).offset
         record = self._broker.store.record_at(physical_offset)
-        if record is None:
+        if record is None or not self._may_read(connection, record):
             raise system_error(f"can not find message by the offset, {physical_offset}")
         return request.respond(ResponseCode.SUCCESS, body=record)
+
+    def _may_read(self, connection: Channel, record: Buffer) -> bool:
+        access = self._broker.access
+        if not access.is_enabled:
+            return True
+        try:
+            topic = decode_record(record, check_crc=False).topic
+        except RecordError:  # nobody knows whose it is
+            return access.allows_every_topic(connection, Action.SUB)
+        return access.allows(connection, ResourceType.TOPIC, topic, Action.SUB, Action.GET)
 
 
 def _check(header: QueryMessageRequestHeader) -> None:

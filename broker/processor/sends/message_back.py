@@ -27,6 +27,7 @@ from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.properties import UNIQ_KEY, change_properties
 from rmq_spark.wire.record import StoredMessage, decode_record, magic_of
 
+from ...auth.needs import Action, ResourceType
 from ...common.channel import Channel
 from ...schedule.delayed_message import WITHOUT_DELAY, to_schedule_topic
 from ...state.tables.topic_config import retry_topic
@@ -91,7 +92,7 @@ class MessageBackProcessor(Processor):
             )
         if group.retry_queue_nums <= 0:
             return success_response(request)  # the group has disabled retries
-        message = self._find(header)
+        message = self._find(connection, header)
         back = self._retry_message(
             message, group, header, request.version, self._broker.advertised_host(connection)
         )
@@ -121,9 +122,14 @@ class MessageBackProcessor(Processor):
         )
         return None
 
-    def _find(self, header: ConsumerSendMsgBackRequestHeader) -> StoredMessage:
+    def _find(self, connection: Channel, header: ConsumerSendMsgBackRequestHeader) -> StoredMessage:
+        """Return the message that is sent back; one that its client may not read is not found."""
         record = self._broker.store.record_at(PhysicalOffset(header.offset))
         message = decode_record(record) if record is not None else None
+        if message is not None and not self._broker.access.allows(
+            connection, ResourceType.TOPIC, message.topic, Action.SUB
+        ):
+            message = None
         if message is None or not _is_same_message(message, header):
             other = "" if message is None else ": another message is there"
             raise system_error(f"look message by offset failed, {header.offset}{other}")

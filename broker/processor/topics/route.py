@@ -103,19 +103,20 @@ class RouteProcessor(Processor):
     # ---- lists of topics
 
     @handles(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-    def all_topics(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer GET_ALL_TOPIC_LIST_FROM_NAMESERVER with the names of all topics."""
-        return success_response_in_steps(
-            request, TopicList(topic_list=frozenset(self._broker.topics.topics))
-        )
+    def all_topics(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
+        """Answer GET_ALL_TOPIC_LIST_FROM_NAMESERVER with the names of all topics.
+
+        Here and in the other lists, topics that the client may not see are left out.
+        """
+        names = yield from self._matching_topics(connection, lambda _: True)
+        return (yield from success_response_in_steps(request, TopicList(topic_list=names)))
 
     @handles(RequestCode.GET_TOPICS_BY_CLUSTER)
-    def topics_of_cluster(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
+    def topics_of_cluster(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_TOPICS_BY_CLUSTER with all topics, or none for another cluster."""
         is_here = header_of(request).cluster == self._broker.config.broker_cluster_name
-        return success_response_in_steps(
-            request, TopicList(topic_list=frozenset(self._broker.topics.topics if is_here else ()))
-        )
+        names = yield from self._matching_topics(connection, lambda _: is_here)
+        return (yield from success_response_in_steps(request, TopicList(topic_list=names)))
 
     @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
     def cluster_names(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -127,9 +128,11 @@ class RouteProcessor(Processor):
         return success_response(request, body=TopicList(topic_list=names, broker_addr=address))
 
     @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
-    def system_topics(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
+    def system_topics(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_SYSTEM_TOPIC_LIST_FROM_BROKER: possible and existing system topics."""
-        found = yield from self._matching_topics(lambda config: is_system_topic(config.topic_name))
+        found = yield from self._matching_topics(
+            connection, lambda config: is_system_topic(config.topic_name)
+        )
         topics = TopicList(topic_list=SYSTEM_TOPICS | reserved_topics(self._broker.config) | found)
         return (yield from success_response_in_steps(request, topics))
 
@@ -138,22 +141,23 @@ class RouteProcessor(Processor):
         RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
         RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
     )
-    def unit_topics(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
+    def unit_topics(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer three requests, each with the topics whose unit flags match."""
         mask, wanted = _UNIT_FLAGS[RequestCode(request.code)]
         names = yield from self._matching_topics(
-            lambda topic: topic.topic_sys_flag & mask == wanted
+            connection, lambda topic: topic.topic_sys_flag & mask == wanted
         )
         return (yield from success_response_in_steps(request, TopicList(topic_list=names)))
 
     def _matching_topics(
-        self, matches: Callable[[TopicConfig], bool]
+        self, connection: Channel, matches: Callable[[TopicConfig], bool]
     ) -> Generator[None, None, frozenset[str]]:
-        """Collect the names of the topics that match, in steps."""
+        """Collect the names of the topics that match, and that the client may see, in steps."""
+        visible = self._broker.access.visible_to(connection)
         names = []
         for config in tuple(self._broker.topics.topics.values()):
             yield
-            if matches(config):
+            if matches(config) and visible.has_topic(config.topic_name):
                 names.append(config.topic_name)
         return frozenset(names)
 

@@ -196,9 +196,21 @@ class TopicAdminProcessor(Processor):
     # ---- reading
 
     @handles(RequestCode.GET_ALL_TOPIC_CONFIG)
-    def get_all(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer GET_ALL_TOPIC_CONFIG with all topics, whatever page is requested."""
-        return success_response_in_steps(request, self._broker.topics.wrapper())
+    def get_all(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
+        """Answer GET_ALL_TOPIC_CONFIG with all topics, whatever page is requested.
+
+        Topics that the client may not see are left out.
+        """
+        wrapper = self._broker.topics.wrapper()
+        visible = self._broker.access.visible_to(connection)
+        if not visible.is_all:
+            topics = {}
+            for name, config in wrapper.topic_config_table.items():
+                yield None
+                if visible.has_topic(name):
+                    topics[name] = config
+            wrapper = replace(wrapper, topic_config_table=topics)
+        return (yield from success_response_in_steps(request, wrapper))
 
     @handles(RequestCode.GET_TOPIC_CONFIG)
     def get(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -228,11 +240,16 @@ class TopicAdminProcessor(Processor):
         return TopicOffset(min_offset=low, max_offset=high, last_update_timestamp=last)
 
     @handles(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
-    def consume_by_who(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer QUERY_TOPIC_CONSUME_BY_WHO with groups that are online or have consumed before."""
+    def consume_by_who(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
+        """Answer QUERY_TOPIC_CONSUME_BY_WHO with groups that are online or have consumed before.
+
+        Groups that the client may not see are left out.
+        """
         topic = header_of(request).topic
         groups = self._broker.consumers.groups_of(topic) | self._broker.offsets.groups_of(topic)
-        return success_response_in_steps(request, GroupList(group_list=groups))
+        visible = self._broker.access.visible_to(connection)
+        found = frozenset(filter(visible.has_group, groups))
+        return success_response_in_steps(request, GroupList(group_list=found))
 
     # ---- deleting
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from itertools import chain
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -192,11 +193,18 @@ class ConsumerOffsetManager(SavedTable[ConsumerOffsetSerializeWrapper]):
         """Return all offsets as they are saved."""
         return self._wrapper({**self._unparsed, **dict(self._entries())})
 
-    def wrapper_in_steps(self) -> Generator[None, None, ConsumerOffsetSerializeWrapper]:
-        """Collect all offsets for a response, in steps, each as it is when its turn comes."""
-        table = dict(self._unparsed)
-        for key, queues in self._entries():
-            table[key] = queues
+    def wrapper_in_steps(
+        self, is_wanted: Callable[[str, str], bool] = lambda _topic, _group: True
+    ) -> Generator[None, None, ConsumerOffsetSerializeWrapper]:
+        """Collect offsets for a response, in steps, each as it is when its turn comes.
+
+        ``is_wanted`` chooses by topic and group.
+        """
+        table = {}
+        for key, queues in chain(tuple(self._unparsed.items()), self._entries()):
+            topic, _, group = key.partition(_SEPARATOR)
+            if is_wanted(topic, group):
+                table[key] = queues
             yield
         return self._wrapper(table)
 

@@ -197,10 +197,12 @@ class StagedBatches:
         admit: Callable[[QueueKey], object],
         executor: JobExecutor,
         pause: Callable[[], Future[None]],
+        user: str | None = None,
     ) -> Steps[CommittedBatch]:
         """Make all rows of a batch visible, or none; return the last committed batch.
 
-        ``admit`` raises if a queue accepts no messages now.
+        ``admit`` raises if a queue accepts no messages now. The sink belongs to ``user`` from now
+        on, if there is one.
 
         Raises:
                 BatchRefused: The staged rows do not match those named.
@@ -227,11 +229,14 @@ class StagedBatches:
                 self._suspended_since = self._clock()
                 self._reput.suspend_from(self._appender.written_end_offset())
                 committed = CommittedBatch(
-                    batch_id=batch_id, owner=owner, rows=sum(each.rows for each in attempts)
+                    batch_id=batch_id,
+                    owner=owner,
+                    rows=sum(each.rows for each in attempts),
+                    user=user,
                 )
                 yield from self._copy_and_commit(batch, committed, found, admit, executor, pause)
             else:
-                empty = CommittedBatch(batch_id=batch_id, owner=owner, rows=0)
+                empty = CommittedBatch(batch_id=batch_id, owner=owner, rows=0, user=user)
                 yield from run_in_thread(partial(self.table.commit, sink, empty), executor)
             self.commits += 1
             # This runs in the background; a later batch, or age, removes files that cannot be

@@ -58,6 +58,8 @@ class CommittedBatch:
     spans: tuple[BatchSpan, ...] = ()
     committed_ms: int = 0
     """Milliseconds since the epoch at which it was committed."""
+    user: str | None = None
+    """The user to whom the sink belongs; None if nobody has signed its batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.brokers.access import Users, forged, signed
 from support.brokers.twin_brokers import Twins, begun
 from support.clients.remoting_clients import pull_request, send_request
 from support.disks.faulty_disk import FaultIn, FaultyDisk
@@ -49,7 +50,16 @@ FORMS = {
     "a remark": {"remark": "?"},
     "a body": {"body": b"{}"},
     "few bytes": {"bytes_max": 300},
+    "forged": {"is_forged": True},
 }
+EVERYTHING = "Topic:* All", "Group:* All"
+RIGHTS = (
+    EVERYTHING,
+    ("Topic:T Sub Pub", "Group:G Sub"),
+    ("Topic:* All", "Group:H Sub"),
+    ("Topic:* Pub", "Group:* All"),
+)
+"""What a user may do at a time."""
 pulls = st.fixed_dictionaries(
     {
         "topic": st.sampled_from(["T"] * 6 + ["U", "U", "not-there"]),
@@ -72,14 +82,16 @@ acts = st.one_of(
     st.tuples(st.just("group"), st.booleans()),
     st.tuples(st.just("heartbeat"), clients, st.sampled_from(["*", "A"]), st.integers(0, 3)),
     st.tuples(st.just("pass_ms"), st.sampled_from([1, 999, 2_000])),
+    st.tuples(st.just("rights"), st.sampled_from(RIGHTS)),
 )
 
 
 class Story:
     """What happens to both brokers."""
 
-    def __init__(self, twins):
+    def __init__(self, twins, users=None):
         self.twins = twins
+        self.users = users
         self.numbers = 0
         self.clients = range(3)
 
@@ -105,15 +117,30 @@ class Story:
         given = {**pull, **SUBSCRIBED[pull["subscribed"]], **FORMS.get(pull["form"], {})}
         offsets = given.pop("offsets")
         body = given.pop("body", b"")
+        is_forged = given.pop("is_forged", False)
         del given["subscribed"], given["form"]
-        requests = (pull_request(offset, opaque=self.number(), **given) for offset in offsets)
-        return b"".join(request._replace(body=body).encode() for request in requests)
+        requests = [
+            self.sign(pull_request(offset, opaque=self.number(), **given)._replace(body=body))
+            for offset in offsets
+        ]
+        if is_forged and self.users:
+            requests = map(forged, requests)
+        return b"".join(request.encode() for request in requests)
+
+    def sign(self, request):
+        """Return a request as a user sends it, if there are users."""
+        return request if self.users is None else signed(request, "alice")
+
+    def act_rights(self, rights):
+        """The user may do this from now on, and nothing else."""
+        if self.users is not None:
+            self.users.grant("alice", *rights)
 
     def act_send(self, client, topic, tags, sends=1):
         for _ in range(sends):
             properties = {"TAGS": tags, "a": "2"} if tags else {"KEYS": "k"}
             request = send_request("x" * 90, topic, properties=properties, opaque=self.number())
-            self.twins.receive(self.clients[client], request.encode())
+            self.twins.receive(self.clients[client], self.sign(request).encode())
         self.twins.settle()
 
     def act_topic(self, perm, queues):
@@ -144,7 +171,7 @@ class Story:
         )
         body = encode_body(HeartbeatData(client_id="client", consumer_data_set=(group,)))
         request = RemotingCommand(RequestCode.HEART_BEAT, opaque=self.number(), body=body)
-        self.twins.receive(self.clients[client], request.encode())
+        self.twins.receive(self.clients[client], self.sign(request).encode())
         self.twins.settle(self.clients[client], self.numbers)
 
     def act_pass_ms(self, ms):
@@ -177,17 +204,21 @@ class Story:
             twin.got,
             processors.dispatch.refused,
             processors.stats.got_messages,
+            twin.controller.access.failures,
+            twin.controller.access.denials,
         )
 
 
-def story_with(root, *disks, **changed):
-    twins = Twins(root, disks or (None, None), **changed)
+def story_with(root, *disks, users=None, **changed):
+    twins = Twins(root, disks or (None, None), users=users, **changed)
     for twin in twins.both:
         topics = twin.controller.tables.topics
         for name in ("T", "U"):
             topics.put(TopicConfig(topic_name=name, read_queue_nums=4, write_queue_nums=4))
         topics.save()
-    return Story(twins)
+    story = Story(twins, users)
+    story.act_rights(EVERYTHING)
+    return story
 
 
 @pytest.fixture
@@ -206,9 +237,11 @@ def pull(*offsets, **given):
     }
 
 
-@pytest.fixture(scope="module")
-def story(tmp_path_factory):
-    told = story_with(tmp_path_factory.mktemp("twins"), mappedFileSizeCommitLog=1 << 20)
+@pytest.fixture(scope="module", params=["unsigned", "signed"])
+def story(request, tmp_path_factory):
+    root = tmp_path_factory.mktemp("twins")
+    users = Users(root) if request.param == "signed" else None
+    told = story_with(root, users=users, mappedFileSizeCommitLog=1 << 20)
     for topic, tags in ((topic, tags) for topic in "TU" for tags in ("", "A", "B")):
         told.act_send(0, topic, tags, sends=20)
     yield told
@@ -224,6 +257,7 @@ def story(tmp_path_factory):
 @given(st.lists(acts, min_size=1, max_size=9))
 def test_pull_lane_is_indistinguishable_from_the_usual_path(story, told):
     story.begin()
+    story.act_rights(EVERYTHING)
     story.act_pull(0, [pull(0, 1, 2)], is_cut=False)
     for act in told:
         story.act(*act)
@@ -282,6 +316,50 @@ def test_pull_held_by_the_lane_is_woken_and_times_out(told):
     assert lane.controller.hold_service.hold_count == 1
     story.act_pass_ms(1)
     assert [answer.code for answer in lane.answers(1)] == [0, 0, 19]
+    story.check()
+
+
+def test_signed_pulls_take_the_lane_and_none_with_a_wrong_signature_does(told, tmp_path):
+    story = told(users=Users(tmp_path))
+    story.act_send(0, "T", "A", sends=9)
+    for offsets, form in (((0,), "usual"), ((3, 4), "usual"), ((5,), "forged"), ((9,), "usual")):
+        story.act_pull(1, [pull(*offsets, form=form)], is_cut=False)
+    assert story.twins.fast_path.pulled == 3
+    assert [answer.code for answer in story.twins.fast_path.answers(1)] == [0, 0, 0, 16, 19]
+    story.check()
+
+
+@pytest.mark.parametrize("rights", RIGHTS[2:], ids=["no group", "no topic"])
+def test_signed_pull_held_by_the_lane_is_refused_once_its_user_may_no_longer(
+    told, tmp_path, rights
+):
+    story = told(users=Users(tmp_path))
+    story.act_send(0, "T", "A", sends=3)
+    for offset in (0, 3):
+        story.act_pull(1, [pull(offset, suspend_ms=2_000)], is_cut=False)
+    assert story.twins.fast_path.pulled == 1
+    story.act_rights(rights)
+    story.act_send(0, "T", "A")
+    for twin in story.twins.both:
+        assert [answer.code for answer in twin.answers(1)] == [0, 16]
+        assert not twin.answers(1)[-1].body
+        assert twin.controller.access.denials == 1
+    story.act_pull(1, [pull(0)], is_cut=False)
+    assert story.twins.fast_path.answers(1)[-1].code == 16
+    story.check()
+
+
+def test_held_pulls_of_a_deleted_user_are_refused_at_their_deadline(told, tmp_path):
+    users = Users(tmp_path)
+    story = told(users=users)
+    users.grant("root")
+    story.act_send(0, "T", "A", sends=3)
+    story.act_pull(1, [pull(3, suspend_ms=2_000)], is_cut=False)
+    users.delete("alice")
+    story.act_pass_ms(2_000)
+    for twin in story.twins.both:
+        (answer,) = twin.answers(1)
+        assert (answer.code, answer.remark) == (16, "User:alice is not found.")
     story.check()
 
 

@@ -15,6 +15,7 @@ from itertools import pairwise, product
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.brokers.access import Users, forged, signed
 from support.brokers.twin_brokers import Twins, begun
 from support.clients.remoting_clients import batch_request, pull_request, send_request
 from support.disks.faulty_disk import FaultIn, FaultyDisk
@@ -64,6 +65,7 @@ FORMS = {
     "a remark": {"remark": "?"},
     "flag 8": {"message_flag": 8},
     "used up": {"reconsume_times": 99},
+    "forged": {"is_forged": True},
 }
 
 sends = st.fixed_dictionaries(
@@ -91,6 +93,7 @@ acts = st.one_of(
         st.just("stall"),
         st.lists(st.tuples(clients, sent_together, waits_ms), min_size=1, max_size=4),
     ),
+    st.tuples(st.just("rights"), st.sampled_from(["Topic:* All", "Topic:T Pub", "Topic:U Pub"])),
     st.sampled_from([("perm", 2), ("perm", 4), ("perm", 6), ("queues", 2), ("delete",), ("pass",)]),
 )
 
@@ -98,8 +101,9 @@ acts = st.one_of(
 class Story:
     """What happens to both brokers."""
 
-    def __init__(self, twins):
+    def __init__(self, twins, users=None):
         self.twins = twins
+        self.users = users
         self.numbers = 0
 
     def request(self, topic="T", queue_id=0, text="as Java writes them", size=100, form="usual"):
@@ -107,6 +111,7 @@ class Story:
         changed = dict(FORMS.get(form, {}))
         message_flag = changed.pop("message_flag", 0)
         reconsume_times = changed.pop("reconsume_times", None)
+        is_forged = changed.pop("is_forged", False)
         request = send_request(
             self.numbers.to_bytes(4, "big") * (size // 4) + bytes(size % 4),
             topic,
@@ -124,15 +129,21 @@ class Story:
             fields["j"] = str(reconsume_times)
         if "g" in fields:
             fields["g"] = str(1_700_000_000_000 + self.numbers)
-        return request._replace(ext_fields=fields)
+        request = self.sign(request._replace(ext_fields=fields))
+        return forged(request) if is_forged and self.users else request
+
+    def sign(self, request):
+        """Return a request as a user sends it, if there are users."""
+        return request if self.users is None else signed(request, "alice")
 
     def bytes_of(self, what):
         if what == "a batch":
             self.numbers += 1
-            return batch_request("a", "b", opaque=self.numbers).encode()
+            return self.sign(batch_request("a", "b", opaque=self.numbers)).encode()
         if isinstance(what, str):
             self.numbers += 1
-            return RemotingCommand(RequestCode.GET_MAX_OFFSET, opaque=self.numbers).encode()
+            request = RemotingCommand(RequestCode.GET_MAX_OFFSET, opaque=self.numbers)
+            return self.sign(request).encode()
         times = what["count"] if what["size"] <= 100 else 1
         one = {name: value for name, value in what.items() if name != "count"}
         return b"".join(self.request(**one).encode() for _ in range(times))
@@ -176,8 +187,13 @@ class Story:
         request = RemotingCommand(
             RequestCode.DELETE_TOPIC_IN_BROKER, opaque=self.numbers, ext_fields=fields
         )
-        self.twins.receive(0, request.encode())
+        self.twins.receive(0, self.sign(request).encode())
         self.twins.settle(0, self.numbers)
+
+    def act_rights(self, right):
+        """The user may do this from now on, and nothing else."""
+        if self.users is not None:
+            self.users.grant("alice", right, "Topic:passing All")
 
     def act_pass(self):
         self.twins.pass_ms(7)
@@ -212,20 +228,24 @@ def make_topics(twins):
         topics.save()
 
 
-def story_with(root, *disks, **changed):
-    twins = Twins(root, disks or (None, None), **changed)
+def story_with(root, *disks, users=None, **changed):
+    twins = Twins(root, disks or (None, None), users=users, **changed)
     make_topics(twins)
-    return Story(twins)
+    story = Story(twins, users)
+    story.act_rights("Topic:* All")
+    return story
 
 
-@pytest.fixture(scope="module", params=["ASYNC_FLUSH", "SYNC_FLUSH"])
+@pytest.fixture(scope="module", params=["ASYNC_FLUSH", "SYNC_FLUSH", "signed"])
 def story(request, tmp_path_factory):
+    root = tmp_path_factory.mktemp("twins")
     told = story_with(
-        tmp_path_factory.mktemp("twins"),
+        root,
         FaultyDisk(slow="commitlog"),
         FaultyDisk(slow="commitlog"),
-        flushDiskType=request.param,
+        flushDiskType="SYNC_FLUSH" if request.param == "SYNC_FLUSH" else "ASYNC_FLUSH",
         mappedFileSizeCommitLog=1 << 20,
+        users=Users(root) if request.param == "signed" else None,
     )
     yield told
     assert sum(told.twins.fast_path.ran) > told.numbers / 20, "few have taken the lane"
@@ -249,6 +269,7 @@ def turns(request, monkeypatch):
 )
 @given(told=st.lists(acts, min_size=1, max_size=6))
 def test_send_lane_is_indistinguishable_from_the_usual_path(story, told):
+    story.act_rights("Topic:* All")
     story.act_receive(0, [lone(count=9), lone(topic="U", queue_id=1, count=9)], [])
     for act in told:
         story.act(*act)
@@ -313,6 +334,33 @@ def test_usual_producer_properties_take_the_send_lane(told, text):
     story.act_receive(0, many(1, text=text), [])
     story.act_receive(0, many(30, text=text), [])
     assert story.twins.fast_path.ran == [30]
+    story.check()
+
+
+def test_signed_sends_take_the_lane_and_none_with_a_wrong_signature_does(told, tmp_path):
+    story = told(users=Users(tmp_path))
+    story.act_receive(0, many(1), [])
+    story.act_receive(0, [*many(20), *many(1, form="forged"), *many(20)], [])
+    assert story.twins.fast_path.ran == [20, 20]
+    for twin in story.twins.both:
+        codes_of = [answer.code for answer in twin.answers(0)]
+        assert (codes_of.count(0), codes_of.index(16), len(codes_of)) == (41, 21, 42)
+        assert twin.controller.access.failures == 1
+    story.check()
+
+
+def test_signed_sends_leave_the_lane_when_their_user_loses_the_right(told, tmp_path):
+    story = told(users=Users(tmp_path))
+    story.act_receive(0, many(10), [])
+    story.act_receive(0, many(10), [])
+    assert sum(story.twins.fast_path.ran) == 19
+    story.act_rights("Topic:U Pub")
+    story.act_receive(0, many(10), [])
+    assert codes(story.twins.fast_path.answers(0), 10) == [16] * 10
+    story.act_rights("Topic:T Pub")
+    story.act_receive(0, many(10), [])
+    assert codes(story.twins.fast_path.answers(0), 10) == [0] * 10
+    assert sum(story.twins.fast_path.ran) == 28
     story.check()
 
 

@@ -98,12 +98,14 @@ class CountedDurations(Durations):
 class Twin:
     """A broker, and its observed output."""
 
-    def __init__(self, root, loop, clock, *, by_lane, disk=None, **settings):
+    def __init__(self, root, loop, clock, *, by_lane, disk=None, users=None, **settings):
         self._loop = loop
         self.root = root
         self.disk = disk
         config = small_broker(root, **{**_NO_STORE_JOBS, **settings})
         self.controller = BrokerController(config, disk, clock)
+        if users is not None:
+            users.protect(self.controller)
         with patch.object(housekeeping, "_CONFIGURATION_SAVE_MS", _NEVER_MS):  # see `settle`
             loop.run_until_complete(self.controller.start())
         self.controller.port = PORT
@@ -276,7 +278,9 @@ class Twin:
         """Return the statistics."""
         stats = self.processors.stats
         took = stats.put_latency.counts
-        return stats.put_messages, stats.put_bytes, stats.put_failures, took, self._puts
+        access = self.controller.access
+        refused = access.failures, access.denials
+        return stats.put_messages, stats.put_bytes, stats.put_failures, took, self._puts, refused
 
     def shutdown(self):
         for wire in self._wires.values():

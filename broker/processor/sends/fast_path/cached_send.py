@@ -33,6 +33,7 @@ from rmq_spark.wire.names import RETRY_PREFIX
 from rmq_spark.wire.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmq_spark.wire.record import magic_of
 
+from ....auth.signed_template import SignedTemplate, UnsignedTemplate
 from ....common.channel import Channel
 from ....store.append.record_encoding import RecordDraft, RecordTemplate
 from ...fast_path.per_client_cache import LearningBudget, PerClientCache
@@ -81,6 +82,12 @@ class SendHeaderTemplate(NamedTuple):
             return None
         number = int(opaque)
         return (int(born), texts[texts_at:], number) if number < _OPAQUE_END else None
+
+
+def unescape(text: bytes) -> bytes:
+    """Decode one of the JSON strings that `unescape_all` accepts; any other becomes nonsense."""
+    text = text.replace(_NAME_VALUE_ESCAPED.encode(), NAME_VALUE_SEPARATOR.encode())
+    return text.replace(_PROPERTY_ESCAPED.encode(), PROPERTY_SEPARATOR.encode())
 
 
 def unescape_all(texts: Sequence[bytes]) -> str | None:
@@ -143,6 +150,12 @@ _CACHED_CHARACTERS_MAX = 2_048
 _SENDS_PER_LEARNED = 8
 
 
+VARYING: Final = ("g", "i")
+"""The fields that differ in headers of one shape, birth timestamp and properties."""
+
+SignTemplate: TypeAlias = Callable[[tuple[str, str]], "SignedTemplate | UnsignedTemplate | None"]
+"""Returns what verifies later requests, which differ in these fields, or None if it may not."""
+
 _Key: TypeAlias = tuple[int, tuple[str | None, ...]]
 """The request code, and all fields that are the same in every message."""
 
@@ -168,6 +181,8 @@ class CachedHeader(NamedTuple):
     cached_send: CachedSend
     request: RemotingCommand
     """One of these requests, without what a response does not need."""
+    signed: SignedTemplate | UnsignedTemplate | None = None
+    """The check of their signatures; None without authentication."""
 
 
 class _Names(NamedTuple):
@@ -220,6 +235,8 @@ class ClientSendCache:
         self._by_key: dict[_Key, CachedSend] = {}
         self.headers: dict[bytes, CachedHeader] = {}
         """The templates of headers whose send is cached, by their prefix."""
+        self.access_version = 0
+        """The version of users and lists by which the client may send them."""
         self.learning_budget = LearningBudget(_SENDS_PER_LEARNED, CACHED_SENDS_MAX)
 
     def resolve(self, request: RemotingCommand) -> tuple[CachedSend, int, str | None]:
@@ -244,11 +261,14 @@ class ClientSendCache:
             self._put(key, plan)
         return plan, header.born_timestamp, header.properties
 
-    def learn(self, header: bytes, request: RemotingCommand) -> bool:
+    def learn(
+        self, header: bytes, request: RemotingCommand, sign: SignTemplate | None = None
+    ) -> bool:
         """Learn the header of a send that was just stored, if the send is cached.
 
         Return whether the header's shape is known. A client's learning budget covers as many
-        headers as it may have templates.
+        headers as it may have templates. With authentication, the signature is cut from the header,
+        and ``sign`` returns what verifies those of later ones.
         """
         known = self.headers.get(header_prefix(header))
         if known is not None and self._is_valid(known.cached_send):
@@ -260,12 +280,22 @@ class ClientSendCache:
         shape = build_template(header, request)
         if shape is None:
             return False
+        signed = None if sign is None else sign(VARYING)
+        if sign is not None and signed is None:
+            return False
         before = len(self.headers)
         if before >= CACHED_SENDS_MAX:
             self.headers.clear()
-        self.headers[shape.prefix] = CachedHeader(shape, plan, request.without_content())
+        self.headers[shape.prefix] = CachedHeader(shape, plan, request.without_content(), signed)
         self._on_count_change(len(self.headers) - before)
         return True
+
+    def forget_headers(self, access_version: int) -> None:
+        """Drop the templates of headers, because users or lists have changed."""
+        before = len(self.headers)
+        self.headers.clear()
+        self._on_count_change(-before)
+        self.access_version = access_version
 
     def _is_valid(self, plan: CachedSend) -> bool:
         """Return whether the topic of a cached send is unchanged and is not being deleted."""

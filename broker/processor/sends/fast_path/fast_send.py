@@ -12,6 +12,10 @@ normal path, which checks everything; then the template of its header is cached 
 with one lock and one time, and answered when the turn ends, or, with SYNC_FLUSH, after the flush
 that covers them. A single send is cut, too, and then appended as on the normal path.
 
+With authentication, the signature is cut from each header before it is compared, and verified over
+the bytes of the run. A wrong one takes the normal path, which refuses it; so does the first send
+after each change of users or lists.
+
 Everything else takes the normal path, and what follows may take the fast path again: other
 requests, new shapes, invalid cached sends, empty or long bodies, properties with instructions or
 anything that JSON escapes, a queue's first message, the end of a log file. The fast path itself
@@ -38,17 +42,19 @@ from ....common.channel import Channel
 from ....store.append.record_encoding import RecordRun, UniformParts
 from ....store.records.recent_writes import RecentRecord
 from ....store.results import PhysicalOffset, PutMessageResult, PutMessageStatus, QueueOffset
-from ...fast_path.templates import ResponseTemplate
+from ...fast_path.templates import ResponseTemplate, cut_signature
 from ...processor import BrokerParts
 from ..acknowledger import Acknowledger
 from ..stored_properties import PropertyRewriter
 from .cached_send import (
+    BORN_DIGITS,
     BORN_MARK,
     QUOTE,
     CachedHeader,
     CachedSend,
     ClientSendCache,
     SendCache,
+    unescape,
     unescape_all,
 )
 
@@ -121,6 +127,7 @@ class FastSend:
         """
         self._length_max = broker.config.server.frame_bytes_max - _LENGTH_WORD_BYTES
         self._header_bytes_max = broker.config.server.header_bytes_max
+        self._access = broker.access
         self._store = broker.store
         self._cache = cache
         self._properties = properties
@@ -139,7 +146,16 @@ class FastSend:
         if request.code != _SEND or request.serialize_type is not _JSON:
             return False
         plans = self._cache.get(connection)
-        return plans is not None and plans.learn(bytes(header), request)
+        if plans is None:
+            return False
+        if not self._access.is_enabled:
+            return plans.learn(bytes(header), request)
+        if plans.access_version != self._access.version:
+            plans.forget_headers(self._access.version)
+        unsigned, _ = cut_signature(bytes(header))
+        return plans.learn(
+            unsigned, request, partial(self._access.template_of, connection, request)
+        )
 
     def process(self, connection: Channel, data: bytes, start: int) -> int:
         """Process the run of sends that starts at ``start`` of ``data``; return where it ends.
@@ -150,6 +166,8 @@ class FastSend:
             return start
         plans = self._cache.get(connection)
         if plans is None or not plans.headers:
+            return start
+        if self._access.is_enabled and plans.access_version != self._access.version:
             return start
         cuts = list(self._parse_run(plans, data, start))
         if not cuts:
@@ -207,6 +225,8 @@ class FastSend:
             self._cache.deleting,
         )
         view = memoryview(data)
+        is_signed = self._access.is_enabled
+        signature = b""
         for _ in range(self._count_max):
             header_at = start + PREFIX_BYTES
             if header_at > end:
@@ -223,7 +243,10 @@ class FastSend:
                 or length > self._length_max
             ):
                 return
-            before, _, rest = data[header_at:body_at].partition(BORN_MARK)
+            header = data[header_at:body_at]
+            if is_signed:
+                header, signature = cut_signature(header)
+            before, _, rest = header.partition(BORN_MARK)
             planned = planned_of(before)
             if planned is None:
                 return
@@ -236,6 +259,10 @@ class FastSend:
             ):
                 return
             born_timestamp, text, opaque = cut
+            if planned.signed is not None and not planned.signed.is_genuine(
+                rest[:BORN_DIGITS], unescape(text), view[body_at:start], signature
+            ):
+                return
             yield planned, born_timestamp, text, view[body_at:start], opaque, start
 
     def _rewrite_properties(self, cuts: Sequence[_ParsedSend]) -> list[bytes]:
