@@ -275,7 +275,7 @@ class StreamTest:
             "startingOffsets": "earliest",
             "suspendTimeoutMs": _SUSPEND_MS,
             **self._options,
-            "namesrvAddr": self._broker.address,
+            **self._broker.spark_options,
             "topic": self._topic,
         }
         source = self._spark.readStream.format("rocketpoll").options(**options).load()

@@ -85,7 +85,7 @@ def stream_rows(
     if expected is not None:
         broker.wait_until_arrived(topic, expected, timeout)
     all_options = {
-        "namesrvAddr": broker.address,
+        **broker.spark_options,
         "topic": topic,
         "startingOffsets": "earliest",
         "availableNow": True,

@@ -95,7 +95,7 @@ def rocketpoll_aio(rocketpoll_broker: EmbeddedBroker) -> Iterator[Client]:
     """
     from rocketpoll.aio import Client  # noqa: PLC0415  # see the module
 
-    with Client(rocketpoll_broker.address).kept() as client:
+    with Client(rocketpoll_broker.address, tls=rocketpoll_broker.tls).kept() as client:
         yield client
 
 

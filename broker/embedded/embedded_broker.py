@@ -30,15 +30,18 @@ from types import FunctionType, NoneType, TracebackType
 from typing import Any, Final, NoReturn
 
 from rmq_spark.cli.cluster.broker_launcher import broker_command
+from rmq_spark.client.transport.tls.settings import TlsSettings
 from rmq_spark.errors import RocketPollError, excerpt
 
+from ..common.setting import SECRET
 from ..controller import BrokerController
 from ..server.descriptors import embedded_open_files_max
 from ..server.server import CannotListen
 from ..settings.config import BrokerConfig
-from ..settings.settings import config_of
+from ..settings.settings import KEYS, config_of
 from .broker_process import BrokerProcess
 from .broker_thread import BrokerThread
+from .embedded_tls import MADE_SETTINGS, EmbeddedTls, default_settings
 from .errors import EmbeddedBrokerError, type_error
 from .faults.clock import BrokerClock
 from .faults.faults import BrokerFaults, BrokerOperation
@@ -87,6 +90,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         *,
         port: int = 0,
         own_process: bool = False,
+        tls: bool | TlsSettings = False,
         **settings: object,
     ) -> None:
         """Check the settings of a broker; `start` or a with statement runs it.
@@ -96,6 +100,9 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
                 which is removed when the broker stops.
             port: The port to listen on; 0 picks any free one.
             own_process: Whether the broker runs in a process of its own rather than in a thread.
+            tls: True for a broker that accepts clients with TLS only, with a certificate of a
+                throw-away authority, which the property ``tls`` trusts. For a broker with a
+                certificate of yours (tls.server.certPath), the settings of its clients.
             **settings: Settings under their names in conf/broker.conf, such as ``maxTopics=20``. By
                 default, vipChannelEnable is false. With a temporary directory, flushDiskType is
                 ASYNC_FLUSH, and the broker takes messages until the disk is 99 % full
@@ -104,9 +111,10 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         Raises:
             ConfigError: A setting is unknown, or its value is wrong.
             EmbeddedBrokerError: listenPort or storePathRootDir is given as a setting, or the path
-                cannot be a directory's, or looks like an address.
-            TypeError: The directory is not a path, the port not a number, or own_process not a
-                bool.
+                cannot be a directory's, or looks like an address; a certificate is given although
+                ``tls=True`` makes one; or a secret is given for a process of its own.
+            TypeError: The directory is not a path, the port not a number, own_process not a bool,
+                or tls neither a bool nor `TlsSettings`.
         """
         super().__init__()
         if not isinstance(directory, (str, Path, NoneType)):
@@ -125,6 +133,8 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             raise type_error("port", "a whole number (int)", port, "9876")
         if type(own_process) is not bool:
             raise type_error("own_process", "True or False", own_process, "True")
+        if type(tls) is not bool and not isinstance(tls, TlsSettings):
+            raise type_error("tls", "True, False or TlsSettings", tls, "True")
         self._is_temporary = directory is None
         self._directory = None if directory is None else Path(directory).expanduser().absolute()
         self._port = port
@@ -133,7 +143,21 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         self._texts = {"vipChannelEnable": "false", **_texts_of(settings)}
         if self._is_temporary:
             self._texts = {**_TEMPORARY_STORE_DEFAULTS, **self._texts}
-        self._bind_address = config_of({**self._texts, "listenPort": str(port)}).bind_address
+        self._tls: EmbeddedTls | None = None
+        """The certificates, while there are any of its own."""
+        self._client_tls = tls if isinstance(tls, TlsSettings) else None
+        self._makes_certificate = tls is True
+        made_later = {}
+        if self._makes_certificate:
+            _check_no_certificate(self._texts)
+            self._texts = {**default_settings(self._texts), **self._texts}
+            made_later = dict.fromkeys(
+                ("tls.server.certPath", "tls.server.trustCertPath"), "made at the start"
+            )
+        config = config_of({**made_later, **self._texts, "listenPort": str(port)})
+        self._bind_address, self._broker_ip = config.bind_address, config.broker_ip1
+        if own_process:
+            _check_no_secret(self._texts)
         self._lifecycle = _Lifecycle.NEW
         self._activity = "running"
         self._owner = os.getpid()
@@ -158,12 +182,15 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             if self._lifecycle is _Lifecycle.ENDED:
                 raise EmbeddedBrokerError(f"the broker {self._lifecycle.value}")
             self._owner = os.getpid()
-            if self._is_temporary:
-                self._directory = Path(tempfile.mkdtemp(prefix="rocketpoll-"))
             try:
+                if self._is_temporary:
+                    self._directory = Path(tempfile.mkdtemp(prefix="rocketpoll-"))
+                if self._makes_certificate:
+                    addresses = (self._bind_address, self._broker_ip)
+                    self._tls = EmbeddedTls(addresses, self._texts)
                 self._launch()
             except BaseException:
-                self._remove_directory()
+                self._remove_files()
                 raise
             self._lifecycle = _Lifecycle.STARTED
             _started_brokers.add(self)
@@ -190,7 +217,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             self._disconnect()
             failure = self._end_runner()  # after an interrupt here, stop() can be called again
             self._lifecycle = _Lifecycle.ENDED
-            self._remove_directory()
+            self._remove_files()
             _started_brokers.discard(self)
             atexit.unregister(self.stop)
             if failure is not None:
@@ -346,6 +373,72 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             raise AssertionError("a broker that runs has a directory")
         return self._directory
 
+    # ---- TLS
+
+    @property
+    def tls(self) -> TlsSettings | None:
+        """The TLS settings with which clients reach the broker; None if it needs none.
+
+        Example:
+            with EmbeddedBroker(tls=True) as broker:
+                instance = ClientInstance(broker.address, tls=broker.tls)
+
+        Raises:
+            EmbeddedBrokerError: The broker does not run.
+        """
+        if self._makes_certificate:
+            return self._made_tls().client_settings
+        return self._client_tls
+
+    @property
+    def ca_file(self) -> Path:
+        """The PEM file of the throw-away authority, for clients that want a path.
+
+        Raises:
+            EmbeddedBrokerError: The broker does not run, or was made without ``tls=True``.
+        """
+        return self._made_tls().ca_file
+
+    @property
+    def client_file(self) -> Path | None:
+        """The PEM file of a certificate with its key for clients, if the broker asks for one.
+
+        Raises:
+            EmbeddedBrokerError: The broker does not run, or was made without ``tls=True``.
+        """
+        return self._made_tls().client_file
+
+    @property
+    def spark_options(self) -> dict[str, str]:
+        """The options with which Spark's source and sink reach the broker: address and TLS.
+
+        Example:
+            spark.read.format("rocketpoll").options(**broker.spark_options, topic="orders").load()
+
+        Raises:
+            EmbeddedBrokerError: The broker does not run, or has a certificate of yours, whose
+                options only you know.
+        """
+        options = {"namesrvAddr": self.address}
+        if self._client_tls is not None:
+            raise EmbeddedBrokerError(
+                "the broker has a certificate that was given to it: pass namesrvAddr, tls=true and "
+                "tlsCaFile yourself"
+            )
+        if self._makes_certificate:
+            made = self._made_tls()
+            options |= {"tls": "true", "tlsCaFile": str(made.ca_file)}
+            if made.client_file is not None:
+                options["tlsCertFile"] = str(made.client_file)
+        return options
+
+    def _made_tls(self) -> EmbeddedTls:
+        if not self._makes_certificate:
+            raise EmbeddedBrokerError("the broker has no authority: EmbeddedBroker(tls=True) has")
+        if self._tls is None:
+            raise EmbeddedBrokerError(f"the broker {self._lifecycle.value}")
+        return self._tls
+
     # ---- internals
 
     def _running(self) -> BrokerThread | BrokerProcess:
@@ -362,6 +455,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
 
     def _launch(self) -> None:
         texts = {
+            **({} if self._tls is None else self._tls.broker_settings()),
             **self._texts,
             "listenPort": str(self._port),
             "storePathRootDir": str(self._directory),
@@ -455,7 +549,10 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             self._runner = None
         return failure
 
-    def _remove_directory(self) -> None:
+    def _remove_files(self) -> None:
+        if self._tls is not None:
+            self._tls.remove()
+            self._tls = None
         if self._is_temporary and self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
@@ -500,6 +597,25 @@ def _texts_of(settings: dict[str, object]) -> dict[str, str]:
                 f"{name} is given as {argument}, EmbeddedBroker({argument}=...)"
             )
     return {name: _text_of(value) for name, value in settings.items()}
+
+
+def _check_no_certificate(texts: dict[str, str]) -> None:
+    for name in MADE_SETTINGS:
+        if name in texts:
+            raise EmbeddedBrokerError(
+                f"tls=True makes a certificate of its own: leave out {name}, or pass "
+                "tls=TlsSettings.of_files(...), which trusts yours"
+            )
+
+
+def _check_no_secret(texts: dict[str, str]) -> None:
+    """Refuse secrets that would stand in the command line of the process, which others can see."""
+    for name, text in texts.items():
+        if text and KEYS[name].setting.value_type is SECRET:
+            raise EmbeddedBrokerError(
+                f"{name} would be visible in the list of processes: leave out own_process=True, or "
+                "use a key without a password"
+            )
 
 
 def _text_of(value: Any) -> str:

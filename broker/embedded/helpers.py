@@ -27,6 +27,7 @@ from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, READER_GROUP,
 from rmq_spark.client.reading.stored_messages import stored_messages
 from rmq_spark.client.results import PullResult, SendResult
 from rmq_spark.client.transport.remoting_client import RemotingClient
+from rmq_spark.client.transport.tls.settings import TlsSettings
 from rmq_spark.errors import RocketPollError, excerpt
 from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.headers.pull import PullMessageRequestHeader
@@ -63,6 +64,16 @@ class BrokerHelpers(ABC):
     @abstractmethod
     def address(self) -> str:
         """The address for clients, as ``127.0.0.1:port``; broker and name server share it."""
+
+    @property
+    @abstractmethod
+    def tls(self) -> TlsSettings | None:
+        """The TLS settings with which clients reach the broker; None if it needs none."""
+
+    @property
+    @abstractmethod
+    def spark_options(self) -> dict[str, str]:
+        """The options with which Spark's source and sink reach the broker: address and TLS."""
 
     def create_topic(self, name: str, queues: int = QUEUES) -> None:
         """Create a topic, or change the number of its queues.
@@ -171,7 +182,7 @@ class BrokerHelpers(ABC):
         """
         address = self.address
         found: list[MessageExt] = []
-        with _LongPoller(address) as reader:
+        with _LongPoller(address, self.tls) as reader:
             for queue, span in self._connect().admin.topic_offsets(topic).items():
                 held = ReadRange(queue, address, span.min_offset, span.max_offset)
                 found += stored_messages(reader.api, held)
@@ -228,7 +239,7 @@ class BrokerHelpers(ABC):
         """
         check_number("count", count, 3)
         deadline = time.monotonic() + checked_seconds(timeout)
-        with _LongPoller(self.address) as reader:
+        with _LongPoller(self.address, self.tls) as reader:
             while True:
                 ends = self._ends(topic)
                 if ends is not None and sum(ends.values()) >= count:
@@ -282,7 +293,7 @@ class BrokerHelpers(ABC):
         address = self.address
         with self._client_lock:
             if self._client is None or self._client.process != os.getpid():
-                self._client = _HelperClient(address)
+                self._client = _HelperClient(address, self.tls)
             return self._client
 
     def _disconnect(self) -> None:
@@ -380,9 +391,9 @@ def _is_internal_topic(topic: str) -> bool:
 class _HelperClient:
     """The connection of one process to the broker, with its producers."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, tls: TlsSettings | None) -> None:
         self.process = os.getpid()
-        self._instance = ClientInstance(address)
+        self._instance = ClientInstance(address, tls=tls)
         self._instance.start()
         self.admin = Admin(instance=self._instance)
         self._producers: list[Producer] = []
@@ -418,9 +429,9 @@ class _HelperClient:
 class _LongPoller:
     """A separate connection for pulls: when it closes, the broker drops the pulls that it holds."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, tls: TlsSettings | None) -> None:
         self._address = address
-        self._connections = RemotingClient()
+        self._connections = RemotingClient(tls=tls)
         self.api = BrokerApi(self._connections)
         self._pending_pulls: dict[MessageQueue, Future[PullResult]] = {}
 

@@ -60,6 +60,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
         "checkpoint": LazyCommand(
             ".spark.checkpoint_command", "show a streaming query's checkpoint and lag"
         ),
+        "sql": LazyCommand(".spark.sql_command", "print statements for topics as tables"),
         "sink": LazyCommand(".spark.sink_command", "show what exactly-once queries committed"),
         "archive": LazyCommand(".spark.archive_command", "pack source and sink for spark-submit"),
     },

@@ -254,7 +254,7 @@ class BatchWriter(DataSourceArrowWriter):
     ) -> None:
         if overwrite:
             raise WriteError(
-                'a topic cannot be overwritten, rows can only be added to it: .mode("append")'
+                'a topic cannot be overwritten: append to it by .mode("append") or INSERT INTO'
             )
         self._task_writer = _TaskWriter(raw_options, schema)
         self._write_id = self._task_writer.options.write_name or str(uuid.uuid4())

@@ -250,14 +250,6 @@ _READ = [
             "topic in option topic"
         ),
     ),
-    (
-        {"provider": "rocketpoll"},
-        (
-            "provider: a table of the catalog cannot be read by a source in Python, as Spark "
-            "hands it no options: CREATE TEMPORARY VIEW orders USING rocketpoll OPTIONS "
-            "(namesrvAddr 'localhost:9876', topic 'orders')"
-        ),
-    ),
     ({"producerGroup": "P"}, "producerGroup: it has no meaning for the source: leave it out"),
     ({"rowIds": "true"}, "rowIds: it has no meaning for the source: leave it out"),
     ({"writeName": "x"}, "writeName: it has no meaning for the source: leave it out"),

@@ -334,9 +334,9 @@ def test_numeric_option_error_names_its_option(name, text):
             assert name in str(error)  # it may be all right
 
 
-def test_read_without_topic_explains_unsupported_catalog_table():
-    assert "a table of the catalog cannot be read" in refused({})
-    assert "catalog" not in refused({"namesrvAddr": "localhost:9876"})
+def test_read_without_options_explains_how_a_table_gets_them():
+    assert "SELECT * FROM t WITH (" in refused({})
+    assert "WITH" not in refused({"namesrvAddr": "localhost:9876"})
 
 
 KEYS = {"accessKey": "me", "secretKey": "s3cr3t"}

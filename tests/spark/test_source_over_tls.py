@@ -14,6 +14,7 @@ from support.spark.source_fixture import SourceRoom, complaint
 
 from rmq_spark.spark.checkpoint import read_checkpoint
 from rmq_spark.spark.lag import lag_now
+from rocketpoll import EmbeddedBroker, stream_rows
 
 pytestmark = pytest.mark.deep
 
@@ -121,3 +122,13 @@ def test_tls_password_and_key_are_never_logged(source, tls, tmp_path):
     for text in (shown.getvalue(), log):
         assert "whisper-1122" not in text
         assert key_line not in text
+
+
+def test_stream_reads_an_embedded_broker_with_tls(spark):
+    with EmbeddedBroker(tls=True, **{"tls.server.need.client.auth": "require"}) as broker:
+        broker.create_topic("orders", queues=2)
+        rows = stream_rows(spark, broker, "orders", "a", "b", "c", expected=3)
+        assert sorted(bytes(row.body) for row in rows) == [b"a", b"b", b"c"]
+        copies = spark.createDataFrame([("d",)], "body string").write.format("rocketpoll")
+        copies.options(**broker.spark_options, topic="orders").mode("append").save()
+        assert broker.messages("orders")[-1].body == b"d"

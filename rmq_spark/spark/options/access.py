@@ -119,7 +119,7 @@ def access_of(options: OptionReader) -> BrokerAccess:
         raise OptionError(
             "namesrvAddr",
             "it is needed: the name server's address, as localhost:9876, here, in a profile or in "
-            f"{NAME_SERVER_VARIABLE}",
+            f"{NAME_SERVER_VARIABLE}{options.table_hint}",
         )
     for address in addresses:
         host, _, port = address.rpartition(":")

@@ -31,7 +31,7 @@ from rmq_spark.spark.options.start_positions import (
     parse_positions,
     parse_times,
 )
-from rmq_spark.spark.options.table import NO_CATALOG_TABLE, OPTIONS, OptionReader, Use, of_option
+from rmq_spark.spark.options.table import OPTIONS, OptionReader, Use, of_option
 from rmq_spark.spark.options.values import OnBadRecord, RowIds
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION
 from rmq_spark.wire.names import (
@@ -367,8 +367,7 @@ def _selection(options: OptionReader, namespace: str | None) -> Selection:
     chosen = options.exclusive("subscribe", "subscribePattern", "assign")
     if chosen is None:
         needed = "it is needed: a topic, or several with commas (or subscribePattern, assign)"
-        hint = "" if options.names else f". No option is given at all; {NO_CATALOG_TABLE}"
-        raise OptionError("topic", needed + hint)
+        raise OptionError("topic", needed + options.table_hint)
     text = options.text(chosen) or ""
     option = options.written_name(chosen)
     if chosen == "subscribePattern":

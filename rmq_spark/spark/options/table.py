@@ -269,11 +269,27 @@ _KAFKA_OPTIONS: Final = {
 """Correct names for options that Kafka users write, with or without ``kafka.``."""
 
 
-NO_CATALOG_TABLE: Final = (
-    "a table of the catalog cannot be read by a source in Python, as Spark hands it no options: "
-    "CREATE TEMPORARY VIEW orders USING rocketpoll OPTIONS (namesrvAddr 'localhost:9876', topic "
-    "'orders')"
+NO_TABLE_OPTIONS: Final = (
+    "Spark does not pass the OPTIONS of a table to a source in Python. Give them in each query, as "
+    "SELECT * FROM t WITH ('namesrvAddr' = 'localhost:9876', 'topic' = 'orders'), or once in a "
+    "view (docs/sql.md)"
 )
+_CATALOG_PROPERTY: Final = "provider"
+"""A property of a catalog's table, which Spark adds to the options in ``CREATE TABLE``."""
+
+
+def is_table_definition(raw_options: Mapping[str, str]) -> bool:
+    """Return whether Spark asks for the columns of a ``CREATE TABLE`` that names none."""
+    return _CATALOG_PROPERTY in raw_options
+
+
+def check_table_definition(raw_options: Mapping[str, str]) -> None:
+    """Refuse options in ``CREATE TABLE``, which no query would have; allow all other properties."""
+    right_names = {name.lower(): name for name in OPTIONS}
+    for name in raw_options:
+        known = right_names.get(name.lower().removeprefix("option."))
+        if known is not None:
+            raise OptionError(known, NO_TABLE_OPTIONS)
 
 
 class OptionReader:
@@ -315,6 +331,11 @@ class OptionReader:
         for name, text in texts.items():
             if name not in self._texts and self._uses & OPTIONS[name].uses:
                 self._texts[name], self._written[name] = text, origin
+
+    @property
+    def table_hint(self) -> str:
+        """The advice to add to an error if no option was given, as by a query of a table."""
+        return "" if self._texts else f". No option is given at all; {NO_TABLE_OPTIONS}"
 
     def written_name(self, name: str) -> str:
         """Return an option's name as the user wrote it."""
@@ -366,8 +387,6 @@ def _unknown_option(name: str) -> str:
             "there is no such option: load(), save() and start() take no path, name the topic in "
             "option topic"
         )
-    if word == "provider":
-        return NO_CATALOG_TABLE
     if word.startswith("kafka.") or word in _KAFKA_OPTIONS:
         known = _KAFKA_OPTIONS.get(word.removeprefix("kafka."))
         hint = f"that is Kafka's; here it is {known}" if known else "that is Kafka's: leave it out"

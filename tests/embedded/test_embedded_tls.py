@@ -1,0 +1,182 @@
+"""Embedded brokers with TLS: helpers and clients need one argument, and no file is left."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import pytest
+from support.servers.tls import BROKER_TLS, TRUSTING
+
+from rmq_spark.client.errors import ClientError
+from rocketpoll import ClientInstance, LitePullConsumer, Message, Producer, TlsSettings
+from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError
+
+NEED = "tls.server.need.client.auth"
+
+
+@pytest.fixture(params=[False, True], ids=["thread", "process"])
+def kind(request):
+    """The two ways to run it, as an argument."""
+    return {"own_process": request.param}
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path_factory, monkeypatch):
+    """Where temporary directories are made, so that a test sees what is left of them."""
+    place = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setenv("TMPDIR", str(place))
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    return place
+
+
+def send_with(broker, tls, body=b"one"):
+    with (
+        ClientInstance(broker.address, tls=tls) as instance,
+        Producer("shop", instance=instance) as producer,
+    ):
+        producer.send(Message("orders", body))
+
+
+def test_helpers_and_clients_use_tls_with_one_argument(kind, temporary):
+    with EmbeddedBroker(tls=True, **kind) as broker:
+        broker.create_topic("orders", queues=1)
+        broker.send("orders", "zero")
+        send_with(broker, broker.tls)
+        broker.wait_until_arrived("orders", 2)
+        assert [message.body for message in broker.messages("orders")] == [b"zero", b"one"]
+        assert broker.read_table("orders").num_rows == 2
+        for path in broker.ca_file.parent.iterdir():
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(broker.ca_file.parent.stat().st_mode) == 0o700
+        assert broker.client_file is None
+    assert list(temporary.iterdir()) == []
+
+
+def test_broker_with_tls_refuses_others(kind):
+    with EmbeddedBroker(tls=True, **kind) as broker:
+        with pytest.raises(ClientError, match="TLS"):
+            send_with(broker, None)
+        with pytest.raises(ClientError, match="is not trusted"):
+            send_with(broker, TRUSTING)
+
+
+def test_restart_keeps_the_certificates(kind):
+    with EmbeddedBroker(tls=True, **kind) as broker:
+        before = broker.tls
+        broker.send("orders", "zero")
+        broker.restart()
+        send_with(broker, before)
+        assert len(broker.messages("orders")) == 2
+
+
+def test_clients_can_be_asked_for_certificates(kind):
+    with EmbeddedBroker(tls=True, **kind, **{NEED: "require"}) as broker:
+        send_with(broker, broker.tls)
+        with pytest.raises(ClientError):
+            send_with(broker, TlsSettings.of_files(ca_file=broker.ca_file))
+        with (
+            ClientInstance(broker.address, tls=broker.tls) as instance,
+            LitePullConsumer("billing", instance=instance) as consumer,
+        ):
+            consumer.subscribe("orders")
+            assert [message.body for message in consumer.poll(10_000)] == [b"one"]
+
+
+def test_permissive_broker_takes_both():
+    with EmbeddedBroker(tls=True, **{"tls.server.mode": "permissive"}) as broker:
+        send_with(broker, None)
+        send_with(broker, broker.tls)
+
+
+def test_spark_options_have_what_is_needed():
+    with EmbeddedBroker() as broker:
+        assert broker.tls is None
+        assert broker.spark_options == {"namesrvAddr": broker.address}
+        with pytest.raises(EmbeddedBrokerError, match=r"EmbeddedBroker\(tls=True\) has"):
+            broker.ca_file  # noqa: B018  # it raises
+    with EmbeddedBroker(tls=True, **{NEED: "optional"}) as broker:
+        assert broker.spark_options == {
+            "namesrvAddr": broker.address,
+            "tls": "true",
+            "tlsCaFile": str(broker.ca_file),
+            "tlsCertFile": str(broker.client_file),
+        }
+    for use in ("tls", "ca_file", "spark_options"):
+        with pytest.raises(EmbeddedBrokerError, match="was stopped"):
+            getattr(broker, use)
+
+
+def test_addresses_of_the_settings_are_in_the_certificate():
+    with EmbeddedBroker(tls=True, bindAddress="127.0.0.2", brokerIP1="127.0.0.2") as broker:
+        broker.send("orders", "one")
+        assert broker.address.startswith("127.0.0.2:")
+    with EmbeddedBroker(tls=True, bindAddress="::1") as broker:
+        broker.send("orders", "one")
+
+
+def test_certificate_of_ones_own_comes_with_the_settings_of_clients(kind):
+    with EmbeddedBroker(tls=TRUSTING, **kind, **BROKER_TLS) as broker:
+        broker.send("orders", "one")
+        assert broker.tls is TRUSTING
+        with pytest.raises(EmbeddedBrokerError, match="pass namesrvAddr, tls=true and tlsCaFile"):
+            broker.spark_options  # noqa: B018  # it raises
+
+
+def test_wrong_uses_of_tls_are_refused(tmp_path):
+    with pytest.raises(TypeError, match="tls: needed True, False or TlsSettings, found str"):
+        EmbeddedBroker(tls="enforcing")
+    with pytest.raises(EmbeddedBrokerError, match=r"leave out tls\.server\.certPath"):
+        EmbeddedBroker(tls=True, **BROKER_TLS)
+    secret = {"tls.server.keyPassword": "sesame", **BROKER_TLS}
+    with pytest.raises(EmbeddedBrokerError, match="visible in the list of processes") as raised:
+        EmbeddedBroker(own_process=True, **secret)
+    assert "sesame" not in str(raised.value)
+    wrong = EmbeddedBroker(**{"tls.server.certPath": str(tmp_path / "none.pem")})
+    with pytest.raises(EmbeddedBrokerError, match="the file does not exist"):
+        wrong.start()
+
+
+def test_failed_start_leaves_no_files(temporary):
+    with EmbeddedBroker() as other:
+        taken = EmbeddedBroker(tls=True, port=other.port)
+        before = len(list(temporary.iterdir()))
+        with pytest.raises(EmbeddedBrokerError, match="cannot start"):
+            taken.start()
+        assert len(list(temporary.iterdir())) == before
+
+
+def test_clock_that_is_moved_by_years_keeps_connections(caplog):
+    with EmbeddedBroker(tls=True) as broker:
+        broker.send("orders", "one")
+        broker.clock.advance(86_400.0 * 3)
+        broker.send("orders", "two")
+    assert not [record for record in caplog.records if "certificate" in record.getMessage()]
+
+
+def test_fork_uses_the_brokers_tls():
+    with EmbeddedBroker(tls=True) as broker:
+        broker.send("orders", "one")
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                broker.send("orders", "two")
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+        assert len(broker.messages("orders")) == 2
+
+
+def test_faults_of_the_network_work_under_tls():
+    with EmbeddedBroker(tls=True) as broker:
+        broker.send("orders", "one")
+        with broker.slow(0.05):
+            broker.send("orders", "two")
+        with broker.cut_after(10):
+            pass
+        with broker.away():
+            pass
+        broker.send("orders", "three")
+        assert len(broker.messages("orders")) == 3
