@@ -15,15 +15,12 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from http import HTTPStatus
-from ipaddress import ip_address
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias, cast
-from urllib.parse import urlsplit
 
 from rmq_spark import __version__
-from rmq_spark.wire.hosts import host_of
+from rmq_spark.wire.hosts import host_of, names_this_machine
 
 from ..common.channel import BackgroundSteps
 from ..common.histogram import Histogram
@@ -250,28 +247,12 @@ class _HttpConnection(asyncio.Protocol):
 
 
 def _foreign_host(header_lines: list[str]) -> str | None:
-    """Return the host that a request names, unless it is an address or a name of this machine.
-
-    A page of another site has a browser ask by the page's own name, made to stand for 127.0.0.1.
-    """
+    """Return the host that a request names, unless it is an address or a name of this machine."""
     for line in header_lines:
         name, _, value = line.partition(":")
         if name.strip().lower() == "host":
-            host = value.strip().lower()
-            with suppress(ValueError):
-                host = urlsplit(f"//{host}").hostname or ""
-            own_names = ("", "localhost", socket.gethostname().lower())
-            is_own = host in own_names or host.endswith(".localhost") or _is_address(host)
-            return None if is_own else host
+            return None if names_this_machine(value, socket.gethostname()) else value.strip()
     return None
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 _POLL_SECONDS: Final = 0.5

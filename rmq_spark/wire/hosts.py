@@ -94,3 +94,25 @@ def parse_host(text: str) -> Host:
         return Host(ipaddress.ip_address(address.strip("[]")).packed, parse_int32(port))
     except ValueError as error:
         raise RecordError("host", at="text", needed="address:port", found=text) from error
+
+
+def names_this_machine(host_header: str, own_name: str) -> bool:
+    """Return whether the Host of an HTTP request is an address, or a name of this machine.
+
+    A page of another site has a browser ask by the page's own name, made to stand for 127.0.0.1 for
+    that (DNS rebinding). ``own_name`` is this machine's name.
+    """
+    import ipaddress  # noqa: PLC0415  # as above
+    from urllib.parse import urlsplit  # noqa: PLC0415  # only HTTP ports need it
+
+    try:
+        name = urlsplit(f"//{host_header.strip()}").hostname or ""
+    except ValueError:
+        return False
+    if name in ("", "localhost", own_name.lower()) or name.endswith(".localhost"):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,7 +1,8 @@
 """Guard: decides who may read the console, and who may change something with it.
 
     any request   must name this machine as its host: a page of another site whose name resolves to
-                  this address (DNS rebinding) is refused
+                  this address (DNS rebinding) is refused. So is what a page of another site loads,
+                  but it may link to a page
     reads         are open on a loopback address; elsewhere they need a session
     writes        must be enabled, and need a session, POST, the session's CSRF token, and an origin
                   that is this site
@@ -91,6 +92,22 @@ class Guard:
                 HTTPStatus.FORBIDDEN,
                 f"This console does not serve the host {given[:100] or '(none)'}.",
                 "To use a host name, start the console with --allow-host NAME.",
+            )
+
+    def check_site(self, request: Request) -> None:
+        """Refuse what a page of another site loads: it may follow a link to a page, and no more.
+
+        Such a page cannot read the response, but with images it could start dear searches, with the
+        keys of whoever runs the console. Programs, and old browsers, do not say where they are.
+        """
+        headers = request.headers
+        is_own = headers.get("sec-fetch-site", "none") in _SAME_SITE
+        place = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
+        if not is_own and place != ("navigate", "document"):
+            raise PageError(
+                HTTPStatus.FORBIDDEN,
+                "A page of another site asked for this.",
+                "Open the console itself, or follow a link to it.",
             )
 
     def session_of(self, request: Request) -> Session | None:

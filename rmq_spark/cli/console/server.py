@@ -116,6 +116,8 @@ class _ConsoleHandler(QuietHandler):
     def _handle(self, method: str) -> None:
         try:
             response = self.server.handle(self._parse_request(method))
+        except TimeoutError:  # the form has not arrived in time: nobody waits for a response
+            raise
         except _MalformedRequest as refusal:
             status, text = refusal.args
             response = Response(status, f"{text}\n".encode(), TEXT_TYPE)
@@ -150,7 +152,9 @@ class _ConsoleHandler(QuietHandler):
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                 f"the form is too large. Send at most {_FORM_BYTES_MAX} bytes",
             )
-        return _parse_pairs(self.rfile.read(int(length)).decode("latin-1"))
+        form = self.rfile.read(int(length)).decode("latin-1")
+        self.mark_complete()
+        return _parse_pairs(form)
 
     def _send(self, response: Response) -> None:
         headers = {**_HEADERS, **dict(response.extra_headers)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -13,6 +14,7 @@ from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.http_server import BoundedHttpServer, QuietHandler, explain_port_errors
 from rmq_spark.cli.shell.parameter_types import PositiveFloat
+from rmq_spark.wire.hosts import host_of, names_this_machine
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
@@ -50,9 +52,17 @@ class MetricsServer(BoundedHttpServer):
 class _MetricsHandler(QuietHandler):
     server: MetricsServer
 
+    @property
+    def _is_rebound(self) -> bool:
+        """True if a page of another site may ask, on a port that is for this machine only."""
+        is_own = names_this_machine(self.headers.get("Host", ""), socket.gethostname())
+        return not is_own and host_of(self.connection.getsockname()).is_loopback
+
     def do_GET(self) -> None:  # noqa: N802  # http.server's name
         answering = self.server.handlers.get(self.path.partition("?")[0])
-        if answering is None:
+        if self._is_rebound:
+            status, body = HTTPStatus.FORBIDDEN, b"not a name of this machine. Ask by address\n"
+        elif answering is None:
             paths = " ".join(self.server.handlers)
             status, body = HTTPStatus.NOT_FOUND, f"no such path. Use one of: {paths}\n".encode()
         else:

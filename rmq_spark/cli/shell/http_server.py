@@ -1,6 +1,8 @@
 """BoundedHttpServer: the standard library's HTTP server with a limited number of client threads.
 
-A slow client occupies a thread for at most a few seconds, and there are only so many threads.
+A client occupies a thread for at most a few seconds while it sends its request, however slowly, and
+as long again while it reads the response. If there are too many clients, a newcomer takes the place
+of the oldest that has not sent its whole request, of the address that has most.
 """
 
 from __future__ import annotations
@@ -9,10 +11,13 @@ import signal
 import socket
 import sys
 import threading
+import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedReader, RawIOBase
 from queue import SimpleQueue
 from socketserver import TCPServer
 from typing import Any, Final
@@ -20,7 +25,10 @@ from typing import Any, Final
 from rmq_spark.cli.shell.failures import Failure
 
 CLIENTS_MAX: Final = 32
-CLIENT_TIMEOUT_SECONDS: Final = 10.0
+REQUEST_SECONDS: Final = 5.0
+"""The time from connecting until the whole request has arrived, with head and body."""
+RESPONSE_SECONDS: Final = 10.0
+"""The time in which a client has to read each piece of the response."""
 
 
 @contextmanager
@@ -35,10 +43,52 @@ def explain_port_errors(host: str, port: int) -> Iterator[None]:
         ) from error
 
 
+class _DeadlineReader(RawIOBase):
+    """Reads from a socket until a time is over, in however many pieces the data comes."""
+
+    def __init__(self, connection: socket.socket, seconds: float) -> None:
+        self._connection = connection
+        self._deadline = time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read what has arrived, or wait for it.
+
+        Raises:
+            TimeoutError: The time is over.
+        """
+        seconds = self._deadline - time.monotonic()
+        if seconds <= 0:
+            raise TimeoutError("the request has not arrived in time")
+        self._connection.settimeout(seconds)
+        return self._connection.recv_into(buffer)
+
+
 class QuietHandler(BaseHTTPRequestHandler):
     """A handler of requests that writes no log, and drops slow clients."""
 
-    timeout = CLIENT_TIMEOUT_SECONDS
+    server: BoundedHttpServer
+    request_seconds = REQUEST_SECONDS
+
+    def setup(self) -> None:
+        """Read the request against a deadline."""
+        super().setup()
+        self.rfile.close()
+        self.rfile = BufferedReader(_DeadlineReader(self.connection, self.request_seconds))
+
+    def parse_request(self) -> bool:
+        """Parse the head; a request without a body is complete then."""
+        is_valid = super().parse_request()
+        if is_valid and self.command != "POST":
+            self.mark_complete()
+        return is_valid
+
+    def mark_complete(self) -> None:
+        """Note that the whole request has arrived, so that its client keeps its thread."""
+        self.connection.settimeout(RESPONSE_SECONDS)
+        self.server.request_arrived(self.connection)
 
     def send_body(
         self, status: HTTPStatus, kind: str, body: bytes, *headers: tuple[str, str]
@@ -61,9 +111,15 @@ class BoundedHttpServer(ThreadingHTTPServer):
     """An HTTP server with one thread for each client, up to a limit."""
 
     daemon_threads = True
+    request_queue_size = 128
+    """The backlog: with five, the default, clients that come at the same time wait for seconds."""
 
     def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> None:
-        self._client_permits = threading.BoundedSemaphore(CLIENTS_MAX)
+        self._lock = threading.Lock()
+        self._clients: dict[socket.socket, str] = {}
+        """The addresses of all clients, the oldest first."""
+        self._unread: dict[socket.socket, None] = {}
+        """The clients whose requests have not arrived yet."""
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), handler)
         shown = f"[{host}]" if ":" in host else host
@@ -87,18 +143,39 @@ class BoundedHttpServer(ThreadingHTTPServer):
         self.shutdown()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a client in a thread, or refuse it if there are too many."""
-        if not self._client_permits.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+        """Serve a client in a thread, or refuse it if too many are being answered."""
+        with self._lock:
+            if len(self._clients) >= CLIENTS_MAX and not self._evict():
+                self.shutdown_request(request)
+                return
+            self._clients[request] = str(client_address[0])
+            self._unread[request] = None
         super().process_request(request, client_address)
+
+    def _evict(self) -> bool:
+        """Disconnect a client whose request has not arrived; return whether there was one."""
+        numbers = Counter(self._clients.values())
+        victim = max(self._unread, key=lambda client: numbers[self._clients[client]], default=None)
+        if victim is None:
+            return False
+        del self._clients[victim], self._unread[victim]
+        with suppress(OSError):  # it has gone already
+            victim.shutdown(socket.SHUT_RDWR)  # its thread closes it
+        return True
+
+    def request_arrived(self, request: socket.socket) -> None:
+        """Note that the whole request of a client has arrived."""
+        with self._lock:
+            self._unread.pop(request, None)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve a client, and release its thread."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._client_permits.release()
+            with self._lock:
+                self._clients.pop(request, None)
+                self._unread.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore clients that disconnect: nothing can be done about them."""

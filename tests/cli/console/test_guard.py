@@ -51,6 +51,32 @@ def test_local_host_names_are_allowed(guard, host):
     guard.check_host(request(host=host))
 
 
+OTHER_SITES = [
+    {"sec_fetch_site": site, "sec_fetch_mode": mode, "sec_fetch_dest": dest}
+    for site in ("cross-site", "same-site")
+    for mode, dest in (("no-cors", "image"), ("navigate", "iframe"), ("cors", "empty"))
+]
+
+
+@pytest.mark.parametrize("headers", [*OTHER_SITES, {"sec_fetch_site": "cross-site"}])
+def test_page_of_another_site_cannot_load_console_pages(guard, headers):
+    with pytest.raises(PageError, match="another site"):
+        guard.check_site(request(**headers))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"sec_fetch_site": "none", "sec_fetch_mode": "navigate", "sec_fetch_dest": "document"},
+        {"sec_fetch_site": "same-origin", "sec_fetch_mode": "cors", "sec_fetch_dest": "empty"},
+        {**OTHER_SITES[1], "sec_fetch_dest": "document"},
+    ],
+)
+def test_console_pages_can_be_opened_and_linked_to(guard, headers):
+    guard.check_site(request(**headers))
+
+
 @pytest.mark.parametrize(
     "host", ["evil.com:5559", "localhost.evil.com", "", "[", "127.0.0.1.nip.io"]
 )

@@ -5,11 +5,14 @@ from __future__ import annotations
 import http.client
 import socket
 import threading
+from contextlib import suppress
 from http import HTTPStatus
 
 import pytest
 
+from rmq_spark.cli.console import server
 from rmq_spark.cli.console.server import ConsoleServer, Response, redirect
+from rmq_spark.cli.shell.http_server import CLIENTS_MAX
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
@@ -41,6 +44,35 @@ def ask(port, method, path, body=None, headers=None):
     said = answer.read().decode()
     connection.close()
     return answer.status, answer.headers, said
+
+
+@pytest.mark.parametrize("said", ["GET /x HTTP/1.1\r\nX: ", "POST /x HTTP/1.1\r\n"])
+def test_slow_requests_keep_nobody_from_the_console(port, said):
+    if said.startswith("POST"):
+        said += f"Content-Type: {FORM['Content-Type']}\r\nContent-Length: 999\r\n\r\nto="
+    slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(2 * CLIENTS_MAX)]
+    for each in slow:
+        with suppress(ConnectionError):  # the first ones had to go
+            each.sendall(said.encode())
+    assert ask(port, "GET", "/x")[0] == 200
+    for each in slow:
+        each.close()
+
+
+def test_form_has_to_arrive_within_a_time(port, monkeypatch, caplog):
+    monkeypatch.setattr(server._ConsoleHandler, "request_seconds", 0.3)
+    head = f"POST /x HTTP/1.1\r\nContent-Type: {FORM['Content-Type']}\r\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as slow:
+        slow.sendall(f"{head}Content-Length: 999\r\n\r\nto=".encode())
+        slow.settimeout(0.02)
+        for _ in range(500):
+            with suppress(TimeoutError):
+                assert slow.recv(1) == b""
+                break
+            slow.sendall(b"a")
+        else:
+            raise AssertionError("the console waits for a byte now and then")
+    assert not caplog.records
 
 
 def test_http_request_is_parsed_into_method_path_query_and_form(port):

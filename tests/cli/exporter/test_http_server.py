@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from http import HTTPStatus
 
 import pytest
@@ -41,6 +43,14 @@ def test_exporter_answers_metrics_and_404(port):
         assert (answer.code, answer.read()) == (404, b"no such path. Use one of: /metrics\n")
 
 
+def test_page_of_another_site_cannot_read_metrics_from_loopback(port):
+    for host, status in (("evil.example:5558", 403), ("localhost", 200), ("[::1]:1", 200)):
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+            client.sendall(f"GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            with client.makefile("rb") as answer:
+                assert int(answer.readline().split()[1]) == status
+
+
 def test_exporter_does_not_look_up_the_host_name(monkeypatch):
     """Where no name server answers, that takes half a minute."""
     asked_for = []
@@ -50,23 +60,63 @@ def test_exporter_does_not_look_up_the_host_name(monkeypatch):
     assert asked_for == []
 
 
-def test_clients_beyond_the_limit_are_turned_away_until_others_have_gone(port):
-    idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(CLIENTS_MAX)]
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as another:
-        assert another.recv(1) == b""
+@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nX: a", b"POST / HTTP/1.1\r\n"])
+def test_newcomers_are_served_though_an_attacker_keeps_all_places(port, said):
+    idle = []
+    for number in range(3 * CLIENTS_MAX):
+        idle.append(socket.create_connection(("127.0.0.1", port)))
+        idle[-1].sendall(said)
+        if number > CLIENTS_MAX:
+            assert asked(port, "/metrics")[0] == 200
     for each in idle:
         each.close()
-    for _ in range(2_000):  # each place is free again once its thread has noticed
-        try:
-            assert asked(port, "/metrics")[0] == 200
-        except (urllib.error.URLError, ConnectionError):
-            continue
-        break
-    else:
-        raise AssertionError("nobody is let in again")
 
 
-def test_silent_client_of_the_exporter_is_disconnected(port, monkeypatch):
-    monkeypatch.setattr(command._MetricsHandler, "timeout", 0.05)
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as silent:
-        assert silent.recv(1) == b""
+def test_clients_that_are_being_answered_are_limited():
+    begun, may_end = threading.Semaphore(0), threading.Event()
+
+    def slowly():
+        begun.release()
+        may_end.wait(20)
+        return HTTPStatus.OK, b"at last\n"
+
+    with MetricsServer("127.0.0.1", 0, {"/metrics": slowly}) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        address = server.server_address
+        clients = [socket.create_connection(address, timeout=20) for _ in range(CLIENTS_MAX)]
+        for each in clients:
+            each.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+            assert begun.acquire(timeout=20)
+        with socket.create_connection(address, timeout=20) as another:
+            assert another.recv(1) == b""
+        may_end.set()
+        for each in clients:
+            with each, each.makefile("rb") as answer:
+                assert answer.read().endswith(b"at last\n")
+        server.shutdown()
+
+
+def drip(client, data=b"a", pause=0.02):
+    """Send a byte now and then until the server has had enough; return after how long."""
+    began = time.monotonic()
+    client.settimeout(pause)
+    while time.monotonic() < began + 20:
+        with suppress(TimeoutError):
+            if client.recv(1) == b"":
+                break
+        client.sendall(data)
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"GET /metrics HTTP/1.1\r\nX: ", b"POST / HTTP/1.1\r\nContent-Length: 99999\r\n"],
+)
+def test_client_that_sends_a_byte_now_and_then_is_disconnected(port, monkeypatch, said):
+    monkeypatch.setattr(command._MetricsHandler, "request_seconds", 0.3)
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as slow:
+        slow.sendall(said)
+        with suppress(ConnectionError):
+            assert drip(slow) < 10  # it takes more than an hour to send them all
+        with suppress(ConnectionError):
+            assert slow.recv(1) == b""
