@@ -39,6 +39,7 @@ from .processor.clients.client_manage import NotifyConsumerIdsChanged
 from .processor.processor import BrokerParts
 from .processor.reply_after_save import ReplyAfterSave
 from .processor.request import reply
+from .runtime.access_setup import AccessSetup
 from .runtime.deletion_log import DeletionLog
 from .runtime.housekeeping import Housekeeping
 from .runtime.processors import Processors
@@ -165,6 +166,7 @@ class BrokerController:
             lambda: self.store.half_deleted_topics,
             self.store.finish_deletion,
         )
+        self.access_setup = AccessSetup(config, self._disk, self.tables, self._loop, self.access)
         self._reconciliation = TableReconciliation(
             self.store, self.tables, config.default_topic_queue_nums
         )
@@ -216,7 +218,9 @@ class BrokerController:
             await self._open_metrics(config.metrics_host, config.metrics_port)
         self.port = await self.server.start(config.bind_address, config.listen_port)
         await self._open_vip_channel(config)
-        self.housekeeping.start(self.hold_service, self.processors, self.tls.log_expiry)
+        self.housekeeping.start(
+            self.hold_service, self.processors, self.tls.log_expiry, self.access_setup.reload
+        )
         self._delivery.schedule(self._monotonic_ms())
 
     async def _open_vip_channel(self, config: BrokerConfig) -> None:
@@ -288,7 +292,11 @@ class BrokerController:
             await asyncio.wait([ended], timeout=until - self._loop.time())
 
     def reload(self, config: BrokerConfig) -> Reload:
-        """Apply the reloadable settings of a new configuration; return the changes."""
+        """Apply the reloadable settings of a new configuration; return the changes.
+
+        Certificates and plain_acl.yml are read again, too.
+        """
+        self.housekeeping.reload_access_lists()
         config = replace(config, tls=self.tls.reload(config.tls))
         reload = plan_reload(self._config, config)
         self._config = self.processors.admin.config = taken = reload.config
@@ -372,6 +380,8 @@ class BrokerController:
             groups=self.tables.groups,
             offsets=self.tables.offsets,
             kv_configs=self.tables.kv_configs,
+            users=self.tables.users,
+            acls=self.tables.acls,
             consumers=ConsumerManager(notify, limits),
             producers=ProducerManager(limits),
             locks=QueueLocks(self._monotonic_ms),

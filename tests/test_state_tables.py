@@ -6,11 +6,18 @@ import pytest
 from support.disks.faulty_disk import ManualClock
 from support.stores.small_store import small_config
 
+from rmq_spark.wire.bodies.access_lists import PolicyEntryInfo, PolicyInfo
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
+from rocketpoll.broker.auth.access_lists import AccessList
+from rocketpoll.broker.auth.user_tables import User, UserType
 from rocketpoll.broker.runtime.state_tables import StateTables
 from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.store.errors import DamagedTable
 from rocketpoll.broker.store.files.disk import LocalDisk
+
+ACL = AccessList.of_policies(
+    [PolicyInfo(entries=(PolicyEntryInfo(resource="Topic:T", actions=("Pub",), decision="Allow"),))]
+)
 
 
 def load(root, **settings):
@@ -24,6 +31,9 @@ def test_state_tables_survive_a_restart(tmp_path):
     tables.topics.put(TopicConfig(topic_name="T", read_queue_nums=3, write_queue_nums=3, perm=6))
     tables.groups.put(SubscriptionGroupConfig(group_name="G", retry_max_times=2))
     tables.kv_configs.put("N", "k", "v")
+    tables.users.put(User("root", "x", UserType.SUPER))
+    with tables.acls.changes.begin() as change:
+        tables.acls.put("root", ACL, change)
     assert tables.has_changed_configurations
     tables.save_configurations()
     assert not tables.has_changed_configurations
@@ -34,14 +44,18 @@ def test_state_tables_survive_a_restart(tmp_path):
     assert again.topics.get("T").read_queue_nums == 3
     assert again.groups.get("G").retry_max_times == 2
     assert again.kv_configs.get("N", "k") == "v"
+    assert again.users.get("root").is_super
+    assert again.acls.get("root") == ACL
     assert again.offsets.query("G", "T", 1) == 7
     assert sorted(
         path.name for path in (tmp_path / "config").iterdir() if path.suffix == ".json"
     ) == [
+        "acls.json",
         "consumerOffset.json",
         "kvConfig.json",
         "subscriptionGroup.json",
         "topics.json",
+        "users.json",
     ]
 
 
@@ -57,7 +71,15 @@ def test_auto_create_settings_decide_which_topics_and_groups_are_created(tmp_pat
 
 
 @pytest.mark.parametrize(
-    "name", ["topics.json", "subscriptionGroup.json", "consumerOffset.json", "kvConfig.json"]
+    "name",
+    [
+        "topics.json",
+        "subscriptionGroup.json",
+        "consumerOffset.json",
+        "kvConfig.json",
+        "users.json",
+        "acls.json",
+    ],
 )
 def test_unreadable_state_table_is_refused(tmp_path, name):
     load(tmp_path)

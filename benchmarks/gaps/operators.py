@@ -47,6 +47,7 @@ _SMALL = (
     RequestCode.REGISTER_BROKER,
     RequestCode.UNREGISTER_BROKER,
     RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+    *(code for code in RequestCode if code.name.startswith("AUTH_")),
 )
 """Requests about a single object, whatever else exists; the broker always refuses some of them."""
 

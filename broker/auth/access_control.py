@@ -64,16 +64,23 @@ class AccessControl:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Create it; without rules nothing is checked. ``cluster`` is the broker's own."""
-        self._rules = rules
+        self._rules: AccessRules | None = None
         self._cluster = cluster
         self._clock = clock
         self._failure_log = LogLimit()
-        self.is_enabled = rules is not None
+        self.is_enabled = False
         """False if nobody has to prove who they are, so that nothing is to be checked."""
         self.failures = 0
         """Requests whose sender has not proven an identity."""
         self.denials = 0
         """Requests of proven identities that may not have what the request needs."""
+        if rules is not None:
+            self.use(rules)
+
+    def use(self, rules: AccessRules) -> None:
+        """Check all requests from now on, by these rules; before the broker serves anybody."""
+        self._rules = rules
+        self.is_enabled = True
 
     @property
     def version(self) -> int:

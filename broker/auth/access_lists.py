@@ -12,11 +12,12 @@ Without a candidate nothing is allowed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+from functools import lru_cache
 from ipaddress import ip_address, ip_network
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.bodies.access_lists import AclInfo, PolicyEntryInfo, PolicyInfo
@@ -96,11 +97,6 @@ class ResourcePattern:
             return name == self.name
         return self.kind is PatternKind.ANY or name.startswith(self.name)
 
-    @property
-    def rank(self) -> tuple[bool, PatternKind, int]:
-        """A number that is smaller the more specific the pattern is."""
-        return self.resource is None, self.kind, -len(self.name)
-
 
 @dataclass(frozen=True, slots=True)
 class SourceRange:
@@ -136,10 +132,17 @@ class SourceRange:
 
     def covers(self, address: str) -> bool:
         """Return whether an address is in the range."""
-        client = ip_address(address)
-        if self.is_one_of is not None and client.version != self.is_one_of:
+        version, number = _numbered(address)
+        if self.is_one_of is not None and version != self.is_one_of:
             return False
-        return self.low <= int(client) <= self.high
+        return self.low <= number <= self.high
+
+
+@lru_cache(maxsize=1_024)
+def _numbered(address: str) -> tuple[int, int]:
+    """Return the IP version of an address, and the address as a number."""
+    parsed = ip_address(address)
+    return parsed.version, int(parsed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +195,7 @@ class AccessRule:
         )
 
 
-Rules = tuple[AccessRule, ...]
+Rules: TypeAlias = tuple[AccessRule, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +204,15 @@ class AccessList:
 
     custom: Rules = ()
     default: Rules = ()
+    _by_pattern: tuple[Mapping[ResourcePattern, AccessRule], ...] = field(
+        init=False, repr=False, compare=False
+    )
+    """The rules of each kind by their resources, as a request may have thousands of needs."""
+
+    def __post_init__(self) -> None:
+        """Sort the rules by resource."""
+        kinds = tuple({rule.pattern: rule for rule in of} for of in (self.custom, self.default))
+        object.__setattr__(self, "_by_pattern", kinds)
 
     @classmethod
     def of_policies(cls, policies: Iterable[PolicyInfo] | None) -> AccessList:
@@ -262,10 +274,11 @@ class AccessList:
 
     def decide(self, need: Need, address: str) -> Decision | None:
         """Return what the list says about a need of a client at this address; None for nothing."""
-        for rules in (self.custom, self.default):
-            candidates = [rule for rule in rules if rule.is_candidate(need, address)]
-            if candidates:
-                return min(candidates, key=lambda rule: rule.pattern.rank).decision
+        for rules in self._by_pattern:
+            for pattern in _patterns_of(need):
+                rule = rules.get(pattern)
+                if rule is not None and rule.is_candidate(need, address):
+                    return rule.decision
         return None
 
     def allows_every(self, resource: ResourceType, action: Action, address: str) -> bool:
@@ -280,6 +293,16 @@ class AccessList:
         ]
         is_general = any(rule.pattern.kind is PatternKind.ANY for rule in rules)
         return is_general and all(rule.decision is Decision.ALLOW for rule in rules)
+
+
+def _patterns_of(need: Need) -> Iterator[ResourcePattern]:
+    """Yield all patterns that cover the resource of a need, the most specific first."""
+    resource, name = need.resource, need.name
+    yield ResourcePattern(resource, PatternKind.LITERAL, name)
+    for length in range(min(len(name), NAME_CHARACTERS_MAX), -1, -1):
+        yield ResourcePattern(resource, PatternKind.PREFIXED, name[:length])
+    yield ResourcePattern(resource, PatternKind.ANY)
+    yield ResourcePattern(None, PatternKind.ANY)
 
 
 def _merge(rules: Rules, changes: Rules) -> Rules:

@@ -28,11 +28,13 @@ class ValueType(Generic[_Value]):
 
     Attributes:
         bounds: The lowest and the highest, both included, if they are numbers.
+        is_secret: True if no error and no list of settings shows a value.
     """
 
     parse: Callable[[str], _Value]
     to_text: Callable[[_Value], str] = str
     bounds: tuple[int, int] | None = None
+    is_secret: bool = False
 
 
 def number(low: int, high: int) -> ValueType[int]:
@@ -165,7 +167,7 @@ DIRECTORY: Final = ValueType(_directory)
 OPTIONAL_PATH: Final[ValueType[Path | None]] = ValueType(
     _optional_path, lambda path: "" if path is None else str(path)
 )
-SECRET: Final = ValueType(Secret)
+SECRET: Final = ValueType(Secret, is_secret=True)
 PERCENT: Final = ValueType(
     lambda text: number(1, 100).parse(text) / 100, lambda ratio: str(round(ratio * 100)), (1, 100)
 )

@@ -55,6 +55,7 @@ class OwnFamilies:
         yield from self._pulls()
         yield from self._requests()
         yield from self._tls()
+        yield from self._access()
         yield from self._memory_and_disk()
         yield from self._tables()
         yield from self._batches()
@@ -168,6 +169,19 @@ class OwnFamilies:
             "rocketpoll_connections_cut_total",
             "Connections that the broker closed, refused ones among them; its log says why.",
             server.closed_by_broker,
+        )
+
+    def _access(self) -> Iterator[MetricFamily]:
+        access = self._sources.broker.access
+        yield counter(
+            "rocketpoll_authentication_failures_total",
+            "Requests whose sender has not proven an identity.",
+            access.failures,
+        )
+        yield counter(
+            "rocketpoll_authorization_denials_total",
+            "Requests of proven identities that may not have what the request needs.",
+            access.denials,
         )
 
     def _tls(self) -> Iterator[MetricFamily]:

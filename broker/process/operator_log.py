@@ -87,7 +87,12 @@ def log_start(config: BrokerConfig, controller: BrokerController) -> None:
         addresses.append(f"{host}:{controller.vip_port} (VIP channel)")
     if controller.metrics_port is not None:
         addresses.append(f"http://{format_host(config.metrics_host)}:{controller.metrics_port}")
-    _log.info("listens on %s, %s", ", ".join(addresses), controller.tls.description())
+    _log.info(
+        "listens on %s, %s, %s",
+        ", ".join(addresses),
+        controller.tls.description(),
+        controller.access_setup.description,
+    )
     if not ip_address(config.bind_address).is_loopback and not controller.tls.is_enforced:
         _log.warning(
             "bindAddress=%s accepts connections without TLS from other machines: whoever is on "

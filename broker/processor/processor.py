@@ -21,6 +21,7 @@ from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.hosts import Host
 
 from ..auth.access_control import AccessControl
+from ..auth.user_tables import AclTable, UserTable
 from ..common.channel import BackgroundSteps, Channel
 from ..longpolling.pull_request import PullRequest
 from ..longpolling.pull_request_hold_service import PullRequestHoldService
@@ -71,6 +72,8 @@ class BrokerParts:
     groups: SubscriptionGroupManager
     offsets: ConsumerOffsetManager
     kv_configs: KVConfigs
+    users: UserTable
+    acls: AclTable
     consumers: ConsumerManager
     producers: ProducerManager
     locks: QueueLocks

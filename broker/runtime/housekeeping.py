@@ -43,6 +43,7 @@ _LOAD_NUMPY_MS = 1_000
 """Loads numpy after the first responses, and before enough messages have arrived to need it."""
 _DELETED_TOPICS_MS = 1_000
 _EXPIRY_CHECK_MS = 86_400_000
+_ACCESS_RELOAD_MS = 5_000
 _CRASH_CHECKPOINT_MS = 1_000
 """Soon after the start, because a second crash before this checkpoint would repeat the recovery."""
 _STORE_JOBS = 2
@@ -86,6 +87,7 @@ class Housekeeping:
             for workers in self._pools:
                 workers.shutdown()
             raise
+        self._reload_access: Callable[[], None] | None = None
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         self._running_jobs: set[Callable[[], object]] = set()
         self._degradations = Degradations[str]()
@@ -99,10 +101,12 @@ class Housekeeping:
         hold_service: PullRequestHoldService,
         processors: Processors,
         log_expiry: Callable[[], None],
+        reload_access: Callable[[], None] | None,
     ) -> None:
         """Schedule all periodic jobs; none runs immediately.
 
-        ``log_expiry`` warns of certificates that expire.
+        ``log_expiry`` warns of certificates that expire. ``reload_access`` reads plain_acl.yml
+        again if it has changed, in a thread; None if there is none.
         """
         config = self._config
         self._every(_FINISH_OPENING_MS, self._finish_opening)
@@ -116,6 +120,9 @@ class Housekeeping:
         self._every(_STATS_SAMPLE_MS, processors.sample_stats)
         self._every(_BUSY_CHECK_MS, processors.log_busy)
         self._every(_EXPIRY_CHECK_MS, log_expiry)
+        if reload_access is not None:
+            self._reload_access = reload_access
+            self._every(_ACCESS_RELOAD_MS, self.reload_access_lists)
         self._every(config.flush_consumer_offset_interval_ms, self._save_offsets)
         self._every(config.flush_delay_offset_interval_ms, self._save_delay_offsets)
         self._every(config.checkpoint_interval_ms, self._save_checkpoint)
@@ -272,6 +279,11 @@ class Housekeeping:
         """Retry immediately the jobs that a shortage delayed, now that the shortage has ended."""
         self._finish_opening()
         self._store.retry_degraded()
+
+    def reload_access_lists(self) -> None:
+        """Read plain_acl.yml again soon, if there is one that has changed."""
+        if self._reload_access is not None:
+            self._start_in_thread("access lists are not read again", self._reload_access)
 
     def _finish_opening(self) -> None:
         if self._store.is_opening:

@@ -9,6 +9,7 @@ from rmq_spark.wire.command import RemotingCommand
 
 from ..common.channel import BackgroundSteps, Channel, ResponseSteps
 from ..longpolling.pull_request import PullRequest
+from ..processor.admin.access_admin import AccessAdminProcessor
 from ..processor.admin.broker_admin import BrokerAdminProcessor
 from ..processor.clients.client_manage import ClientManageProcessor
 from ..processor.clients.client_relay import ClientRelayProcessor
@@ -80,6 +81,7 @@ class Processors:
             TopicAdminProcessor(broker),
             GroupAdminProcessor(broker),
             ConsumeStatsProcessor(broker),
+            AccessAdminProcessor(broker),
             self.admin,
         )
         self.dispatch = RequestDispatcher(

@@ -1,9 +1,10 @@
 """StateTables: the small tables of a broker, each with its file below ``config/``.
 
     topics.json  subscriptionGroup.json  consumerOffset.json  delayOffset.json  kvConfig.json
+    users.json  acls.json
 
-Topics, groups and key-value configurations change rarely and are saved at once, or within a second.
-Offsets change all the time and are saved every few seconds.
+Offsets change all the time and are saved every few seconds. All others change rarely and are saved
+at once, or within a second.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from rmq_spark.wire.bodies.configs import (
     TopicConfigSerializeWrapper,
 )
 
+from ..auth.user_tables import ACLS_FILE, USERS_FILE, AclsBody, AclTable, UsersBody, UserTable
 from ..settings.config import BrokerConfig
 from ..state.tables.consumer_offset import ConsumerOffsetManager
 from ..state.tables.kv_config import KVConfigs, KVConfigSerializeWrapper
 from ..state.tables.subscription_group import SubscriptionGroupManager
+from ..state.tables.table import SavedTable
 from ..state.tables.topic_config import TopicConfigManager
 from ..store.files.disk import Disk
 from ..store.files.json_table import JsonTable
@@ -85,6 +88,8 @@ class StateTables:
     groups: SubscriptionGroupManager
     offsets: ConsumerOffsetManager
     kv_configs: KVConfigs
+    users: UserTable
+    acls: AclTable
     topic_table: JsonTable[TopicConfigSerializeWrapper]
     delay_offset_table: JsonTable[DelayOffsetSerializeWrapper]
     files: tuple[JsonTable[Any], ...]
@@ -147,6 +152,8 @@ class StateTables:
             ),
             offsets=offsets,
             kv_configs=KVConfigs(table("kvConfig.json", KVConfigSerializeWrapper)),
+            users=UserTable(table(USERS_FILE, UsersBody)),
+            acls=AclTable(table(ACLS_FILE, AclsBody)),
             topic_table=topic_table,
             delay_offset_table=table("delayOffset.json", DelayOffsetSerializeWrapper),
             files=tuple(tables),
@@ -165,13 +172,15 @@ class StateTables:
     @property
     def has_changed_configurations(self) -> bool:
         """True if there is something for `save_configurations`."""
-        return self.topics.is_dirty or self.groups.is_dirty or self.kv_configs.is_dirty
+        return any(table.is_dirty for table in self._configurations())
 
     def save_configurations(self) -> None:
-        """Make changed topics, groups and key-value configurations durable."""
-        self.topics.save()
-        self.groups.save()
-        self.kv_configs.save()
+        """Make changed topics, groups, key-value configurations, users and lists durable."""
+        for table in self._configurations():
+            table.save()
+
+    def _configurations(self) -> tuple[SavedTable[Any], ...]:
+        return self.topics, self.groups, self.kv_configs, self.users, self.acls
 
     def save(self) -> None:
         """Make all changes durable."""

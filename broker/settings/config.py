@@ -32,6 +32,7 @@ from ..filter.sql_limits import SqlLimits
 from ..longpolling.hold_limits import HoldLimits
 from ..store.config import StoreConfig
 from ..store.read.entry_selection import DEFAULT_LIMITS
+from .access import AccessConfig
 
 _MIB = 1 << 20
 
@@ -264,6 +265,7 @@ class BrokerConfig:
     holds: HoldLimits = field(default_factory=HoldLimits)
     filters: FilterLimits = field(default_factory=FilterLimits)
     tls: TlsConfig = field(default_factory=TlsConfig)
+    access: AccessConfig = field(default_factory=AccessConfig)
     broker_cluster_name: str = setting(
         "brokerClusterName",
         NAME,

@@ -15,9 +15,10 @@ from typing import Any, Final, NamedTuple
 
 from rmq_spark.errors import RocketPollError, nearest_name
 
-from ..common.setting import DIRECTORY, SETTING, Setting
+from ..common.setting import DIRECTORY, HIDDEN, SETTING, Setting
 from ..longpolling.hold_limits import HoldLimits
 from ..store.config import StoreConfig
+from .access import AccessConfig
 from .config import BrokerConfig, FilterLimits, ServerLimits, TlsConfig
 
 # ---- Keys: every setting with its place in `BrokerConfig` and its description, in the order of
@@ -26,6 +27,7 @@ from .config import BrokerConfig, FilterLimits, ServerLimits, TlsConfig
 SECTIONS: Final[Mapping[str, type[Any]]] = {
     "": BrokerConfig,
     "tls": TlsConfig,
+    "access": AccessConfig,
     "holds": HoldLimits,
     "filters": FilterLimits,
     "server": ServerLimits,
@@ -55,9 +57,17 @@ KEYS: Final[Mapping[str, SettingKey]] = dict(_keys())
 
 # ---- RocketMQ's other settings, for users who bring its broker.conf.
 
-_NO_ACCESS_LISTS: Final = (
-    "RocketMQ authenticates clients with it, and this broker has no authentication: "
-    "remove it, and keep other machines out with bindAddress, as by default"
+_NO_CLASSES: Final = (
+    "RocketMQ loads a class with it, and this broker has one way to authenticate and authorize, "
+    "which is that of RocketMQ's own classes: remove it"
+)
+_NO_EXEMPTIONS: Final = (
+    "RocketMQ exempts requests from its checks with it, and this broker checks every request: "
+    "remove it"
+)
+_NO_CACHE: Final = (
+    "RocketMQ keeps users and decisions in caches with it, and this broker has all users in "
+    "memory: remove it"
 )
 _SINGLE_DIRECTORY: Final = (
     "RocketMQ keeps some files in another directory with it, and this broker keeps all "
@@ -104,9 +114,36 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
         "RocketMQ finds name servers with it, and this broker is one itself: remove it, "
         "and give clients the address of this broker"
     ),
-    "aclEnable": _NO_ACCESS_LISTS,
-    "authenticationEnabled": _NO_ACCESS_LISTS,
-    "authorizationEnabled": _NO_ACCESS_LISTS,
+    "authenticationProvider": _NO_CLASSES,
+    "authenticationMetadataProvider": _NO_CLASSES,
+    "authenticationStrategy": _NO_CLASSES,
+    "authorizationProvider": _NO_CLASSES,
+    "authorizationMetadataProvider": _NO_CLASSES,
+    "authorizationStrategy": _NO_CLASSES,
+    "authenticationWhitelist": _NO_EXEMPTIONS,
+    "authorizationWhitelist": _NO_EXEMPTIONS,
+    "innerClientAuthenticationCredentials": (
+        "RocketMQ's brokers sign in to each other with it, and this broker is no client of others: "
+        "remove it; if other programs sign in as that user, create it"
+    ),
+    "migrateAuthFromV1Enabled": (
+        "RocketMQ copies plain_acl.yml with it, and this broker uses that file as it is: remove "
+        "it, and set aclEnable=true instead of authenticationEnabled=true"
+    ),
+    "authConfigPath": (
+        "RocketMQ keeps users in another directory with it, and this broker has config/users.json "
+        "below storePathRootDir: remove it"
+    ),
+    "userCacheMaxNum": _NO_CACHE,
+    "userCacheExpiredSecond": _NO_CACHE,
+    "userCacheRefreshSecond": _NO_CACHE,
+    "aclCacheMaxNum": _NO_CACHE,
+    "aclCacheExpiredSecond": _NO_CACHE,
+    "aclCacheRefreshSecond": _NO_CACHE,
+    "statefulAuthenticationCacheMaxNum": _NO_CACHE,
+    "statefulAuthenticationCacheExpiredSecond": _NO_CACHE,
+    "statefulAuthorizationCacheMaxNum": _NO_CACHE,
+    "statefulAuthorizationCacheExpiredSecond": _NO_CACHE,
     "brokerId": _NO_SLAVES,
     "brokerIP2": _NO_SLAVES,
     "haListenPort": _NO_SLAVES,
@@ -146,7 +183,7 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Brok
     """
     values: dict[str, str] = {}
     faults: list[str] = []
-    sources = [(f"argument {text!r}", text) for text in overrides]
+    sources = [(f"argument {_shown(text)!r}", text) for text in overrides]
     if path is not None:
         try:
             lines = path.read_text(encoding="utf-8-sig").splitlines()  # editors may leave a mark
@@ -230,20 +267,30 @@ def _fault_of(name: str, value: str) -> str | None:
     try:
         key.setting.value_type.parse(value)
     except ValueError as error:
-        return f"{name} must be {error}, not {value!r}"
+        return f"{name} must be {error}" + (
+            "" if key.setting.value_type.is_secret else f", not {value!r}"
+        )
     return None
+
+
+def _shown(text: str) -> str:
+    """Return an argument, without its value if that is secret."""
+    name, equals, _ = text.partition("=")
+    key = KEYS.get(name.strip())
+    is_secret = key is not None and key.setting.value_type.is_secret
+    return f"{name}{equals}{HIDDEN}" if is_secret else text
 
 
 def _check(config: BrokerConfig) -> None:
     """Raise ConfigError if settings contradict each other."""
     faults = []
-    if not ipaddress.ip_address(config.bind_address).is_loopback and not (
-        config.allow_remote_without_authentication
-    ):
+    is_local = ipaddress.ip_address(config.bind_address).is_loopback
+    if not (is_local or config.access.is_enabled or config.allow_remote_without_authentication):
         faults.append(
             f"bindAddress={config.bind_address} accepts other machines, without "
-            "authentication: every client that reaches it can read, write and delete. If "
-            "that is intended, set allowRemoteWithoutAuthentication=true"
+            "authentication: every client that reaches it can read, write and delete. Set "
+            "authenticationEnabled=true, or if that is intended, "
+            "allowRemoteWithoutAuthentication=true"
         )
     if config.listen_port and config.listen_port == config.metrics_port:
         faults.append(
@@ -251,6 +298,7 @@ def _check(config: BrokerConfig) -> None:
             "the same port: choose another one for metrics"
         )
     faults += config.tls.faults()
+    faults += config.access.faults()
     holds = config.holds
     if holds.suspend_timeout_min_ms > holds.suspend_timeout_max_ms:
         faults.append(

@@ -263,3 +263,21 @@ def test_source_range_covers_addresses(source, covered, others):
     covers = SourceRange.parse(source).covers
     assert all(map(covers, covered))
     assert not any(map(covers, others))
+
+
+def test_access_list_with_thousands_of_rules_looks_at_few_for_a_need():
+    entries = [
+        PolicyEntryInfo(**{**GOOD, "resource": f"Topic:{'x' * (n % 200)}{n}*"})
+        for n in range(RULES_MAX)
+    ]
+    acl = AccessList.of_policies([PolicyInfo(entries=tuple(entries))])
+    looked_at = []
+
+    class Watched(dict):
+        def get(self, key):
+            looked_at.append(key)
+            return super().get(key)
+
+    object.__setattr__(acl, "_by_pattern", tuple(map(Watched, acl._by_pattern)))
+    acl.decide(Need(ResourceType.TOPIC, "y" * 100_000, (Action.PUB,)), "::1")
+    assert len(looked_at) < 600

@@ -6,7 +6,7 @@ The cases come from a table of their own (`every_request`), and a code without a
 from __future__ import annotations
 
 import pytest
-from support.brokers.access import Users, forged, signed
+from support.brokers.access import WITH_USERS, Users, forged, signed
 from support.brokers.every_request import (
     BROKER,
     DENIED,
@@ -137,14 +137,14 @@ class World:
 
 def play(story, root, *, is_tls=False):
     """Tell a story of a world."""
-    users = Users(root)
 
     async def whole(broker):
+        users = Users.of(broker.controller)
         world = World(broker, users, client_context() if is_tls else None)
         await world.prepare()
         await story(world)
 
-    tell(whole, root, prepare=users.protect, **(TLS if is_tls else {}))
+    tell(whole, root, **WITH_USERS, **(TLS if is_tls else {}))
 
 
 def in_each_codec(request):

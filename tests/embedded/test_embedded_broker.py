@@ -406,7 +406,7 @@ def test_interrupt_during_embedded_broker_start_leaves_no_files(temporary, monke
             ConfigError,
             "no setting 'namesrvAddr': .*give clients",
         ),
-        ({"aclEnable": True}, ConfigError, "no setting 'aclEnable': .*bindAddress"),
+        ({"brokerId": 1}, ConfigError, "no setting 'brokerId': .*masters and slaves"),
         ({"directory": 9876}, TypeError, r"directory: needed a path, found int 9876; .*port=9876"),
         *(
             (

@@ -11,11 +11,14 @@ from support.stores.staged_batches import sized
 
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.staged_batches import CommitBatchRequestBody, StagedAttempt
-from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.staging import BatchRequestHeader, StageChunkRequestHeader
 from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.signature import signed_fields
+
+SECRET = "12345678"  # noqa: S105  # of a user of these tests
 
 
 def test_pulls_that_wait_and_requests_that_are_refused_are_counted(tmp_path):
@@ -130,3 +133,28 @@ def test_staged_batches_are_counted_from_staging_to_the_end(tmp_path):
         assert await found("sinks_max", "staged_bytes_max") == [4_096, 1 << 30]
 
     tell(story, tmp_path, metricsPort=0)
+
+
+def test_failures_to_authenticate_and_denials_are_counted(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        for key in (None, "root"):
+            fields = {"topic": "T"}
+            if key is not None:
+                fields = signed_fields(
+                    fields, b"", access_key=key, secret_key="12345678"
+                )  # of this broker
+            client.send(RemotingCommand(RequestCode.GET_TOPIC_CONFIG, ext_fields=fields))
+            answer = await client.receive()
+            assert (answer.code == ResponseCode.NO_PERMISSION) == (key is None)
+        samples = await scrape(broker.controller.metrics_port)
+        assert samples("rocketpoll_authentication_failures_total") == 1
+        assert samples("rocketpoll_authorization_denials_total") == 0
+
+    tell(
+        story,
+        tmp_path,
+        metricsPort=0,
+        authenticationEnabled="true",
+        initAuthenticationUser='{"username":"root","password":"12345678"}',
+    )

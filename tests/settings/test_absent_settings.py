@@ -32,7 +32,7 @@ def test_unsupported_rocketmq_setting_is_refused_with_advice(name, tmp_path):
 def test_settings_named_in_advice_exist():
     for name, key in {
         "queues": "defaultTopicQueueNums",
-        "aclEnable": "bindAddress",
+        "migrateAuthFromV1Enabled": "aclEnable",
         "storePathIndex": "storePathRootDir",
     }.items():
         assert key in UNSUPPORTED[name]

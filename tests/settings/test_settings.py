@@ -70,10 +70,15 @@ OTHERS = {
     "cleanFileForciblyEnable": ("false", "no"),
     "diskSpaceWarningLevelRatio": ("80", "0.9"),
     "checkWholeLogBytes": ("0", "-1"),
+    "authenticationEnabled": ("true", "yes"),
+    "authorizationEnabled": ("true", "yes"),
+    "initAuthenticationUser": ('{"username":"root","password":"hidden-s3cret"}', "root"),
+    "aclEnable": ("true", "yes"),
+    "plainAclFile": ("/etc/plain_acl.yml", "a\0b"),
 }
 
 
-SECRETS = {"tls.server.keyPassword"}
+SECRETS = {"tls.server.keyPassword", "initAuthenticationUser"}
 _CLIENT_AUTH = {
     "tls.server.authClient": "true",
     "tls.server.need.client.auth": "require",
@@ -83,6 +88,9 @@ NEEDED = {
     "tls.server.keyPath": {"tls.server.certPath": "/etc/cert.pem"},
     "tls.server.authClient": _CLIENT_AUTH,
     "tls.server.need.client.auth": _CLIENT_AUTH,
+    "authorizationEnabled": {"authenticationEnabled": "true"},
+    "initAuthenticationUser": {"authenticationEnabled": "true"},
+    "plainAclFile": {"aclEnable": "true"},
 }
 """What a setting does not go without."""
 
@@ -117,7 +125,7 @@ def test_every_setting_has_a_key():
         config = config_of({})
         values = getattr(config, section) if section else config
         for field in dataclasses.fields(values):
-            if field.name in {"store", "server", "holds", "filters", "tls"}:
+            if field.name in {"store", "server", "holds", "filters", "tls", "access"}:
                 continue
             assert (section, field.name) in known
 
@@ -222,8 +230,33 @@ def test_unreadable_settings_file_is_named(tmp_path):
 def test_remote_bind_address_needs_explicit_permission(address):
     with pytest.raises(ConfigError, match="allowRemoteWithoutAuthentication=true"):
         config_of({"bindAddress": address})
-    config = config_of({"bindAddress": address, "allowRemoteWithoutAuthentication": "true"})
-    assert config.bind_address == address
+    for setting in ("allowRemoteWithoutAuthentication", "authenticationEnabled", "aclEnable"):
+        assert config_of({"bindAddress": address, setting: "true"}).bind_address == address
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "root",
+        "{}",
+        '{"username":"root"}',
+        '{"username":" ","password":"hidden-s3cret"}',
+        '{"username":"root","password":["hidden-s3cret"]}',
+        '{"password":"hidden-s3cret"',
+    ],
+)
+def test_initial_user_that_is_invalid_is_refused_without_showing_it(text, tmp_path):
+    argument = f"initAuthenticationUser={text}"
+    path = tmp_path / "broker.conf"
+    path.write_text(argument)
+    for call in (
+        lambda: load_config(None, [argument]),
+        lambda: load_config(path),
+        lambda: config_of({"initAuthenticationUser": text}),
+    ):
+        with pytest.raises(ConfigError, match="initAuthenticationUser must be JSON with") as error:
+            call()
+        assert "s3cret" not in str(error.value)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.1.2.3", "::1"])
@@ -234,6 +267,16 @@ def test_loopback_bind_address_is_allowed(address):
 @pytest.mark.parametrize(
     ("values", "fault"),
     [
+        ({"authorizationEnabled": "true"}, "set authenticationEnabled=true as well"),
+        (
+            {"aclEnable": "true", "authenticationEnabled": "true"},
+            "aclEnable=true is RocketMQ 4.9's kind of access list",
+        ),
+        (
+            {"initAuthenticationUser": '{"username":"a","password":"b"}'},
+            "initAuthenticationUser needs authenticationEnabled=true",
+        ),
+        ({"plainAclFile": "/x"}, "plainAclFile=/x is not read with aclEnable=false"),
         (
             {"suspendTimeoutMillsMin": "2", "suspendTimeoutMillsMax": "1"},
             "suspendTimeoutMillsMin=2 is over suspendTimeoutMillsMax=1",

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Flag, auto
+from functools import reduce
+from operator import or_
 from typing import Final, NoReturn
 
 from rmq_spark.errors import RocketPollError, nearest_name
@@ -46,15 +48,25 @@ _RIGHTS: Final = {
     "PUB|SUB": PlainRight.PUB | PlainRight.SUB,
     "SUB|PUB": PlainRight.PUB | PlainRight.SUB,
 }
-_ANY: Final = PlainRight.PUB | PlainRight.SUB
-_SUFFICIENT: Final[Mapping[Action, PlainRight]] = {
-    Action.PUB: PlainRight.PUB,
-    Action.SUB: PlainRight.SUB,
-    Action.GET: _ANY,
-    Action.LIST: _ANY,
+_NAMED: Final = {Action.PUB: PlainRight.PUB, Action.SUB: PlainRight.SUB}
+_OTHERS: Final = {
+    Action.GET: PlainRight.PUB | PlainRight.SUB,
+    Action.LIST: PlainRight.PUB | PlainRight.SUB,
     Action.UPDATE: PlainRight.SUB,
 }
-"""The rights any of which suffices for an action; other actions need an admin."""
+"""Rights any of which suffices for an action that 4.9 has no right for; others need an admin."""
+
+
+def _sufficient(actions: Iterable[Action]) -> PlainRight:
+    """Return the rights any of which suffices for a need; none if it takes an admin.
+
+    Where PUB or SUB is one way to satisfy a need, it is the only one: a query of messages takes Sub
+    or Get in RocketMQ 5, and SUB in 4.9, as it returns bodies.
+    """
+    wanted = tuple(actions)
+    rights = [_NAMED[action] for action in wanted if action in _NAMED]
+    rights = rights or [_OTHERS[action] for action in wanted if action in _OTHERS]
+    return reduce(or_, rights, PlainRight.DENY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,18 +97,18 @@ class PlainAccount:
                 return None
         else:
             kind, owned = "group", self.group_rights.get(need.name, self.default_group_right)
-        sufficient = [_SUFFICIENT[action] for action in need.actions if action in _SUFFICIENT]
+        sufficient = _sufficient(need.actions)
         if not sufficient:
             return None if self.is_admin else self._admin_needed(need)
-        if any(owned & right for right in sufficient):
+        if owned & sufficient:
             return None
         return f"No default permission for {kind}:{need.name}"
 
     def allows_every_topic(self, action: Action) -> bool:
         """Return whether the account may do this with every topic, by its default right too."""
-        sufficient = _SUFFICIENT.get(action)
+        sufficient = _sufficient([action])
         rights = (self.default_topic_right, *self.topic_rights.values())
-        return sufficient is not None and all(right & sufficient for right in rights)
+        return all(right & sufficient for right in rights)
 
     def _admin_needed(self, need: Need) -> str:
         return (

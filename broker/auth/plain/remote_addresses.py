@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final, TypeAlias
 
@@ -53,8 +54,7 @@ class AddressPattern:
         """Return whether an address has this pattern."""
         if self.is_everybody:
             return True
-        packed = ip_address(address).packed
-        numbers = tuple(packed) if len(packed) == 4 else _V6_GROUPS.unpack(packed)
+        numbers = _numbers_of(address)
         return any(
             len(places) == len(numbers)
             and all(
@@ -63,6 +63,13 @@ class AddressPattern:
             )
             for places in self.alternatives
         )
+
+
+@lru_cache(maxsize=1_024)
+def _numbers_of(address: str) -> tuple[int, ...]:
+    """Return the number in each place of an address."""
+    packed = ip_address(address).packed
+    return tuple(packed) if len(packed) == 4 else _V6_GROUPS.unpack(packed)
 
 
 NOBODY: Final = AddressPattern("")

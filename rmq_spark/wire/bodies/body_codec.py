@@ -71,9 +71,9 @@ def decode_body(
     return body
 
 
-def encode_body(body: object, body_type: Any = None) -> bytes:
-    """Return a body as JSON text; an array, a tuple here, needs its ``body_type``."""
-    hint: Any = body_type or type(body)
+def encode_body(body: object) -> bytes:
+    """Return a body as JSON text."""
+    hint: Any = type(body)
     return fastjson.dumps(writer_of(hint)(body))
 
 

@@ -107,7 +107,11 @@ def test_plain_right_by_name_replaces_the_default_one(default, named):
     for of in (topic_need, group_need):
         assert (found.fault(of("N", Action.PUB)) is None) == ("PUB" in owned)
         assert (found.fault(of("N", Action.SUB)) is None) == ("SUB" in owned)
-        assert (found.fault(of("N", Action.SUB, Action.GET)) is None) == (owned != "DENY")
+        assert (found.fault(of("N", Action.SUB, Action.GET)) is None) == ("SUB" in owned)
+        assert (found.fault(of("N", Action.GET)) is None) == (owned != "DENY")
+        assert (found.fault(of("N", Action.PUB, Action.SUB, Action.GET)) is None) == (
+            owned != "DENY"
+        )
         assert (found.fault(of("N", Action.UPDATE)) is None) == ("SUB" in owned)
         assert found.fault(of("N", Action.CREATE)) is not None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from support.brokers.state_tables import table_in
 
 from rmq_spark.wire.bodies.access_lists import PolicyEntryInfo, PolicyInfo, UserInfo
@@ -17,6 +19,14 @@ CLUSTER = "DefaultCluster"
 def secret_of(name):
     """Return the secret key of each user of these tests."""
     return f"secret of {name}"
+
+
+WITH_USERS = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "initAuthenticationUser": json.dumps({"username": "root", "password": secret_of("root")}),
+}
+"""The settings of a broker with users and lists of its own."""
 
 
 def signed(request, name, secret=None):
@@ -45,14 +55,20 @@ class Users:
         self.acls = AclTable(table_in(root / "access", "acls.json", AclsBody))
         self.rules = UserRules(self.users, self.acls, checks_rights=True)
 
+    @classmethod
+    def of(cls, controller):
+        """Return the users of a broker that has started with `WITH_USERS`."""
+        users = cls.__new__(cls)
+        users.users, users.acls = controller.tables.users, controller.tables.acls
+        return users
+
     def control(self):
         """Return access control by these users."""
         return AccessControl(self.rules, CLUSTER)
 
     def protect(self, controller):
         """Put a broker that has not started yet under control of these users."""
-        controller.access._rules = self.rules
-        controller.access.is_enabled = True
+        controller.access.use(self.rules)
 
     def grant(self, name, *rights, denied=()):
         """Make a user with just these rights, such as ``Topic:T Pub Sub``; or a super user."""

@@ -21,6 +21,7 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.hosts import parse_host
 from rocketpoll.broker.auth.access_control import AccessControl
 from rocketpoll.broker.filter.subscription import message_filter
+from rocketpoll.broker.processor.admin.access_admin import AccessAdminProcessor
 from rocketpoll.broker.processor.admin.broker_admin import BrokerAdminProcessor, SendQueue
 from rocketpoll.broker.processor.groups.consume_stats import ConsumeStatsProcessor
 from rocketpoll.broker.processor.groups.group_admin import GroupAdminProcessor
@@ -60,7 +61,7 @@ class AdminRoom:
             finish_deletion=self.store.finish_deletion,
         )
         self.topics, self.groups, self.offsets = tables.topics, tables.groups, tables.offsets
-        self.kv_configs = tables.kv_configs
+        self.kv_configs, self.users, self.acls = tables.kv_configs, tables.users, tables.acls
         self.consumers = ConsumerManager(lambda _: None, room())
         self.stats = BrokerStats(self.config.broker_cluster_name, self.clock())
         self.holds = Hold()
@@ -93,6 +94,8 @@ class AdminRoom:
             groups=self.groups,
             offsets=self.offsets,
             kv_configs=self.kv_configs,
+            users=self.users,
+            acls=self.acls,
             consumers=self.consumers,
             stats=self.stats,
             hold_service=self.holds.service,
@@ -113,6 +116,7 @@ class AdminRoom:
             TopicAdminProcessor(broker),
             GroupAdminProcessor(broker),
             ConsumeStatsProcessor(broker),
+            AccessAdminProcessor(broker),
             BrokerAdminProcessor(broker, lambda: self.send_queue),
             QueryMessageProcessor(broker),
             QueryConsumeQueueProcessor(broker, message_filter),

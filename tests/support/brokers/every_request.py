@@ -151,8 +151,8 @@ def _extensions(_: Names) -> RemotingCommand:
 _POLICIES = (
     PolicyInfo(entries=(PolicyEntryInfo(resource="Topic:*", actions=("All",), decision="Allow"),)),
 )
-_ACL = AclInfo(subject="User:target", policies=_POLICIES)
-_USER = UserInfo(username="target", password="12345678", user_type="Super")
+_ACL = AclInfo(subject="User:owner", policies=_POLICIES)
+_USER = UserInfo(username="target", password="12345678")
 
 _C = RequestCode
 _SUBSCRIBED = (f"{_TOPIC} Sub", f"{_GROUP} Sub")
@@ -476,7 +476,7 @@ REQUESTS: Mapping[RequestCode, Case] = {
         _of(_C.AUTH_CREATE_USER, _USER, username="target"), _MANAGES, is_changing=True
     ),
     _C.AUTH_UPDATE_USER: Case(
-        _of(_C.AUTH_UPDATE_USER, _USER, username="root"), _MANAGES, is_changing=True
+        _of(_C.AUTH_UPDATE_USER, _USER, username="owner"), _MANAGES, is_changing=True
     ),
     _C.AUTH_DELETE_USER: Case(
         _of(_C.AUTH_DELETE_USER, username="owner"), _MANAGES, is_changing=True

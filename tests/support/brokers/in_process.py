@@ -192,14 +192,9 @@ async def _patience(seconds):
 
 
 @contextlib.asynccontextmanager
-async def started(config, disk=None, now_ms=time_of_day_ms, prepare=None):
-    """Yield a broker for the duration of a story, and close everything afterwards.
-
-    ``prepare`` gets the broker before it starts.
-    """
+async def started(config, disk=None, now_ms=time_of_day_ms):
+    """Yield a broker for the duration of a story, and close everything afterwards."""
     controller = BrokerController(config, disk, now_ms)
-    if prepare is not None:
-        prepare(controller)
     await controller.start()
     try:
         async with BrokerClients(controller.port) as clients:
@@ -223,11 +218,11 @@ def run(story):
         loop.close()
 
 
-def tell(story, root, disk=None, now_ms=time_of_day_ms, prepare=None, **settings):
+def tell(story, root, disk=None, now_ms=time_of_day_ms, **settings):
     """Run a story against a small broker with these settings."""
 
     async def whole():
-        async with started(small_broker(root, **settings), disk, now_ms, prepare) as broker:
+        async with started(small_broker(root, **settings), disk, now_ms) as broker:
             await story(broker)
 
     run(whole())

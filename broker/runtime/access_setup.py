@@ -1,0 +1,92 @@
+"""AccessSetup: gives a broker's access control its rules at the start, and reads files again.
+
+With authenticationEnabled, somebody must be able to administer the broker: if no enabled super user
+is left, initAuthenticationUser becomes one again, which is the way back for an operator who is
+locked out. Without that setting the start is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from ..auth.access_control import AccessControl
+from ..auth.plain.plain_acl_files import PlainAclFiles
+from ..auth.plain.plain_rules import PlainRules
+from ..auth.user_rules import UserRules
+from ..auth.user_tables import User, UserType
+from ..settings.access import AccessConfig, InitialUser
+from ..settings.config import BrokerConfig
+from ..settings.settings import ConfigError
+from ..store.files.disk import Disk
+from .state_tables import StateTables
+
+PLAIN_ACL_FILE: Final = "plain_acl.yml"
+_log = logging.getLogger(__name__)
+
+
+class AccessSetup:
+    """The rules of one broker, with the files that they may be in."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        disk: Disk,
+        tables: StateTables,
+        loop: asyncio.AbstractEventLoop,
+        control: AccessControl,
+    ) -> None:
+        """Read the files, and let ``control`` check by them, if the settings want that.
+
+        Raises:
+            PlainAclError: plain_acl.yml cannot be read, or has a fault.
+            ConfigError: Nobody could administer the broker.
+        """
+        self.reload: Callable[[], None] | None = None
+        """A function that reads plain_acl.yml again if it has changed; it blocks."""
+        access = config.access
+        files: PlainAclFiles | None = None
+        if access.acl_enable:
+            default = config.store.store_path_root_dir / "config" / PLAIN_ACL_FILE
+            files = PlainAclFiles(disk, access.plain_acl_file or default)
+            plain_rules = PlainRules(files.load())
+            control.use(plain_rules)
+            self.reload = partial(_reload, files, plain_rules, loop)
+        elif access.authentication_enabled:
+            _ensure_super_user(tables, access.initial_user)
+            checks_rights = access.authorization_enabled
+            control.use(UserRules(tables.users, tables.acls, checks_rights=checks_rights))
+        self.description = _describe(access, files)
+        """The part of a log line about who may use the broker."""
+
+
+def _reload(files: PlainAclFiles, rules: PlainRules, loop: asyncio.AbstractEventLoop) -> None:
+    acl = files.reload()
+    if acl is not None:
+        loop.call_soon_threadsafe(rules.use, acl)
+
+
+def _describe(access: AccessConfig, files: PlainAclFiles | None) -> str:
+    if files is not None:
+        return f"accounts of {files.path}"
+    if access.authorization_enabled:
+        return "users with access lists"
+    if access.authentication_enabled:
+        return "users who may do everything (authorizationEnabled=false)"
+    return "no authentication"
+
+
+def _ensure_super_user(tables: StateTables, initial: InitialUser | None) -> None:
+    users = tables.users
+    if initial is not None and (users.get(initial.name) is None or not users.has_super):
+        users.put(User(initial.name, initial.password, UserType.SUPER))
+        _log.info("initAuthenticationUser: user %s is now an enabled super user", initial.name)
+    if not users.has_super:
+        raise ConfigError(
+            "authenticationEnabled=true, and config/users.json has no enabled super user, so that "
+            'nobody could administer the broker: set initAuthenticationUser={"username":"...",'
+            '"password":"..."}, in a file that only you can read'
+        )
