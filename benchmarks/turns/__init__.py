@@ -44,10 +44,10 @@ _numbers = itertools.count(1)
 class Turns:
     """A broker on a loop of its own, and one client of it that has no socket."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, more_settings: Sequence[str] = ()) -> None:
         """Start a broker whose store is in ``directory``; `shutdown` must end it."""
         settings = [f"storePathRootDir={directory}", "listenPort=0", "flushDiskType=ASYNC_FLUSH"]
-        config = load_config(None, settings)
+        config = load_config(None, [*settings, *more_settings])
         bulk_tools.start_loading().result()  # a young broker would answer batches in later turns
         self._loop = uvloop.new_event_loop()
         self._controller = BrokerController(config)
@@ -113,6 +113,10 @@ class _Table:
     """A server stub without other work."""
 
     response_bytes_max = 1 << 23
+
+    def register(self, _: object) -> bool:
+        """Accept every connection."""
+        return True
 
     def __getattr__(self, _: str) -> Any:
         return lambda *_, **__: None
