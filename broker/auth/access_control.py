@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from ipaddress import ip_address
 from typing import Protocol
@@ -24,7 +24,7 @@ from ..common.identity import Identity
 from ..common.log_limit import LogLimit, printable
 from ..common.request_content import RequestRejected
 from .needs import Action, Need, ResourceType, group_need, topic_need
-from .request_rights import RIGHTS
+from .request_rights import RIGHTS, BodyRow
 from .signed_template import SignedTemplate, UnsignedTemplate
 from .visible_names import VisibleNames
 
@@ -130,9 +130,31 @@ class AccessControl:
             RequestRejected: The request is refused.
             WireError: The header or body that names resources cannot be read.
         """
-        rules = self._rules
-        if rules is None:
-            return
+        needs_of = self._authenticated_row(connection, request)
+        for need in () if needs_of is None else needs_of(request, self._cluster):
+            self._require(connection, need)
+
+    def check_in_steps(self, connection: Channel, request: RemotingCommand) -> Iterator[None]:
+        """Check a request in steps, because its body may name thousands of resources.
+
+        Raises:
+            RequestRejected, WireError: As in `check`.
+        """
+        needs_of = self._authenticated_row(connection, request)
+        if isinstance(needs_of, BodyRow):
+            needs: Iterable[Need] = yield from needs_of.in_steps(request)
+        else:
+            needs = () if needs_of is None else needs_of(request, self._cluster)
+        for need in needs:
+            self._require(connection, need)
+            yield
+
+    def _authenticated_row(
+        self, connection: Channel, request: RemotingCommand
+    ) -> Callable[[RemotingCommand, str], Iterable[Need]] | None:
+        """Return the row of the table for a request; None if its sender needs no right."""
+        if self._rules is None:
+            return None
         identity = self.authenticate(connection, request)
         needs_of = RIGHTS.get(request.code)
         if needs_of is None:
@@ -142,14 +164,16 @@ class AccessControl:
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, f"request {name} is served to nobody by this broker"
             )
-        if identity.is_super:
+        return None if identity.is_super else needs_of
+
+    def _require(self, connection: Channel, need: Need) -> None:
+        rules, identity = self._rules, connection.identity
+        if rules is None or identity is None:
             return
-        address = _address_of(connection)
-        for need in needs_of(request, self._cluster):
-            refused = rules.refusal(identity, address, need)
-            if refused is not None:
-                self.denials += 1
-                raise refused
+        refused = rules.refusal(identity, _address_of(connection), need)
+        if refused is not None:
+            self.denials += 1
+            raise refused
 
     def template_of(
         self, connection: Channel, request: RemotingCommand, varying: tuple[str, str]

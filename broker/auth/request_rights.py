@@ -17,8 +17,8 @@ rights on the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final, TypeAlias
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Any, Final, TypeAlias
 
 from rmq_spark.wire.bodies.clients import (
     CheckClientRequestBody,
@@ -35,12 +35,31 @@ from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.names import DEFAULT_TOPIC, RETRY_PREFIX
 
-from ..common.request_content import body_of, header_of
+from ..common.request_content import body_in_steps, body_of, header_of
 from .needs import Action, Need, ResourceType, group_need, topic_need
 
 Needs: TypeAlias = tuple[Need, ...]
 NeedsOf: TypeAlias = Callable[[RemotingCommand, str], Needs]
 """Returns what a request needs; the second argument is the name of the broker's cluster."""
+
+
+class BodyRow:
+    """A row whose needs are in the body, which may name thousands of resources."""
+
+    def __init__(self, body_type: type[Any], needs: Callable[[Any], Iterator[Need]]) -> None:
+        """Take the type of the body, and the function that yields its needs."""
+        self._body_type = body_type
+        self._needs = needs
+
+    def __call__(self, request: RemotingCommand, _: str) -> Needs:
+        """Return what a request needs, as other rows do."""
+        return tuple(self._needs(body_of(request, self._body_type)))
+
+    def in_steps(self, request: RemotingCommand) -> Generator[None, None, Iterator[Need]]:
+        """Return the same needs; a large body is decoded in steps."""
+        body = yield from body_in_steps(request, self._body_type)
+        return self._needs(body)
+
 
 _PUB, _SUB, _GET = Action.PUB, Action.SUB, Action.GET
 _CREATE, _UPDATE, _DELETE = Action.CREATE, Action.UPDATE, Action.DELETE
@@ -142,12 +161,8 @@ def _end_transaction(request: RemotingCommand, _: str) -> Needs:
     return (topic_need(topic, _PUB),) if topic else ()
 
 
-def _heartbeat(request: RemotingCommand, _: str) -> Needs:
+def _heartbeat(heartbeat: HeartbeatData) -> Iterator[Need]:
     """Need Sub on each consumer group and each topic that it subscribes to."""
-    return tuple(dict.fromkeys(_needs_of_heartbeat(body_of(request, HeartbeatData))))
-
-
-def _needs_of_heartbeat(heartbeat: HeartbeatData) -> Iterator[Need]:
     for consumer in heartbeat.consumer_data_set:
         yield group_need(consumer.group_name, _SUB)
         for subscription in consumer.subscription_data_set:
@@ -160,36 +175,34 @@ def _unregister(request: RemotingCommand, _: str) -> Needs:
     return (group_need(group, _SUB),) if group else ()
 
 
-def _lock(request: RemotingCommand, _: str) -> Needs:
-    body: LockBatchRequestBody = body_of(request, LockBatchRequestBody)
-    found = [group_need(body.consumer_group, _SUB)]
-    found += [topic_need(topic, _SUB) for topic in sorted({mq.topic for mq in body.mq_set})]
-    return tuple(dict.fromkeys(found))
+def _lock(body: LockBatchRequestBody) -> Iterator[Need]:
+    yield group_need(body.consumer_group, _SUB)
+    for topic in sorted({mq.topic for mq in body.mq_set}):
+        yield topic_need(topic, _SUB)
 
 
-def _check_client(request: RemotingCommand, _: str) -> Needs:
-    body: CheckClientRequestBody = body_of(request, CheckClientRequestBody)
-    return (topic_need(body.subscription_data.topic, _SUB), group_need(body.group, _SUB))
+def _check_client(body: CheckClientRequestBody) -> Iterator[Need]:
+    yield topic_need(body.subscription_data.topic, _SUB)
+    yield group_need(body.group, _SUB)
 
 
-def _assignment(request: RemotingCommand, _: str) -> Needs:
-    body: QueryAssignmentRequestBody = body_of(request, QueryAssignmentRequestBody)
-    return (topic_need(body.topic, _SUB), group_need(body.consumer_group, _SUB))
+def _assignment(body: QueryAssignmentRequestBody) -> Iterator[Need]:
+    yield topic_need(body.topic, _SUB)
+    yield group_need(body.consumer_group, _SUB)
 
 
-def _create_topics(request: RemotingCommand, _: str) -> Needs:
-    body: CreateTopicListRequestBody = body_of(request, CreateTopicListRequestBody)
-    return tuple(topic_need(each.topic_name, _CREATE) for each in body.topic_config_list)
+def _create_topics(body: CreateTopicListRequestBody) -> Iterator[Need]:
+    for config in body.topic_config_list:
+        yield topic_need(config.topic_name, _CREATE)
 
 
-def _create_group(request: RemotingCommand, _: str) -> Needs:
-    body: SubscriptionGroupConfig = body_of(request, SubscriptionGroupConfig)
-    return (group_need(body.group_name, _CREATE),)
+def _create_group(config: SubscriptionGroupConfig) -> Iterator[Need]:
+    yield group_need(config.group_name, _CREATE)
 
 
-def _create_groups(request: RemotingCommand, _: str) -> Needs:
-    body: SubscriptionGroupList = body_of(request, SubscriptionGroupList)
-    return tuple(group_need(each.group_name, _CREATE) for each in body.group_config_list)
+def _create_groups(body: SubscriptionGroupList) -> Iterator[Need]:
+    for config in body.group_config_list:
+        yield group_need(config.group_name, _CREATE)
 
 
 def _consume_stats(request: RemotingCommand, _: str) -> Needs:
@@ -243,16 +256,16 @@ _TABLE: Mapping[RequestCode, NeedsOf] = {
     _C.GET_MIN_OFFSET: _topic(_SUB, _GET),
     _C.GET_EARLIEST_MSG_STORETIME: _topic(_SUB, _GET),
     # ---- members of groups
-    _C.HEART_BEAT: _heartbeat,
+    _C.HEART_BEAT: BodyRow(HeartbeatData, _heartbeat),
     _C.UNREGISTER_CLIENT: _unregister,
     _C.GET_CONSUMER_LIST_BY_GROUP: _group("consumer_group", _SUB, _GET),
-    _C.LOCK_BATCH_MQ: _lock,
-    _C.UNLOCK_BATCH_MQ: _lock,
-    _C.CHECK_CLIENT_CONFIG: _check_client,
-    _C.QUERY_ASSIGNMENT: _assignment,
+    _C.LOCK_BATCH_MQ: BodyRow(LockBatchRequestBody, _lock),
+    _C.UNLOCK_BATCH_MQ: BodyRow(LockBatchRequestBody, _lock),
+    _C.CHECK_CLIENT_CONFIG: BodyRow(CheckClientRequestBody, _check_client),
+    _C.QUERY_ASSIGNMENT: BodyRow(QueryAssignmentRequestBody, _assignment),
     # ---- operators: topics
     _C.UPDATE_AND_CREATE_TOPIC: _topic(_CREATE),
-    _C.UPDATE_AND_CREATE_TOPIC_LIST: _create_topics,
+    _C.UPDATE_AND_CREATE_TOPIC_LIST: BodyRow(CreateTopicListRequestBody, _create_topics),
     _C.DELETE_TOPIC_IN_BROKER: _topic(_DELETE),
     _C.DELETE_TOPIC_IN_NAMESRV: _topic(_DELETE),
     _C.REGISTER_TOPIC_IN_NAMESRV: _topic(_CREATE),
@@ -270,8 +283,8 @@ _TABLE: Mapping[RequestCode, NeedsOf] = {
     _C.GET_HAS_UNIT_SUB_TOPIC_LIST: _identity,
     _C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _identity,
     # ---- operators: groups and their clients
-    _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _create_group,
-    _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _create_groups,
+    _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: BodyRow(SubscriptionGroupConfig, _create_group),
+    _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: BodyRow(SubscriptionGroupList, _create_groups),
     _C.DELETE_SUBSCRIPTIONGROUP: _delete_group,
     _C.GET_SUBSCRIPTIONGROUP_CONFIG: _group("group", _GET),
     _C.QUERY_TOPICS_BY_CONSUMER: _group("group", _GET),

@@ -55,6 +55,9 @@ _MESSAGE_BODY_CODES: Final = frozenset(
 )
 """Requests whose bodies are messages, which have their own limits; all other bodies are JSON."""
 
+_CHECKED_AT_ONCE_BYTES_MAX: Final = 16_384
+"""Larger JSON bodies may name so many resources that they are checked in steps."""
+
 REFUSAL_LOG_SECONDS: Final = 60.0
 """Seconds between two log lines about refusals of one kind."""
 REFUSAL_LINES_MAX: Final = 64
@@ -155,9 +158,23 @@ class RequestDispatcher:
     ) -> RemotingCommand | ResponseSteps | None:
         if handler is _not_supported:  # it needs no right, as nothing is done
             self._access.authenticate(connection, request)
+        elif (
+            len(request.body) > _CHECKED_AT_ONCE_BYTES_MAX
+            and request.code not in _MESSAGE_BODY_CODES
+        ):
+            return self._check_in_steps(handler, connection, request)
         else:
             self._access.check(connection, request)
         return handler(connection, request)
+
+    def _check_in_steps(
+        self, handler: Handler, connection: Channel, request: RemotingCommand
+    ) -> ResponseSteps:
+        yield from self._access.check_in_steps(connection, request)
+        answer = handler(connection, request)
+        if answer is None or isinstance(answer, RemotingCommand):
+            return answer
+        return (yield from answer)
 
     def run_handler(
         self, handler: Handler, connection: Channel, request: RemotingCommand
@@ -212,7 +229,8 @@ class RequestDispatcher:
         except Exception as error:  # noqa: BLE001  # one request must not end the broker
             answer = self.error_response(connection, request, error)
         else:
-            self._record_success(request.code)
+            if answer is not None or request.code not in self._background_codes:
+                self._record_success(request.code)
             if answer is not None and answer.code:
                 self._record_refusal(connection, request, answer)
         return None if request.flag & _ONE_WAY else answer

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from support.brokers.connections import FakeConnection
 
+from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.clients import ConsumerData, HeartbeatData, SubscriptionData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.routes import GetRouteInfoRequestHeader
@@ -98,3 +100,22 @@ def test_access_control_decodes_the_header_that_it_checks(access):
             FakeConnection(),
             RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields=fields),
         )
+
+
+def heartbeat(topics):
+    subscriptions = tuple(SubscriptionData(topic=topic) for topic in topics)
+    group = ConsumerData(group_name="alice-g", subscription_data_set=subscriptions)
+    body = encode_body(HeartbeatData(client_id="c", consumer_data_set=(group,)))
+    fields = {"AccessKey": "alice"}
+    return RemotingCommand(RequestCode.HEART_BEAT, ext_fields=fields, body=body)
+
+
+def test_large_request_is_checked_in_steps_with_the_same_result(access):
+    mine = [f"alice-{number}" for number in range(300)]
+    steps = list(access.check_in_steps(FakeConnection(), heartbeat(mine)))
+    assert len(steps) > 300
+    access.check(FakeConnection(), heartbeat(mine))
+    for check in (access.check, lambda *given: list(access.check_in_steps(*given))):
+        with pytest.raises(RequestRejected, match="bob-1"):
+            check(FakeConnection(), heartbeat([*mine, "bob-1"]))
+    assert access.denials == 2
