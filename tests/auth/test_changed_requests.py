@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.brokers.access import Users, signed
+from support.brokers.access import LoneUsers, signed
 from support.brokers.connections import FakeConnection
 from support.clients.remoting_clients import pull_request, send_request
 
@@ -25,9 +25,9 @@ REQUESTS = {
 
 @pytest.fixture(scope="module")
 def access(tmp_path_factory):
-    users = Users(tmp_path_factory.mktemp("users"))
+    users = LoneUsers(tmp_path_factory.mktemp("users"))
     users.grant("alice", "Topic:* All", "Group:* All")
-    return users.control()
+    return users.control
 
 
 def is_accepted(access, request):

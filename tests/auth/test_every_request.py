@@ -43,15 +43,15 @@ def test_each_request_code_has_a_case():
 class World:
     """A broker with what belongs to one user, and others who want it."""
 
-    def __init__(self, broker, users, tls=None):
+    def __init__(self, broker, tls=None):
         self.broker = broker
-        self.users = users
+        self.access = broker.controller.access
+        self.users = Users(broker.controller)
         self.tls = tls
         self.names = Names()
 
     async def prepare(self):
         """Make a topic with messages, a group with a member, its offsets and locks, and a sink."""
-        self.users.grant("root")
         self.users.grant("owner", f"Topic:{TOPIC} All", f"Group:{GROUP} All")
         self.users.grant("mallory", *OWN_RIGHTS)
         self.broker.make_topic(TOPIC)
@@ -130,8 +130,7 @@ class World:
             "held": controller.hold_service.hold_count,
             "sinks": dict(batches.table.sinks),
             "staged": batches.staging_area.size,
-            "users": self.users.users.body(),
-            "acls": self.users.acls.body(),
+            "users": self.users.state(),
         }
 
 
@@ -139,8 +138,7 @@ def play(story, root, *, is_tls=False):
     """Tell a story of a world."""
 
     async def whole(broker):
-        users = Users.of(broker.controller)
-        world = World(broker, users, client_context() if is_tls else None)
+        world = World(broker, client_context() if is_tls else None)
         await world.prepare()
         await story(world)
 
@@ -158,7 +156,7 @@ each_wire = pytest.mark.parametrize("is_tls", [False, True], ids=["plain", "tls"
 def test_every_request_without_a_proven_identity_is_refused_and_changes_nothing(tmp_path, is_tls):
     async def story(world):
         mallory = await world.connect("mallory")
-        access = world.broker.controller.access
+        access = world.access
         for code in REQUESTS:
             request = world.request(code)
             able = signed(request, "root")
@@ -230,8 +228,7 @@ def test_every_request_is_refused_to_a_user_who_lacks_one_of_its_rights(tmp_path
                     assert not any(name in text for name in case.shows), (code, missing)
                 client.close()
             after = world.state()
-            for users in ("users", "acls"):
-                del before[users], after[users]
+            del before["users"], after["users"]
             assert after == before, code
 
     play(story, tmp_path, is_tls=is_tls)
@@ -306,8 +303,7 @@ def test_refused_one_way_requests_are_counted_and_change_nothing(tmp_path):
             client.send(request)
         assert (await client.call(signed(BYSTANDER, "mallory"))).code == 0
         assert refused[RequestCode.SEND_MESSAGE_V2, DENIED] == 2
-        access = world.broker.controller.access
-        assert (access.failures, access.denials) == (1, 1)
+        assert (world.access.failures, world.access.denials) == (1, 1)
         assert world.state() == before
 
     play(story, tmp_path)

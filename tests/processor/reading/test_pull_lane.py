@@ -14,7 +14,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.brokers.access import Users, forged, signed
+from support.brokers.access import WITH_USERS, Users, forged, signed
 from support.brokers.twin_brokers import Twins, begun
 from support.clients.remoting_clients import pull_request, send_request
 from support.disks.faulty_disk import FaultIn, FaultyDisk
@@ -209,8 +209,10 @@ class Story:
         )
 
 
-def story_with(root, *disks, users=None, **changed):
-    twins = Twins(root, disks or (None, None), users=users, **changed)
+def story_with(root, *disks, **changed):
+    twins = Twins(root, disks or (None, None), **changed)
+    is_protected = "authenticationEnabled" in changed
+    users = Users(*(twin.controller for twin in twins.both)) if is_protected else None
     for twin in twins.both:
         topics = twin.controller.tables.topics
         for name in ("T", "U"):
@@ -240,8 +242,8 @@ def pull(*offsets, **given):
 @pytest.fixture(scope="module", params=["unsigned", "signed"])
 def story(request, tmp_path_factory):
     root = tmp_path_factory.mktemp("twins")
-    users = Users(root) if request.param == "signed" else None
-    told = story_with(root, users=users, mappedFileSizeCommitLog=1 << 20)
+    settings = WITH_USERS if request.param == "signed" else {}
+    told = story_with(root, mappedFileSizeCommitLog=1 << 20, **settings)
     for topic, tags in ((topic, tags) for topic in "TU" for tags in ("", "A", "B")):
         told.act_send(0, topic, tags, sends=20)
     yield told
@@ -319,8 +321,8 @@ def test_pull_held_by_the_lane_is_woken_and_times_out(told):
     story.check()
 
 
-def test_signed_pulls_take_the_lane_and_none_with_a_wrong_signature_does(told, tmp_path):
-    story = told(users=Users(tmp_path))
+def test_signed_pulls_take_the_lane_and_none_with_a_wrong_signature_does(told):
+    story = told(**WITH_USERS)
     story.act_send(0, "T", "A", sends=9)
     for offsets, form in (((0,), "usual"), ((3, 4), "usual"), ((5,), "forged"), ((9,), "usual")):
         story.act_pull(1, [pull(*offsets, form=form)], is_cut=False)
@@ -330,10 +332,8 @@ def test_signed_pulls_take_the_lane_and_none_with_a_wrong_signature_does(told, t
 
 
 @pytest.mark.parametrize("rights", RIGHTS[2:], ids=["no group", "no topic"])
-def test_signed_pull_held_by_the_lane_is_refused_once_its_user_may_no_longer(
-    told, tmp_path, rights
-):
-    story = told(users=Users(tmp_path))
+def test_signed_pull_held_by_the_lane_is_refused_once_its_user_may_no_longer(told, rights):
+    story = told(**WITH_USERS)
     story.act_send(0, "T", "A", sends=3)
     for offset in (0, 3):
         story.act_pull(1, [pull(offset, suspend_ms=2_000)], is_cut=False)
@@ -349,13 +349,11 @@ def test_signed_pull_held_by_the_lane_is_refused_once_its_user_may_no_longer(
     story.check()
 
 
-def test_held_pulls_of_a_deleted_user_are_refused_at_their_deadline(told, tmp_path):
-    users = Users(tmp_path)
-    story = told(users=users)
-    users.grant("root")
+def test_held_pulls_of_a_deleted_user_are_refused_at_their_deadline(told):
+    story = told(**WITH_USERS)
     story.act_send(0, "T", "A", sends=3)
     story.act_pull(1, [pull(3, suspend_ms=2_000)], is_cut=False)
-    users.delete("alice")
+    story.users.delete("alice")
     story.act_pass_ms(2_000)
     for twin in story.twins.both:
         (answer,) = twin.answers(1)

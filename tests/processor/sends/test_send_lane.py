@@ -15,7 +15,7 @@ from itertools import pairwise, product
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.brokers.access import Users, forged, signed
+from support.brokers.access import WITH_USERS, Users, forged, signed
 from support.brokers.twin_brokers import Twins, begun
 from support.clients.remoting_clients import batch_request, pull_request, send_request
 from support.disks.faulty_disk import FaultIn, FaultyDisk
@@ -228,9 +228,11 @@ def make_topics(twins):
         topics.save()
 
 
-def story_with(root, *disks, users=None, **changed):
-    twins = Twins(root, disks or (None, None), users=users, **changed)
+def story_with(root, *disks, **changed):
+    twins = Twins(root, disks or (None, None), **changed)
     make_topics(twins)
+    is_protected = "authenticationEnabled" in changed
+    users = Users(*(twin.controller for twin in twins.both)) if is_protected else None
     story = Story(twins, users)
     story.act_rights("Topic:* All")
     return story
@@ -245,7 +247,7 @@ def story(request, tmp_path_factory):
         FaultyDisk(slow="commitlog"),
         flushDiskType="SYNC_FLUSH" if request.param == "SYNC_FLUSH" else "ASYNC_FLUSH",
         mappedFileSizeCommitLog=1 << 20,
-        users=Users(root) if request.param == "signed" else None,
+        **(WITH_USERS if request.param == "signed" else {}),
     )
     yield told
     assert sum(told.twins.fast_path.ran) > told.numbers / 20, "few have taken the lane"
@@ -337,8 +339,8 @@ def test_usual_producer_properties_take_the_send_lane(told, text):
     story.check()
 
 
-def test_signed_sends_take_the_lane_and_none_with_a_wrong_signature_does(told, tmp_path):
-    story = told(users=Users(tmp_path))
+def test_signed_sends_take_the_lane_and_none_with_a_wrong_signature_does(told):
+    story = told(**WITH_USERS)
     story.act_receive(0, many(1), [])
     story.act_receive(0, [*many(20), *many(1, form="forged"), *many(20)], [])
     assert story.twins.fast_path.ran == [20, 20]
@@ -349,8 +351,8 @@ def test_signed_sends_take_the_lane_and_none_with_a_wrong_signature_does(told, t
     story.check()
 
 
-def test_signed_sends_leave_the_lane_when_their_user_loses_the_right(told, tmp_path):
-    story = told(users=Users(tmp_path))
+def test_signed_sends_leave_the_lane_when_their_user_loses_the_right(told):
+    story = told(**WITH_USERS)
     story.act_receive(0, many(10), [])
     story.act_receive(0, many(10), [])
     assert sum(story.twins.fast_path.ran) == 19

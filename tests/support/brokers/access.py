@@ -1,4 +1,4 @@
-"""Users and access lists of a broker under test, and requests that its users sign."""
+"""Users and access lists of brokers under test, and requests that their users sign."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WITH_USERS = {
     "authorizationEnabled": "true",
     "initAuthenticationUser": json.dumps({"username": "root", "password": secret_of("root")}),
 }
-"""The settings of a broker with users and lists of its own."""
+"""Settings of a broker that serves only its users; ``root`` may do everything."""
 
 
 def signed(request, name, secret=None):
@@ -41,49 +41,51 @@ def signed(request, name, secret=None):
 
 
 def forged(request):
-    """Return a signed request with a signature that is wrong in its last bits."""
+    """Return a signed request with a signature that is wrong in its first bits."""
     signature = request.ext_fields[SIGNATURE]
     other = ("B" if signature[0] == "A" else "A") + signature[1:]
     return request._replace(ext_fields={**request.ext_fields, SIGNATURE: other})
 
 
 class Users:
-    """The users of a broker, and what each may do; super users are made with ``grant(name)``."""
+    """The users of one or several `WITH_USERS` brokers, and what each may do."""
 
-    def __init__(self, root):
-        self.users = UserTable(table_in(root / "access", "users.json", UsersBody))
-        self.acls = AclTable(table_in(root / "access", "acls.json", AclsBody))
-        self.rules = UserRules(self.users, self.acls, checks_rights=True)
-
-    @classmethod
-    def of(cls, controller):
-        """Return the users of a broker that has started with `WITH_USERS`."""
-        users = cls.__new__(cls)
-        users.users, users.acls = controller.tables.users, controller.tables.acls
-        return users
-
-    def control(self):
-        """Return access control by these users."""
-        return AccessControl(self.rules, CLUSTER)
-
-    def protect(self, controller):
-        """Put a broker that has not started yet under control of these users."""
-        controller.access.use(self.rules)
+    def __init__(self, *controllers):
+        self._tables = [
+            (controller.tables.users, controller.tables.acls) for controller in controllers
+        ]
 
     def grant(self, name, *rights, denied=()):
-        """Make a user with just these rights, such as ``Topic:T Pub Sub``; or a super user."""
-        info = UserInfo(password=secret_of(name), user_type="Normal" if rights else "Super")
-        self.users.put(User(name, "").with_changes(info))
+        """Make a user with just these rights, such as ``Topic:T Pub Sub``."""
+        info = UserInfo(password=secret_of(name), user_type="Normal")
         entries = [_entry(right, "Allow") for right in rights]
         entries += [_entry(right, "Deny") for right in denied]
-        if entries:
-            acl = AccessList.of_policies([PolicyInfo(entries=tuple(entries))])
-            with self.acls.changes.begin() as change:
-                self.acls.put(name, acl, change)
+        acl = AccessList.of_policies([PolicyInfo(entries=tuple(entries))])
+        for users, acls in self._tables:
+            users.put(User(name, "").with_changes(info))
+            with acls.changes.begin() as change:
+                acls.put(name, acl, change)
 
     def delete(self, name):
         """Delete a user."""
-        self.users.delete(name)
+        for users, _ in self._tables:
+            users.delete(name)
+
+    def state(self):
+        """Return all that requests can change of users and access lists."""
+        return [(users.body(), acls.body()) for users, acls in self._tables]
+
+
+class LoneUsers(Users):
+    """Users without a broker."""
+
+    def __init__(self, root):
+        tables = (
+            UserTable(table_in(root, "users.json", UsersBody)),
+            AclTable(table_in(root, "acls.json", AclsBody)),
+        )
+        self._tables = [tables]
+        self.control = AccessControl(UserRules(*tables, checks_rights=True), CLUSTER)
 
 
 def _entry(right, decision):

@@ -98,14 +98,12 @@ class CountedDurations(Durations):
 class Twin:
     """A broker, and its observed output."""
 
-    def __init__(self, root, loop, clock, *, by_lane, disk=None, users=None, **settings):
+    def __init__(self, root, loop, clock, *, by_lane, disk=None, **settings):
         self._loop = loop
         self.root = root
         self.disk = disk
         config = small_broker(root, **{**_NO_STORE_JOBS, **settings})
         self.controller = BrokerController(config, disk, clock)
-        if users is not None:
-            users.protect(self.controller)
         with patch.object(housekeeping, "_CONFIGURATION_SAVE_MS", _NEVER_MS):  # see `settle`
             loop.run_until_complete(self.controller.start())
         self.controller.port = PORT

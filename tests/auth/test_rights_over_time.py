@@ -1,0 +1,247 @@
+"""Rights are those of the moment: what waits is checked again, and sinks belong to their users."""
+
+from __future__ import annotations
+
+import asyncio
+
+from support.brokers.access import WITH_USERS, Users, signed
+from support.brokers.every_request import (
+    DENIED,
+    GROUP,
+    REQUESTS,
+    SINK,
+    TOPIC,
+    Names,
+)
+from support.brokers.in_process import tell
+from support.clients.remoting_clients import pull_request, send_request
+
+from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.clients import (
+    ConsumerData,
+    HeartbeatData,
+    ProducerData,
+    SubscriptionData,
+)
+from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.headers.table import HEADERS
+
+EVERYTHING = "Topic:* All", "Group:* All"
+NAMES = Names()
+
+
+def play(story, root):
+    """Tell a story of a broker with the users root, alice and bob; alice may do everything."""
+
+    async def whole(broker):
+        users = Users(broker.controller)
+        for user in ("alice", "bob"):
+            users.grant(user, *EVERYTHING)
+        broker.make_topic(TOPIC)
+        await story(broker, users)
+
+    tell(whole, root, **WITH_USERS)
+
+
+async def ask(client, user, code, **fields):
+    """Return the response to one of the requests of `every_request`, with some other fields."""
+    request = REQUESTS[code].build(NAMES)
+    changed = {**request.ext_fields, **{name: str(value) for name, value in fields.items()}}
+    return await client.call(signed(request._replace(ext_fields=changed), user))
+
+
+async def connect(broker, user):
+    """Return a client that has agreed on extensions, and on which."""
+    client = await broker.connect()
+    answer = await ask(client, user, RequestCode.EXTENSIONS)
+    assert answer.code == 0, answer.remark
+    header = HEADERS[RequestCode.EXTENSIONS].response.decode(answer.ext_fields)
+    return client, header.extensions
+
+
+def test_held_pull_is_refused_at_its_wake_once_its_user_is_deleted(tmp_path):
+    async def story(broker, users):
+        client, other = await broker.connect(), await broker.connect()
+        client.send(signed(pull_request(0, TOPIC, suspend_ms=20_000), "alice"))
+        await broker.held(1)
+        users.delete("alice")
+        sent = await other.call(signed(send_request("news", TOPIC), "bob"))
+        assert sent.code == 0, sent.remark
+        answer = await client.receive()
+        assert (answer.code, bytes(answer.body)) == (DENIED, b"")
+
+    play(story, tmp_path)
+
+
+def test_send_that_waited_for_its_topic_is_refused_once_its_user_lost_the_right(tmp_path):
+    async def story(broker, users):
+        saves = []
+        pending = broker.controller.processors.pending_sends
+        save, pending._run_in_thread = pending._run_in_thread, lambda *job: saves.append(job)
+        client = await broker.connect()
+        client.send(signed(send_request("x", "created-by-it"), "alice"))
+        await broker.until(lambda: pending.has("created-by-it"))
+        users.grant("alice", "Topic:other Pub")
+        save(*saves.pop())
+        assert (await client.receive()).code == DENIED
+        assert broker.store.queue_offsets("created-by-it", 0).next == 0
+
+    play(story, tmp_path)
+
+
+def test_batch_is_not_committed_once_its_user_lost_the_right_to_send(tmp_path):
+    async def story(broker, users):
+        client, _ = await connect(broker, "alice")
+        assert (await ask(client, "alice", RequestCode.STAGE_CHUNK, sink=SINK)).code == 0
+        users.grant("alice", "Topic:other Pub")
+        answer = await ask(client, "alice", RequestCode.COMMIT_BATCH)
+        assert (answer.code, "no permission" in answer.remark) == (DENIED, True)
+        assert broker.store.queue_offsets(TOPIC, 0).next == 0
+        users.grant("alice", f"Topic:{TOPIC} Pub")
+        assert (await ask(client, "alice", RequestCode.COMMIT_BATCH)).code == 0
+        assert broker.store.queue_offsets(TOPIC, 0).next == 1
+
+    play(story, tmp_path)
+
+
+OF_SINKS = (
+    RequestCode.STAGE_CHUNK,
+    RequestCode.COMMIT_BATCH,
+    RequestCode.ABORT_BATCH,
+    RequestCode.LAST_BATCH,
+)
+
+
+def test_sink_belongs_to_the_user_who_began_it_also_after_its_commits(tmp_path):
+    async def story(broker, users):
+        alice, _ = await connect(broker, "alice")
+        bob, _ = await connect(broker, "bob")
+        root, _ = await connect(broker, "root")
+        assert (await ask(alice, "alice", RequestCode.STAGE_CHUNK, sink=SINK)).code == 0
+        for commit in (RequestCode.COMMIT_BATCH, None):
+            for code in OF_SINKS:
+                answer = await ask(bob, "bob", code, sink=SINK)
+                assert answer.code == DENIED, code
+                assert "alice" not in answer.remark
+            if commit is not None:
+                assert (await ask(alice, "alice", commit)).code == 0
+        assert (await ask(root, "root", RequestCode.LAST_BATCH)).code == 0
+        assert (await ask(root, "root", RequestCode.FORGET_SINK)).code == 0
+        assert (await ask(bob, "bob", RequestCode.STAGE_CHUNK, sink=SINK)).code == 0
+        assert (await ask(alice, "alice", RequestCode.COMMIT_BATCH)).code == DENIED
+
+    play(story, tmp_path)
+
+
+def test_sink_keeps_its_user_over_a_restart(tmp_path):
+    async def first(broker, _):
+        alice, _ = await connect(broker, "alice")
+        assert (await ask(alice, "alice", RequestCode.STAGE_CHUNK, sink=SINK)).code == 0
+        assert (await ask(alice, "alice", RequestCode.COMMIT_BATCH)).code == 0
+
+    async def second(broker, _):
+        bob, _ = await connect(broker, "bob")
+        for code in OF_SINKS:
+            assert (await ask(bob, "bob", code, sink=SINK)).code == DENIED
+        alice, _ = await connect(broker, "alice")
+        assert (await ask(alice, "alice", RequestCode.LAST_BATCH)).code == 0
+
+    play(first, tmp_path)
+    play(second, tmp_path)
+
+
+def test_files_of_the_log_are_for_those_who_may_consume_every_topic(tmp_path):
+    async def story(broker, users):
+        pull = RequestCode.PULL_PLACES
+        client, agreed = await connect(broker, "alice")
+        assert Extension.READ_FILES in agreed
+        assert (await ask(client, "alice", pull)).code != DENIED
+        for rights, denied in (
+            ((f"Topic:{TOPIC} Sub", f"Group:{GROUP} Sub"), ()),
+            (("Topic:* Sub", f"Group:{GROUP} Sub"), ("Topic:payroll Sub",)),
+            (("Topic:o* Sub", f"Group:{GROUP} Sub"), ()),
+        ):
+            users.grant("alice", *rights, denied=denied)
+            assert (await ask(client, "alice", pull)).code == DENIED
+            assert (await ask(client, "alice", RequestCode.PULL_CHUNK)).code != DENIED
+            _, agreed = await connect(broker, "alice")
+            assert agreed == frozenset(Extension) - {Extension.READ_FILES}
+
+    play(story, tmp_path)
+
+
+def test_held_pull_of_places_is_refused_once_its_user_may_not_consume_every_topic(tmp_path):
+    async def story(broker, users):
+        client, _ = await connect(broker, "alice")
+        pull = pull_request(0, TOPIC, group=GROUP, code=RequestCode.PULL_PLACES, suspend_ms=20_000)
+        client.send(signed(pull, "alice"))
+        await broker.held(1)
+        users.grant("alice", f"Topic:{TOPIC} All", f"Group:{GROUP} All")
+        other = await broker.connect()
+        assert (await other.call(signed(send_request("news", TOPIC), "bob"))).code == 0
+        assert (await client.receive()).code == DENIED
+
+    play(story, tmp_path)
+
+
+def test_reply_reaches_its_producer_and_the_topic_of_replies_without_a_right_to_send(tmp_path):
+    replies = "DefaultCluster_REPLY_TOPIC"
+
+    async def reply(broker, topic):
+        producer, consumer = await broker.connect(), await broker.connect()
+        data = HeartbeatData(
+            client_id="the producer", producer_data_set=(ProducerData(group_name="P"),)
+        )
+        heartbeat = RemotingCommand(RequestCode.HEART_BEAT, body=encode_body(data))
+        assert (await producer.call(signed(heartbeat, "alice"))).code == 0
+        request = send_request(
+            "re",
+            topic,
+            code=RequestCode.SEND_REPLY_MESSAGE_V2,
+            properties={"REPLY_TO_CLIENT": "the producer"},
+        )
+        waiting = asyncio.ensure_future(consumer.call(signed(request, "bob")))
+        if topic == replies:
+            pushed = await producer.receive()
+            assert (pushed.code, bytes(pushed.body)) == (
+                RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+                b"re",
+            )
+            producer.send(pushed.respond(0))
+        return (await waiting).code
+
+    async def story(broker, users):
+        users.grant("bob", f"Topic:{TOPIC} Sub")
+        assert await reply(broker, replies) == 0
+        assert broker.store.queue_offsets(replies, 0).next == 1
+        assert await reply(broker, TOPIC) == DENIED
+        assert broker.store.queue_offsets(TOPIC, 0).next == 0
+
+    play(story, tmp_path)
+
+
+def test_heartbeat_of_many_topics_is_checked_before_it_registers_anything(tmp_path):
+    """A body of this size is checked in steps, beside requests of others."""
+
+    async def story(broker, users):
+        topics = [f"orders-{number}" for number in range(400)]
+        subscriptions = tuple(SubscriptionData(topic=topic) for topic in topics)
+        group = ConsumerData(group_name=GROUP, subscription_data_set=subscriptions)
+        body = encode_body(HeartbeatData(client_id="c", consumer_data_set=(group,)))
+        request = RemotingCommand(RequestCode.HEART_BEAT, body=body)
+        assert len(body) > 16_384
+        client = await broker.connect()
+        users.grant(
+            "alice", "Topic:orders-* Sub", f"Group:{GROUP} Sub", denied=["Topic:orders-399 Sub"]
+        )
+        answer = await client.call(signed(request, "alice"))
+        assert (answer.code, "orders-399" in answer.remark) == (DENIED, True)
+        assert broker.controller.processors.consumers.group(GROUP) is None
+        users.grant("alice", "Topic:orders-* Sub", f"Group:{GROUP} Sub")
+        assert (await client.call(signed(request, "alice"))).code == 0
+        members = broker.controller.processors.consumers.group(GROUP)
+        assert members.subscriptions.keys() == set(topics)
+
+    play(story, tmp_path)
