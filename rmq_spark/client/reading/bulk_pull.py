@@ -380,17 +380,18 @@ class BulkPull(ForkAware):
         """Return the records up to the last one before the end, if a filter has led past it.
 
         In an answer that is out of order, one past the end may come before it: it stays, so that
-        the answer is refused instead of losing the records that follow it.
+        the answer is refused instead of losing the records that follow it. So does all that follows
+        an unreadable record, at which whoever decodes the answer stops.
         """
         records = memoryview(result.records)
         at = kept_bytes = kept_count = count = 0
         while at < len(records):
             try:
                 size = record_size(records, at)
-            except RecordError as error:
+            except RecordError:
                 if at > kept_bytes:  # it follows one past the end
                     break
-                raise ProtocolError(self._address, str(error)) from error
+                return result.records, result.sizes
             offset_at = at + layout.QUEUE_OFFSET_AT
             queue_offset = int.from_bytes(records[offset_at : offset_at + 8], "big")
             at += size

@@ -364,3 +364,13 @@ def test_filtered_bulk_pull_drops_no_record_before_its_end(records, kept):
     assert offsets(chunks) == kept
     readable = list(readable_chunks(chunks, QUEUE, 0, is_filtered=True))
     assert [each.fault is None for each in readable] == ([kept == sorted(kept)] if kept else [])
+
+
+def test_filtered_bulk_pull_yields_a_damaged_record_before_its_end():
+    """So its reader reports it; the pull does not end as if nothing were there."""
+    records = records_of(1) + records_of(3)[:-9] + records_of(4, 7)
+    rules = PullRules(subscription="blue")
+    chunks = BulkPull(FilteringBroker(records), "127.0.0.1:1", "G", QUEUE, 0, 5, rules)
+    [found] = readable_chunks(chunks, QUEUE, 0, is_filtered=True)
+    assert found.records.head["queue_offset"].tolist() == [1]
+    assert (found.next_offset, found.fault is None) == (3, False)
