@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from support.brokers.tls_cluster import behind_tls
 from support.programs.python_programs import python
+from support.rocketmq.real_broker import free_broker_port
 from support.servers.tls import certificate
 
 from rmq_spark.cli.spark.spark_runtime import java_fault
@@ -36,7 +38,7 @@ ON_SPARK = {
     "exactly-once": "2 bills count",
 }
 """Pages whose programs need Spark, and what each prints."""
-SEPARATELY = {"docker-and-nat", "use-tls", "move-to-rocketmq", "test-a-pipeline"}
+SEPARATELY = {"docker-and-nat", "use-tls", "tls-and-acls", "move-to-rocketmq", "test-a-pipeline"}
 """Pages that need more than a broker at an address."""
 
 
@@ -194,3 +196,68 @@ def test_how_to_page_pipeline_test_passes(tmp_path):
     (tmp_path / "test_totals.py").write_text(block_of("test-a-pipeline"), encoding="utf-8")
     done = python("-m", "pytest", "-p", "no:cacheprovider", cwd=tmp_path)
     assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="the page needs the openssl command")
+def test_commands_for_a_company_set_up_tls_and_acls_as_written(tmp_path):
+    """Its shell runs them word for word but for the port; then three users try what they may."""
+    program = tmp_path / "bin" / "rocketpoll"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m rocketpoll "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    port = free_broker_port()
+    set_up, questions = re.findall(r"```sh\n(.*?)```", text_of("tls-and-acls"), re.DOTALL)
+    started = "rocketpoll broker -c broker.conf &\n"
+    assert started in set_up
+    waiting = (
+        f"rocketpoll broker -c broker.conf listenPort={port} > broker.log 2>&1 & BROKER=$!\n"
+        "trap 'kill $BROKER; wait $BROKER' EXIT\n"
+        "until grep -q 'listens on' broker.log; do kill -0 $BROKER || exit 9; sleep 0.1; done\n"
+    )
+    users = "".join(
+        f"[{name}]\nnamesrv = localhost:{port}\ntls-ca-file = ca.pem\naccess-key = {name}\n"
+        "secret-key = correct-horse\n"
+        for name in ("shop", "billing")
+    )
+    script = tmp_path / "script.sh"
+    script.write_text(
+        "set -eu\n"
+        + set_up.replace(started, waiting).replace("localhost:9876", f"localhost:{port}")
+        + f"cat >> profiles.ini << END\n{users}END\n"
+        + questions.replace("--topic orders", "--topic orders || true")  # there may be no Java
+        + "echo one | rocketpoll produce orders --profile shop\n"
+        "rocketpoll consume orders --profile shop && exit 1\n"
+        "echo two | rocketpoll produce orders --profile billing && exit 1\n"
+        f"rocketpoll topic list --namesrv localhost:{port} --tls-ca-file ca.pem && exit 1\n"
+        f"rocketpoll topic list --namesrv localhost:{port} && exit 1\n"
+        "echo all is as it should be\n",
+        encoding="utf-8",
+    )
+    done = subprocess.run(
+        ["/bin/sh", str(script)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        env={
+            **{
+                name: text for name, text in os.environ.items() if not name.startswith("ROCKETPOLL")
+            },
+            "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "ROCKETPOLL_USER_PASSWORD": "correct-horse",
+            "HOME": str(tmp_path),
+        },
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "all is as it should be" in done.stdout
+    assert "has a certificate for localhost, 127.0.0.1, issued by Example Inc" in done.stdout
+    assert "accepted from user operator" in done.stdout
+    assert "orders exists" in done.stdout
+    assert "billing  Topic:orders   Sub" in done.stdout
+    assert "User:shop has no permission to access" in done.stderr
+    assert "User:billing has no permission to access Topic:orders" in done.stderr
+    assert "Pass the access key and the secret key" in done.stderr
+    for name in ("broker.conf", "profiles.ini", "ca.key", "server.key"):
+        assert (tmp_path / "rocketpoll" / name).stat().st_mode & 0o077 == 0, name

@@ -152,6 +152,7 @@ QUESTIONS = {
     "delayed messages": "delay-a-message",
     "run in Docker behind NAT": "docker-and-nat",
     "TLS": "use-tls",
+    "set up ACLs": "tls-and-acls",
     "move a store to a real RocketMQ": "move-to-rocketmq",
 }
 """What people type, and the page in docs/how-to that answers it."""
