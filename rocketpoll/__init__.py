@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from rmq_spark import __version__
+    from rmq_spark.client.admin.access_lists import AclPolicy, ClusterUser
     from rmq_spark.client.admin.admin import Admin
     from rmq_spark.client.admin.group_offsets import LATEST_MS
     from rmq_spark.client.admin.lag import Lag
@@ -55,9 +56,11 @@ _STREAM_TESTING: Final = "rocketpoll.broker.stream_testing"
 _TESTING: Final = "rocketpoll.broker.testing"
 _MODULES: Final = {
     "LATEST_MS": "rmq_spark.client.admin.group_offsets",
+    "AclPolicy": "rmq_spark.client.admin.access_lists",
     "Admin": "rmq_spark.client.admin.admin",
     "ClientError": "rmq_spark.client.errors",
     "ClientInstance": "rmq_spark.client.instance.instance",
+    "ClusterUser": "rmq_spark.client.admin.access_lists",
     "ConsumeConcurrentlyContext": "rmq_spark.client.consumer.dispatch.listeners",
     "ConsumeConcurrentlyStatus": "rmq_spark.client.consumer.dispatch.listeners",
     "ConsumeFromWhere": "rmq_spark.wire.bodies.clients",
@@ -101,9 +104,11 @@ _MODULES: Final = {
 
 __all__ = [
     "LATEST_MS",
+    "AclPolicy",
     "Admin",
     "ClientError",
     "ClientInstance",
+    "ClusterUser",
     "ConsumeConcurrentlyContext",
     "ConsumeConcurrentlyStatus",
     "ConsumeFromWhere",

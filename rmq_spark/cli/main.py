@@ -45,6 +45,10 @@ SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
         "store": LazyCommand(".cluster.store_command", "inspect and verify a store"),
         "cluster": LazyCommand(".cluster.cluster_command", "list brokers and check their health"),
     },
+    "Access": {
+        "user": LazyCommand(".access.user_command", "create, change and list users"),
+        "acl": LazyCommand(".access.acl_command", "list, grant and revoke what users may do"),
+    },
     "Speed": {
         "bench": LazyCommand(".cluster.bench_command", "measure throughput and latency"),
         "top": LazyCommand(".cluster.top_command", "show live rates and lags"),

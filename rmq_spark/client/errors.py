@@ -688,6 +688,7 @@ _ACCESS_REFUSALS: Final = (
 _PUBLISHING: Final = frozenset(
     {
         *(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE),
+        *(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2),
         *(RequestCode.END_TRANSACTION, RequestCode.APPEND_CHUNK, RequestCode.STAGE_CHUNK),
         *(RequestCode.COMMIT_BATCH, RequestCode.ABORT_BATCH, RequestCode.LAST_BATCH),
     }
@@ -708,11 +709,13 @@ _NEEDED_ACTIONS: Final[Mapping[int, tuple[str, ...]]] = {
     RequestCode.QUERY_CONSUMER_OFFSET: ("Sub", "Get"),
     RequestCode.UPDATE_CONSUMER_OFFSET: ("Sub", "Update"),
     RequestCode.UPDATE_AND_CREATE_TOPIC: ("Create",),
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: ("Create",),
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: ("Create",),
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: ("Create",),
     RequestCode.DELETE_TOPIC_IN_BROKER: ("Delete",),
     RequestCode.DELETE_SUBSCRIPTIONGROUP: ("Delete",),
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: ("Update",),
-    RequestCode.CLONE_GROUP_OFFSET: ("Update",),
+    RequestCode.CLONE_GROUP_OFFSET: (),  # Get on one group, Update on the other
     RequestCode.RESUME_CHECK_HALF_MESSAGE: ("Update",),
 }
 _READ_ONLY: Final = (
@@ -730,7 +733,8 @@ def needed_actions(request_code: int, resource_type: str) -> tuple[str, ...]:
         resource_type: ``Topic``, ``Group`` or ``Cluster``; empty if the answer does not say.
 
     Returns:
-        The actions, the most usual first; none for a request that this client does not make.
+        The actions, the most usual first; none for a request that this client does not make, or
+        that needs different actions on several resources.
     """
     is_of_group = resource_type == "Group"  # as a retry topic is
     if request_code in _NEEDED_ACTIONS:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from support.brokers.broker_kinds import NAME, wait_until
 from support.brokers.clusters import Cluster
+from support.brokers.secured import OPERATOR, secured_broker
 from support.programs.cli_commands import EVERY
 from support.stores.staged_batches import commit_batch
 
@@ -27,6 +28,9 @@ SERVING = {"broker": "listens on", "console": "console at", "exporter": "metrics
 
 WITHOUT_A_CLUSTER = {"broker", "demo", "archive"}
 NEED_SPARK = {"doctor"}
+OF_USERS = ("user ", "acl ")
+"""Those that need a broker which authenticates its clients."""
+
 SAID = r"|moved\n|dry run: nothing was changed\n|(created the directory \S+\n)*wrote \S+, .+\n"
 """What may stand beside an answer."""
 
@@ -72,10 +76,10 @@ def shell(home, addresses):
         "COLUMNS": "200",
     }
 
-    def started(line):
+    def started(line, **more):
         return subprocess.Popen(
             ["/bin/sh", "-c", line],
-            env={**os.environ, **variables},
+            env={**os.environ, **variables, **more},
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, cwd=home,
         )  # fmt: skip
@@ -130,8 +134,42 @@ def stage(run, cluster, kind):
     return set_for
 
 
+@pytest.fixture(scope="module")
+def operator_keys():
+    """The variables that lead an operator to a broker which authenticates its clients."""
+    with secured_broker() as broker:
+        yield {
+            "NAMESRV_ADDR": broker.address,
+            "ROCKETPOLL_ACCESS_KEY": OPERATOR.access_key,
+            "ROCKETPOLL_SECRET_KEY": OPERATOR.secret_key,
+        }
+
+
 @pytest.mark.deep
-@pytest.mark.parametrize(("name", "line"), EXAMPLES)
+@pytest.mark.parametrize(
+    ("name", "line"), [each for each in EXAMPLES if each[0].startswith(OF_USERS)]
+)
+def test_help_example_of_users_runs_as_written(home, shell, operator_keys, name, line):
+    (home / "password.txt").write_text("correct-horse\n", encoding="utf-8")
+
+    def ran(line):
+        with shell(line, **operator_keys) as running:
+            out, err = running.communicate(timeout=60)
+        return running.returncode, out, err
+
+    ran("rocketpoll user delete billing --yes")
+    if name != "user create":
+        ran("rocketpoll user create billing --password-stdin < password.txt")
+        ran("rocketpoll acl grant billing Topic:orders --actions Pub")
+    code, out, err = ran(line)
+    assert (code, err) == (0, "")
+    assert "billing" in out
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("name", "line"), [each for each in EXAMPLES if not each[0].startswith(OF_USERS)]
+)
 def test_help_example_runs_as_written(cluster, stage, shell, name, line):
     if name in NEED_SPARK and java_fault() is not None:
         pytest.skip("this machine has no Java for Spark")

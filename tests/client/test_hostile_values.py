@@ -15,9 +15,11 @@ from contextlib import ExitStack
 import pyarrow as pa
 import pytest
 from support.brokers.in_process import BrokerThread, small_broker
+from support.brokers.secured import client_of, secured_broker
 from support.clients.hostile_arguments import Call, faults_of, may_be_raised, parameters_of
 from support.servers.tls import certificate
 
+from rmq_spark.client.admin.access_lists import AclPolicy
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.tables import read_table
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
@@ -96,6 +98,10 @@ class World:
         self.address = f"127.0.0.1:{self.broker.port}"
         self.instance = stack.enter_context(ClientInstance(self.address))
         self.admin = stack.enter_context(Admin(instance=self.instance))
+        self.users = stack.enter_context(
+            Admin(instance=client_of(stack.enter_context(secured_broker())))
+        )
+        self.users.create_user("U", "secret")
         for topic in ("T", "T_COMMITS", "S", "Changed", "Gone"):
             self.admin.create_topic(topic, 1)
         self.admin.set_offset("Idle", QUEUE, 0)
@@ -205,6 +211,8 @@ def calls_of(world):
     span["on_bad_record"] = "skip"
     consumer = {"group": "Made", "instance": world.instance}
     producer, admin, lite, push = world.producer, world.admin, world.assigned, world.push
+    users, where = world.users, {"cluster": None, "broker_name": None}
+    policy = AclPolicy("U", "Topic:T", ("Pub",), ("10.0.0.0/8",))
     files = {
         "ca_file": certificate("ca.pem"),
         "cert_file": certificate("client.crt"),
@@ -288,6 +296,21 @@ def calls_of(world):
         ),
         "Admin.delete_group": Call(
             admin.delete_group, {"group": "Changed", "cluster": None, "with_offsets": True}
+        ),
+        "Admin.users": Call(users.users, where),
+        "Admin.user": Call(users.user, {"name": "U", **where}),
+        "Admin.create_user": Call(
+            users.create_user, {"name": "U", "password": "secret", "is_super": False, **where}
+        ),
+        "Admin.update_user": Call(
+            users.update_user,
+            {"name": "U", "password": "secret", "is_super": False, "is_enabled": True, **where},
+        ),
+        "Admin.delete_user": Call(users.delete_user, {"name": "Gone", **where}),
+        "Admin.acls": Call(users.acls, {"user": "U", **where}),
+        "Admin.create_acl": Call(users.create_acl, {"policy": policy, **where}),
+        "Admin.delete_acl": Call(
+            users.delete_acl, {"user": "U", "resource": "Topic:Gone", **where}
         ),
         "Admin.groups_of_topic": Call(admin.groups_of_topic, {"topic": "T"}),
         "Admin.members": Call(admin.members, {"group": "Pushed"}),

@@ -19,7 +19,7 @@ from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import UNHEALTHY
 from rmq_spark.cli.shell.output import Row, local_time, output_option, show_rows
 from rmq_spark.cli.shell.parameter_types import PositiveFloat
-from rmq_spark.client.errors import BrokerRefused, ClientError
+from rmq_spark.client.errors import AccessDenied, BrokerRefused, ClientError
 from rmq_spark.errors import format_count
 
 if TYPE_CHECKING:
@@ -54,7 +54,10 @@ class HealthCheck(NamedTuple):
 
 
 class BrokerStatus(NamedTuple):
-    """One broker and the status that it reports; None if it does not answer, with the reason."""
+    """One broker and the status that it reports; None if it does not answer, with the reason.
+
+    A broker that answers, but not to this user, has a ``remedy``.
+    """
 
     cluster: str | None
     name: str
@@ -62,6 +65,7 @@ class BrokerStatus(NamedTuple):
     address: str
     info: Mapping[str, str] | None
     fault: str | None = None
+    remedy: str | None = None
 
     @property
     def title(self) -> str:
@@ -168,7 +172,7 @@ def check_broker(broker: BrokerStatus) -> Iterator[HealthCheck]:
         )
         return
     version = broker.fault or f"version {broker.version}"
-    yield HealthCheck(what, f"{broker.address} answers, {version}")
+    yield HealthCheck(what, f"{broker.address} answers, {version}", broker.remedy)
     failure = broker.info.get("storeFailure")
     if failure:
         yield HealthCheck(f"{what}: store", failure, "read the broker's log")
@@ -193,14 +197,17 @@ def query_brokers(admin: Admin) -> list[BrokerStatus]:
     for name, data in sorted(admin.cluster_info().broker_addr_table.items()):
         for number, address in sorted(data.broker_addrs.items()):
             info: Mapping[str, str] | None = None
-            fault = None
+            fault = remedy = None
             try:
                 info = admin.broker_info(address)
+            except AccessDenied as error:
+                info, fault = {}, f"reports no figures: {(error.remark or '').rstrip('.')}"
+                remedy = error.remedy[:1].lower() + error.remedy[1:]
             except BrokerRefused as error:  # RocketMQ in its first seconds, without figures yet
                 info, fault = {}, f"reports no figures: {error.remark}"
             except ClientError as error:
                 fault = " ".join(str(error).split())
-            found.append(BrokerStatus(data.cluster, name, number, address, info, fault))
+            found.append(BrokerStatus(data.cluster, name, number, address, info, fault, remedy))
     return found
 
 

@@ -36,19 +36,21 @@ def console(
 ) -> None:
     """Serve a cluster's pages to browsers, until Ctrl-C.
 
-    The console is read-only without --writes. With it, the console prints a token for signing in.
+    The console is read-only without --writes. With it, the console prints a token for signing in,
+    and logs each change with the session and the user that made it.
     """
-    logging.basicConfig(
-        format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.ERROR
-    )
-
     # Only this command needs them.
+    from rmq_spark.cli.console.audit import AUDIT_LOGGER  # noqa: PLC0415
     from rmq_spark.cli.console.guard import Guard, is_loopback  # noqa: PLC0415
     from rmq_spark.cli.console.history import History  # noqa: PLC0415
     from rmq_spark.cli.console.server import ConsoleServer  # noqa: PLC0415
     from rmq_spark.cli.console.site import Site  # noqa: PLC0415
     from rmq_spark.cli.shell.http_server import explain_port_errors  # noqa: PLC0415
 
+    logging.basicConfig(
+        format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.ERROR
+    )
+    logging.getLogger(AUDIT_LOGGER).setLevel(logging.INFO)
     is_open = is_loopback(host)
     token = secrets.token_urlsafe(16) if writes or not is_open else None
     guard = Guard(

@@ -27,6 +27,7 @@ _ICONS: Final = {
     "M15.5 5.4a3 3 0 0 1 0 5.2M17 14.7c2.3.4 3.9 1.8 4.5 4.3",
     "dead-letters": "M4 6h16v12H4zM4 7l8 6 8-6",
     "checkpoints": "M6 3v18M6 4h11l-2.5 4L17 12H6",
+    "access": "M7 11V8a5 5 0 0 1 10 0v3M5 11h14v9H5zM12 14v3",
     "charts": "M4 19h16M6 16l4-5 4 3 5-8",
 }
 SECTIONS: Final = (
@@ -35,6 +36,7 @@ SECTIONS: Final = (
     ("groups", "Groups", "/groups", "g g"),
     ("dead-letters", "Dead letters", "/dead-letters", "g d"),
     ("checkpoints", "Checkpoints", "/checkpoints", "g c"),
+    ("access", "Access", "/access", "g a"),
     ("charts", "Charts", "/charts", "g m"),
 )
 """Name, title, path and keys of each entry of the navigation."""
@@ -60,6 +62,7 @@ class Page:
         section: Name of the entry of the navigation that it belongs to; empty for none.
         trail: Titles and paths of the pages above it.
         status: Status of the response.
+        outcome: What a form has changed, for the audit log; empty if all that it asked for.
     """
 
     title: str
@@ -67,6 +70,7 @@ class Page:
     section: str = "overview"
     trail: Sequence[tuple[str, str]] = ()
     status: HTTPStatus = HTTPStatus.OK
+    outcome: str = ""
 
 
 @lru_cache

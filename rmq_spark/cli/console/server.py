@@ -51,6 +51,7 @@ class Request:
         query: Parameters of the query, name and value, in order.
         form: Fields of the form, name and value, in order.
         headers: Headers, by names in lower case.
+        client: Address that the request comes from.
     """
 
     method: str
@@ -58,6 +59,7 @@ class Request:
     query: tuple[tuple[str, str], ...] = ()
     form: tuple[tuple[str, str], ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
+    client: str = ""
 
     def parameter(self, name: str) -> str:
         """Return a parameter of the query without surrounding spaces; empty if there is none."""
@@ -135,6 +137,7 @@ class _ConsoleHandler(QuietHandler):
             _parse_pairs(query),
             self._read_form() if method == "POST" else (),
             {name.lower(): value for name, value in self.headers.items()},
+            str(self.client_address[0]),
         )
 
     def _read_form(self) -> tuple[tuple[str, str], ...]:

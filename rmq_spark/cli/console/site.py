@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import click
 
+from rmq_spark.cli.console.audit import AuditLog
 from rmq_spark.cli.console.guard import Guard, PageError
 from rmq_spark.cli.console.history import History
 from rmq_spark.cli.console.layout import Page, asset_content, render_document, sign_in_page
 from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.html import el, is_local, join
+from rmq_spark.cli.console.pages.access_page import users_and_lists
 from rmq_spark.cli.console.pages.checkpoints_page import checkpoint, checkpoints
 from rmq_spark.cli.console.pages.dead_letters_page import dead_letters, letters, resend, resend_plan
 from rmq_spark.cli.console.pages.groups_page import group, groups, seek, seek_plan
@@ -51,6 +53,7 @@ _GET_ROUTES: Final[Mapping[tuple[str, ...], Callable[[Visit], PageOrResponse]]] 
     ("dead-letters", "*", "resend"): resend_plan,
     ("checkpoints",): checkpoints,
     ("checkpoints", "*"): checkpoint,
+    ("access",): users_and_lists,
     ("charts",): charts,
     ("find",): search,
 }
@@ -83,6 +86,7 @@ class Site:
         self._sizes = TopicSizes(admin)
         self._checkpoints = checkpoints
         self._access = access
+        self._audit = AuditLog(access)
 
     def stop(self) -> None:
         """Stop what pages have started in the background."""
@@ -104,8 +108,13 @@ class Site:
         try:
             if request.segments[:1] == ("static",):
                 return _asset_response(request)
-            with explain_missing_topics(self._admin):
+            with (
+                explain_missing_topics(self._admin),
+                self._audit.record(request, visit.session) as entry,
+            ):
                 answer = self._dispatch(request, visit)
+                if isinstance(answer, Page) and answer.outcome:
+                    entry.outcome = answer.outcome
         except (NoPermission, TopicNotUsable) as error:
             explained = explain_error(error)
             answer = self._error_page(

@@ -20,6 +20,8 @@ import click
 
 from rmq_spark.cli.shell.output import escape_unprintable
 from rmq_spark.client.errors import (
+    AccessDenied,
+    AuthenticationFailed,
     BrokerNotFound,
     BrokerRefused,
     ClientError,
@@ -46,7 +48,13 @@ _BROKERS_REMEDY: Final = "Run rocketpoll cluster health to see which brokers ans
 _KEYS_REMEDY: Final = (
     "Use keys that have the permission (--access-key, --profile), or change the topic's --perm"
 )
+_ACCESS_ERRORS: Final = (AuthenticationFailed, AccessDenied)
+"""Errors of access lists, which say themselves what to do."""
+
 _REMARKS: Final = {
+    "The subject of User:": "Create the user first: rocketpoll user create NAME",
+    "authenticationEnabled=false": "",  # our broker says what to set
+    "plain_acl.yml, which no request changes": "",
     "AclException": _KEYS_REMEDY,  # RocketMQ 4.9's access lists
     "filter message by": "Set enablePropertyFilter=true at the broker",
 }
@@ -100,7 +108,7 @@ def explain_error(error: RocketPollError) -> Failure:
     remedy = (
         _BROKERS_REMEDY if isinstance(error, ConnectionClosed) else _remedy_of(_root_cause(error))
     )
-    return Failure(" ".join(problem.split()), remedy)
+    return Failure(" ".join(problem.split()).rstrip("."), remedy)
 
 
 def describe_error(error: RocketPollError) -> str:
@@ -159,12 +167,16 @@ def _root_cause(error: RocketPollError) -> RocketPollError:
 
 def _describe_try(error: ClientError) -> str:
     """Return an error's text, without its remedy for programs if this module has a better one."""
+    if isinstance(error, _ACCESS_ERRORS):
+        return BrokerRefused.__str__(error)
     if type(error) is ConnectionFailed:
         return f"cannot connect to {sanitize(error.address)}: {error.why}"
     return str(error)
 
 
 def _remedy_of(error: RocketPollError) -> str:
+    if isinstance(error, _ACCESS_ERRORS):
+        return error.remedy
     if isinstance(error, BrokerRefused):
         for words, remedy in _REMARKS.items():
             if words in (error.remark or ""):

@@ -1,7 +1,8 @@
 """Admin: an operator's view of a whole cluster, with names instead of addresses.
 
 This module creates and deletes topics and consumer groups. Offsets, lag and resets are in
-`group_offsets`; lookups of brokers, routes and messages in `lookups`. `Admin` asks every broker
+`group_offsets`; users and access lists in `access_lists`; lookups of brokers, routes and messages
+in `lookups`. `Admin` asks every broker
 that has the topic, or that belongs to the cluster, and merges the answers. If one broker does not
 answer, the call fails, because a partial result would look complete.
 """
@@ -13,6 +14,7 @@ from dataclasses import fields, replace
 from types import NoneType, TracebackType
 from typing import Final, NamedTuple
 
+from rmq_spark.client.admin.access_lists import AccessLists
 from rmq_spark.client.admin.group_offsets import GroupOffsets
 from rmq_spark.client.admin.lookups import ADMIN_TIMEOUT_MS, DEFAULT_CLUSTER
 from rmq_spark.client.arguments import (
@@ -157,8 +159,8 @@ def _check_settings(config: TopicConfig | SubscriptionGroupConfig) -> None:
                 check_kind(f"one of {name}", part, kind, needed, example)
 
 
-class Admin(GroupOffsets):
-    """Administers topics, consumer groups and their offsets, and looks up messages.
+class Admin(GroupOffsets, AccessLists):
+    """Administers topics, consumer groups with their offsets, and users, and looks up messages.
 
     All methods may be called from any thread, within the ``with`` statement. Besides the errors
     that they list, they raise a `ClientError` if a required name server or broker does not answer,
@@ -178,6 +180,9 @@ class Admin(GroupOffsets):
 
     Messages: `messages_by_key`, `messages_by_unique_id`, `message_by_offset_id`, `message_at`,
     `read_table`, `read_committed`.
+
+    Users and access lists: `users`, `user`, `create_user`, `update_user`, `delete_user`, `acls`,
+    `create_acl`, `delete_acl`.
 
     Brokers: `cluster_info`, `masters`, `broker_info`, `runtime_info`.
 

@@ -16,7 +16,7 @@ from rmq_spark.client.aio.wrapper import AsyncWrapper, run_in_thread
 
 
 class Admin(AsyncWrapper[ThreadedAdmin]):
-    """Administers topics, consumer groups and their offsets, and looks up messages.
+    """Administers topics, consumer groups with their offsets, and users, and looks up messages.
 
     Use it in an ``async with`` statement. A cancelled call may still be executed.
 
@@ -67,6 +67,15 @@ class Admin(AsyncWrapper[ThreadedAdmin]):
     set_offset = run_in_thread(ThreadedAdmin.set_offset)
     reset_to_time = run_in_thread(ThreadedAdmin.reset_to_time)
     clone_offsets = run_in_thread(ThreadedAdmin.clone_offsets)
+
+    users = run_in_thread(ThreadedAdmin.users)
+    user = run_in_thread(ThreadedAdmin.user)
+    create_user = run_in_thread(ThreadedAdmin.create_user)
+    update_user = run_in_thread(ThreadedAdmin.update_user)
+    delete_user = run_in_thread(ThreadedAdmin.delete_user)
+    acls = run_in_thread(ThreadedAdmin.acls)
+    create_acl = run_in_thread(ThreadedAdmin.create_acl)
+    delete_acl = run_in_thread(ThreadedAdmin.delete_acl)
 
     cluster_info = run_in_thread(ThreadedAdmin.cluster_info)
     masters = run_in_thread(ThreadedAdmin.masters)

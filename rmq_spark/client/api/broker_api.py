@@ -58,6 +58,7 @@ from rmq_spark.wire.headers.send import (
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
+    from rmq_spark.client.api.access_api import AccessApi
     from rmq_spark.client.api.admin_api import AdminApi, StagingApi
     from rmq_spark.client.transport.connection import RemotingConnection
 
@@ -99,6 +100,13 @@ class BrokerApi:
         from rmq_spark.client.api.admin_api import AdminApi  # noqa: PLC0415  # for operators only
 
         return AdminApi(self.requests)
+
+    @cached_property
+    def access(self) -> AccessApi:
+        """Requests about users and access lists."""
+        from rmq_spark.client.api.access_api import AccessApi  # noqa: PLC0415  # for operators only
+
+        return AccessApi(self.requests)
 
     @cached_property
     def staging(self) -> StagingApi:

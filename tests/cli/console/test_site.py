@@ -26,7 +26,16 @@ from rmq_spark.wire.bodies.cluster_lists import ClusterInfo, TopicList
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rocketpoll import EmbeddedBroker
 
-READS = ("/", "/topics", "/topics?sort=sizes", "/groups", "/dead-letters", "/charts", "/find?q=x")
+READS = (
+    "/",
+    "/topics",
+    "/topics?sort=sizes",
+    "/groups",
+    "/dead-letters",
+    "/access",
+    "/charts",
+    "/find?q=x",
+)
 
 
 def test_console_pages_have_the_common_frame(console, cluster):

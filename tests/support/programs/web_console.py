@@ -174,5 +174,5 @@ def paths(stage):
         *(f"{at}?by=key&for=order-42", f"{at}?by=tag&for=paid", f"{at}?by=until&for=-1s"),
         *(f"{at}?by=id&for=id-3", f"{at}/{stage.broker}/0/0", "/groups", f"/groups/{group}"),
         *(f"/groups/{group}/seek?to=start", "/dead-letters", f"/dead-letters/{group}"),
-        *("/checkpoints", "/charts", "/find?q=e", "/sign-in"),
+        *("/checkpoints", "/access", "/charts", "/find?q=e", "/sign-in"),
     ]

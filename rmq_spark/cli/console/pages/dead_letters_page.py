@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlencode
@@ -133,7 +134,8 @@ def resend(visit: Visit) -> Page:
         ui.table(_RESEND_COLUMNS, [_resent_row(visit, each) for each in done]),
         el("p", el("a.button", "Back to the dead letters", href=_letters_path(group))),
     )
-    return _page(group, content, "Resent")
+    page = _page(group, content, "Resent")
+    return replace(page, outcome=f"{sent} of {len(chosen)} sent")
 
 
 def _chosen_letters(

@@ -6,6 +6,7 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
@@ -114,7 +115,8 @@ def seek(visit: Visit) -> Page:
             "The group's offsets have changed since the preview",
             "Nothing was changed. The table shows the seek from the present offsets.",
         )
-        return _plan_page(visit, wish, moves, changed)
+        page = _plan_page(visit, wish, moves, changed)
+        return replace(page, outcome="nothing changed: the offsets differ from the preview")
     apply_seek(visit.admin, wish.group, moves, wish.position, is_all=wish.queue is None)
     done = el(
         "div.card.notice",
