@@ -19,12 +19,18 @@ def main() -> int:
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:  # otherwise it is ignored, as after nohup
         signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED_EXIT_CODE))
-    if sys.argv[1:2] == ["broker"] and any(each.startswith(("-c", "--c")) for each in sys.argv[2:]):
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a broker reloads its settings on this signal
+    if sys.platform != "win32" and _is_broker_with_settings(sys.argv[1:]):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it reloads its settings on this signal
     from rmq_spark.cli.main import main as run  # noqa: PLC0415  # behind the handler
 
     signal.signal(signal.SIGINT, handler)
     return run()
+
+
+def _is_broker_with_settings(arguments: list[str]) -> bool:
+    return arguments[:1] == ["broker"] and any(
+        each.startswith(("-c", "--c")) for each in arguments[1:]
+    )
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ class ServiceManager:
         if not self._address:
             return
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
                 sender.setblocking(False)  # noqa: FBT003  # named by the standard library
                 sender.sendto(escape_surrogates("\n".join(states)).encode(), self._address)
         except OSError as error:

@@ -85,7 +85,9 @@ Key = TypeVar("Key", bound=Hashable)
 _log = logging.getLogger(__name__)
 _DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
 _DESCRIPTOR_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE})
-_LOST_CONTENT_ERRNOS = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
+_LOST_CONTENT_ERRNOS = frozenset(
+    {errno.EIO, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO)}  # macOS lacks the last
+)
 _TRANSIENT_ERRNOS = _DISK_FULL_ERRNOS | _DESCRIPTOR_ERRNOS | {errno.ENOMEM, errno.EROFS}
 _NO_THREAD_MESSAGE = "can't start new thread"
 """Python's message if the system cannot start a thread; the error has no class of its own."""

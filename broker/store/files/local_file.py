@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import logging
 import mmap
 import os
+import sys
 import weakref
 from pathlib import Path
 
@@ -157,7 +159,10 @@ class LocalFile:
     def flush(self) -> None:
         """Flush everything written so far to the disk, or raise OSError."""
         try:
-            os.fdatasync(self._descriptor)
+            if sys.platform == "darwin":  # whose fsync leaves data in the disk's own cache
+                fcntl.fcntl(self._descriptor, fcntl.F_FULLFSYNC)
+            else:
+                os.fdatasync(self._descriptor)
         except OSError as error:
             raise FlushFailed(error.errno, error.strerror, str(self._path)) from error
 

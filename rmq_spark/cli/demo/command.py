@@ -153,7 +153,9 @@ def demo(
 @contextmanager
 def _interrupt_on_signals() -> Iterator[None]:
     """Make SIGTERM and a closed terminal stop the demo as Ctrl-C does, with all cleanup."""
-    signals = (signal.SIGTERM, signal.SIGHUP)
+    signals = [signal.SIGTERM]
+    if sys.platform != "win32":
+        signals.append(signal.SIGHUP)
     before = [signal.signal(number, signal.default_int_handler) for number in signals]
     try:
         yield

@@ -52,7 +52,8 @@ def _notify_all() -> None:
         raise failure  # Python prints it
 
 
-os.register_at_fork(after_in_child=_notify_all)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_notify_all)
 
 
 # ---- Fork locks: locks for calls into OpenSSL, none of which is held when the process forks.
@@ -95,4 +96,7 @@ def _release_all() -> None:
         _acquired.pop().release()
 
 
-os.register_at_fork(before=_acquire_all, after_in_parent=_release_all, after_in_child=_release_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_acquire_all, after_in_parent=_release_all, after_in_child=_release_all
+    )

@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -253,6 +254,8 @@ class LocalLogFinder:
             raise _LogFilesUnavailable("it runs on another machine")
         if not is_offered:
             raise _LogFilesUnavailable("it does not offer them")
+        if not all(hasattr(os, name) for name in _SYSTEM_CALLS):
+            raise _LogFilesUnavailable(f"{sys.platform} lacks the system calls for it")
         nonce = os.urandom(NONCE_BYTES).hex()
         try:
             place = connections.log_place(connection, nonce)
@@ -276,6 +279,9 @@ class LocalLogFinder:
 class _LogFilesUnavailable(Exception):
     """The files of a broker cannot be read; the text says why."""
 
+
+_SYSTEM_CALLS: Final = ("preadv", "O_DIRECTORY", "O_NOFOLLOW")
+"""Names of the module os by which files are read; some systems lack them."""
 
 _UNAVAILABLE_TEXT: Final = "the files of the broker at %s are not read: %s; its records are pulled"
 _logged: dict[tuple[str, str], None] = {}

@@ -14,7 +14,6 @@ stream fail all pending requests at once.
 from __future__ import annotations
 
 import logging
-import select
 import socket
 import sys
 import threading
@@ -40,7 +39,7 @@ from rmq_spark.client.transport.pending_requests import (
     ResponseFuture,
     fail_each,
 )
-from rmq_spark.client.transport.sockets import SOCKETS, enable_keepalive
+from rmq_spark.client.transport.sockets import SOCKETS, enable_keepalive, is_closed_by_peer
 from rmq_spark.errors import FrameError, HeaderError, RocketPollError
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand, decode_command
@@ -156,12 +155,7 @@ class ResponseReader:
 
     def is_closed_by_peer(self) -> bool:
         """Return whether the peer has closed the connection, without reading from it."""
-        poll = select.poll()
-        try:
-            poll.register(self._socket, select.POLLRDHUP)
-        except ValueError:  # this client closed it, too
-            return True
-        return bool(poll.poll(0))
+        return is_closed_by_peer(self._socket)
 
     def close_reason(self, reason: str) -> str:
         """Add a hint about TLS to a reason, because brokers may refuse clients silently."""

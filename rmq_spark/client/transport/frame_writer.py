@@ -13,7 +13,6 @@ the peer reads nothing for long while requests wait, or if it is unknown how muc
 from __future__ import annotations
 
 import logging
-import select
 import socket
 import threading
 from collections import OrderedDict, deque
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from rmq_spark.client.arguments import message_rejected
 from rmq_spark.client.concurrency.threads import start_thread
 from rmq_spark.client.errors import ClientError, ConnectionClosed, RequestTimeout
+from rmq_spark.client.transport.sockets import poll_writable
 from rmq_spark.errors import WireError
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
@@ -87,7 +87,7 @@ class FrameWriter:
         self._is_thread_needed = False  # gathered requests, and the rest of a slice
         self._turn_deadline = 0.0
         self._is_thread_watching = False  # the thread, whether a turn ends in time
-        self._poll: select.poll | None = None
+        self._poll: Callable[[float | None], bool] | None = None
         self._is_nonblocking = isinstance(sock, socket.socket)  # under TLS a write may
         self._on_released: list[Callable[[], object]] = []  # called when a slice is written
         self._thread: threading.Thread | None = None
@@ -174,13 +174,11 @@ class FrameWriter:
 
     def _is_writable(self) -> bool:
         if self._poll is None:
-            room = select.poll()
             try:
-                room.register(self._socket, select.POLLOUT)
+                self._poll = poll_writable(self._socket)
             except ValueError:  # it is closed by now
                 return False
-            self._poll = room
-        return bool(self._poll.poll(0))
+        return self._poll(0)
 
     def _start_thread(self) -> bool:
         name = f"rocketpoll writer {self._address}"

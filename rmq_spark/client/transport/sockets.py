@@ -9,10 +9,13 @@ between making a socket and registering it.
 from __future__ import annotations
 
 import os
+import select
 import socket
+import sys
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol
 
 from rmq_spark.client.concurrency.fork_hooks import ForkAware, fork_lock
 
@@ -96,3 +99,63 @@ def enable_keepalive(sock: socket.socket) -> None:
         if option is not None:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+# ---- Waiting for one socket: by poll, or by select where there is none, as on Windows.
+
+
+class PollableSocket(Protocol):
+    """A socket of the system, or one with TLS around it."""
+
+    def fileno(self) -> int:
+        """Return the descriptor; -1 if it is closed."""
+
+
+def poll_readable(sock: PollableSocket) -> Callable[[float | None], bool]:
+    """Return a function that waits up to some milliseconds, None for ever, until data is there.
+
+    Raises:
+        ValueError: The socket is closed.
+    """
+    return _poll(sock, "POLLIN")
+
+
+def poll_writable(sock: PollableSocket) -> Callable[[float | None], bool]:
+    """Return a function that waits up to some milliseconds, None for ever, until there is room.
+
+    Raises:
+        ValueError: The socket is closed.
+    """
+    return _poll(sock, "POLLOUT")
+
+
+def is_closed_by_peer(sock: PollableSocket) -> bool:
+    """Return whether the peer has closed a connection, without reading from it."""
+    try:
+        if sys.platform == "linux":
+            return _poll(sock, "POLLRDHUP")(0)
+        if hasattr(select, "poll"):  # which reports it unasked elsewhere
+            return _poll(sock, "POLLHUP")(0)
+        if not isinstance(sock, socket.socket):  # TLS: the next request finds out
+            return sock.fileno() < 0
+        return _poll(sock, "POLLIN")(0) and not sock.recv(1, socket.MSG_PEEK)
+    except ConnectionError:
+        return True
+    except ValueError:  # this client closed it, too
+        return True
+
+
+def _poll(sock: PollableSocket, event: str) -> Callable[[float | None], bool]:
+    if hasattr(select, "poll"):
+        poll = select.poll()
+        poll.register(sock, getattr(select, event))
+        return lambda timeout_ms: bool(poll.poll(timeout_ms))
+    if sock.fileno() < 0:
+        raise ValueError("the socket is closed")
+    readers, writers = ([], [sock]) if event == "POLLOUT" else ([sock], [])
+
+    def wait(timeout_ms: float | None) -> bool:
+        seconds = None if timeout_ms is None else timeout_ms / 1000
+        return any(select.select(readers, writers, [], seconds))
+
+    return wait

@@ -376,12 +376,11 @@ def test_frame_cancelled_as_its_turn_ends_keeps_connection_open(room):
     turn = []
     room.writer.enqueue(ASK._replace(opaque=1), turn.append)
 
-    class Withdrawing:
-        def poll(self, _):
-            room.writer.cancel(1)
-            return True
+    def cancel_and_report_room(_):
+        room.writer.cancel(1)
+        return True
 
-    room.writer._poll = Withdrawing()
+    room.writer._poll = cancel_and_report_room
     turn.pop()()
     assert room.ended == []
     room.writer.enqueue(ASK._replace(opaque=2), turn.append)

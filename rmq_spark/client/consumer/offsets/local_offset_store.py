@@ -20,9 +20,10 @@ files that killed writers left.
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import logging
 import os
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -36,6 +37,9 @@ from rmq_spark.client.errors import OffsetFileDamaged, OffsetFileFailed
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.message_queue import MessageQueue
+
+if sys.platform != "win32":
+    import fcntl
 
 DIRECTORY = Path(".rocketmq_offsets")
 """Directory of the offset files below the home directory, unless another is set."""
@@ -107,7 +111,7 @@ class LocalFileOffsetStore(OffsetStore):
             self._offsets = {**kept.offset_table, **self._offsets}
         self.last_messages = {**(kept.last_messages or {}), **self.last_messages}
         with suppress(OSError), _open_directory(self._path.parent) as directory:
-            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(directory, is_shared=False)
             for left in self._path.parent.glob(f"{self._path.name}.*.tmp"):
                 left.unlink(missing_ok=True)
 
@@ -161,7 +165,7 @@ class LocalFileOffsetStore(OffsetStore):
         new = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
         with _open_directory(path.parent) as directory:
             with suppress(OSError):  # without locks, no process removes files
-                fcntl.flock(directory, fcntl.LOCK_SH)
+                _lock(directory, is_shared=True)
             try:
                 with new.open("xb") as file:
                     file.write(encode_body(content))
@@ -174,7 +178,8 @@ class LocalFileOffsetStore(OffsetStore):
                 with suppress(OSError):  # the error has been reported
                     new.unlink(missing_ok=True)
                 raise
-            os.fsync(directory)
+            if directory is not None:
+                os.fsync(directory)
 
     def _read(self, former: Path | None = None) -> OffsetSerializeWrapper:
         why = ""
@@ -210,8 +215,20 @@ def describe_os_error(error: OSError) -> str:
     return f"{error.strerror or error}{of}"
 
 
+def _lock(directory: int | None, *, is_shared: bool) -> None:
+    """Lock an open directory; raise OSError if that is impossible, as on Windows."""
+    if sys.platform == "win32":
+        raise OSError(errno.ENOTSUP, "this system cannot lock a directory")
+    assert directory is not None  # noqa: S101  # only Windows has none
+    fcntl.flock(directory, fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 @contextmanager
-def _open_directory(directory: Path) -> Iterator[int]:
+def _open_directory(directory: Path) -> Iterator[int | None]:
+    """Yield a descriptor of a directory; None on Windows, which has none."""
+    if sys.platform == "win32":
+        yield None
+        return
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         yield descriptor

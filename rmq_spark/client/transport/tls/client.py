@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import select
 import ssl
 import tempfile
 import time
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from rmq_spark.client.concurrency.fork_hooks import fork_lock
 from rmq_spark.client.errors import TlsFailed, TlsRejected
-from rmq_spark.client.transport.sockets import SOCKETS
+from rmq_spark.client.transport.sockets import SOCKETS, poll_readable, poll_writable
 from rmq_spark.errors import excerpt, sanitize
 
 if TYPE_CHECKING:
@@ -234,17 +233,15 @@ class TlsSocket:
                 try:
                     return operation()
                 except ssl.SSLWantReadError:
-                    awaited = select.POLLIN
+                    wait = poll_readable(self._socket)
                 except ssl.SSLWantWriteError:
-                    awaited = select.POLLOUT
-                waited_for = select.poll()
-                waited_for.register(self._socket, awaited)
+                    wait = poll_writable(self._socket)
             if self._timeout is not None and deadline is None:
                 deadline = time.monotonic() + self._timeout
             remaining = None if deadline is None else deadline - time.monotonic()
             if remaining is not None and remaining <= 0:
                 raise TimeoutError(errno.ETIMEDOUT, "timed out")
-            waited_for.poll(None if remaining is None else remaining * 1000)
+            wait(None if remaining is None else remaining * 1000)
 
 
 _log = logging.getLogger(__name__)
