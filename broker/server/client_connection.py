@@ -18,6 +18,7 @@ import fcntl
 import logging
 import socket
 import struct
+import sys
 import termios
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -141,6 +142,9 @@ class ConnectionTable(Protocol[_Connection_contra]):
     def record_unread(self, connection: _Connection_contra, size: int) -> None:
         """Note that ``size`` bytes of answers are kept as the client does not read them."""
 
+    def record_written(self, connection: _Connection_contra) -> None:
+        """Note that much was written to a client, and may be kept by the system."""
+
     def discard_unread(self, connection: _Connection_contra) -> None:
         """Note that the client has read all that was kept."""
 
@@ -154,6 +158,14 @@ if TYPE_CHECKING:
 
 # ---- Client sockets: the bytes that the system keeps of one.
 
+UNSENT_BYTES_MAX = 512 << 10
+"""Bytes that the system keeps of answers before it sends them: more are kept, and counted, here.
+
+Without this limit it keeps up to four megabytes for each client that does not read.
+"""
+_COUNTED_BYTES = 16 << 10
+"""Bytes written after which the table looks how many of them are still on their way."""
+_TCP_NOTSENT_LOWAT = 25 if sys.platform == "linux" else None  # Python has the name since 3.12
 _INT = struct.Struct("i")
 
 
@@ -237,6 +249,8 @@ class ClientConnection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._out: list[Buffer] = []
         self._out_bytes = 0
+        self._uncounted_bytes = 0
+        """Bytes written since the table was last told to count them."""
         self._is_corked = False
         self._is_send_buffer_full = False
         self._unread_bytes = 0
@@ -284,6 +298,8 @@ class ClientConnection(asyncio.Protocol):
         tcp: socket.socket = transport.get_extra_info("socket")
         tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         tcp.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if _TCP_NOTSENT_LOWAT is not None:
+            tcp.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, UNSENT_BYTES_MAX)
         self.last_active = self._loop.time()
         self._is_registered = True
         if not self._table.register(self):
@@ -389,6 +405,7 @@ class ClientConnection(asyncio.Protocol):
         self._out_bytes += len(head)
         if body:
             self._out += body
+            self._out_bytes += sum(map(len, body))
             self._flush()  # its pieces are large: the answers before it need not wait
         elif self._out_bytes > self._limits.write_buffer_bytes:
             self._flush()
@@ -656,7 +673,11 @@ class ClientConnection(asyncio.Protocol):
             else:
                 self._transport.writelines(out)
             if self._is_send_buffer_full:
-                self._record_unread(sum(map(len, out)))
+                self._record_unread(self._out_bytes)
+            self._uncounted_bytes += self._out_bytes
+            if self._uncounted_bytes >= _COUNTED_BYTES:
+                self._uncounted_bytes = 0
+                self._table.record_written(self)
         out.clear()
         self._out_bytes = 0
 

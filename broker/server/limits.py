@@ -266,6 +266,9 @@ _FULL_TIMEOUT_SECONDS: Final = 1.0
 """Seconds for which a client may read nothing while no room is left."""
 
 
+_NO_ROOM: Final = "it does not read, and unread responses are at their limit (maxUnreadBytes)"
+
+
 class SendBufferLimits(Generic[_Client]):
     """The unread bytes of each client, in the order in which the clients last read something.
 
@@ -274,6 +277,9 @@ class SendBufferLimits(Generic[_Client]):
     shortened may take half of the total while every client reads, or it could never be sent. A
     client that reads nothing for too long is disconnected, and sooner if such clients have used up
     the room.
+
+    What the system keeps in its own buffers counts as well, once a second. A client for which only
+    the system keeps something is disconnected only when there is no room.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -283,6 +289,12 @@ class SendBufferLimits(Generic[_Client]):
         self._sizes: dict[_Client, int] = {}
         self._undelivered: dict[_Client, int] = {}
         self._since: dict[_Client, float] = {}
+        self._written: dict[_Client, None] = {}
+        """Clients to which much was written that may not have arrived yet."""
+        self._in_kernel: dict[_Client, int] = {}
+        """The bytes that the system keeps of these, at the last look."""
+        self._stuck_since: dict[_Client, float] = {}
+        """Since when the system has not got rid of any of them."""
         self.response_bytes_max = 0
         """The maximum size of another response, in bytes."""
         self._add_bytes(0)
@@ -317,16 +329,31 @@ class SendBufferLimits(Generic[_Client]):
             self._since[connection] = now
             self._undelivered[connection] = connection.undelivered_bytes
 
-    def discard(self, connection: _Client) -> None:
-        """Remove a client that has read everything or disconnected."""
+    def record_written(self, connection: _Client) -> None:
+        """Record that the system may keep bytes of a client."""
+        self._written[connection] = None
+
+    def discard(self, connection: _Client, *, is_gone: bool = False) -> None:
+        """Remove a client that has read everything kept here, or has gone."""
         self._add_bytes(-self._sizes.pop(connection, 0))
         self._since.pop(connection, None)
         self._undelivered.pop(connection, None)
+        if is_gone:
+            self._written.pop(connection, None)
+            self._record_kernel(connection, 0)
+
+    def _record_kernel(self, connection: _Client, size: int) -> None:
+        self._add_bytes(size - self._in_kernel.pop(connection, 0))
+        if size:
+            self._in_kernel[connection] = size
+        else:
+            self._stuck_since.pop(connection, None)
 
     def skip_time(self, seconds: float) -> None:
         """Treat all clients as reading during a jump of the clock by ``seconds``."""
-        for connection in self._since:
-            self._since[connection] += seconds
+        for times in (self._since, self._stuck_since):
+            for connection in times:
+                times[connection] += seconds
 
     def update_progress(self, now: float) -> None:
         """Find the clients that have read something since the previous call."""
@@ -335,6 +362,17 @@ class SendBufferLimits(Generic[_Client]):
             if unwritten < before:
                 del self._since[connection]
                 self._since[connection] = now
+        for connection in tuple(self._written):
+            if connection in self._sizes:  # it is looked at above, with what is kept here
+                self._record_kernel(connection, 0)
+                continue
+            before, size = self._in_kernel.get(connection, 0), connection.undelivered_bytes
+            self._record_kernel(connection, size)
+            if not size:
+                del self._written[connection]
+            elif size < before or connection not in self._stuck_since:
+                self._stuck_since.pop(connection, None)
+                self._stuck_since[connection] = now
 
     def slow_readers(self, now: float, timeout_seconds: float) -> Iterator[tuple[_Client, str]]:
         """Yield the clients that have read nothing for too long, each with the reason."""
@@ -347,13 +385,16 @@ class SendBufferLimits(Generic[_Client]):
             if now - since > timeout_seconds:
                 yield connection, "it does not read its answers"
             elif excess > 0 and now - since > _FULL_TIMEOUT_SECONDS:
-                yield (
-                    connection,
-                    "it does not read, and unread responses are at their limit (maxUnreadBytes)",
-                )
+                yield connection, _NO_ROOM
             else:
-                return
+                break
             excess -= self._sizes.get(connection, 0)
+        for connection, since in tuple(self._stuck_since.items()):
+            if excess <= 0 or now - since <= _FULL_TIMEOUT_SECONDS:
+                return
+            if connection not in self._sizes:
+                yield connection, _NO_ROOM
+                excess -= self._in_kernel.get(connection, 0)
 
     def _add_bytes(self, more_bytes: int) -> None:
         self._bytes += more_bytes

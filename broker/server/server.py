@@ -303,6 +303,10 @@ class RemotingServer:
         """Account for responses that a client does not read."""
         self._send_buffers.record(connection, size, self._loop.time())
 
+    def record_written(self, connection: ClientConnection) -> None:
+        """Account for answers that the system may keep until a client reads them."""
+        self._send_buffers.record_written(connection)
+
     def discard_unread(self, connection: ClientConnection) -> None:
         """Record that a client has read all its responses."""
         self._send_buffers.discard(connection)
@@ -314,7 +318,7 @@ class RemotingServer:
         self._accept_limits.unregister(connection)
         self._unidentified_since.pop(connection, None)
         self._throttled.pop(connection, None)
-        self._send_buffers.discard(connection)
+        self._send_buffers.discard(connection, is_gone=True)
         self.record_requests(connection, 0)
         self._on_closed(connection)
         if self._all_closed is not None and not self._connections:

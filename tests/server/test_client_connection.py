@@ -120,6 +120,9 @@ class Table:
     def discard_unread(self, _connection):
         self.told.append("read all")
 
+    def record_written(self, _connection):
+        """The system has these."""
+
     def unregister(self, _connection):
         self.told.append("closed")
 

@@ -13,6 +13,7 @@ from support.suite.log_records import lines_of
 
 from rmq_spark.wire.codes import SerializeType
 from rmq_spark.wire.command import RemotingCommand
+from rocketpoll.broker.server.client_connection import UNSENT_BYTES_MAX, kernel_buffered_bytes
 from rocketpoll.broker.server.fair_scheduler import FairScheduler
 from rocketpoll.broker.server.server import CannotListen, RemotingServer
 from rocketpoll.broker.settings.config import ServerLimits
@@ -517,6 +518,41 @@ def test_closed_connection_frees_a_place_under_the_limit(limit):
             await until(lambda number=number: len(gone) > number)
 
     serve(story, **{limit: 2})
+
+
+def test_system_keeps_little_for_clients_that_do_not_read():
+    """It would keep up to four megabytes for each, which nobody counts."""
+
+    async def story(server, clients, gone):
+        for _ in range(4):
+            client = await clients.connect(receive_buffer=4_096)
+            for opaque in range(4):
+                client.send(RemotingCommand(HUGE, opaque=opaque).encode())
+        await until(lambda: sum(each.is_congested for each in server._connections) == 4)
+        await asyncio.sleep(0.2)  # the system goes on taking as much as it may
+        kept = [kernel_buffered_bytes(each.descriptor()) for each in server._connections]
+        assert max(kept) < 2 * UNSENT_BYTES_MAX
+        assert min(kept) > 0
+
+    serve(story, unread_bytes_max=1 << 28)
+
+
+def test_answers_in_the_systems_buffers_count_as_unread():
+    async def story(server, clients, gone):
+        client = await clients.connect(receive_buffer=4_096)
+        client.send(RemotingCommand(LONG).encode())
+        await until(lambda: server._send_buffers._written)
+        (connection,) = server._connections
+        assert not connection.is_congested
+        assert server.unread_bytes == 0
+        asyncio.get_running_loop().move(1)
+        await until(lambda: server.unread_bytes)
+        assert 10_000 < server.unread_bytes <= LONG_BYTES + 100
+        assert len((await client.receive()).body) == LONG_BYTES
+        asyncio.get_running_loop().move(1)
+        await until(lambda: not server.unread_bytes)
+
+    serve(story)
 
 
 def test_listen_port_in_use_is_reported(caplog):

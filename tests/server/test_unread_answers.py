@@ -96,3 +96,47 @@ def test_client_without_unread_answers_is_forgotten(seen):
     unread.discard(reader)
     assert (unread.bytes, unread.response_bytes_max) == (0, MIB // 4)
     assert list(unread.slow_readers(100, 30)) == []
+
+
+def test_bytes_that_the_system_keeps_are_counted_until_they_have_arrived():
+    unread, reader = SendBufferLimits(MIB), Reader()
+    unread.record_written(reader)
+    assert unread.bytes == 0  # until the next look
+    unread.update_progress(1)
+    assert unread.bytes == 500
+    reader.undelivered_bytes = 200
+    unread.update_progress(2)
+    assert unread.bytes == 200
+    unread.record(reader, 900, 3)  # now it does not even take more: all is counted with that
+    unread.update_progress(4)
+    assert unread.bytes == 900
+    unread.discard(reader)
+    reader.undelivered_bytes = 0
+    unread.update_progress(5)
+    assert unread.bytes == 0
+    unread.record_written(reader)
+    reader.undelivered_bytes = 7
+    unread.update_progress(6)
+    unread.discard(reader, is_gone=True)
+    assert unread.bytes == 0
+    assert not unread._written
+    assert not unread._stuck_since
+
+
+def test_client_for_which_the_system_keeps_bytes_is_closed_only_without_room():
+    unread = SendBufferLimits(1_200)
+    dead = [Reader() for _ in range(2)]
+    for reader in dead:
+        unread.record_written(reader)
+    for now in range(100):
+        unread.update_progress(now)
+        assert list(unread.slow_readers(now, 30)) == []
+    reading, late = Reader(), Reader()
+    for reader in (reading, late):
+        unread.record_written(reader)
+    unread.update_progress(100)
+    assert unread.bytes == 2_000
+    reading.undelivered_bytes -= 1
+    unread.update_progress(101)
+    closed = [reader for reader, _ in unread.slow_readers(101, 30)]
+    assert closed == dead  # then there is room again

@@ -45,11 +45,16 @@ class RawClient:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         if address is not None:
             sock.bind((address, 0))
-        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
         name = None if tls is None else "localhost"
-        return cls(
-            *await asyncio.open_connection(sock=sock, limit=1 << 16, ssl=tls, server_hostname=name)
-        )
+        try:
+            await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+            streams = await asyncio.open_connection(
+                sock=sock, limit=1 << 16, ssl=tls, server_hostname=name
+            )
+        except BaseException:  # the broker may have refused it already
+            sock.close()
+            raise
+        return cls(*streams)
 
     @property
     def address(self):
