@@ -111,6 +111,15 @@ def test_max_index_hops(tmp_path):
             b"26",
             b"25",
         ]
+        await client.put("hidden", properties={"KEYS": "Aa"})
+        await client.put(*range(6), properties={"KEYS": "BB"})  # which has the same hash
+        span = {"maxNum": 64, "beginTimestamp": 0, "endTimestamp": 1 << 62}
+        fields = {name: str(value) for name, value in {"topic": "T", "key": "Aa", **span}.items()}
+        query = RemotingCommand(RequestCode.QUERY_MESSAGE, opaque=1, ext_fields=fields)
+        answer = await client.call(query)
+        assert answer.code == 1  # and not 22, which would mean that there is none
+        assert "older ones were not looked at" in answer.remark
+        assert "maxIndexHops" in answer.remark
 
     tell(story, tmp_path, maxIndexHops=5)
 

@@ -53,6 +53,17 @@ class EndUnknown(StoreError):
     """The end of a queue is not known yet."""
 
 
+class IndexLimitReached(StoreError):
+    """A query by key has ended at its limit of index entries and has found nothing until there."""
+
+    def __init__(self, key: str, entries: int) -> None:
+        super().__init__(
+            f"none of the newest {entries} messages whose keys have the hash of {key[:60]!r} has "
+            "this key, and older ones were not looked at. Narrow the range of time, or raise "
+            "maxIndexHops"
+        )
+
+
 class DamagedTable(StoreError):
     """Neither a table's file nor its backup can be read."""
 

@@ -68,7 +68,7 @@ def dispatch(service, *messages):
 
 
 def found(service, key, topic="orders", begin=0, end=EVER, max_num=64):
-    return service.query(topic, key, begin, end, max_num)
+    return service.query(topic, key, begin, end, max_num).physical_offsets
 
 
 def names(directory):

@@ -1,5 +1,7 @@
 """Messages by key: only those of the topic, newest first, up to the limit."""
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from support.stores.small_store import message, open_store
 from support.suite.log_records import lines_of
 
 from rmq_spark.wire.record import decode_record
+from rocketpoll.broker.store.errors import IndexLimitReached
 from rocketpoll.broker.store.read.time_lookup import KeyQuery
 
 EVER = (0, 1 << 62)
@@ -120,4 +123,30 @@ def test_key_query_is_not_filled_up_by_later_messages_of_the_same_second(tmp_pat
     for _ in range(20):
         store.put_message(message("later", keys="k"))
     assert query(store, "T", "k", 1, (0, 1_000_499)) == ["wanted"]
+    store.shutdown()
+
+
+COLLIDING = ["".join(pieces) for pieces in itertools.product(("Aa", "BB"), repeat=9)]
+"""Keys of one Java hash, of which anybody can make as many as he likes."""
+
+
+def test_hundreds_of_keys_of_the_same_hash_hide_no_message(store):
+    victim, *others = COLLIDING
+    store.put_message(message("precious", keys=victim, topic="T"))
+    for key in others:
+        store.put_message(message("x", keys=key, topic="T"))
+    assert query(store, "T", victim, 1) == ["precious"]
+    assert query(store, "T", victim, 32) == ["precious"]
+
+
+def test_key_query_that_ends_at_its_limit_says_so(tmp_path):
+    victim, *others = COLLIDING
+    store = open_store(tmp_path, index_hops_max=100)
+    store.put_message(message("precious", keys=victim, topic="T"))
+    for key in others:
+        store.put_message(message("x", keys=key, topic="T"))
+    with pytest.raises(IndexLimitReached, match=r"newest 100 messages .* maxIndexHops"):
+        query(store, "T", victim)
+    assert query(store, "T", others[-1]) == ["x"]
+    assert query(store, "T", "nobody's") == []
     store.shutdown()

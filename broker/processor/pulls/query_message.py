@@ -27,6 +27,7 @@ from rmq_spark.wire.tags import tags_code
 
 from ...auth.needs import Action, ResourceType
 from ...common.channel import Channel, ResponseSteps
+from ...store.errors import IndexLimitReached
 from ...store.read.entry_selection import MessageFilter
 from ...store.results import QueueOffset
 from ..processor import BrokerParts, Processor, handles
@@ -60,15 +61,22 @@ class QueryMessageProcessor(Processor):
         )
         records: list[Buffer] = []
         left = ANSWER_BYTES_MAX
-        for record in self._broker.store.query_message_in_steps(
-            header.topic, header.key, max(wanted, 0), header.begin_timestamp, header.end_timestamp
-        ):
-            yield None
-            if record is not None and self._may_read(connection, record):
-                left -= len(record)
-                if left < 0 and records:
-                    break
-                records.append(record)
+        try:
+            for record in self._broker.store.query_message_in_steps(
+                header.topic,
+                header.key,
+                max(wanted, 0),
+                header.begin_timestamp,
+                header.end_timestamp,
+            ):
+                yield None
+                if record is not None and self._may_read(connection, record):
+                    left -= len(record)
+                    if left < 0 and records:
+                        break
+                    records.append(record)
+        except IndexLimitReached as error:  # there may be one all the same
+            raise system_error(str(error)) from error
         if not records:
             why = (
                 "maybe time range not correct"

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from ...common.local_time import local_time
 from ..bulk import lazy_numpy as np
@@ -50,6 +51,16 @@ def _warn_of_lost_content(error: UnreadableFile) -> None:
     if not has_lost_content(error):
         raise error
     _log.warning("%s: this index file is rebuilt from the commit log", error)
+
+
+class IndexLookup(NamedTuple):
+    """The result of a look into the index."""
+
+    physical_offsets: list[PhysicalOffset]
+    entries: int
+    """The number of entries that were examined."""
+    is_cut_off: bool
+    """True if older entries were not examined, because of the limit of entries."""
 
 
 class IndexService:
@@ -244,9 +255,7 @@ class IndexService:
         by_clock = int(f"{local_time(now_ms):%Y%m%d%H%M%S}{now_ms % 1000:03d}")
         return f"{max(by_clock, int(newest.path.name) + 1 if newest else 0):0{_NAME_DIGITS}d}"
 
-    def query(
-        self, topic: str, key: str, begin_ms: int, end_ms: int, max_num: int
-    ) -> list[PhysicalOffset]:
+    def query(self, topic: str, key: str, begin_ms: int, end_ms: int, max_num: int) -> IndexLookup:
         """Return the log offsets of messages that may have this key, newest first.
 
         Other keys can share its hash, and entries have whole seconds, so the caller must still
@@ -265,7 +274,7 @@ class IndexService:
                 hops_left -= hops
             if left <= 0 or not hops_left:
                 break
-        return found
+        return IndexLookup(found, self._hops_max - hops_left, is_cut_off=not hops_left)
 
     def discard_from(self, physical_offset: PhysicalOffset) -> int:
         """Delete the files that reach up to a log offset or past it; return their number."""

@@ -17,7 +17,7 @@ from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
 
 from ..components import StoreComponents
-from ..errors import UnreadableFile
+from ..errors import IndexLimitReached, UnreadableFile
 from ..queues.consume_queue import ConsumeQueue
 from ..queues.entry_check import RecordOwner, WrongEntry, matches_entry
 from ..records.fields import has_key, read_store_timestamp
@@ -45,7 +45,11 @@ class KeyQuery:
     ) -> Iterator[Buffer | None]:
         """Yield records with a key, newest first, or None for a step without a result.
 
-        Records of a deleted topic of this name are omitted.
+        Records of a deleted topic of this name are omitted. Keys that share a hash do not hide each
+        other within the limit of index entries.
+
+        Raises:
+            IndexLimitReached: The limit of entries was reached, and no record has the key.
         """
         if self._index is None:
             return
@@ -54,18 +58,27 @@ class KeyQuery:
         left = max_num
         since = self._dispatcher.deleted_topics.get(topic, 0)
         candidates_max = max_num * _CANDIDATES_PER_RESULT
-        candidates = self._index.query(topic, key, begin_ms, end_ms, candidates_max)
-        for physical_offset in dict.fromkeys(candidates):
-            if not left:
+        seen: dict[PhysicalOffset, None] = {}
+        while left:
+            lookup = self._index.query(topic, key, begin_ms, end_ms, candidates_max)
+            new = dict.fromkeys(each for each in lookup.physical_offsets if each not in seen)
+            for physical_offset in new:
+                record = self._record_at(physical_offset) if physical_offset >= since else None
+                has_it = (
+                    record is not None
+                    and begin_ms <= read_store_timestamp(record) <= end_ms
+                    and has_key(record, topic.encode(), key.encode())
+                )
+                left -= has_it
+                yield record if has_it else None
+                if not left:
+                    return
+            seen |= new
+            if lookup.is_cut_off and left == max_num:
+                raise IndexLimitReached(key, lookup.entries)
+            if lookup.is_cut_off or len(lookup.physical_offsets) < candidates_max:
                 return
-            record = self._record_at(physical_offset) if physical_offset >= since else None
-            has_it = (
-                record is not None
-                and begin_ms <= read_store_timestamp(record) <= end_ms
-                and has_key(record, topic.encode(), key.encode())
-            )
-            left -= has_it
-            yield record if has_it else None
+            candidates_max *= _CANDIDATES_PER_RESULT  # most were of other keys with this hash
 
 
 _HEAD_BYTES: Final = 128
