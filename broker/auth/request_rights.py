@@ -123,6 +123,16 @@ def _topic_and_group(field: str, *actions: Action) -> NeedsOf:
     return needs
 
 
+def _group_and_topic(field: str, *actions: Action) -> NeedsOf:
+    """Need the same; of two missing rights, RocketMQ names the group's here."""
+    topic_first = _topic_and_group(field, *actions)
+
+    def needs(request: RemotingCommand, cluster: str) -> Needs:
+        return topic_first(request, cluster)[::-1]
+
+    return needs
+
+
 def _send(request: RemotingCommand, _: str) -> Needs:
     """Need Pub on the topic, or Sub on the group of a retry topic."""
     topic: str = header_of(request).topic
@@ -214,19 +224,19 @@ def _consume_stats(request: RemotingCommand, _: str) -> Needs:
 
 
 def _clone_offsets(request: RemotingCommand, _: str) -> Needs:
-    """Need Get on the group that is read, and Update on the group and topic that are changed."""
+    """Need Update on the group and topic that are changed, and Get on the group that is read."""
     header = header_of(request)
-    found = [group_need(header.src_group, _GET), group_need(header.dest_group, _UPDATE)]
+    found = [group_need(header.dest_group, _UPDATE)]
     if header.topic:
         found.append(topic_need(header.topic, _UPDATE))
-    return tuple(found)
+    return (*found, group_need(header.src_group, _GET))
 
 
 def _correction_offset(request: RemotingCommand, _: str) -> Needs:
     header = header_of(request)
     groups = [header.compare_group, *(header.filter_groups or "").split(",")]
     named = [group_need(group, _GET) for group in groups if group and group.strip()]
-    return tuple(dict.fromkeys((topic_need(header.topic, _GET), *named)))
+    return tuple(dict.fromkeys((*named, topic_need(header.topic, _GET))))
 
 
 def _delete_group(request: RemotingCommand, _: str) -> Needs:
@@ -288,7 +298,7 @@ _TABLE: Mapping[RequestCode, NeedsOf] = {
     _C.DELETE_SUBSCRIPTIONGROUP: _delete_group,
     _C.GET_SUBSCRIPTIONGROUP_CONFIG: _group("group", _GET),
     _C.QUERY_TOPICS_BY_CONSUMER: _group("group", _GET),
-    _C.QUERY_SUBSCRIPTION_BY_CONSUMER: _topic_and_group("group", _GET),
+    _C.QUERY_SUBSCRIPTION_BY_CONSUMER: _group_and_topic("group", _GET),
     _C.GET_CONSUMER_CONNECTION_LIST: _group("consumer_group", _GET),
     _C.GET_PRODUCER_CONNECTION_LIST: _cluster(_GET),
     _C.GET_ALL_PRODUCER_INFO: _cluster(_GET),
@@ -296,10 +306,10 @@ _TABLE: Mapping[RequestCode, NeedsOf] = {
     _C.QUERY_CONSUME_TIME_SPAN: _topic_and_group("group", _GET),
     _C.QUERY_CORRECTION_OFFSET: _correction_offset,
     _C.CLONE_GROUP_OFFSET: _clone_offsets,
-    _C.INVOKE_BROKER_TO_RESET_OFFSET: _topic_and_group("group", _UPDATE),
+    _C.INVOKE_BROKER_TO_RESET_OFFSET: _group_and_topic("group", _UPDATE),
     _C.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _topic_and_group("group", _GET),
     _C.GET_CONSUMER_RUNNING_INFO: _group("consumer_group", _GET),
-    _C.CONSUME_MESSAGE_DIRECTLY: _topic_and_group("consumer_group", _SUB),  # and lookups
+    _C.CONSUME_MESSAGE_DIRECTLY: _group_and_topic("consumer_group", _SUB),  # and lookups
     # lists
     _C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: _identity,
     _C.GET_ALL_CONSUMER_OFFSET: _cluster(_GET),

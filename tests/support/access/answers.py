@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,6 +20,7 @@ from support.access.lists import (
     ADMINISTRATION,
     BY_A_MANAGER,
     LISTS,
+    ODDITIES,
     SECRET,
     Entry,
     TriedList,
@@ -109,6 +111,7 @@ class Asker(NamedTuple):
     address: str
     clients: dict[Any, SignedClient]
     stack: ExitStack
+    tls: ssl.SSLContext | None = None
 
     def ask(
         self,
@@ -120,7 +123,7 @@ class Asker(NamedTuple):
         """Return the answer to a request that is signed with this key."""
         who = key, codec, source
         if who not in self.clients:
-            client = SignedClient(self.address, serialize_type=codec, source=source)
+            client = SignedClient(self.address, serialize_type=codec, source=source, tls=self.tls)
             self.clients[who] = self.stack.enter_context(client)
         return self.clients[who].ask(request.code, request.ext_fields, request.body, key)
 
@@ -232,12 +235,16 @@ def list_vector(asker: Asker, number: int, tried: TriedList) -> Vector:
 def administration(asker: Asker) -> Iterator[Vector]:
     """Ask the stories about users and lists; bodies are what their JSON says."""
     manager = make_user(asker, "manager", {"CUSTOM": [entry("Cluster:*", "All")]})
-    for key, story in ((OPERATOR, ADMINISTRATION), (manager, BY_A_MANAGER)):
+    for kind, key, story in (
+        ("administration", OPERATOR, ADMINISTRATION),
+        ("administration", manager, BY_A_MANAGER),
+        ("oddity", OPERATOR, ODDITIES),
+    ):
         for request in story:
             answer = asker.ask(request, key)
             assert not answer.ext_fields, answer
             yield {
-                "kind": "administration",
+                "kind": kind,
                 "by": key.name,
                 **as_vector(request),
                 "answer": {

@@ -16,6 +16,11 @@ accounts:
 - accessKey: operator
   secretKey: '87654321'
   admin: true
+- accessKey: limited-admin
+  secretKey: '{SECRET}'
+  admin: true
+  topicPerms:
+  - Orders=SUB
 - accessKey: nothing
   secretKey: '{SECRET}'
 - accessKey: everything
@@ -60,6 +65,7 @@ ACCOUNTS = {
     **{
         name: Key(name, SECRET)
         for name in (
+            "limited-admin",
             "nothing",
             "everything",
             "topics-pub",

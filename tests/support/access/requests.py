@@ -306,8 +306,8 @@ def _access() -> Iterator[Request]:
 REQUESTS = (
     *_sends(),
     *_reads(),
-    *_members(),
     *_operators(),
     *_name_server(),
     *_access(),
+    *_members(),  # last: while somebody is a member, brokers ask it what they are asked of it
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import socket
+import ssl
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -49,14 +50,16 @@ class SignedClient:
         serialize_type: SerializeType = SerializeType.JSON,
         version: int = CURRENT_VERSION,
         source: str | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """Connect; ``source`` is the address of this machine that the broker sees."""
         host, _, port = address.rpartition(":")
         self._serialize_type = serialize_type
         self._version = version
-        self._socket = socket.create_connection(
+        plain = socket.create_connection(
             (host, int(port)), ANSWER_SECONDS_MAX, None if source is None else (source, 0)
         )
+        self._socket = plain if tls is None else tls.wrap_socket(plain, server_hostname=host)
         self._frames = FrameReader()
 
     def ask(

@@ -114,13 +114,14 @@ class RocketMQBroker:
         directory: Path,
         flush: FlushDiskType,
         more: Mapping[str, object] = MappingProxyType({}),
+        java_options: Sequence[str] = (),
     ) -> None:
         self.version = version
         self._more = more
         self.root = directory / "store"
         self._port = free_broker_port()
         self._flush = flush
-        self._rocketmq = RocketMQ(version, directory)
+        self._rocketmq = RocketMQ(version, directory, java_options)
         self.name_server = self._rocketmq.address
         self.address = f"127.0.0.1:{self._port}"
         self.start()
@@ -152,10 +153,15 @@ class RocketMQBroker:
 
 
 class RocketPollBroker:
-    """Our broker: name server and broker on one port."""
+    """Our broker: name server and broker on one port, and optional further settings."""
 
     def __init__(
-        self, version: str, directory: Path, flush: FlushDiskType, name: str = NAME
+        self,
+        version: str,
+        directory: Path,
+        flush: FlushDiskType,
+        name: str = NAME,
+        more: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
         self.version = version
         self.root = directory / "store"
@@ -163,7 +169,9 @@ class RocketPollBroker:
         self._port = free_broker_port()
         self.address = self.name_server = f"127.0.0.1:{self._port}"
         self._log = directory / "broker.log"
-        self._settings = write_settings(directory / "broker.conf", self._all_settings(flush))
+        self._settings = write_settings(
+            directory / "broker.conf", {**self._all_settings(flush), **more}
+        )
         self.start()
 
     def _all_settings(self, flush: FlushDiskType) -> Mapping[str, object]:
