@@ -231,6 +231,19 @@ class PushConsumer(Consumer):
         return came
 
 
+class PullConsumer(Client):
+    """A DefaultMQPullConsumer."""
+
+    kind = "pull"
+
+    def pull(self, topic: str, queue_offset: int, queue_id: int = 0) -> list[dict[str, Any]]:
+        """Return the messages of one pull."""
+        return self.ask("pull", **queue(topic, queue_id), queueOffset=queue_offset)
+
+    def commit(self, topic: str, queue_offset: int, queue_id: int = 0) -> None:
+        self.ask("commit", **queue(topic, queue_id), queueOffset=queue_offset)
+
+
 class Scenario:
     """Topics, groups and clients of one test on a broker that all tests share."""
 

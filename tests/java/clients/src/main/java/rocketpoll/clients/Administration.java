@@ -25,8 +25,8 @@ final class Administration {
     private static final int NO_MESSAGE = 208;
     private static final int AT_MOST = 64;
 
-    private final DefaultMQProducer client = new DefaultMQProducer("administration");
-    private final DefaultMQAdminExt admin = new DefaultMQAdminExt();
+    private final DefaultMQProducer client = new DefaultMQProducer("administration", Keys.hook(new Fields()));
+    private final DefaultMQAdminExt admin = new DefaultMQAdminExt(Keys.hook(new Fields()));
 
     Administration(String nameServer) throws Exception {
         client.setInstanceName("administration");

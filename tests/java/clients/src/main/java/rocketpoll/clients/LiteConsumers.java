@@ -71,7 +71,7 @@ final class LiteConsumers {
     }
 
     private boolean start(Fields request) throws Exception {
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(request.text("group"));
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(request.text("group"), Keys.hook(request));
         consumer.setInstanceName(request.text("name"));
         consumer.setNamesrvAddr(nameServer);
         consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);

@@ -12,6 +12,7 @@ public final class Main {
     private final Producers producers;
     private final LiteConsumers lites;
     private final PushConsumers pushes;
+    private final PullConsumers pulls;
     private final Administration administration;
     private final MqAdmin mqAdmin;
 
@@ -19,6 +20,7 @@ public final class Main {
         producers = new Producers(nameServer);
         lites = new LiteConsumers(nameServer);
         pushes = new PushConsumers(nameServer);
+        pulls = new PullConsumers(nameServer);
         administration = new Administration(nameServer);
         mqAdmin = new MqAdmin(nameServer);
     }
@@ -48,6 +50,7 @@ public final class Main {
             case "producer" -> producers.answer(what, request);
             case "lite" -> lites.answer(what, request);
             case "push" -> pushes.answer(what, request);
+            case "pull" -> pulls.answer(what, request);
             case "admin" -> administration.answer(what, request);
             case "mqadmin" -> mqAdmin.run(what, request.texts("arguments"));
             default -> throw new IllegalArgumentException(who);

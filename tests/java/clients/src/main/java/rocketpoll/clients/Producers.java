@@ -50,7 +50,7 @@ final class Producers {
     }
 
     private boolean start(Fields request) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(request.text("group"));
+        DefaultMQProducer producer = new DefaultMQProducer(request.text("group"), Keys.hook(request));
         producer.setInstanceName(request.text("name"));
         producer.setNamesrvAddr(nameServer);
         producer.setSendMsgTimeout(request.number("timeoutMs", 10_000));

@@ -7,6 +7,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -37,7 +38,8 @@ final class PushConsumers {
     }
 
     private boolean start(Fields request) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.text("group"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
+            request.text("group"), Keys.hook(request), new AllocateMessageQueueAveragely());
         consumer.setInstanceName(request.text("name"));
         consumer.setNamesrvAddr(nameServer);
         consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
