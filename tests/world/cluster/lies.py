@@ -16,9 +16,11 @@ A lie is one of two kinds, and the promises differ.
                 queue, and it does not hang, neither now nor when the broker is honest again: then
                 everything sent from that moment on arrives.
 
-An answer that is forged as a whole (another body with its CRC, a real record of another queue with
-this one's topic, queue and offset, a right broker name at another broker's address, a lock that was
-never granted) is out of reach for a client of RocketMQ's protocol, and no part of any promise.
+An answer that is forged as a whole (another body with its CRC, other properties, which no CRC
+covers, a real record of another queue with this one's topic, queue and offset, a right broker name
+at another broker's address, a lock that was never granted) is out of reach for a client of
+RocketMQ's protocol, and no part of any promise. So is the end of a record's properties where a cut
+has put the beginning of the next record there.
 
 Brokers lie to the programs of a story. They do not lie to auditors, operators and producers of the
 world itself, which connect from 127.0.0.1.
