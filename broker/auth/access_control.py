@@ -186,6 +186,7 @@ class AccessControl:
         rules = self._rules
         if rules is None:
             return UnsignedTemplate()
+        counted = self.failures, self.denials
         try:
             self.check(connection, request)
             if connection.identity is None:
@@ -195,6 +196,7 @@ class AccessControl:
                 return UnsignedTemplate()
             return SignedTemplate(request.ext_fields, varying, secret)
         except (RequestRejected, WireError, KeyError, UnicodeEncodeError):
+            self.failures, self.denials = counted  # it was refused and counted before
             return None
 
     def allows(

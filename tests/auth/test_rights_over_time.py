@@ -245,3 +245,45 @@ def test_heartbeat_of_many_topics_is_checked_before_it_registers_anything(tmp_pa
         assert members.subscriptions.keys() == set(topics)
 
     play(story, tmp_path)
+
+
+def producer(client_id):
+    data = HeartbeatData(client_id=client_id, producer_data_set=(ProducerData(group_name="P"),))
+    return RemotingCommand(RequestCode.HEART_BEAT, body=encode_body(data))
+
+
+def test_replies_go_to_the_producer_of_the_user_who_had_its_client_id_first(tmp_path):
+    async def story(broker, users):
+        victim, thief = await broker.connect(), await broker.connect()
+        assert (await victim.call(signed(producer("its id"), "alice"))).code == 0
+        answer = await thief.call(signed(producer("its id"), "bob"))
+        assert (answer.code, "another user" in answer.remark) == (DENIED, True)
+        find = broker.controller.processors.producers.find
+        assert find("its id").connection.identity.name == "alice"
+        again = await broker.connect()
+        assert (await again.call(signed(producer("its id"), "alice"))).code == 0
+        for client in (victim, again):
+            client.close()
+        await broker.until(lambda: find("its id") is None)
+        assert (await thief.call(signed(producer("its id"), "bob"))).code == 0
+
+    play(story, tmp_path)
+
+
+def test_question_to_a_consumer_is_passed_on_without_the_credentials_of_the_operator(tmp_path):
+    async def story(broker, users):
+        member, operator = await broker.connect(), await broker.connect()
+        group = ConsumerData(group_name=GROUP)
+        data = HeartbeatData(client_id="member", consumer_data_set=(group,))
+        heartbeat = RemotingCommand(RequestCode.HEART_BEAT, body=encode_body(data))
+        assert (await member.call(signed(heartbeat, "alice"))).code == 0
+        fields = {"consumerGroup": GROUP, "clientId": "member", "jstackEnable": "false"}
+        request = RemotingCommand(RequestCode.GET_CONSUMER_RUNNING_INFO, ext_fields=fields)
+        waiting = asyncio.ensure_future(operator.call(signed(request, "root")))
+        while (passed_on := await member.receive()).code != request.code:
+            pass  # members of a group are told about each other first
+        assert passed_on.ext_fields == fields
+        member.send(passed_on.respond(0, body=b"{}"))
+        assert (await waiting).code == 0
+
+    play(story, tmp_path)

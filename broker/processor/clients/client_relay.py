@@ -21,6 +21,7 @@ from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import decode_record
+from rmq_spark.wire.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
 
 from ...auth.needs import Action, ResourceType
 from ...common.channel import Channel, ResponseSteps
@@ -36,6 +37,8 @@ STATUS_TIMEOUT_MS: Final = 3_000
 STATUS_BYTES_MAX: Final = 65_536
 STATUS_BYTES_TOTAL_MAX: Final = 262_144
 """The maximum bytes of one member's reply, some 600 queues, and of all: more would delay others."""
+_CREDENTIALS: Final = frozenset([ACCESS_KEY, SECURITY_TOKEN, SIGNATURE])
+"""Fields that stay here: a consumer could send the operator's signed fields with another code."""
 _GROUP_REQUEST_BYTES: Final = REQUEST_BYTES + STATUS_BYTES_TOTAL_MAX
 _MEMBER_BYTES: Final = 1_024
 """Bytes that a pending query of a group counts for, for each member asked."""
@@ -105,7 +108,8 @@ class ClientRelayProcessor(Processor):
         ext_fields: Mapping[str, str],
         body: bytes = b"",
     ) -> None:
-        passed_on = RemotingCommand(request.code, ext_fields=ext_fields, body=body)
+        fields = {name: text for name, text in ext_fields.items() if name not in _CREDENTIALS}
+        passed_on = RemotingCommand(request.code, ext_fields=fields, body=body)
         request = request.without_content()
 
         def answered(found: RemotingCommand | None) -> None:

@@ -19,11 +19,12 @@ from support.brokers.access import WITH_USERS, Users, forged, signed
 from support.brokers.twin_brokers import Twins, begun
 from support.clients.remoting_clients import batch_request, pull_request, send_request
 from support.disks.faulty_disk import FaultIn, FaultyDisk
-from support.suite.selection import count
+from support.suite.selection import count, some
 
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
+from rocketpoll.broker.auth.plain.plain_accounts import PlainAcl
 from rocketpoll.broker.processor.sends.fast_path import cached_send
 from rocketpoll.broker.processor.sends.fast_path.fast_send import RUN_BYTES_MAX, RUN_MAX
 from rocketpoll.broker.runtime import housekeeping
@@ -363,6 +364,74 @@ def test_signed_sends_leave_the_lane_when_their_user_loses_the_right(told):
     story.act_receive(0, many(10), [])
     assert codes(story.twins.fast_path.answers(0), 10) == [0] * 10
     assert sum(story.twins.fast_path.ran) == 28
+    story.check()
+
+
+def test_signed_send_with_any_changed_byte_is_answered_like_the_usual_path(told):
+    """Each client has taught the lane its form; the changed send follows, and then a sound one."""
+    story = told(**WITH_USERS)
+    story.users.grant("alice", "Topic:T Pub")
+    length = len(story.bytes_of(lone()))
+    places = some(range(8, length), "ROCKETPOLL_CHANGED_BYTES", 60)
+    for client, place in enumerate(places):
+        changed = bytearray(story.bytes_of(lone()))
+        changed[place] = changed[place] ^ 1 if place % 3 else ord('"')
+        sound = [story.bytes_of(lone()) for _ in range(3)]
+        story.twins.receive(client, *sound[:2], bytes(changed), sound[2])
+    story.settle()
+    for client in range(len(places)):
+        assert story.twins.fast_path.said_to(client) == story.twins.usual.said_to(client)
+    assert story.twins.fast_path.alone >= len(places)
+    story.check()
+
+
+OF_SIGNED_JAVA = (
+    b'{"code":310,"extFields":{"a":"load","b":"T","c":"TBW102","Signature":"%b","d":"4","e":"1",'
+    b'"f":"0","g":"%d","h":"0","i":"%b","j":"0","k":"false","AccessKey":"alice","m":"false",'
+    b'"n":"bench"},"flag":0,"language":"JAVA","opaque":%d,"serializeTypeCurrentRPC":"JSON",'
+    b'"version":407}'
+)
+"""The header of a producer of 4.9.7 whose fields are in the order of a HashMap."""
+
+
+def test_signed_sends_of_a_java_producer_take_the_lane(told):
+    story = told(**WITH_USERS)
+    same = {"a": "load", "b": "T", "c": "TBW102", "d": "4", "e": "1", "f": "0", "h": "0", "j": "0"}
+    frames = []
+    for number in range(21):
+        born, key = 1_795_645_196_000 + number, f"{number:032X}"
+        text = f"UNIQ_KEY\x01{key}\x02WAIT\x01true"
+        fields = {**same, "g": str(born), "i": text, "k": "false", "m": "false", "n": "bench"}
+        request = signed(
+            RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext_fields=fields, body=b"x"), "alice"
+        )
+        escaped = text.replace("\x01", "\\u0001").replace("\x02", "\\u0002").encode()
+        signature = request.ext_fields["Signature"].encode()
+        header = OF_SIGNED_JAVA % (signature, born, escaped, 4_020 + number)
+        frames.append(struct.pack(">iI", len(header) + 5, len(header)) + header + b"x")
+    story.twins.receive(0, frames[0])
+    story.settle()
+    story.twins.receive(0, b"".join(frames[1:]))
+    story.settle()
+    assert story.twins.fast_path.ran == [20]
+    assert [answer.code for answer in story.twins.fast_path.answers(0)] == [0] * 21
+    story.check()
+
+
+def test_unsigned_sends_take_the_lane_as_long_as_their_address_is_white(told, tmp_path):
+    file = tmp_path / "plain_acl.yml"
+    file.write_text("globalWhiteRemoteAddresses:\n  - 10.0.0.9\n")
+    story = told(aclEnable=True, plainAclFile=file)
+    story.act_receive(0, many(1), [])
+    story.act_receive(0, many(20), [])
+    assert story.twins.fast_path.ran == [20]
+    for twin in story.twins.both:
+        twin.controller.access._rules.use(PlainAcl.parse([]))
+    story.act_receive(0, many(20), [])
+    for twin in story.twins.both:
+        assert codes(twin.answers(0), 20) == [1] * 20
+        assert "No accessKey is configured" in twin.answers(0)[-1].remark
+    assert story.twins.fast_path.ran == [20]
     story.check()
 
 
