@@ -7,10 +7,13 @@ import logging
 
 import pytest
 from support.access.plain_lists import PLAIN_ACL
+from support.brokers.access import WITH_USERS
 from support.brokers.connections import FakeConnection
+from support.brokers.in_process import tell
 from support.disks.faulty_disk import ManualClock
 from support.stores.small_store import small_config
 
+from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.signature import signed_fields
 from rocketpoll.broker.auth.access_control import AccessControl
@@ -169,3 +172,46 @@ def test_changed_plain_accounts_are_read_again_and_damaged_ones_change_nothing(t
     assert "the accounts of before stay in force" in lines[1]
     assert "cannot be read" in lines[2]
     assert not any("s3cret" in line for line in lines)
+
+
+def test_start_warns_of_a_white_list_that_lets_everybody_in(tmp_path, caplog):
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "plain_acl.yml").write_text("globalWhiteRemoteAddresses: ['*']\n")
+    Start(tmp_path, **PLAIN)
+    assert "lets every address do everything" in caplog.text
+
+
+def test_running_broker_reads_changed_plain_accounts_at_a_reload(tmp_path):
+    path = tmp_path / "plain_acl.yml"
+    path.write_text(PLAIN_ACL)
+
+    async def story(broker):
+        client = await broker.connect()
+
+        async def code_of(secret):
+            fields = signed_fields({}, b"", access_key="operator", secret_key=secret)
+            client.send(RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO, ext_fields=fields))
+            return (await client.receive()).code
+
+        assert [await code_of("87654321"), await code_of("new-s3cret")] == [0, 1]
+        path.write_text(PLAIN_ACL.replace("87654321", "new-s3cret"))
+        version = broker.controller.access.version
+        broker.controller.reload(broker.controller._config)
+        await broker.until(lambda: broker.controller.access.version > version)
+        assert [await code_of("87654321"), await code_of("new-s3cret")] == [1, 0]
+
+    tell(story, tmp_path / "store", aclEnable="true", plainAclFile=str(path))
+
+
+def test_failed_authentication_has_one_line_in_the_log(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+
+    async def story(broker):
+        client = await broker.connect()
+        for code in (RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_BROKER_CONFIG):
+            client.send(RemotingCommand(code))
+            assert (await client.receive()).code == ResponseCode.NO_PERMISSION
+
+    tell(story, tmp_path, **WITH_USERS)
+    lines = [each.getMessage() for each in caplog.records if "username cannot be" in each.message]
+    assert len(lines) == 1

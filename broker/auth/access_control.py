@@ -22,7 +22,7 @@ from rmq_spark.wire.command import RemotingCommand
 from ..common.channel import Channel
 from ..common.identity import Identity
 from ..common.log_limit import LogLimit, printable
-from ..common.request_content import RequestRejected
+from ..common.request_content import NotAuthenticated, RequestRejected
 from .needs import Action, Need, ResourceType, group_need, topic_need
 from .request_rights import RIGHTS, BodyRow
 from .signed_template import SignedTemplate, UnsignedTemplate
@@ -94,7 +94,7 @@ class AccessControl:
         first identity that it proves: a captured request of another user is worth nothing on it.
 
         Raises:
-            RequestRejected: Nobody known has signed it, or somebody else than before.
+            NotAuthenticated: Nobody known has signed it, or somebody else than before.
         """
         if self._rules is None:
             raise ValueError("there is no identity without authentication")
@@ -104,7 +104,7 @@ class AccessControl:
         except RequestRejected as refused:
             self.failures += 1
             self._log_failure(connection, request, refused)
-            raise
+            raise NotAuthenticated(refused.code, refused.remark) from refused
         connection.identity = identity
         return identity
 

@@ -36,6 +36,10 @@ class RequestRejected(RocketPollError, page="troubleshooting.md#refused-by-a-bro
         self.remark = remark
 
 
+class NotAuthenticated(RequestRejected):
+    """A refusal of a request whose sender has proven no identity, which was logged already."""
+
+
 def system_error(remark: str) -> RequestRejected:
     """Return the refusal of a request that is invalid in a way without a code of its own."""
     return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)

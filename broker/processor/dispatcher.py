@@ -22,6 +22,7 @@ from rmq_spark.wire.framing import Buffer
 from ..auth.access_control import AccessControl
 from ..common.channel import Channel, ResponseSteps
 from ..common.log_limit import printable
+from ..common.request_content import NotAuthenticated
 from ..state.tables.table import TooMany
 from ..store.errors import Degradations, StoreError, describe_error, is_transient
 from .request import Handler, Handlers, RequestRejected, TopicNotSaved, system_error
@@ -156,7 +157,7 @@ class RequestDispatcher:
     def _check_and_handle(
         self, handler: Handler, connection: Channel, request: RemotingCommand
     ) -> RemotingCommand | ResponseSteps | None:
-        if handler is _not_supported:  # it needs no right, as nothing is done
+        if handler in (_not_supported, self._refuse_body):  # it does nothing, and needs no right
             self._access.authenticate(connection, request)
         elif (
             len(request.body) > _CHECKED_AT_ONCE_BYTES_MAX
@@ -214,6 +215,8 @@ class RequestDispatcher:
         if answer.code not in _EXPECTED_CODES:
             known = request.code if request.code in self._handlers else UNKNOWN_REQUEST
             self.refused[known, answer.code] += 1
+            if isinstance(error, NotAuthenticated):
+                return
             is_unreadable = isinstance(error, WireError) or known == RequestCode.HEART_BEAT
             level = logging.WARNING if is_unreadable else logging.INFO
             self._refusal_log.log(level, connection, request, answer)

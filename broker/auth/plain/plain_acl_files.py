@@ -68,6 +68,12 @@ class PlainAclFiles:
 
     def _parse(self, contents: Contents) -> PlainAcl:
         acl = PlainAcl.parse([(str(path), _text_of(path, data)) for path, data in contents])
+        if any(pattern.is_everybody for pattern in acl.white_addresses):
+            _log.warning(
+                "globalWhiteRemoteAddresses of %s lets every address do everything, without a "
+                "signature: remove *",
+                self.path,
+            )
         if not acl.accounts and not acl.white_addresses:
             raise PlainAclError(f"{self.path} has no accounts, so that nobody could sign in")
         return acl
