@@ -54,6 +54,12 @@ def bodies(ran):
         (("--tags", "red"), [0, 2, 4, 6, 8]),
         (("--tags", "red || blue", "-n", "1"), [0]),
         (("--sql", "size >= 8"), [8, 9]),
+        (("--until", "-2"), [0, 1, 2, 3, 4, 5]),
+        (("--from", "+1", "--until", "+3"), [2, 3, 4, 5]),
+        (("--from", "-2", "--until", "+1"), []),
+        (("--until", "@2020-01-01"), []),
+        (("--from", "@2020-01-01", "--until", "end", "-q", "1"), [1, 3, 5, 7, 9]),
+        (("--key", "k3", "--until", "@2020-01-01"), []),
         (("--key", "k3"), [3]),
         (("--key", "k3", "--tags", "red"), []),
     ],
@@ -66,6 +72,21 @@ def test_messages_of_before_a_time_are_left_out(run, filled, cluster):
     last = json.loads(run("consume", filled, "--offset", "-1", "-q", "1", "-o", "json").out)
     found = bodies(run("consume", filled, "-f", "%s\\n", "--offset", f"@{last['stored']}"))
     assert found[-1] == 9
+
+
+def test_consume_between_two_times_prints_what_was_stored_between_them(run, filled):
+    stored = [int(line) for line in run("consume", filled, "-f", "%T\\n").lines]
+    times = f"@{stored[3]}", f"@{stored[7]}"
+    between = run("consume", filled, "--from", times[0], "--until", times[1], "-f", "%s\\n")
+    expected = [number for number in range(10) if stored[3] <= stored[number] < stored[7]]
+    assert bodies(between) == expected
+
+
+@pytest.mark.parametrize("more", [("--follow", "--until", "+3"), ("--key", "k3", "--until", "+3")])
+def test_consume_until_is_refused_where_it_has_no_meaning(run, filled, more):
+    refused = run("consume", filled, *more)
+    assert refused.code == 2
+    assert "--until" in refused.err
 
 
 def test_consume_command_changes_no_group_offsets(run, filled, cluster):

@@ -52,6 +52,7 @@ class ConsumeQuery(NamedTuple):
 
     topics: tuple[str, ...]
     position: TopicPosition
+    end: TopicPosition
     selector: MessageSelector
     key: str | None
     queue: QueueName | None
@@ -88,14 +89,18 @@ def _consume_options(function: Any) -> Any:
 @click.command(
     cls=CommandWithExample,
     example="rocketpoll consume orders --offset -10\n"
+    "rocketpoll consume orders --from @2026-11-23T09:00Z --until @2026-11-23T09:05Z\n"
     "rocketpoll consume orders --offset @-1h --tags paid -f '%o %k %s\\n'\n"
     "rocketpoll consume orders -n 1 -o json",
 )
 @click.argument("topic")
-@click.option("--offset", "place", type=parse_position, default="start", show_default=True,
-              metavar="POSITION",
+@click.option("--offset", "--from", "place", type=parse_position, default="start",
+              show_default=True, metavar="POSITION",
               help="Where to start in each queue: start, end, -10 (ten before the end), +5 (five "
               "after the start), 42, or a time: @-1h, @09:00, @2026-11-23T09:00Z.")  # fmt: skip
+@click.option("--until", "end", type=parse_position, default="end", show_default=True,
+              metavar="POSITION",
+              help="Where to stop in each queue, before this position.")  # fmt: skip
 @click.option("--key", metavar="KEY", help="Only messages with this key, found in the index.")
 @click.option("--follow", is_flag=True, help="At the end, wait for new messages until Ctrl-C.")
 @_consume_options
@@ -103,6 +108,7 @@ def _consume_options(function: Any) -> Any:
 def consume(
     topic: str,
     place: TopicPosition,
+    end: TopicPosition,
     key: str | None,
     count: int | None,
     tags: str | None,
@@ -118,7 +124,9 @@ def consume(
 
     Stops at the last message that was there at the start, unless --follow is given.
     """
-    wish = ConsumeQuery((topic,), place, _selector(tags, sql), key, queue, count)
+    if follow and end.kind is not PositionKind.END:
+        raise click.UsageError("--follow and --until exclude each other. Give one")
+    wish = ConsumeQuery((topic,), place, end, _selector(tags, sql), key, queue, count)
     render = renderer(output, text_format)
     with access.admin() as admin:
         if follow:
@@ -144,9 +152,8 @@ def tail(
     access: ClusterAccess,
 ) -> None:
     """Print new messages of one or more topics as they arrive, until Ctrl-C."""
-    wish = ConsumeQuery(
-        topics, TopicPosition(PositionKind.END), _selector(tags, sql), None, queue, count
-    )
+    end = TopicPosition(PositionKind.END)
+    wish = ConsumeQuery(topics, end, end, _selector(tags, sql), None, queue, count)
     render = renderer(output, text_format)
     with access.admin() as admin:
         show_messages(islice(_follow(admin, wish), count), render, flush_each=True)
@@ -167,8 +174,13 @@ def _read_stored(admin: Admin, query: ConsumeQuery) -> Iterator[MessageExt]:
 
     subscription = subscription_data(query.topics[0], query.selector, 0)
     GroupBrokerClient(admin.instance, READER_GROUP, lambda _: None).check_subscription(subscription)
-    spans = resolve_ranges(admin.instance, query.topics[0], query.position, query.queue)
-    queues = [_read_range(admin, span, query) for span in spans]
+    topic, name = query.topics[0], query.queue
+    spans = resolve_ranges(admin.instance, topic, query.position, name)
+    if query.end.kind is not PositionKind.END:
+        found = resolve_ranges(admin.instance, topic, query.end, name)
+        ends = {span.queue: span.start for span in found}
+        spans = [span._replace(end=min(span.end, ends.get(span.queue, 0))) for span in spans]
+    queues = [_read_range(admin, span, query) for span in spans if span.start < span.end]
     return heapq.merge(*queues, key=store_order_key)
 
 
@@ -199,11 +211,15 @@ def _query_by_key(admin: Admin, query: ConsumeQuery, key: str) -> Iterator[Messa
         )
     if query.selector.expression_type != by_tag().expression_type:
         raise click.UsageError("--key and --sql need --follow. Add it, or select by --tags")
+    if query.end.kind not in (PositionKind.END, PositionKind.TIME):
+        raise click.UsageError("--key needs --until end or a time. Use another position without it")
     topic = query.topics[0]
+    until = {} if query.end.kind is PositionKind.END else {"end_ms": query.end.number - 1}
     found = admin.messages_by_key(
         topic,
         key,
         begin_ms=number if kind is PositionKind.TIME else 0,
+        **until,
         messages_max=max(query.limit or _KEY_QUERY_MESSAGES, _KEY_QUERY_MESSAGES),
     )
     chosen = filter_by_tags(found, subscription_data(topic, query.selector, 0))
