@@ -15,10 +15,12 @@ Every package imports this module, so it imports nothing of the project.
 from __future__ import annotations
 
 import reprlib
-from typing import TYPE_CHECKING, ClassVar, Final
+from functools import wraps
+from inspect import isfunction, isgeneratorfunction
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from typing_extensions import Self
 
@@ -51,6 +53,44 @@ class RocketPollError(Exception):
         error = super().__new__(cls, *args)
         error.__dict__["__notes__"] = [f"See {PAGES}{cls.page}"]  # add_note() came with 3.11
         return error
+
+
+Class = TypeVar("Class", bound="type[Any]")
+
+
+def without_frames(cls: Class) -> Class:
+    """Decorate a class that a foreign program calls and whose errors it shows with a traceback.
+
+    Its constructor and public methods raise our errors without our frames and causes, so that the
+    message is read first. Other exceptions are bugs, and keep their traceback.
+    """
+    for name, method in tuple(vars(cls).items()):
+        if isfunction(method) and (name == "__init__" or not name.startswith("_")):
+            wrap = _without_frames_of_rows if isgeneratorfunction(method) else _without_frames
+            setattr(cls, name, wrap(method))
+    return cls
+
+
+def _without_frames(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def call(*args: Any, **given: Any) -> Any:
+        try:
+            return method(*args, **given)
+        except RocketPollError as error:
+            raise error.with_traceback(None) from None
+
+    return call
+
+
+def _without_frames_of_rows(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    @wraps(method)
+    def generate(*args: Any, **given: Any) -> Iterator[Any]:
+        try:
+            yield from method(*args, **given)
+        except RocketPollError as error:
+            raise error.with_traceback(None) from None
+
+    return generate
 
 
 class WireError(RocketPollError, page="troubleshooting.md#bytes-that-cannot-be-read"):

@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.errors import without_frames
 from rmq_spark.spark.bodies.columns import check_schema, with_body_schema
 from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+@without_frames
 class BatchReader(DataSourceReader):
     """A batch read: the queues from start to end, or the messages of one key.
 
@@ -55,7 +57,8 @@ class BatchReader(DataSourceReader):
         options.check_use(Use.BATCH)
         if options.starting is not None and options.starting.common == OffsetPosition(LATEST):
             raise OptionError(
-                options.starting.option, "a batch read that starts at the end has no rows"
+                options.starting.option,
+                "a batch read that starts at the end has no rows. Give earliest, a time or offsets",
             )
         check_schema(schema, options)
         self._options = with_body_schema(options, schema)
@@ -73,7 +76,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task; if there are no tasks, Spark passes a partition of its own."""
-        return read_task(self._options, self._schema, partition)
+        yield from read_task(self._options, self._schema, partition)
 
     def _plan_ranges(
         self, instance: ClientInstance

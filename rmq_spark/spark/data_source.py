@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from rmq_spark.errors import without_frames
+
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceReader,
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 FORMAT = "rocketpoll"
 
 
+@without_frames
 class RocketPollDataSource(DataSource):
     """The data source ``rocketpoll``: a RocketMQ broker's topics as tables and streams.
 
@@ -60,11 +63,11 @@ class RocketPollDataSource(DataSource):
         and gets those of any topic; it needs no broker.
         """
         _check_worker_python()
-        from rmq_spark.spark.bodies.columns import source_schema  # noqa: PLC0415
-        from rmq_spark.spark.options.options import read_options  # noqa: PLC0415
-        from rmq_spark.spark.options.table import check_table_definition, is_table_definition  # noqa: PLC0415
-        from rmq_spark.spark.preflight import check_with_brokers  # noqa: PLC0415
-        from rmq_spark.spark.schemas.columns import DEFAULT_COLUMNS, ddl_of  # noqa: PLC0415
+        from rmq_spark.spark.bodies.columns import source_schema  # noqa: PLC0415  # after the check
+        from rmq_spark.spark.options.options import read_options  # noqa: PLC0415  # after the check
+        from rmq_spark.spark.options.table import check_table_definition, is_table_definition  # noqa: PLC0415  # after the check
+        from rmq_spark.spark.preflight import check_with_brokers  # noqa: PLC0415  # after the check
+        from rmq_spark.spark.schemas.columns import DEFAULT_COLUMNS, ddl_of  # noqa: PLC0415  # after the check
 
         if is_table_definition(self.options):
             check_table_definition(self.options)

@@ -23,6 +23,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.errors import without_frames
 from rmq_spark.spark.bodies.columns import check_schema, with_body_schema
 from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
@@ -64,6 +65,7 @@ def stream_reader(raw_options: Mapping[str, str], schema: StructType) -> DataSou
     )
 
 
+@without_frames
 class _BaseStreamReader(DataSourceStreamReader):
     def __init__(self, raw_options: Mapping[str, str], schema: StructType) -> None:
         self._raw_options = dict(raw_options)
@@ -114,7 +116,7 @@ class _BaseStreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
-        return read_task(self._options, self._schema, partition)
+        yield from read_task(self._options, self._schema, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Note that a batch has been written by the sink."""
@@ -136,6 +138,7 @@ class _BaseStreamReader(DataSourceStreamReader):
         return SourceOffset.from_json(document).renamed(self._options.broker_names)
 
 
+@without_frames
 class Spark40StreamReader(_BaseStreamReader):
     """The stream reader for Spark 4.0 and 4.1.
 
@@ -176,6 +179,7 @@ class Spark40StreamReader(_BaseStreamReader):
 
 if HAS_LIMITS:
 
+    @without_frames
     class Spark42StreamReader(_BaseStreamReader, SupportsTriggerAvailableNow):
         """The stream reader for Spark 4.2 and later, which announces the end of AvailableNow."""
 
@@ -183,8 +187,8 @@ if HAS_LIMITS:
             planner = super()._create_planner()
             if self._options.available_now:
                 _log.warning(
-                    "option availableNow is for Spark 4.0 and 4.1 and does nothing here: leave it "
-                    "out, and use .trigger(availableNow=True) for a query that is to end"
+                    "option availableNow applies to Spark 4.0 and 4.1, and has no effect here. "
+                    "Remove it, and use .trigger(availableNow=True) for a query that ends"
                 )
             return planner
 
@@ -203,7 +207,7 @@ if HAS_LIMITS:
             """Fix the end of the query: messages that arrive from now on do not count."""
             self._batches.prepare_available_now()
 
-        def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
             """Return the end of the next batch after ``start``, within the limit."""
             limits = self._options.limits
             if isinstance(limit, ReadAllAvailable):

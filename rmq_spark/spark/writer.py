@@ -35,6 +35,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from rmq_spark.client.manifest import ManifestId
+from rmq_spark.errors import without_frames
 from rmq_spark.spark.errors import OptionError, WriteError
 from rmq_spark.spark.exactly_once.manifest_commit import (
     check_first_batch,
@@ -86,7 +87,7 @@ _DRIVER_CHARS: Final = 24
 _CALL_CHARS: Final = 16
 _PROCESS_ID: Final = uuid.uuid4().hex
 _CHECKPOINT_OPTION: Final = "checkpointlocation"
-_SENT_ROWS_STAY: Final = "what was sent stays, and is sent again when the query continues"
+_SENT_ROWS_STAY: Final = "the sent rows stay, and are sent again when the query continues"
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,8 @@ class _TaskWriter:
         if self.options.row_ids is RowIds.KEYS and KEYS not in names:
             raise OptionError(
                 "rowIds",
-                f"ids are to be made of column {KEYS}, and there is none: add it, as by "
-                f'.withColumn("{KEYS}", ...), with a value that no other row of a batch has',
+                f'rowIds=keys needs a column {KEYS}. Add one with .withColumn("{KEYS}", ...), '
+                "with a different value in each row of a batch",
             )
         self._checkpoint = next(
             (text for name, text in raw_options.items() if name.lower() == _CHECKPOINT_OPTION), None
@@ -124,7 +125,7 @@ class _TaskWriter:
             # Brokers store delayed rows elsewhere first, so that their place is unknown.
             raise OptionError(
                 "delivery",
-                f"exactly once no row can be delayed: drop column {DELAY_LEVEL}, as by .drop()",
+                f"delivery=exactly_once cannot delay rows. Drop column {DELAY_LEVEL} with .drop()",
             )
 
     def send(
@@ -170,8 +171,8 @@ class _TaskWriter:
                 batch = BatchRequestHeader(name, int(batch_id), query_id)
             elif self.options.is_exactly_once and name is None:
                 raise WriteError(
-                    "a write within foreachBatch counts once by query, batch and name: set option "
-                    "writeName, to another name for each write of a batch"
+                    "query, batch and name identify a write within foreachBatch. Set option "
+                    "writeName, to a different name for each write of a batch"
                 )
             run_id = f"{driver_id}#{context.getLocalProperty(_CALL_ID) or fallback_call_id}"
             part_of = ManifestId(query_id, name or "", int(batch_id), run_id)
@@ -189,7 +190,7 @@ class _TaskWriter:
         query_id, batch_id = map(context.getLocalProperty, (_QUERY_ID, _BATCH_ID))
         if query_id is None or batch_id is None:
             raise WriteError(
-                f"this release of Spark does not give a task its {_QUERY_ID} and {_BATCH_ID}"
+                f"this release of Spark does not pass {_QUERY_ID} and {_BATCH_ID} to tasks"
             )
         sink = self.options.sink_name
         if batch_id == "0":  # later, brokers that cannot be reached are waited for
@@ -216,7 +217,8 @@ class _TaskWriter:
         strange = [each for each in ids if each is None or batch_id not in (None, each.batch_id)]
         if len(sent) < len(messages) or len(ids) > 1 or strange:
             raise WriteError(
-                f"what tasks report is not of one batch: {ids}, {_summarize(messages)}"
+                f"the reports of the tasks belong to different batches: {ids}, "
+                f"{_summarize(messages)}"
             )
         spans = [span for message in sent for span in message.rows.spans]
         for manifest_id in filter(None, ids):
@@ -246,6 +248,7 @@ class _TaskWriter:
             abort_staged(self.options, staged)
 
 
+@without_frames
 class BatchWriter(DataSourceArrowWriter):
     """The writer of a batch query, ``df.write``."""
 
@@ -285,10 +288,11 @@ class BatchWriter(DataSourceArrowWriter):
             "write %s was aborted: %s%s",
             self._write_id,
             _summarize(messages),
-            "" if _staged_reports(messages) else "; what was sent stays",
+            "" if _staged_reports(messages) else "; the sent rows stay",
         )
 
 
+@without_frames
 class _BaseStreamWriter(DataSourceStreamWriter):
     def __init__(
         self, raw_options: Mapping[str, str], schema: StructType, *, overwrite: bool = False
@@ -299,13 +303,14 @@ class _BaseStreamWriter(DataSourceStreamWriter):
         if self._task_writer.options.write_name is not None:
             raise OptionError(
                 "writeName",
-                "it is for batch writes; rows of a stream are known by its query: leave it out",
+                "it applies to batch writes only: the query identifies the rows of a stream. "
+                "Remove it",
             )
         if self._task_writer.options.transaction is not None:
             raise OptionError(
                 "txnAppId",
-                "it is for batch writes; rows of a stream are known by its query: leave it out, "
-                "and txnVersion",
+                "it applies to batch writes only: the query identifies the rows of a stream. "
+                "Remove it, and txnVersion",
             )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
@@ -317,13 +322,14 @@ class _BaseStreamWriter(DataSourceStreamWriter):
         """Log that a batch failed or was stopped; Spark retries it when the query continues."""
         self._task_writer.abort(messages)
         stays = (
-            "it is staged again when the query continues"
+            "its rows are staged again when the query continues"
             if _staged_reports(messages)
             else _SENT_ROWS_STAY
         )
         _log.warning("batch %d was aborted: %s; %s", batchId, _summarize(messages), stays)
 
 
+@without_frames
 class StreamRowWriter(_BaseStreamWriter):
     """The writer of a stream for Spark 4.0, which passes single rows."""
 
@@ -337,6 +343,7 @@ class StreamRowWriter(_BaseStreamWriter):
 
 if HAS_ARROW_STREAMS:
 
+    @without_frames
     class StreamArrowWriter(_BaseStreamWriter, DataSourceStreamArrowWriter):
         """The writer of a stream for Spark 4.1 and later, which hands over record batches."""
 
@@ -405,21 +412,21 @@ def _check_stream(raw_options: Mapping[str, str], *, overwrite: bool) -> None:
     if overwrite:
         raise OptionError(
             "delivery",
-            "output mode complete sends all rows with each batch, so that none is written just "
-            "once: use append, or foreachBatch with a write of what has changed",
+            "output mode complete writes all rows with each batch, and so each row repeatedly. "
+            "Use append, or foreachBatch with a write of the changed rows",
         )
     if not any(name.lower() == _CHECKPOINT_OPTION for name in raw_options):
         raise OptionError(
             "delivery",
-            "exactly once a query is recognized by its checkpoint: name it in option "
-            "checkpointLocation, also where spark.sql.streaming.checkpointLocation is set",
+            "delivery=exactly_once identifies a query by its checkpoint. Set option "
+            "checkpointLocation, even if spark.sql.streaming.checkpointLocation is set",
         )
 
 
 def _task_context() -> TaskContext:
     context = TaskContext.get()
     if context is None:
-        raise WriteError("rows are written in Spark's tasks only")
+        raise WriteError("rows can be written in Spark's tasks only")
     return context
 
 
@@ -444,5 +451,5 @@ def _summarize(messages: Sequence[WriterCommitMessage | None]) -> str:
     return (
         f"{count} rows, {size} bytes, of {len(sent)} tasks {place}"
         + (f", after {retries} retries" if retries else "")
-        + (f", {unknown} tasks have not reported what they sent" if unknown else "")
+        + (f", {unknown} tasks have not reported" if unknown else "")
     )

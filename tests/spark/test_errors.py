@@ -1,8 +1,10 @@
 import pickle
+import traceback
 
 import pytest
 
-from rmq_spark.errors import RocketPollError
+from rmq_spark.errors import RocketPollError, without_frames
+from rmq_spark.spark.data_source import RocketPollDataSource
 from rmq_spark.spark.errors import (
     CheckpointError,
     DataLoss,
@@ -34,7 +36,7 @@ def test_errors_travel_from_workers_to_the_driver(error):
 
 
 def test_spark_error_texts_name_option_row_and_queue():
-    assert str(OptionError("topic", "it is needed")) == "option topic: it is needed"
+    assert str(OptionError("topic", "it is required")) == "option topic: it is required"
     assert str(DataLoss(["a is gone", "b is gone"])).startswith(
         "a is gone; b is gone. Set option failOnDataLoss"
     )
@@ -42,3 +44,33 @@ def test_spark_error_texts_name_option_row_and_queue():
         str(RowError(1, 2, "body", "it is null")) == "row 2 of partition 1, column body: it is null"
     )
     assert describe_queue(MessageQueue("T", "b", 3)) == "queue 3 of T on b"
+
+
+def _frames(error):
+    return [each.name for each in traceback.extract_tb(error.__traceback__)][1:]
+
+
+@without_frames
+class _Reader:
+    def read(self):
+        yield 1
+        raise DataLoss(["a is gone"]) from KeyError("a")
+
+    def stop(self):
+        raise ZeroDivisionError
+
+
+def test_errors_reach_spark_without_our_frames_and_causes():
+    with pytest.raises(OptionError) as raised:
+        RocketPollDataSource({"tpic": "orders"})
+    assert _frames(raised.value) == ["call"]
+    with pytest.raises(DataLoss) as raised:
+        list(_Reader().read())
+    assert _frames(raised.value) == ["generate"]
+    assert (raised.value.__cause__, raised.value.__suppress_context__) == (None, True)
+
+
+def test_bugs_reach_spark_with_their_frames():
+    with pytest.raises(ZeroDivisionError) as raised:
+        _Reader().stop()
+    assert _frames(raised.value) == ["call", "stop"]
