@@ -16,10 +16,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.admin.lag import Lag
 from rmq_spark.client.admin.reads.table_display import ROWS_MAX, MessageTable, format_html
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.arguments import check_kind, check_number, wrong_kind
-from rmq_spark.client.errors import RouteNotFound
+from rmq_spark.client.errors import GroupNotFound, RouteNotFound
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message, MessageExt
 from rmq_spark.client.producer.producer import Producer
@@ -237,6 +238,7 @@ class BrokerHelpers(ABC):
         Raises:
             NotInTime: Fewer messages have arrived within ``timeout`` seconds.
         """
+        __tracebackhide__ = True
         check_number("count", count, 3)
         deadline = time.monotonic() + checked_seconds(timeout)
         with _LongPoller(self.address, self.tls) as reader:
@@ -269,9 +271,10 @@ class BrokerHelpers(ABC):
             NotInTime: Messages are left after ``timeout`` seconds.
             RouteNotFound: The topic does not exist.
         """
+        __tracebackhide__ = True
         deadline = time.monotonic() + checked_seconds(timeout)
         admin = self._connect().admin
-        while behind := [lag for lag in admin.lag(group, topic) if lag.messages]:
+        while behind := [lag for lag in self._lag(group, topic) if lag.messages]:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 committed = ", ".join(
@@ -330,6 +333,15 @@ class BrokerHelpers(ABC):
             rows.append((topic, len(spans), f"{held:,}"))
         return rows, len(topics)
 
+    def _lag(self, group: str, topic: str) -> Iterable[Lag]:
+        """Return the progress of a group, also if none of its consumers has started yet."""
+        admin = self._connect().admin
+        try:
+            return admin.lag(group, topic)
+        except GroupNotFound:
+            ends = {queue: span.max_offset for queue, span in admin.topic_offsets(topic).items()}
+            return [Lag(queue, end, None, 0) for queue, end in ends.items()]
+
     def _ends(self, topic: str) -> dict[MessageQueue, int] | None:
         """Return the end offset of each queue of a topic, or None if the topic does not exist."""
         try:
@@ -355,7 +367,7 @@ _SEND_OF_MESSAGE: Final = "producer().send(Message('orders', b'one'))"
 
 def _check_topic(topic: object) -> None:
     example = _SEND_OF_MESSAGE if isinstance(topic, Message) else "send('orders', 'one', 'two')"
-    check_kind("topic", topic, str, "a text (str), followed by bodies", example)
+    check_kind("topic", topic, str, "a string (str), followed by bodies", example)
 
 
 def _check_body(body: object) -> None:

@@ -11,6 +11,7 @@
     ├── RouteNotFound                the name servers know no such topic: create it
     │   └── TopicNotUsable           not writable, or readable: change its perm, start its masters
     ├── BrokerNotFound               no route leads to the broker, or it has no master now
+    ├── GroupNotFound                no broker of the topic knows the group: check its name
     ├── BrokerRefused                the broker understood, and refused; see ``code``, ``remark``
     │   ├── SystemBusy               2, 215: try again later, slower
     │   ├── NotSupported             3: an older broker, or none of this kind
@@ -210,7 +211,7 @@ class BrokerNotFound(ClientError, page=_TOPICS_PAGE):
     The name is empty if any broker would do.
     """
 
-    def __init__(self, broker_name: str, why: str = "no route names it") -> None:
+    def __init__(self, broker_name: str, why: str = "no route contains it") -> None:
         super().__init__(broker_name, why)
         self.broker_name = broker_name
         self.why = why
@@ -218,6 +219,23 @@ class BrokerNotFound(ClientError, page=_TOPICS_PAGE):
     def __str__(self) -> str:
         which = f"broker {sanitize(self.broker_name)}" if self.broker_name else "any broker"
         return f"cannot reach {which}: {self.why}"
+
+
+class GroupNotFound(ClientError, page=_TOPICS_PAGE):
+    """No broker of the topic knows the consumer ``group``, or has offsets of it.
+
+    Attributes:
+        near: The name of a group that is similar, or None.
+    """
+
+    def __init__(self, group: str, near: str | None = None) -> None:
+        super().__init__(group, near)
+        self.group = group
+        self.near = near
+
+    def __str__(self) -> str:
+        hint = f"did you mean {sanitize(self.near)}?" if self.near else "check its name"
+        return f"there is no consumer group {sanitize(self.group)}; {hint}"
 
 
 class BrokerRefused(ClientError, page="troubleshooting.md#refused-by-a-broker"):

@@ -33,6 +33,7 @@ EXAMPLES = [
     ProtocolError("h:1", "garbage"),
     RouteNotFound("T"),
     BrokerNotFound("b"),
+    errors.GroupNotFound("g", "group"),
     refusal(2, "busy", "h:1", 310),
     MessageRejected("body", "bytes", 5.0),
     SendFailed("T", [ConnectionFailed("h:1", "refused")]),

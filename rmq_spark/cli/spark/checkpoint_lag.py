@@ -7,13 +7,14 @@ The command line and the console show it alike. A queue of a deleted topic has n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmq_spark.cli.groups.group_seek import OffsetMove
 from rmq_spark.cli.shell.failures import Failure
-from rmq_spark.client.admin.lag import messages_behind
-from rmq_spark.client.errors import RouteNotFound
+from rmq_spark.client.admin.lag import Lag, messages_behind
+from rmq_spark.client.errors import GroupNotFound, RouteNotFound
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
@@ -63,6 +64,13 @@ def total_behind(positions: Sequence[QueryPosition]) -> int:
     return sum(each.behind or 0 for each in positions)
 
 
+def _lag(admin: Admin, group: str, topic: str) -> Iterable[Lag]:
+    """Return the progress of a group; nothing of a group that the move creates."""
+    with suppress(GroupNotFound):
+        return admin.lag(group, topic)
+    return ()
+
+
 def plan_moves(
     admin: Admin, group: str, positions: Sequence[QueryPosition], source: int | str | None
 ) -> list[OffsetMove]:
@@ -77,7 +85,7 @@ def plan_moves(
     committed = {
         lag.queue: lag.consumer_offset
         for topic in sorted({each.queue.topic for each in chosen if each.end is not None})
-        for lag in admin.lag(group, topic)
+        for lag in _lag(admin, group, topic)
     }
     moves = [
         OffsetMove(each.queue, committed.get(each.queue), min(each.next_offset, each.end), each.end)

@@ -7,7 +7,7 @@ call fails, because a partial result would look complete.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -28,13 +28,14 @@ from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerRefused,
     ConsumerNotOnline,
+    GroupNotFound,
     MessageRejected,
     NotFound,
     NotSupported,
     ProtocolError,
     SystemBusy,
 )
-from rmq_spark.errors import sanitize
+from rmq_spark.errors import nearest_name, sanitize
 from rmq_spark.wire.bodies.clients import ConsumeType
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.headers.operators import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
@@ -123,11 +124,16 @@ class GroupOffsets(Lookups):
     # ---- offsets
 
     def lag(self, group: str, topic: str) -> LagTable:
-        """Return the progress of a group in each queue of a topic, whether it is online or not."""
+        """Return the progress of a group in each queue of a topic, whether it is online or not.
+
+        Raises:
+            GroupNotFound: No broker of the topic knows the group.
+        """
         group = check_text("group", group, "billing")
         topic = check_text("topic", topic, "orders")
         found: list[Lag] = []
-        for name, address in self._brokers_of(topic):
+        brokers = tuple(self._brokers_of(topic))
+        for name, address in brokers:
             times = {
                 queue.queue_id: wrapper.last_timestamp
                 for queue, wrapper in self._api.admin.consume_stats(
@@ -138,7 +144,14 @@ class GroupOffsets(Lookups):
                 stored = self._api.query_consumer_offset(address, group, queue, zero_if_young=False)
                 end = self._api.max_offset(address, queue)
                 found.append(Lag(queue, end, stored, times.get(queue.queue_id, 0)))
+        if all(lag.consumer_offset is None for lag in found):
+            self._check_group_exists(group, [address for _, address in brokers])
         return LagTable(found)
+
+    def _check_group_exists(self, group: str, addresses: Sequence[str]) -> None:
+        known = {each for address in addresses for each in self._api.admin.group_configs(address)}
+        if group not in known:
+            raise GroupNotFound(group, nearest_name(group, sorted(known)))
 
     def progress(self, group: str) -> LagTable:
         """Return the progress of a group in all topics where it has offsets: one request a broker.

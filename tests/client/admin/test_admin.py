@@ -15,6 +15,7 @@ from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.errors import (
     BrokerNotFound,
     BrokerRefused,
+    GroupNotFound,
     MessageRejected,
     NotFound,
     NotSupported,
@@ -107,6 +108,15 @@ def test_lag_of_an_offline_group_is_known(admin, producer):
     assert admin.lag("G", "T")[0].last_timestamp > 0
 
 
+def test_lag_of_an_unknown_group_is_an_error_that_names_the_nearest_group(admin, producer):
+    fill(producer, b"a")
+    admin.create_group("billing")
+    with pytest.raises(GroupNotFound, match=r"no consumer group biling; did you mean billing\?"):
+        admin.lag("biling", "T")
+    with pytest.raises(GroupNotFound, match="no consumer group other; check its name"):
+        admin.lag("other", "T")
+
+
 def test_set_offset_outside_the_queue_is_refused(admin, producer):
     fill(producer, b"a")
     with pytest.raises(MessageRejected, match="from 0 to 1"):
@@ -197,7 +207,9 @@ def test_messages_are_found_by_key_and_by_either_id(admin, producer, running_bro
     assert raised.value.address == running_broker.address
     with pytest.raises(MessageRejected, match="hexadecimal"):
         admin.message_by_offset_id("nonsense")
-    with pytest.raises(MessageRejected, match=r"its producer's: call messages_by_unique_id"):
+    with pytest.raises(
+        MessageRejected, match="unique id of a producer, call messages_by_unique_id"
+    ):
         admin.message_by_offset_id(result.message_id)
     with pytest.raises(BrokerRefused):
         admin.message_by_offset_id(result.offset_message_id[:-4] + "FFFF")
