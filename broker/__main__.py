@@ -167,7 +167,11 @@ def _parser(program: str) -> argparse.ArgumentParser:
         epilog=f"example: {program} -c conf/broker.conf flushDiskType=ASYNC_FLUSH",
     )
     parser.add_argument(
-        "-c", "--configFile", type=Path, metavar="FILE", help="settings, as conf/broker.conf"
+        "-c",
+        "--configFile",
+        type=Path,
+        metavar="FILE",
+        help="file of settings, for example conf/broker.conf",
     )
     parser.add_argument(
         "-p",
@@ -176,18 +180,18 @@ def _parser(program: str) -> argparse.ArgumentParser:
         help="print all settings with their values, and exit",
     )
     parser.add_argument(
-        "settings", nargs="*", metavar="key=value", help="a setting; it overrides the file's"
+        "settings", nargs="*", metavar="key=value", help="setting that overrides the file"
     )
     parser.add_argument(
         "--untilInputEnds",
         action="store_true",
-        help="stop when stdin ends: for a program that runs a broker",
+        help="stop when stdin closes, as when the parent program ends",
     )
     parser.add_argument(
         "--log-format",
         choices=LOG_FORMATS,
         default=LOG_FORMATS[0],
-        help="lines for people, or one object of JSON each (default: %(default)s)",
+        help="format of log lines: plain text or JSON [default: %(default)s]",
     )
     return parser
 
@@ -196,7 +200,13 @@ def _startup_failure(error: Exception) -> int:
     if isinstance(error, _UncleanStop):
         _print_error(str(error))
     else:
-        _print_error(f"the broker cannot run: {describe_error(error)}")
+        why = describe_error(error)
+        if isinstance(error, OSError) and error.filename and why == str(error):
+            why = (
+                f"{error.filename}: {error.strerror}. Set storePathRootDir to a directory that "
+                "this user can create and write to"
+            )
+        _print_error(f"the broker cannot run: {why}")
     return 1
 
 

@@ -239,7 +239,7 @@ class BrokerController:
                 "vipChannelEnable=false if there are no such clients",
                 config.bind_address,
                 port,
-                error.__cause__,
+                error.why,
             )
 
     async def stop(self) -> str | None:
@@ -329,8 +329,8 @@ class BrokerController:
 
     async def _open_metrics(self, host: str, port: int) -> None:
         # These imports take some 50 ms, which a broker without metrics avoids.
-        from .metrics.metrics_service import MetricsService  # noqa: PLC0415
-        from .metrics.sources import MetricsSources  # noqa: PLC0415
+        from .metrics.metrics_service import MetricsService  # noqa: PLC0415  # only with metricsPort
+        from .metrics.sources import MetricsSources  # noqa: PLC0415  # only with metricsPort
 
         observed = MetricsSources(
             config=lambda: self._config,

@@ -65,9 +65,25 @@ def test_port_in_use_stops_the_start_and_releases_the_directory(tmp_path, capsys
         assert main(settings_in(tmp_path, listenPort=other.getsockname()[1])) == 1
     err = capsys.readouterr().err
     assert err.startswith("the broker cannot run: cannot listen on 127.0.0.1:")
-    assert err.count("\n") == 1
+    assert "Address already in use. Choose another listenPort, or stop the program" in err
+    assert (err.count("\n"), err.count("127.0.0.1")) == (1, 1)
     with BrokerProcess(tmp_path, storePathRootDir=str(tmp_path)) as broker:
         assert broker.stop() == 0
+
+
+def test_bind_address_of_another_machine_stops_the_start_with_advice(tmp_path, capsys):
+    elsewhere = {"bindAddress": "192.0.2.1", "allowRemoteWithoutAuthentication": "true"}
+    assert main(settings_in(tmp_path, **elsewhere)) == 1
+    assert "Set bindAddress to an address of this machine" in capsys.readouterr().err
+
+
+def test_store_that_cannot_be_created_stops_the_start_with_advice(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert main(settings_in(tmp_path / "file" / "store")) == 1
+    assert capsys.readouterr().err == (
+        f"the broker cannot run: {tmp_path / 'file' / 'store'}: Not a directory. Set "
+        "storePathRootDir to a directory that this user can create and write to\n"
+    )
 
 
 def test_directory_in_use_stops_the_start_with_one_line(tmp_path, capsys):

@@ -307,8 +307,10 @@ class MetricsService:
             found = await self._http_server.listen(host, port)
         except OSError as error:
             raise CannotListen(
-                f"cannot listen on {host}:{port} for metrics: {error.strerror or error}; choose "
-                "another metricsPort or metricsHost, or stop the program that has it"
+                f"{host}:{port} for metrics",
+                error,
+                port_setting="metricsPort",
+                address_setting="metricsHost",
             ) from error
         self._schedule_poll()
         return found

@@ -9,7 +9,9 @@ request incomplete, or do not read.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -42,11 +44,39 @@ that honest clients seldom reach twice that size.
 _MODEST_DIVISOR = 16
 """An address is modest if its partial requests use at most this part of `in_flight_bytes_max`."""
 _FINISH_SECONDS = 2.0
-_NOT_READING = "its requests wait, as it does not read its answers"
+_NOT_READING = "its requests wait because it does not read its responses"
 
 
 class CannotListen(RocketPollError, page="troubleshooting.md#the-broker-and-its-store"):
-    """The port is in use, or the address is not this machine's."""
+    """The port is in use or not permitted, or the address is not this machine's.
+
+    Attributes:
+        why: The reason, without the address.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        error: OSError,
+        *,
+        port_setting: str = "listenPort",
+        address_setting: str = "bindAddress",
+    ) -> None:
+        # asyncio puts the address into the text, the system does not
+        is_known = error.errno in errno.errorcode
+        self.why = os.strerror(error.errno or 0) if is_known else str(error)
+        advice = f"Choose another {port_setting} or {address_setting}"
+        if error.errno in RESOURCE_SHORTAGE_ERRNOS:
+            advice = "Raise the limit of open files (ulimit -n)"
+        elif error.errno == errno.EADDRINUSE:
+            advice = f"Choose another {port_setting}, or stop the program that uses this one"
+        elif error.errno == errno.EADDRNOTAVAIL:
+            advice = f"Set {address_setting} to an address of this machine"
+        elif error.errno in (errno.EACCES, errno.EPERM):
+            advice = (
+                f"Choose a {port_setting} from 1024 on, or give the broker CAP_NET_BIND_SERVICE"
+            )
+        super().__init__(f"cannot listen on {place}: {self.why}. {advice}")
 
 
 class RemotingServer:
@@ -168,14 +198,7 @@ class RemotingServer:
                 self._listeners.remove(listener)
             if not isinstance(error, OSError):
                 raise
-            advice = (
-                "let the broker have more descriptors (ulimit -n)"
-                if error.errno in RESOURCE_SHORTAGE_ERRNOS
-                else "choose another listenPort or bindAddress, or stop the program that has it"
-            )
-            raise CannotListen(
-                f"cannot listen on {address}:{port}: {error.strerror or error}; {advice}"
-            ) from error
+            raise CannotListen(f"{address}:{port}", error) from error
         return found
 
     def skip_time(self, seconds: float) -> None:
@@ -390,11 +413,13 @@ class RemotingServer:
                 if connection.is_waiting_for_broker or reads_first:
                     times[connection] = connection.last_active = now
         yield from _noted_before(
-            self._unidentified_since, now - limits.first_frame_timeout_ms / 1000, "it says nothing"
+            self._unidentified_since,
+            now - limits.first_frame_timeout_ms / 1000,
+            "it sent no request",
         )
         partial_since = now - limits.partial_frame_timeout_ms / 1000
         for connection, why in _noted_before(
-            self._partial_since, partial_since, "its request does not end"
+            self._partial_since, partial_since, "its request is incomplete"
         ):
             yield connection, _NOT_READING if connection.is_congested else why
         self._send_buffers.update_progress(now)

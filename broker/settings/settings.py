@@ -188,7 +188,8 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Brok
         try:
             lines = path.read_text(encoding="utf-8-sig").splitlines()  # editors may leave a mark
         except (OSError, ValueError) as error:  # also of a path with a NUL byte
-            raise ConfigError(f"{path} cannot be read: {error}") from error
+            why = getattr(error, "strerror", None) or error
+            raise ConfigError(f"{path} cannot be read: {why}. Check the path") from error
         sources = [(f"{path}:{number}", line) for number, line in enumerate(lines, 1)] + sources
     for place, line in sources:
         text = line.strip()
