@@ -197,6 +197,7 @@ class StreamTest:
             StreamTestError: The stream does not run.
             pyspark.errors.StreamingQueryException: The stream has failed.
         """
+        __tracebackhide__ = True
         query = self._running()
         workers = DaemonThreadPool("process_all", waits_at_exit=False)
         processing = workers.submit(query.processAllAvailable)
@@ -222,6 +223,7 @@ class StreamTest:
             AssertionError: Rows are missing or unexpected; the message shows which.
             TypeError: An expected row has another type.
         """
+        __tracebackhide__ = True
         _check_rows(self.rows, expected)
 
     def check_last_batch(self, *expected: object) -> None:
@@ -231,6 +233,7 @@ class StreamTest:
             AssertionError: Rows are missing or unexpected; the message shows which.
             TypeError: An expected row has another type.
         """
+        __tracebackhide__ = True
         _check_rows(self._last_batch_rows, expected)
 
     def stop(self) -> None:
@@ -308,6 +311,7 @@ class StreamTest:
             AssertionError: The stream has not failed, or for another reason.
             ValueError: ``match`` is no regular expression.
         """
+        __tracebackhide__ = True
         pattern, before = _pattern_of(match), self._query
         try:
             yield
@@ -352,6 +356,7 @@ class StreamTest:
         self._last_batch_rows = self._batches[batch_id] = frame.collect()
 
     def _running(self) -> StreamingQuery:
+        __tracebackhide__ = True
         if self._checkpoint is None:
             raise StreamTestError(
                 "the stream does not run yet: use stream_test(...) in a with statement"
@@ -390,6 +395,7 @@ def _pattern_of(match: str) -> re.Pattern[str]:
 
 
 def _check_rows(found: Sequence[Row], expected: Sequence[object]) -> None:
+    __tracebackhide__ = True
     for row in expected:
         if not isinstance(row, (tuple, dict)):
             raise TypeError(

@@ -41,6 +41,7 @@ def wait_until(
         NotInTime: The value is still false after ``timeout`` seconds.
         TypeError: ``condition`` is not callable, or ``timeout`` is not a number.
     """
+    __tracebackhide__ = True
     if not callable(condition):
         raise type_error("condition", "a function", condition, "wait_until(lambda: done)")
     deadline = time.monotonic() + checked_seconds(timeout)
@@ -115,6 +116,7 @@ def collect_stream(
         AssertionError: There are more or fewer rows than expected.
         TypeError: ``stream`` is not a streaming DataFrame, or ``timeout`` is not a number.
     """
+    __tracebackhide__ = True
     if not getattr(stream, "isStreaming", False):
         example = 'spark.readStream.format("rocketpoll").options(...).load()'
         raise type_error("stream", "a streaming DataFrame", stream, example)

@@ -91,7 +91,7 @@ def pytest_xdist_make_scheduler(config, log):
 def on_each_loop(request, monkeypatch):
     """Run a test's stories on each loop that a broker may use."""
     # most tests need no broker
-    from support.brokers.in_process import LOOPS, StoryLoops  # noqa: PLC0415
+    from support.brokers.in_process import LOOPS, StoryLoops  # noqa: PLC0415  # see above
 
     if request.param not in LOOPS:
         pytest.skip("uvloop is not here")

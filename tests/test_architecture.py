@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import configparser
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,20 @@ def trees():
 def test_each_module_has_a_docstring(trees):
     said = {name: ast.get_docstring(tree) or "" for name, tree in trees.items()}
     assert [name for name, docstring in said.items() if len(docstring) <= 40] == []
+
+
+_IGNORE_WITHOUT_REASON = re.compile(r"# (?:noqa|type: ignore)[^#]*$")
+
+
+def test_each_ignore_of_ruff_or_mypy_gives_its_reason():
+    rooms = (*SIDES, "tests", "benchmarks", "examples", "site", "tools")
+    unexplained = [
+        f"{name_of(path)}:{number}"
+        for path in (each for room in rooms for each in (ROOT / room).rglob("*.py"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if _IGNORE_WITHOUT_REASON.search(line)
+    ]
+    assert unexplained == []
 
 
 @pytest.mark.parametrize(

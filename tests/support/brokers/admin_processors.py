@@ -124,6 +124,7 @@ class AdminRoom:
 
     def ask(self, code, ext_fields=None, body=None) -> RemotingCommand:
         """Return the response to one request."""
+        __tracebackhide__ = True
         data = body if isinstance(body, bytes) else encode_body(body) if body is not None else b""
         request = RemotingCommand(code, opaque=7, ext_fields=ext_fields or {}, body=data)
         try:
@@ -138,12 +139,14 @@ class AdminRoom:
 
     def asked(self, body_type, code, ext_fields=None, body=None):
         """Return the body of a response that must be a success."""
+        __tracebackhide__ = True
         answer = self.ask(code, ext_fields, body)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         return decode_body(body_type, answer.body)
 
     def refused(self, code, ext_fields=None, body=None) -> tuple[ResponseCode, str]:
         """Return code and remark of a response that must not be a success."""
+        __tracebackhide__ = True
         answer = self.ask(code, ext_fields, body)
         assert answer.code != ResponseCode.SUCCESS
         assert answer.body == b""
@@ -161,6 +164,7 @@ class AdminRoom:
 
     def put(self, body, at_ms=None, **settings):
         """Store one message."""
+        __tracebackhide__ = True
         if at_ms is not None:
             self.clock.now_ms = at_ms
         result = self.store.put_message(message(body, **settings))

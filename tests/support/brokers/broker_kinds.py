@@ -45,6 +45,7 @@ def wait_until(
     what: str, condition: Callable[[], Found], seconds_max: float = WAIT_SECONDS_MAX
 ) -> Found:
     """Poll until the result is true."""
+    __tracebackhide__ = True
     deadline = time.monotonic() + seconds_max
     while not (found := condition()):
         assert time.monotonic() < deadline, f"after {seconds_max} s there is still not: {what}"
@@ -139,6 +140,7 @@ class RocketMQBroker:
         clients.ask("admin remind", address=self.address)
 
     def stop(self) -> None:
+        __tracebackhide__ = True
         self._process.check_is_running()
         self._process.stop()
         assert not (self.root / "abort").exists(), "the broker has not stopped in order"
@@ -222,6 +224,7 @@ class RocketPollBroker:
         self._check_is_running()
 
     def stop(self) -> None:
+        __tracebackhide__ = True
         self._check_is_running()
         self._process.send_signal(signal.SIGTERM)
         self._process.wait(WAIT_SECONDS_MAX)

@@ -33,6 +33,7 @@ class Socket:
 
     def take(self):
         """Return what has arrived."""
+        __tracebackhide__ = True
         data = self._socket.recv(1 << 16)
         assert data, "the broker has closed the connection"
         self._frame_reader.feed(data)
@@ -109,6 +110,7 @@ def race(port, rounds, pairs, dice, patience_seconds=PATIENCE_SECONDS):
 
 
 def _finish_wave(answers, owners, pairs, patience_seconds):
+    __tracebackhide__ = True
     deadline = time.monotonic() + patience_seconds
     while not all(pair.is_done for pair in pairs):
         ready = [key.fileobj for key, _ in answers.select(max(deadline - time.monotonic(), 0))]

@@ -263,6 +263,7 @@ class BrokerThread:
 
     def until(self, question, seconds=10):
         """Wait for a condition that the broker is about to fulfil."""
+        __tracebackhide__ = True
         deadline = time.monotonic() + seconds
         while not self.ask(question):
             assert time.monotonic() < deadline, "it has not come to that"

@@ -60,6 +60,7 @@ class Samples:
 
 async def scrape(port):
     """Return all samples of a broker."""
+    __tracebackhide__ = True
     status, text = await got(port, "/metrics")
     assert status == 200
     return samples_of(text)

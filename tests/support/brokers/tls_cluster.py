@@ -31,6 +31,7 @@ class TlsCluster(Cluster):
 
 def assert_messages_go_every_way(clients):
     """Check that messages are sent in each way, and consumed in both."""
+    __tracebackhide__ = True
     cluster = clients.cluster
     topic = cluster.topic()
     producer = clients.producer()

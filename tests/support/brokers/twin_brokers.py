@@ -224,6 +224,7 @@ class Twin:
         self._loop.run_until_complete(self._wait_in_slices(condition))
 
     async def _wait_in_slices(self, condition):
+        __tracebackhide__ = True
         ends = time.monotonic() + _PATIENCE_SECONDS
         quiet = 0
         while quiet < 5:

@@ -31,6 +31,7 @@ def told_in_a_loop(story):
 
 async def until(what, is_so):
     """Run the loop until a condition holds."""
+    __tracebackhide__ = True
     deadline = time.monotonic() + PATIENCE_S
     while not is_so():
         assert time.monotonic() < deadline, f"waited in vain for {what}"

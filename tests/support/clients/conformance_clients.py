@@ -105,6 +105,7 @@ class Clients:
 
     def read(self, topic, count, queues=4):
         """Return this number of messages of a topic, by queue and offset, as stored."""
+        __tracebackhide__ = True
         wait_until(f"{count} messages", lambda: sum(self._ends(topic, queues)) >= count)
         ends = self._ends(topic, queues)
         assert sum(ends) == count
@@ -244,6 +245,7 @@ def bodies_of(found):
 
 def polled(consumer, count):
     """Poll until this number of bodies has come; fail if more come."""
+    __tracebackhide__ = True
     found = []
     while len(found) < count:
         got = consumer.poll(POLL_MS)

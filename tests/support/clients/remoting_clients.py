@@ -65,11 +65,13 @@ class RawClient:
 
     def send_at_once(self, data):
         """Pass bytes to the system before returning, so that they arrive in the next turn."""
+        __tracebackhide__ = True
         data = data if isinstance(data, bytes) else data.encode()
         assert os.write(self._writer.get_extra_info("socket").fileno(), data) == len(data)
 
     async def receive(self, seconds=10):
         """Return the next command."""
+        __tracebackhide__ = True
         while (frame := self._frame_reader.next_frame()) is None:
             data = await asyncio.wait_for(self._reader.read(1 << 16), seconds)
             assert data, "the broker has closed the connection"
@@ -128,6 +130,7 @@ class RawClients:
 
 async def until(condition, seconds=10):
     """Wait for a condition that other parts of the same loop fulfil."""
+    __tracebackhide__ = True
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it has not come to that"
@@ -274,6 +277,7 @@ class BrokerClient(RawClient):
 
     async def call(self, request):
         """Return a request's response; only the broker's own notices may come before it."""
+        __tracebackhide__ = True
         self.send(request)
         while not (answer := await self.receive()).is_response:
             self.notices.append(answer)
@@ -282,6 +286,7 @@ class BrokerClient(RawClient):
 
     async def put(self, *bodies, **more):
         """Send messages, each acknowledged; return the last response."""
+        __tracebackhide__ = True
         answer = None
         for body in bodies:
             answer = await self.call(send_request(body, **more))
@@ -307,6 +312,7 @@ class BrokerClient(RawClient):
 
     async def heartbeat(self, group, *subscriptions, **more):
         """Send a heartbeat with a group's subscription."""
+        __tracebackhide__ = True
         answer = await self.call(self.heartbeat_frame(group, *subscriptions, **more))
         assert answer.code == 0, answer.remark
 

@@ -88,6 +88,7 @@ async def cancelled_everywhere(make, do, check, *, least=1):
 
     All three are coroutine functions. ``least`` is the minimum number of awaits.
     """
+    __tracebackhide__ = True
     for way in Way:
         for number in range(AWAITS_MAX):
             made = await make()
@@ -129,6 +130,7 @@ class Belongings:
 
     async def are_as_before(self):
         """Wait until nothing created since then is left."""
+        __tracebackhide__ = True
         await until("the end of tasks", lambda: not self.new_tasks())
         await until("the end of threads", lambda: not self.new_threads())
         await until("the end of connections", lambda: not self.new_sockets())

@@ -197,6 +197,7 @@ def _equality(node: Equal, sign: str, random: Random) -> tuple[str, int]:
 
 
 def _comparison(node: Expression, random: Random) -> str:
+    __tracebackhide__ = True
     if isinstance(node, Comparison):
         left, right = _written(node.left, _UNARY, random), _written(node.right, _UNARY, random)
         return f"{left}{_gap(random, '')}{node.sign}{_gap(random, '')}{right}"

@@ -100,6 +100,7 @@ def stages(text):
 
 def context(tree, ignored, directory):
     """Copy the build context of a tree: what .dockerignore admits."""
+    __tracebackhide__ = True
     first, *rest = [line for line in ignored.splitlines() if line]
     assert first == "*", "all is left out but what is named"
     directory.mkdir()

@@ -60,6 +60,7 @@ def told_seconds(page, title):
 
 def check_told(walk, page, title, seconds_max=SECONDS_MAX):
     """Check the duration on the page to the next five seconds; it is below two minutes."""
+    __tracebackhide__ = True
     seconds = -(-round(walk.seconds) // 5) * 5
     assert seconds < seconds_max
     assert told_seconds(page, title) == seconds, f"{page}, {title}: about {seconds} s"

@@ -49,6 +49,7 @@ def last_line_of(*arguments, seconds):
 
     Return the last line that it prints, parsed as JSON.
     """
+    __tracebackhide__ = True
     ended = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", *arguments],
         capture_output=True,

@@ -20,6 +20,7 @@ needs_mkdocs = pytest.mark.skipif(
 
 def built(directory):
     """Build the site into a directory, and return that."""
+    __tracebackhide__ = True
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", directory],
         check=False,

@@ -41,6 +41,7 @@ def look_like_one(monkeypatch):
 
 def written_to_a_terminal(command, **environment):
     """Run a command to success; return its terminal output, with all escapes."""
+    __tracebackhide__ = True
     ours, its = new_terminal()
     with open(ours, "rb", buffering=0) as terminal:  # noqa: PTH123  # a descriptor
         with subprocess.Popen(

@@ -89,11 +89,13 @@ class Browser:
 
     def read(self, path):
         """Return the page at a path, which must exist."""
+        __tracebackhide__ = True
         answer = self.get(path)
         assert answer.status == 200, (path, answer.status, answer.text)
         return answer.page
 
     def sign_in(self):
+        __tracebackhide__ = True
         answer = self.post("/sign-in", {"token": TOKEN})
         assert answer.status == 303, answer.text
         self.cookie = answer.headers["Set-Cookie"].partition(";")[0]

@@ -68,6 +68,7 @@ class JavaClients:
 
     def ask(self, what: str, **fields: Any) -> Any:
         """Run a command; return its result, or raise `JavaError`."""
+        __tracebackhide__ = True
         java = self._process.process
         java.stdin.write(json.dumps({"ask": what, **fields}) + "\n")
         java.stdin.flush()
@@ -307,6 +308,7 @@ class Scenario:
 
     def read(self, topic: str, count: int, queues: int = 1) -> list[dict[str, Any]]:
         """Return all messages of a topic, from a consumer that is assigned all queues."""
+        __tracebackhide__ = True
         consumer = self.lite(group=f"{self.name}-readers")
         consumer.assign(topic, *range(queues))
         wait_until(

@@ -50,6 +50,7 @@ class Load:
 
     def finish(self) -> None:
         """Make it end by itself, and wait for its last line."""
+        __tracebackhide__ = True
         self._process.check_is_running()
         self._process.process.stdin.close()
         self._process.process.wait(FINISH_SECONDS_MAX)

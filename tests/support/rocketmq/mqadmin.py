@@ -47,6 +47,7 @@ def rows(printed: str, *first: str) -> list[list[str]]:
 
 def row(printed: str, *first: str) -> list[str]:
     """Return the only line that begins with these cells."""
+    __tracebackhide__ = True
     found = rows(printed, *first)
     assert len(found) == 1, f"{len(found)} rows begin with {first}:\n{printed}"
     return found[0]

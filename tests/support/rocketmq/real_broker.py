@@ -136,6 +136,7 @@ class RocketMQ:
             raise
 
     def _wait_until_ready(self) -> None:
+        __tracebackhide__ = True
         deadline = time.monotonic() + READY_SECONDS_MAX
         while not is_listening(self._port):
             self._process.check_is_running()
@@ -194,6 +195,7 @@ class Broker:
         config: StoreConfig,
         topic: str,
     ) -> None:
+        __tracebackhide__ = True
         self.root = config.store_path_root_dir
         self._process = process
         with ExitStack() as started:
@@ -231,6 +233,7 @@ class Broker:
 
     def stop(self) -> None:
         """Stop it, and check that it has stopped cleanly."""
+        __tracebackhide__ = True
         self._end_client()
         self._process.check_is_running()
         self._process.stop()

@@ -107,6 +107,7 @@ def all_queues(store: MessageStore, queues: Iterable[QueueKey]) -> Queues:
 
 def as_java_says(stored_message: StoredMessage, store: MessageStore) -> dict[str, Any]:
     """Return a message with all that a Java client can learn about it."""
+    __tracebackhide__ = True
     record = store.record_at(stored_message.physical_offset)
     assert record is not None
     assert decode_record(record) == stored_message
@@ -145,6 +146,7 @@ def java_text(host: Host) -> str:
 
 def check_same(found: Queues, expected: Queues) -> None:
     """Compare message by message, because one assertion about thousands would not help."""
+    __tracebackhide__ = True
     assert found.keys() == expected.keys()
     for queue, held in expected.items():
         ends = {"minOffset": held["minOffset"], "maxOffset": held["maxOffset"]}

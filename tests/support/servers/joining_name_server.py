@@ -39,6 +39,7 @@ class JoiningNameServer:
         self._lock = threading.Lock()
 
     def __enter__(self):
+        __tracebackhide__ = True
         self._server = FakeServer(answering(self._answer)).__enter__()
         self.address = self._server.address
         question = build_request(RequestCode.GET_BROKER_CLUSTER_INFO)

@@ -75,6 +75,7 @@ class Terminator:
         """The connection that receives this many further bytes of responses is cut."""
 
     def __enter__(self):
+        __tracebackhide__ = True
         self._thread.start()
         assert self._is_ready.wait(10)
         return self

@@ -92,6 +92,7 @@ class Pair:
 
     def drain(self, member):
         """Stop sends to a member, as before it is taken out of service."""
+        __tracebackhide__ = True
         with Admin(self._name_server_of(member)) as admin:
             assert admin.instance.name_servers.admin.wipe_write_permission(member.name)
 

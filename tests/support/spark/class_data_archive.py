@@ -66,6 +66,7 @@ def quick_start() -> str:
 
 def make() -> None:
     """Run a driver's usual work, and save the classes that it has loaded."""
+    __tracebackhide__ = True
     path = classes_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as directory:

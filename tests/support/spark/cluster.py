@@ -60,6 +60,7 @@ def started(directory, name, main_class, ready, *arguments):
     try:
 
         def said():
+            __tracebackhide__ = True
             text = log.read_text(encoding="utf-8", errors="replace")
             assert process.poll() is None, f"{name} has ended:\n{text[-4000:]}"
             return ready.search(text)

@@ -64,6 +64,7 @@ class Driver:
 
     def start(self, query, *, trigger=None):
         """Start a query."""
+        __tracebackhide__ = True
         answer = self._ask("start", **query.command(), **({"trigger": trigger} if trigger else {}))
         assert "error" not in answer, answer["error"]
 
@@ -77,6 +78,7 @@ class Driver:
         """Wait until the query ends; return its error, or None if it ended by itself, as with
         availableNow.
         """
+        __tracebackhide__ = True
         answer = self._ask("end", seconds=seconds)
         assert answer.get("ended", True), f"the query still runs after {seconds} s"
         return answer.get("error")
@@ -112,6 +114,7 @@ class Driver:
         return self._answer()
 
     def _answer(self):
+        __tracebackhide__ = True
         line = line_within(self._process.stdout, _ANSWER_SECONDS)
         assert line is not None, f"the driver gives no answer: {self.log()[-8000:]}"
         assert line, f"the driver has ended: {self.log()[-4000:]}"
@@ -195,6 +198,7 @@ class Query:
 
 def wait_until(condition, seconds=PATIENCE_SECONDS, what="the condition"):
     """Poll until a condition holds."""
+    __tracebackhide__ = True
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, f"{what} was waited for, for {seconds} s"

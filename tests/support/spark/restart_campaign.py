@@ -81,6 +81,7 @@ def wait_for_rows(find, number, what="rows"):
         number: The number to wait for.
         what: What they are, for the error message.
     """
+    __tracebackhide__ = True
     found, deadline = find(), time.monotonic() + PATIENCE_SECONDS
     while found < number:
         assert time.monotonic() < deadline, (
@@ -151,6 +152,7 @@ class Campaign:
 
     def round(self, victim, point):
         """Hold the query at a point, kill a process, resume, and wait for all rows."""
+        __tracebackhide__ = True
         began = time.monotonic()
         if victim == "driver":
             self.ready_driver()
@@ -220,6 +222,7 @@ class Campaign:
         self._driver.start(self.query)
 
     def _kill_planner(self, pid):
+        __tracebackhide__ = True
         os.kill(pid, signal.SIGKILL)
         self.query.release()
         assert self._driver.end() is not None

@@ -90,6 +90,7 @@ class Running:
         return self
 
     def _wait(self, how):
+        __tracebackhide__ = True
         assert any(self._has_come(how) for _ in range(_STARTS_MAX)), _NOT_STARTED
 
     def _has_come(self, how):
@@ -149,6 +150,7 @@ def bodies_of(rows):
 
 def complaint(raised):
     """Return the last line of a Python error as users see it: type and text."""
+    __tracebackhide__ = True
     found = _COMPLAINT.findall(str(raised.value))
     assert found, raised.value
     return found[-1]

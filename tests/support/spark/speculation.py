@@ -38,6 +38,7 @@ def waiting(directory):
     """
 
     def wait():
+        __tracebackhide__ = True
         context = TaskContext.get()
         if context.partitionId() != SLOW:
             return
@@ -66,6 +67,7 @@ class SecondCopies:
 
         Spark learns a little later that the first copy has ended.
         """
+        __tracebackhide__ = True
         assert len(list(self.directory.iterdir())) == 1
         wait_until(
             "a first copy that was ended",

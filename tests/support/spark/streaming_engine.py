@@ -80,6 +80,7 @@ def assert_read(query, bodies, *, without=()):
     """Check the ledger: all messages are in the sink once, except lost ones, and
     nothing else is.
     """
+    __tracebackhide__ = True
     found = Counter(row.body for row in query.rows())
     assert found == Counter(bodies) - Counter(without)
     assert query.differing == []
@@ -121,6 +122,7 @@ class Engine:
 
     def start(self, *, available_now=False):
         """Start it, from its checkpoint if there is one, without a request to the reader."""
+        __tracebackhide__ = True
         assert self._reader is None
         self._reader = stream_reader(self.options, self.schema)
         self._is_available_now = available_now
@@ -244,6 +246,7 @@ class Engine:
 @contextmanager
 def loss(*words):
     """Check that the query ends, and says what is lost and what to do."""
+    __tracebackhide__ = True
     with pytest.raises(DataLoss) as raised:
         yield
     for word in (*words, "failOnDataLoss"):

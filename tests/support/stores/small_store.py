@@ -134,6 +134,7 @@ def read_all(
     store: MessageStore, topic: str, queue_id: int, start: int | None = None
 ) -> list[StoredMessage]:
     """Return every message of a queue, as a consumer reads it."""
+    __tracebackhide__ = True
     low, high = store.queue_offsets(topic, queue_id, allow_incomplete=True)
     offset = low if start is None else start
     found = []
@@ -149,6 +150,7 @@ def served_and_refused(
     store: MessageStore, topic: str, queue_id: int, **limits
 ) -> tuple[list[int], list[int]]:
     """Return the offsets of a queue that can be read, and those at which a get is refused."""
+    __tracebackhide__ = True
     at, high = store.queue_offsets(topic, queue_id)
     served, refused = [], []
     while at < high:

@@ -142,6 +142,7 @@ class RemoteSink:
     """A sink as `Sink`, for a running broker."""
 
     def __init__(self, api, address, sink=SINK):
+        __tracebackhide__ = True
         assert Extension.STAGED_BATCHES in api.agreement(address).extensions
         self._staging, self._address, self._sink = api.staging, address, sink
 
