@@ -26,7 +26,7 @@ def start_broker() -> int:
             f"this is rocketpoll in {here / 'rocketpoll'}, but 'import rocketpoll' finds {found}: "
             "rename that, or take its directory out of PYTHONPATH"
         )
-    from rocketpoll.broker.process.process_setup import set_up_process  # noqa: PLC0415
+    from rocketpoll.broker.process.process_setup import set_up_process  # noqa: PLC0415  # after the path is set
 
     set_up_process(sys.argv[1:])
     from rocketpoll.broker.__main__ import main  # noqa: PLC0415  # after its place is checked

@@ -185,7 +185,7 @@ def test_embedded_messages_include_unreadable_ones(bad):
 
 def test_record_with_a_damaged_size_hides_no_later_record(bad, monkeypatch):
     """Bytes on their way: a broker finds its own records by the consume queue."""
-    from rmq_spark.client.reading import bulk_pull  # noqa: PLC0415
+    from rmq_spark.client.reading import bulk_pull  # noqa: PLC0415  # the tests of brokers alone do not need it
 
     real = bulk_pull.BulkPull.__iter__
 

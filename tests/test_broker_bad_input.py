@@ -156,7 +156,7 @@ def test_client_that_never_reads_is_closed_and_others_are_served(tmp_path, caplo
 
     tell(story, tmp_path)
     assert [line.partition("closed: ")[2] for line in lines_of(caplog)] == [
-        "its requests wait, as it does not read its answers"
+        "its requests wait because it does not read its responses"
     ]
 
 

@@ -113,7 +113,7 @@ ROWS = [
     GivenUp(
         client_says_nothing,
         {"firstFrameTimeoutMills": 3_000},
-        "closed: it says nothing",
+        "closed: it sent no request",
         "rocketpoll_connections_cut_total",
     ),
     GivenUp(

@@ -165,12 +165,12 @@ def test_largest_allowed_message_is_pulled_with_all_its_properties(
 
 TIMES = {
     # what a client does, the setting, the seconds after which it is closed, and why
-    "says nothing": (lambda _: None, "firstFrameTimeoutMills", 4, "it says nothing"),
+    "says nothing": (lambda _: None, "firstFrameTimeoutMills", 4, "it sent no request"),
     "does not finish": (
         lambda client: client.send(send_request("a").encode() + b"\0\0"),
         "partialFrameTimeoutMills",
         4,
-        "its request does not end",
+        "its request is incomplete",
     ),
     "has nothing to do": (
         lambda client: client.send(send_request("a")),

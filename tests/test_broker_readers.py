@@ -110,7 +110,7 @@ def test_slow_reader_stays_connected_and_a_non_reading_client_is_closed(tmp_path
         await slow.put("still there")
 
     tell(story, tmp_path, slowReaderTimeoutMills=30_000, **LARGE)
-    assert caplog.text.count("it does not read its answers") == 1
+    assert caplog.text.count("it does not read its responses") == 1
 
 
 def test_client_that_stops_reading_during_a_heartbeat_blocks_no_other(tmp_path):

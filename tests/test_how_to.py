@@ -173,7 +173,7 @@ def test_how_to_move_to_rocketmq_commands_verify_the_store(tmp_path):
             words = [sys.executable, "-m", *words]
         done = subprocess.run(words, check=True, capture_output=True, text=True)
         said.append(done.stdout)
-    assert said[1] == "all is well\n"
+    assert said[1] == "no faults found\n"
     assert "orders" in said[2]
 
 

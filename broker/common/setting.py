@@ -75,7 +75,7 @@ def _address(text: str) -> str:
     try:
         return str(ipaddress.ip_address(text))
     except ValueError:
-        raise ValueError("an IP address, as 127.0.0.1") from None
+        raise ValueError("an IP address, for example 127.0.0.1") from None
 
 
 def _directory(text: str) -> Path:
@@ -86,7 +86,7 @@ def _directory(text: str) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError:
-        raise ValueError("a directory; the home directory that ~ stands for is unknown") from None
+        raise ValueError("a directory without ~, because the home directory is unknown") from None
 
 
 def _hours(text: str) -> tuple[int, ...]:
@@ -94,7 +94,7 @@ def _hours(text: str) -> tuple[int, ...]:
         int(hour) for hour in text.split(";") if re.fullmatch(r"[0-9]{1,2}", hour.strip())
     )
     if not hours or len(hours) != len(text.split(";")) or max(hours) > 23:
-        raise ValueError("hours of the day, as 04 or 04;16")
+        raise ValueError("hours of the day, for example 04 or 04;16")
     return hours
 
 
@@ -108,7 +108,7 @@ def _delay_levels(text: str) -> tuple[int, ...]:
     words = [re.fullmatch(r"([0-9]{1,9})([smhd])", word) for word in text.split()]
     levels = [int(word[1]) * _UNITS_MS[word[2]] for word in words if word]
     if not levels or len(levels) < len(words):
-        raise ValueError("delays separated by spaces, as 1s 5s 10m 2h 1d")
+        raise ValueError("delays separated by spaces, for example 1s 5s 10m 2h 1d")
     if len(levels) > _LEVELS_MAX or max(levels) > _DELAY_MS_MAX:
         raise ValueError(
             f"up to {_LEVELS_MAX} delays of up to {_DELAY_MS_MAX // _UNITS_MS['d']}d each"
@@ -143,7 +143,7 @@ def _optional_path(text: str) -> Path | None:
     try:
         return Path(text).expanduser()
     except RuntimeError:
-        raise ValueError("a path; the home directory that ~ stands for is unknown") from None
+        raise ValueError("a path without ~, because the home directory is unknown") from None
 
 
 HIDDEN: Final = "********"

@@ -135,7 +135,7 @@ class DaemonThreadPool:
             self._lock.release()
         for future in lost:
             if future.set_running_or_notify_cancel():
-                future.set_exception(MemoryError("a new thread could not begin"))
+                future.set_exception(MemoryError("cannot start a thread"))
 
     def shutdown(self) -> None:
         """Accept no more jobs, cancel those that have not begun, and let the threads end."""

@@ -126,7 +126,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             )
         if isinstance(directory, str) and _ADDRESS.fullmatch(directory):
             raise EmbeddedBrokerError(
-                "directory: needed a path, as the first argument is the directory of the store, "
+                "directory: the first argument is the directory of the store: needed a path, "
                 f"found the address {excerpt(directory)}; for example: EmbeddedBroker(port=9876)"
             )
         if isinstance(port, bool) or not isinstance(port, int):

@@ -253,7 +253,7 @@ class _SqlParser:
         if token.kind == "IN":
             return self._in(left, token, negated=negated)
         if token.kind in (CONTAINS, STARTSWITH, ENDSWITH):
-            text = self._expect_text(f"a text after {token.kind}")
+            text = self._expect_text(f"a string after {token.kind}")
             return self._checked(TextMatch(left, token.kind, text, negated), token)
         raise _token_error(token, "BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH after NOT")
 
@@ -270,10 +270,10 @@ class _SqlParser:
     def _in(self, operand: Expression, token: Token, *, negated: bool) -> Condition:
         if not isinstance(operand, Property):
             raise _operand_error(token, "a property before IN", operand)
-        self._expect("(", "( behind IN")
-        texts = [self._expect_text("a text in the list")]
+        self._expect("(", "( after IN")
+        texts = [self._expect_text("a string in the list")]
         while self._accept(","):
-            texts.append(self._expect_text("a text in the list"))
+            texts.append(self._expect_text("a string in the list"))
         self._expect(")", ", or ) in the list")
         return self._checked(In(operand, frozenset(texts), negated), token)
 

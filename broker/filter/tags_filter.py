@@ -68,7 +68,7 @@ class TagsFilter:
         if self.tags is None:
             return None
         import pyarrow as pa  # noqa: PLC0415  # see above
-        import pyarrow.compute as pc  # noqa: PLC0415
+        import pyarrow.compute as pc  # noqa: PLC0415  # see above
 
         wanted = pa.array(sorted(self.tags), pa.string())
         matches = pc.is_in(chunk.properties.values(TAGS), value_set=wanted)

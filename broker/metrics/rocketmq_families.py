@@ -68,8 +68,14 @@ class RocketMQFamilies:
         )
         for name, says, labels, kind, what in (
             ("throughput_in", "Bytes of messages as stored.", _IN_LABELS, TOPIC_PUT, "bytes"),
-            ("messages_out", "Messages given to groups.", _OUT_LABELS, GROUP_GET, "messages"),
-            ("throughput_out", "Bytes of messages given out.", _OUT_LABELS, GROUP_GET, "bytes"),
+            ("messages_out", "Messages delivered to groups.", _OUT_LABELS, GROUP_GET, "messages"),
+            (
+                "throughput_out",
+                "Bytes of messages delivered to groups.",
+                _OUT_LABELS,
+                GROUP_GET,
+                "bytes",
+            ),
         ):
             yield CounterFamily(
                 f"rocketmq_{name}_total", says, labels, _samples_of(taken, kind, what)
@@ -125,7 +131,7 @@ class RocketMQFamilies:
         )
         yield CounterFamily(
             "rocketmq_send_to_dlq_messages_total",
-            "Messages that a group could not consume and that went to its dead letters.",
+            "Messages that a group could not consume, and that became dead letters.",
             ("consumer_group", "is_system"),
             self._dead_letters(),
         )
@@ -194,7 +200,7 @@ class RocketMQFamilies:
         processors = self._sources.processors
         yield GaugeFamily(
             "rocketmq_producer_connections",
-            "Clients that send, once for each of their groups.",
+            "Online producers; a client counts once in each of its groups.",
             CLIENT_LABELS,
             _count_clients(
                 client_labels(channel.language, channel.version)
@@ -228,7 +234,7 @@ class RocketMQFamilies:
         )
         yield GaugeFamily(
             "rocketmq_processor_watermark",
-            "Requests that wait: sends, for the disk.",
+            "Sends that wait for the disk.",
             ("processor",),
             [MetricSample(("send",), processors.acknowledger.queue().size)],
         )

@@ -87,7 +87,7 @@ class OwnFamilies:
         )
         yield gauge(
             "rocketpoll_clock_behind_seconds",
-            "Seconds from the clock to the time of the last stored message, if that is later.",
+            "Seconds by which the time of the last stored message is ahead of the clock.",
             observed.broker.store.clock_behind_ms / 1000,
         )
         uptime_seconds = max(observed.broker.now_ms() - observed.started_ms, 0) / 1000
@@ -107,7 +107,7 @@ class OwnFamilies:
             ),
             (
                 "loop_lag",
-                "Time by which the broker's one thread is late for a timer, every half a second.",
+                "Delay of a timer of the broker's thread, measured every half a second.",
                 self._loop_lag,
             ),
         ):
@@ -119,7 +119,7 @@ class OwnFamilies:
         yield gauge("rocketpoll_queues_held", "Queues that pulls wait for.", holds.queue_count)
         yield counter(
             "rocketpoll_pulls_put_off_total",
-            "Pulls that may not wait for long, as too many wait already.",
+            "Pulls answered early, because too many wait already (maxHolds).",
             holds.deferred_total,
         )
         yield counter(
@@ -190,7 +190,8 @@ class OwnFamilies:
             return
         yield CounterFamily(
             "rocketpoll_tls_handshakes_total",
-            "Connections by the end of their TLS handshake; plain: refused, as it is required.",
+            "Connections by the end of their TLS handshake; plain: refused, because TLS is "
+            "required.",
             ("result",),
             [
                 MetricSample(("completed",), tls.handshakes_completed),
@@ -223,13 +224,13 @@ class OwnFamilies:
         yield gauge("rocketpoll_disk_used_ratio", "Used share of the store's disk.", disk.ratio)
         yield gauge(
             "rocketpoll_disk_refused_from_ratio",
-            "Used share of the disk from which on sends are refused.",
+            "Used share of the disk above which sends are refused.",
             config.store.disk_space_warning_level_ratio,
         )
         yield gauge(
             "rocketpoll_disk_deleted_from_ratio",
-            "Used share of the disk from which on messages younger than fileReservedTime are "
-            "deleted; where that is off, the share from which on sends are refused.",
+            "Used share of the disk above which messages younger than fileReservedTime are "
+            "deleted; if cleanFileForciblyEnable is off, the share above which sends are refused.",
             config.store.disk_space_clean_forcibly_ratio
             if config.store.clean_file_forcibly_enable
             else config.store.disk_space_warning_level_ratio,
@@ -253,12 +254,12 @@ class OwnFamilies:
     def _tables(self) -> Iterator[MetricFamily]:
         tables, config = self._sources.broker, self._sources.config()
         for name, says, count, most in (
-            ("topics", "Topics", len(tables.topics.topics), config.max_topics),
-            ("groups", "Consumer groups", len(tables.groups.groups), config.max_groups),
-            ("consumer_offsets", "Offsets", tables.offsets.count, config.max_consumer_offsets),
+            ("topics", "topics", len(tables.topics.topics), config.max_topics),
+            ("groups", "consumer groups", len(tables.groups.groups), config.max_groups),
+            ("consumer_offsets", "offsets", tables.offsets.count, config.max_consumer_offsets),
         ):
-            yield gauge(f"rocketpoll_{name}", f"{says} that there are.", count)
-            yield gauge(f"rocketpoll_{name}_max", f"{says} that there may be.", most)
+            yield gauge(f"rocketpoll_{name}", f"Number of {says}.", count)
+            yield gauge(f"rocketpoll_{name}_max", f"Maximum number of {says}.", most)
         yield counter(
             "rocketpoll_delayed_messages_dropped_total",
             "Delayed messages that can never be delivered; the log names each.",
@@ -277,21 +278,21 @@ class OwnFamilies:
             self._sources.config().store.staged_bytes_max,
         )
         for name, says, value in (
-            ("staged_bytes", "Bytes of rows that are staged.", batches.staging_area.size),
-            ("staged_bytes_max", "Bytes that may be staged.", most),
+            ("staged_bytes", "Bytes of staged rows.", batches.staging_area.size),
+            ("staged_bytes_max", "Maximum bytes of staged rows.", most),
             ("sinks", "Sinks that have committed staged batches.", len(batches.table.sinks)),
-            ("sinks_max", "Sinks that there may be.", SINKS_MAX),
+            ("sinks_max", "Maximum number of sinks.", SINKS_MAX),
         ):
             yield gauge(f"rocketpoll_{name}", says, value)
         for name, says, value in (
             ("committed", "Staged batches that were committed.", batches.commits),
-            ("aborted", "Staged batches that their sinks have given up.", batches.aborts),
+            ("aborted", "Staged batches that their sinks gave up.", batches.aborts),
             ("rolled_back", "Commits that failed with rows in the log.", batches.rollbacks),
         ):
             yield counter(f"rocketpoll_batches_{name}_total", says, value)
         yield HistogramFamily(
             "rocketpoll_batch_hold_seconds",
-            "Time for which each commit has held up messages of others.",
+            "Time for which each commit delayed other messages.",
             batches.hold_durations,
         )
 

@@ -95,8 +95,8 @@ def log_start(config: BrokerConfig, controller: BrokerController) -> None:
     )
     if not ip_address(config.bind_address).is_loopback and not controller.tls.is_enforced:
         _log.warning(
-            "bindAddress=%s accepts connections without TLS from other machines: whoever is on "
-            "their way can read and change messages. Set tls.server.mode=enforcing",
+            "bindAddress=%s accepts connections without TLS from other machines: anyone on the "
+            "network can read and change messages. Set tls.server.mode=enforcing",
             config.bind_address,
         )
 

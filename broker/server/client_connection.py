@@ -692,7 +692,7 @@ class ClientConnection(asyncio.Protocol):
     def _describe_error(self, error: Exception) -> str:
         if not isinstance(error, (FrameError, HeaderError)):
             if not is_transient(error):
-                _log.error("%s: its requests cannot be taken", self.remote_host, exc_info=error)
+                _log.error("%s: handling its requests failed", self.remote_host, exc_info=error)
             return describe_error(error)
         name = detect_protocol(self._first_bytes)
         if name is not None:

@@ -383,7 +383,7 @@ class SendBufferLimits(Generic[_Client]):
             ):  # it has read, or disconnected, while others were closed
                 continue
             if now - since > timeout_seconds:
-                yield connection, "it does not read its answers"
+                yield connection, "it does not read its responses"
             elif excess > 0 and now - since > _FULL_TIMEOUT_SECONDS:
                 yield connection, _NO_ROOM
             else:

@@ -83,7 +83,8 @@ class ServerLimits:
     first_frame_timeout_ms: int = setting(
         "firstFrameTimeoutMills",
         COUNT,
-        "a client that has not sent the header of a first request by then is disconnected; ms",
+        "a client that does not send the header of a first request within this time is "
+        "disconnected; ms",
         default=10_000,
         is_reloadable=True,
     )
@@ -104,27 +105,27 @@ class ServerLimits:
     write_buffer_bytes: int = setting(
         "maxWriteBufferBytes",
         SIZE,
-        "unread answers of one client, in bytes; beyond, nothing more is read from it",
+        "unread responses of one client, in bytes; above, the broker reads nothing more from it",
         default=65_536,
     )
     slow_reader_timeout_ms: int = setting(
         "slowReaderTimeoutMills",
         COUNT,
-        "a client that reads none of its answers for this time is disconnected; ms",
+        "a client that reads none of its responses for this time is disconnected; ms",
         default=30_000,
         is_reloadable=True,
     )
     unread_bytes_max: int = setting(
         "maxUnreadBytes",
         SIZE,
-        "unread answers of all clients, in bytes; near it, answers to pulls get shorter",
+        "unread responses of all clients, in bytes; near it, responses to pulls get shorter",
         default=64 * _MIB,
     )
     in_flight_bytes_max: int = setting(
         "maxInFlightBytes",
         SIZE,
-        "waiting requests of all clients, in bytes; beyond, sends are busy; half ones may take "
-        "twice that",
+        "waiting requests of all clients, in bytes; above, sends are refused; partial ones may "
+        "double it",
         default=64 * _MIB,
         is_reloadable=True,
     )
@@ -323,7 +324,7 @@ class BrokerConfig:
     metrics_host: str = setting(
         "metricsHost",
         ADDRESS,
-        "the address of metricsPort; whoever reaches it may read names and numbers, no messages",
+        "the address of metricsPort; it serves names and figures, never messages",
         default="127.0.0.1",
     )
     broker_permission: int = setting(
@@ -421,19 +422,19 @@ class BrokerConfig:
     max_transfer_count: int = setting(
         "maxTransferCountOnMessageInMemory",
         COUNT,
-        "maximum number of messages in the answer to one pull",
+        "maximum number of messages in the response to one pull",
         default=DEFAULT_LIMITS.count_max,
     )
     max_transfer_bytes: int = setting(
         "maxTransferBytesOnMessageInMemory",
         number(1, 15 * _MIB),
-        "maximum size of the answer to one pull, in bytes",
+        "maximum size of the response to one pull, in bytes",
         default=DEFAULT_LIMITS.bytes_max,
     )
     max_transfer_bytes_extended: int = setting(
         "maxTransferBytesExtended",
         number(1, 15 * _MIB),
-        "maximum size of the answer to a client that supports large pulls, in bytes",
+        "maximum size of the response to a client that supports large pulls, in bytes",
         default=8 * _MIB,
     )
     client_expired_timeout_ms: int = setting(

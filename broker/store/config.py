@@ -69,7 +69,7 @@ class StoreConfig:
 
     broker_role: BrokerRole = setting(
         "brokerRole",
-        choice(BrokerRole, "; a SYNC_MASTER needs a cluster of RocketMQ's"),
+        choice(BrokerRole, "; SYNC_MASTER needs a RocketMQ cluster"),
         "ASYNC_MASTER, or SLAVE: read-only",
         default=BrokerRole.ASYNC_MASTER,
     )
@@ -169,28 +169,29 @@ class StoreConfig:
     disk_max_used_space_ratio: float = setting(
         "diskMaxUsedSpaceRatio",
         PERCENT,
-        "percent of the disk used: from here on, expired messages are deleted at any hour",
+        "percent of the disk used above which expired messages are deleted at any hour",
         default=0.75,
         is_reloadable=True,
     )
     disk_space_clean_forcibly_ratio: float = setting(
         "diskSpaceCleanForciblyRatio",
         PERCENT,
-        "percent of the disk used: from here on, the oldest messages go, whatever their age",
+        "percent of the disk used above which the oldest messages are deleted, whatever their age",
         default=0.85,
         is_reloadable=True,
     )
     clean_file_forcibly_enable: bool = setting(
         "cleanFileForciblyEnable",
         FLAG,
-        "whether a full disk deletes messages younger than fileReservedTime, or sends are refused",
+        "true: a full disk deletes messages younger than fileReservedTime; false: sends are "
+        "refused",
         default=True,
         is_reloadable=True,
     )
     disk_space_warning_level_ratio: float = setting(
         "diskSpaceWarningLevelRatio",
         PERCENT,
-        "percent of the disk used: from here on, sends are refused",
+        "percent of the disk used above which sends are refused",
         default=0.90,
         is_reloadable=True,
     )

@@ -75,7 +75,7 @@ def check_worker_python() -> list[Diagnosis]:
     origin = (
         f"from {PYTHON_VARIABLE}"
         if named
-        else f"{_DEFAULT_PYTHON} on PATH, as {PYTHON_VARIABLE} is not set"
+        else f"{_DEFAULT_PYTHON} on PATH, because {PYTHON_VARIABLE} is not set"
     )
     if path is None:
         return [
@@ -154,7 +154,7 @@ def _probe(path: str) -> dict[str, Any] | str:
 # ---- The cluster.
 
 _RETRY_TIMEOUT_MS: Final = "3000"
-_NAME_SERVER_REMEDY: Final = "give the address of a name server, as localhost:9876"
+_NAME_SERVER_REMEDY: Final = "give the address of a name server, for example localhost:9876"
 
 
 def check_cluster(

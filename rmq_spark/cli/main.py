@@ -160,4 +160,4 @@ def _open_missing_streams() -> None:
             os.fstat(descriptor)
         except OSError:  # noqa: PERF203  # three streams
             os.open(os.devnull, os.O_RDWR)  # it gets the lowest free number
-            setattr(sys, name, open(descriptor, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8"))  # noqa: PTH123, SIM115  # a descriptor, and open while the process runs

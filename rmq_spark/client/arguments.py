@@ -64,7 +64,7 @@ def check_text(name: str, found: object, example: str) -> str:
     Raises:
         TypeError: The message says what was found, and shows an example.
     """
-    check_kind(name, found, str, "a text (str)", repr(example))
+    check_kind(name, found, str, "a string (str)", repr(example))
     return str.__str__(found)
 
 
@@ -77,7 +77,7 @@ def check_utf8(name: str, found: str) -> None:
     try:
         found.encode()
     except UnicodeEncodeError as error:
-        raise MessageRejected(name, "text that UTF-8 holds", ascii(found)) from error
+        raise MessageRejected(name, "text that UTF-8 can encode", ascii(found)) from error
 
 
 def check_name(name: str, found: object, example: str) -> str | None:
@@ -89,7 +89,7 @@ def check_name(name: str, found: object, example: str) -> str | None:
     """
     if found is None:
         return None
-    check_kind(name, found, str, "a text (str) or None", repr(example))
+    check_kind(name, found, str, "a string (str) or None", repr(example))
     text = str.__str__(found)
     check_utf8(name, text)
     return text
@@ -259,7 +259,7 @@ def check_send_topic(topic: str) -> str:
         MessageRejected: The name is not valid, or the topic is the broker's own.
     """
     if topic in NOT_ALLOWED_SEND_TOPICS:
-        raise MessageRejected("topic", "one that is not the broker's own", topic)
+        raise MessageRejected("topic", "a topic that the broker does not reserve", topic)
     return check_topic(topic)
 
 

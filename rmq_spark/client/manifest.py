@@ -291,7 +291,9 @@ class CommitState:
             }
             return cls(queries, tuple(map(str, document.get("writes", ()))))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ManifestError(f"it is not a state of commits: {excerpt(document)}") from error
+            raise ManifestError(
+                f"it is not a saved state of commits: {excerpt(document)}"
+            ) from error
 
 
 def manifest_bytes_needed(topic: str, write_name: str = "") -> int:

@@ -136,7 +136,7 @@ class Message:
         reserved = RESERVED_NAMES.intersection(self.properties)
         if reserved:
             names = ", ".join(sorted(reserved))
-            raise MessageRejected("properties", "names that RocketMQ does not use itself", names)
+            raise MessageRejected("properties", "names that RocketMQ does not reserve", names)
 
     def json(self) -> Any:
         """Return the body parsed as JSON; a body that is not bytes yet, unchanged.
@@ -190,13 +190,13 @@ class Message:
                 check_utf8("the name of a property", name)
                 check_utf8(f"property {name}", value)
             raise MessageRejected(
-                "properties", "texts without the characters 1 and 2", str(error)
+                "properties", "strings without \\x01 and \\x02", str(error)
             ) from error
         if size > PROPERTIES_BYTES_SENT_MAX:
             raise MessageRejected(
                 "properties",
-                f"at most {PROPERTIES_BYTES_SENT_MAX} bytes with keys and tags, as brokers add to "
-                "them (put some into the body)",
+                f"at most {PROPERTIES_BYTES_SENT_MAX} bytes with keys and tags, because brokers "
+                "add their own (move some into the body)",
                 f"{size} bytes",
             )
         return text
@@ -207,13 +207,15 @@ def _size_hint(body_bytes_max: int) -> str:
     split = "split it, or send a reference to a file"
     if body_bytes_max >= PLAIN_BYTES_MAX:
         return f" before compression, the most that consumers inflate ({split})"
-    return f" before compression ({split}; where brokers take more, raise max_message_bytes)"
+    return (
+        f" before compression ({split}; if the brokers' limit is higher, raise max_message_bytes)"
+    )
 
 
 BUFFERS: Final = (bytes, bytearray, memoryview)
 """The types of bodies that are sent as they are."""
 
-_TOPIC_NEEDED: Final = "a text (str), followed by the body"
+_TOPIC_NEEDED: Final = "a string (str), followed by the body"
 _TOPIC_EXAMPLE: Final = "Message('orders', b'body')"
 
 _FIELD_CHECKS: Final = (
@@ -225,11 +227,11 @@ _FIELD_CHECKS: Final = (
         "b'body', 'text'.encode(), or Producer(..., serializer='json')",
     ),
     ("tags", (str, NoneType), "one tag (str)", "'red'"),
-    ("keys", (str, list, tuple, NoneType), "a text or several", "['order-42', 'customer-7']"),
-    ("properties", (dict, Mapping), "a mapping of texts to texts", "{'colour': 'red'}"),
+    ("keys", (str, list, tuple, NoneType), "a string or several", "['order-42', 'customer-7']"),
+    ("properties", (dict, Mapping), "a mapping of strings to strings", "{'colour': 'red'}"),
     ("delay_level", int, "a whole number (int)", "3"),
     ("flag", int, "a whole number (int)", "0"),
-    ("sharding_key", (str, NoneType), "a text (str)", "'customer-7'"),
+    ("sharding_key", (str, NoneType), "a string (str)", "'customer-7'"),
     ("wait_store_ok", bool, "True or False", "True"),
 )
 """Fields of a message: name, types, a description of what is needed, and an example."""
@@ -329,7 +331,7 @@ class MessageExt:
         """
         by = resolve_serializer(serializer)
         if by is None:
-            raise TypeError("serializer: needed one, as 'json', found None")
+            raise TypeError("serializer: needed one, for example 'json', found None")
         queue = self.queue
         where = f"the message of queue {queue.queue_id} of {queue.topic} on {queue.broker_name}"
         at = f"offset {self.queue_offset}"

@@ -103,7 +103,7 @@ class Text:
 
     def dumps(self, value: Any) -> bytes:
         """Return a text in UTF-8."""
-        check_kind("body", value, str, "a text (str)", "'one'")
+        check_kind("body", value, str, "a string (str)", "'one'")
         return bytes(value.encode())
 
     def loads(self, body: bytes) -> str:

@@ -113,7 +113,7 @@ def subscription_data(topic: str, selector: MessageSelector, sub_version: int) -
         return SubscriptionData(topic=topic, sub_string=ALL, sub_version=sub_version)
     tags = frozenset(tag for part in expression.split(TAG_SEPARATOR) if (tag := part.strip(BLANKS)))
     if not tags:
-        raise MessageRejected("subscription", "tags, like: red || blue", selector.expression)
+        raise MessageRejected("subscription", "tags, for example red || blue", selector.expression)
     for tag in tags:
         if _SUSPECT_CHARACTERS.search(tag):
             _warn_once(tag)

@@ -50,8 +50,8 @@ class CheckpointFiles:
         scheme = urlparse(str(location)).scheme
         if scheme and scheme != "file":
             raise CheckpointError(
-                f"{location} is not a local directory: give a Spark session that can read it, as "
-                "spark=spark"
+                f"{location} is not a local directory: give a Spark session that can read it "
+                "(spark=spark)"
             )
         place = _FILE_URL.fullmatch(str(location))
         self.root = str(Path(location) if place is None else Path(place[1]))
@@ -84,7 +84,7 @@ class CheckpointFiles:
 
 def _read_by_spark(spark: SparkSession, folder: str) -> Mapping[int, str] | None:
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415  # who has a session has these
-    from pyspark.errors import PySparkException  # noqa: PLC0415
+    from pyspark.errors import PySparkException  # noqa: PLC0415  # only to read with Spark
 
     try:
         files = spark.read.text(folder, wholetext=True)
@@ -171,7 +171,7 @@ def starting_offsets(
         committed = [batch for batch in batches if batch.is_committed]
         if not committed:
             raise CheckpointError(
-                f"no batch of {location} has been committed: name one by batch_id"
+                f"no batch of {location} has been committed. Choose one with batch_id"
             )
         batch = committed[-1]
     else:
@@ -179,7 +179,8 @@ def starting_offsets(
     if source not in batch.offsets:
         ours = ", ".join(map(str, batch.offsets)) or "none"
         raise CheckpointError(
-            f"source {source} of batch {batch.batch_id} is not one of rocketpoll; these are: {ours}"
+            f"source {source} of batch {batch.batch_id} is not a rocketpoll source. Use one of: "
+            f"{ours}"
         )
     return json.dumps(batch.offsets[source].to_json()["offsets"])
 
@@ -202,10 +203,10 @@ def find_batch(
 def _parse_batch(path: str, number: int, text: str, *, is_committed: bool) -> CheckpointedBatch:
     lines = text.splitlines()
     if len(lines) < 2 or not lines[0].startswith("v"):
-        raise CheckpointError(f"{path} is damaged: it does not begin as an offset log does")
+        raise CheckpointError(f"{path} is damaged: it does not begin like an offset log")
     if lines[0] not in ("v1", "v2"):
         raise CheckpointError(
-            f"{path} is of version {lines[0]} of Spark's offset log; v1 and v2 are known here"
+            f"{path} is of version {lines[0]} of Spark's offset log; this release reads v1 and v2"
         )
     texts: dict[int | str, str] = dict(enumerate(lines[2:]))
     if lines[0] == "v2":

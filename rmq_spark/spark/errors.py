@@ -143,9 +143,10 @@ class BrokersGone(SparkError, page="troubleshooting.md#topics-groups-names"):
 
     def __str__(self) -> str:
         return (
-            f"no name server knows broker {', '.join(self.broker_names)} any more; they know "
-            f"{', '.join(self.known_brokers)}. If it is down, start it, and then this query. If it "
-            f'has a new name, set option brokerNames, as {{"{self.broker_names[0]}": "new name"}}'
+            f"no name server knows broker {', '.join(self.broker_names)} any more; the known "
+            f"brokers are {', '.join(self.known_brokers)}. If it is down, start it, and then this "
+            f'query. If it has a new name, set option brokerNames to {{"{self.broker_names[0]}": '
+            '"new name"}'
         )
 
 
@@ -153,7 +154,7 @@ def isolation_mismatch(topics: Iterable[str], isolation: str) -> CheckpointError
     """Return the error for a query whose checkpoint was started with another ``isolation``."""
     return CheckpointError(
         f"the checkpoint is of a query that read {', '.join(sorted(topics))} with "
-        f"isolation={isolation}: leave the option as it was, or give the query its own "
+        f"isolation={isolation}. Restore that option, or give the query its own "
         "checkpointLocation"
     )
 

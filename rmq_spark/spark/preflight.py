@@ -65,7 +65,7 @@ def _check_queues(options: ReadOptions) -> Mapping[MessageQueue, int]:
         readable = {queue.topic for queue in queues.discover(is_forced=True)}
         for topic in sorted(set(selection.topics) - readable):
             if queues.is_routed(topic):
-                raise OptionError(selection.option, f"no broker lets topic {topic} be read")
+                raise OptionError(selection.option, f"no broker allows reading topic {topic}")
         queues.log_unknown_brokers(options.starting, options.ending)
         check_filter(options, instance, queues)
         return _available_ends(queues)
@@ -93,9 +93,9 @@ def _check_commits(options: ReadOptions) -> Mapping[MessageQueue, int]:
             if not options.waits_for_topic:
                 raise OptionError(
                     "isolation",
-                    f"there is no topic {topic}: nothing was written with option delivery set to "
-                    "exactly_once yet. Write first, let a stream wait with option waitForTopic, or "
-                    "leave this out",
+                    f"there is no topic {topic}: no sink with delivery=exactly_once has written "
+                    "to the topic yet. Write first, let a stream wait with option waitForTopic, "
+                    "or remove this option",
                 ) from None
             return {}
 
@@ -163,11 +163,11 @@ def _preflight_client(
 def _tls_hint(error: NoNameServer, access: BrokerAccess) -> str:
     if any(isinstance(each, TlsFailed) for each in error.tries):
         return (
-            " (options: tlsCaFile for the authority to trust, tlsServerName for a name, "
-            "tlsCertFile and tlsKeyFile for who asks; tls=false for none)"
+            " (options: tlsCaFile for the trusted authority, tlsServerName for another name, "
+            "tlsCertFile and tlsKeyFile for a client certificate; tls=false for no TLS)"
         )
     if access.tls is None and any(isinstance(each, ConnectionClosed) for each in error.tries):
-        return " (options: tls=true, and tlsCaFile for the authority to trust)"
+        return " (options: tls=true, and tlsCaFile for the trusted authority)"
     return ""
 
 

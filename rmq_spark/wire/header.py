@@ -107,7 +107,9 @@ def encoding_error(subject: str, header: Header, bounds: tuple[int, int] = INT32
     for key, value in fields.items():
         for text in (key, value):
             if not _is_utf8(text):
-                return HeaderError(subject, at=str(key), needed="text that UTF-8 holds", found=text)
+                return HeaderError(
+                    subject, at=str(key), needed="text that UTF-8 can encode", found=text
+                )
     return HeaderError(subject, at="extFields", needed="keys to 32767 bytes", found=header)
 
 

@@ -75,5 +75,8 @@ def _utf8(text: str, name: str) -> bytes:
     except UnicodeEncodeError as error:
         # The value is not shown, because it may be the secret key.
         raise HeaderError(
-            "signature", at=name, needed="text that UTF-8 holds", found=Verbatim("a lone surrogate")
+            "signature",
+            at=name,
+            needed="text that UTF-8 can encode",
+            found=Verbatim("a lone surrogate"),
         ) from error

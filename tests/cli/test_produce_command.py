@@ -109,9 +109,9 @@ def test_consume_json_output_can_be_produced_again(run, cluster):
         ('{"body": ""}', "line 2: body: needed at least one byte"),
         ('{"body": "x", "properties": {"TAGS": "x"}}', "line 2: properties: needed names"),
         ('{"body": "x", "tags": 1}', "line 2: tags: "),
-        ('{"body": "x", "keys": [1]}', "line 2: one of keys: needed a text"),
-        ('{"body": "x", "properties": {"a": 1}}', "line 2: property a: needed a text"),
-        ('{"body": "x", "properties": {"a": "\\u0002"}}', "line 2: properties: needed texts"),
+        ('{"body": "x", "keys": [1]}', "line 2: one of keys: needed a string"),
+        ('{"body": "x", "properties": {"a": 1}}', "line 2: property a: needed a string"),
+        ('{"body": "x", "properties": {"a": "\\u0002"}}', "line 2: properties: needed strings"),
     ],
 )
 def test_produce_names_the_bad_line_and_sends_earlier_ones(run, cluster, bodies_in, line, why):

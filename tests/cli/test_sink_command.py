@@ -55,7 +55,7 @@ def test_sink_show_lists_the_latest_batches_with_repeats(run, committed):
 def test_sink_command_reports_unknown_query_and_topic(run, cluster, committed):
     nobody = run("sink", "show", committed, "nobody")
     assert (nobody.code, nobody.out) == (1, "")
-    assert f"nobody has committed nothing to {committed}. List the sinks" in nobody.err
+    assert f"nobody has committed nothing to {committed}. List its sinks" in nobody.err
     assert "nothing was committed to" in "".join(run("sink", "list", cluster.topic(queues=1))[1:])
     missing = run("sink", "list", "no-such-topic")
     assert missing.code == 1

@@ -181,7 +181,7 @@ def test_operator_walk_verifies_the_store_after_a_killed_broker(run, broker, wal
     group = next(steps)
     assert re.search("^behind +2$", group.out, re.MULTILINE)
     verified = next(steps)
-    assert (verified.code, verified.out) == (0, "all is well\n")
+    assert (verified.code, verified.out) == (0, "no faults found\n")
     assert next(steps, None) is None
 
 

@@ -250,7 +250,7 @@ def test_send_refuses_arguments_of_wrong_type(producer, api, broker, send):
 
 def test_send_refuses_number_as_property_value(producer):
     with pytest.raises(
-        TypeError, match=r"property n: needed a text \(str\), found int 1; for example: '1'"
+        TypeError, match=r"property n: needed a string \(str\), found int 1; for example: '1'"
     ):
         producer.send(Message("T", b"x", properties={"n": 1}))
 

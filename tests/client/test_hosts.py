@@ -163,7 +163,7 @@ def test_workers_of_gunicorn_send_with_the_producer_of_their_module(
         "web", WEB, "gunicorn", *options, "--bind=127.0.0.1:0", "web", ready="Booting worker"
     )
     url = log.read_text().partition("Listening at: ")[2].split()[0]
-    answers = [urllib.request.urlopen(url, timeout=PATIENCE_S).read().decode() for _ in range(30)]  # noqa: S310
+    answers = [urllib.request.urlopen(url, timeout=PATIENCE_S).read().decode() for _ in range(30)]  # noqa: S310  # an http address of our own server
     assert Counter(bodies(broker)) == Counter(answer.removeprefix("SEND_OK ") for answer in answers)
     assert str(server.pid) not in bodies(broker)
     assert ends_in_order(server) == 0

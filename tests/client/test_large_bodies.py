@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import queue
 import zlib
 
 import pytest
@@ -82,7 +83,7 @@ def test_body_size_is_checked_before_compression_with_advice():
         with (
             Producer("Q", broker.address) as producer,
             pytest.raises(
-                MessageRejected, match="where brokers take more, raise max_message_bytes"
+                MessageRejected, match="if the brokers' limit is higher, raise max_message_bytes"
             ),
         ):
             producer.send(Message("T", BODY))
@@ -122,11 +123,9 @@ def test_lite_consumer_gets_a_large_body_with_raised_max_body_bytes(roomy):
 
 
 def test_push_consumer_gets_a_large_body_with_raised_max_body_bytes(roomy):
-    import queue  # noqa: PLC0415
-
     seen = queue.Queue()
     settings = PushSettings(consume_from_where=FIRST)
-    listener = lambda messages, _: seen.put(messages)  # noqa: E731
+    listener = lambda messages, _: seen.put(messages)  # noqa: E731  # a listener of one call
     with PushConsumer("push", roomy, listener=listener, settings=settings) as consumer:
         consumer.subscribe("T")
         [message] = seen.get(timeout=20)

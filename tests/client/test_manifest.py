@@ -167,7 +167,7 @@ def test_commit_state_is_the_same_over_a_restart_of_the_reader(ids, cut):
 
 def test_malformed_commit_state_is_refused():
     for document in (None, {}, {"queries": {"q": []}}, {"queries": {"q": ["x"]}}, {"queries": 3}):
-        with pytest.raises(ManifestError, match="it is not a state of commits"):
+        with pytest.raises(ManifestError, match="it is not a saved state of commits"):
             CommitState.from_json(document)
 
 

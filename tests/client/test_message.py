@@ -53,7 +53,7 @@ def test_any_delay_level_is_accepted_by_the_client(level):
 
 @pytest.mark.parametrize("name", sorted(RESERVED_NAMES))
 def test_reserved_property_names_are_refused(name):
-    with pytest.raises(MessageRejected, match="RocketMQ does not use"):
+    with pytest.raises(MessageRejected, match="RocketMQ does not reserve"):
         Message("T", b"x", properties={name: "1"}).check()
 
 

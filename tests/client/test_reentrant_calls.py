@@ -77,7 +77,7 @@ def busy_hours(broker, instance):
     got = {name: Counter() for name in ("concurrent", "orderly", "lite")}
     members = []
     for name, kind in (("concurrent", "listener"), ("orderly", "orderly_listener")):
-        listen = lambda messages, _, name=name: got[name].update(each.body for each in messages)  # noqa: E731
+        listen = lambda messages, _, name=name: got[name].update(each.body for each in messages)  # noqa: E731  # needs a default argument
         settings = PushSettings(**FIRST, rebalance_interval_ms=1_000)
         members.append(PushConsumer(name, instance, **{kind: listen}, settings=settings))
     members.append(LitePullConsumer("lite", instance, LitePullSettings(**FIRST)))

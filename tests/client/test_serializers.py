@@ -250,7 +250,7 @@ def test_times_in_json_are_texts():
 
 def test_text_is_for_texts_alone():
     assert encode_value("ü", SERIALIZERS["text"]) == "ü".encode()
-    with pytest.raises(TypeError, match="Text cannot encode int 7: body: needed a text"):
+    with pytest.raises(TypeError, match="Text cannot encode int 7: body: needed a string"):
         encode_value(7, SERIALIZERS["text"])
 
 

@@ -69,7 +69,7 @@ async def test_misspelled_argument_of_an_aio_call_suggests_the_nearest_name():
 
 
 def test_type_error_raised_within_a_method_is_passed_on_unchanged():
-    with pytest.raises(TypeError, match=r"^topic: needed a text"):
+    with pytest.raises(TypeError, match=r"^topic: needed a string"):
         LitePullConsumer("g", NOBODY).subscribe(5)
 
 

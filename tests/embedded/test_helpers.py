@@ -128,10 +128,10 @@ WRONG = {
     ),
     "topic: a number": (
         lambda broker: broker.send(5),
-        r"topic: needed a text \(str\), followed by bodies, found int 5; for example: send\(",
+        r"topic: needed a string \(str\), followed by bodies, found int 5; for example: send\(",
     ),
     "tags: a list": (lambda broker: broker.send("t", "x", tags=["a"]), "tags: needed one tag"),
-    "topic: a list": (lambda broker: broker.send(["t"], "x"), "topic: needed a text"),
+    "topic: a list": (lambda broker: broker.send(["t"], "x"), "topic: needed a string"),
     "queues: text": (
         lambda broker: broker.create_topic("t", "2"),
         "queue_nums: needed a whole number",

@@ -55,6 +55,7 @@ class Java:
         }
 
     def _run(self, *arguments: str, text: str = "") -> str:
+        __tracebackhide__ = True
         run = subprocess.run(
             [*self._command, *arguments],
             input=text,

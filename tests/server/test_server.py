@@ -148,8 +148,8 @@ def test_first_frame_and_partial_frame_timeouts_close_silent_clients(caplog):
 
     serve(story, first_frame_timeout_ms=50, partial_frame_timeout_ms=50)
     assert sorted(line.partition("closed: ")[2] for line in lines_of(caplog)) == [
-        "it says nothing",
-        "its request does not end",
+        "it sent no request",
+        "its request is incomplete",
     ]
 
 
@@ -201,8 +201,8 @@ def test_first_frame_timeout_ends_when_the_header_has_arrived(codec, caplog):
 
     serve(story, first_frame_timeout_ms=10_000, partial_frame_timeout_ms=30_000)
     assert [line.partition("closed: ")[2] for line in lines_of(caplog)] == [
-        "it says nothing",
-        "its request does not end",
+        "it sent no request",
+        "its request is incomplete",
     ]
 
 
@@ -237,7 +237,7 @@ def test_throttled_newcomer_has_no_first_frame_timeout(caplog):
 
     serve(story, in_flight_bytes_max=1 << 18, first_frame_timeout_ms=10_000)
     assert [line.partition("closed: ")[2] for line in lines_of(caplog)] == [
-        "its request does not end"
+        "its request is incomplete"
     ]
 
 
@@ -278,7 +278,7 @@ def test_non_reading_client_is_no_longer_read_and_then_closed(caplog):
         assert LONG_BYTES < most < 4 * LONG_BYTES + (1 << 20)
 
     serve(story, slow_reader_timeout_ms=100, write_buffer_bytes=LONG_BYTES)
-    assert "it does not read its answers" in caplog.text
+    assert "it does not read its responses" in caplog.text
 
 
 def test_late_reading_client_gets_all_responses_in_order():
@@ -434,7 +434,7 @@ def test_throttled_client_has_no_partial_frame_timeout(caplog):
         story, in_flight_bytes_max=1 << 18, partial_frame_timeout_ms=30_000, idle_timeout_ms=120_000
     )
     assert [line.partition("closed: ")[2] for line in lines_of(caplog)] == [
-        "its request does not end"
+        "its request is incomplete"
     ]
 
 
@@ -466,7 +466,7 @@ def test_client_that_reads_slowly_is_closed_while_its_requests_wait(caplog):
     times = {"partial_frame_timeout_ms": 30_000, "slow_reader_timeout_ms": 100_000}
     serve(story, unread_bytes_max=1 << 28, **times)
     assert [line.partition("closed: ")[2] for line in lines_of(caplog)] == [
-        "its requests wait, as it does not read its answers"
+        "its requests wait because it does not read its responses"
     ]
 
 

@@ -62,7 +62,7 @@ def test_slow_reader_that_makes_progress_is_not_closed():
         unread.update_progress(now)
         assert list(unread.slow_readers(now, 30)) == []
     unread.update_progress(31)
-    assert list(unread.slow_readers(31, 30)) == [(dead, "it does not read its answers")]
+    assert list(unread.slow_readers(31, 30)) == [(dead, "it does not read its responses")]
 
 
 def test_more_answers_are_no_sign_of_reading():

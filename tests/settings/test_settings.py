@@ -154,7 +154,8 @@ def test_home_relative_store_path_without_a_home_is_refused(monkeypatch):
     with pytest.raises(ConfigError, match=r"no home directory: set storePathRootDir=/"):
         config_of({})
     with pytest.raises(
-        ConfigError, match="storePathRootDir must be a directory; the home directory"
+        ConfigError,
+        match="storePathRootDir must be a directory without ~, because the home directory",
     ):
         config_of({"storePathRootDir": "~/data"})
 
@@ -219,8 +220,11 @@ def test_settings_file_with_a_byte_order_mark_is_read(tmp_path):
 
 
 def test_unreadable_settings_file_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"missing\.conf cannot be read"):
+    with pytest.raises(
+        ConfigError, match=r"missing\.conf cannot be read: No such file .* Check"
+    ) as why:
         load_config(tmp_path / "missing.conf")
+    assert str(why.value).count("missing.conf") == 1
     (tmp_path / "binary.conf").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match=r"binary\.conf cannot be read"):
         load_config(tmp_path / "binary.conf")
@@ -374,8 +378,8 @@ def text_of_the_file():
             "has it."
         ),
         (
-            "# rocketpoll broker -c conf/broker.conf reads it; an argument, as listenPort=9877, "
-            "beats it."
+            "# rocketpoll broker -c conf/broker.conf reads it; an argument, for example "
+            "listenPort=9877, overrides it."
         ),
     ]
     for name, key in KEYS.items():

@@ -61,7 +61,7 @@ def test_tls_without_verification_is_accepted_with_a_warning(caplog):
     [
         (
             {"tlsCaFile": CA},
-            "tlsCaFile: it has no effect without tls=true: set that, or leave this out",
+            "tlsCaFile: it has no effect without tls=true. Set tls=true, or remove this option",
         ),
         ({"tls": "false", "tlsVerify": "false"}, "tlsVerify: it has no effect without tls=true"),
         ({"tls": "yes"}, "tls: needed true or false, found 'yes'"),
@@ -78,15 +78,15 @@ def test_tls_without_verification_is_accepted_with_a_warning(caplog):
             {"tls": "true", "tlsKeyFile": certificate("client.key")},
             "tlsCertFile: it is required together with its",
         ),
-        ({"tls": "true", "tlsCertFile": CERTIFICATE}, "tlsKeyFile: it is required, as "),
-        ({"tls": "true", **LOCKED}, "tlsKeyPassword: it is required, as the key in "),
+        ({"tls": "true", "tlsCertFile": CERTIFICATE}, "tlsKeyFile: it is required, because "),
+        ({"tls": "true", **LOCKED}, "tlsKeyPassword: it is required, because the key in "),
         (
             {"tls": "true", **LOCKED, "tlsKeyPassword": "s3cr3t"},
             "tlsKeyPassword: it does not decrypt the key",
         ),
         (
             {"tls": "true", "tlsServerName": "."},
-            "tlsServerName: no certificate can have the name '.'",
+            "tlsServerName: no certificate can be for the name '.'",
         ),
     ],
 )
@@ -155,7 +155,7 @@ def test_environment_has_the_keys_of_queries_without_options(profiles, monkeypat
     locked = read_options({**NEEDED, "tls": "true", **LOCKED}).access.tls
     assert locked.key_password == "rocketpoll"  # noqa: S105  # that of the tests' key
     monkeypatch.delenv("ROCKETPOLL_SECRET_KEY")
-    with pytest.raises(OptionError, match="secretKey: it is needed as well as ROCKETPOLL_ACCESS"):
+    with pytest.raises(OptionError, match="required together with ROCKETPOLL_ACCESS"):
         read_options(NEEDED)
 
 
@@ -163,9 +163,12 @@ def test_environment_has_the_keys_of_queries_without_options(profiles, monkeypat
     ("text", "said"),
     [
         ("", "profile: .* has no section \\[prod\\]. Add it, or use one of: none"),
-        ("[prod]\nnamesrv = a\n", r"profile \(prod\): needed host:port, as localhost:9876"),
+        (
+            "[prod]\nnamesrv = a\n",
+            r"profile \(prod\): needed host:port, for example localhost:9876",
+        ),
         ("[prod]\ntls-ca-file = /no/ca.pem\n", r"profile \(prod\): /no/ca.pem cannot be read"),
-        ("[prod]\naccess-key = x\n", r"secretKey: it is needed as well as profile \(prod\)"),
+        ("[prod]\naccess-key = x\n", r"secretKey: it is required together with profile \(prod\)"),
         ("[prod]\nacess-key = x\n", "has the unknown setting .acess-key.. Did you mean access-key"),
     ],
 )

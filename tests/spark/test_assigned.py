@@ -65,7 +65,7 @@ def test_assigned_broker_name_that_stays_unknown_ends_the_start(pair, assigned, 
         batches.initial_offset()
     assert str(raised.value) == (
         f"option assign: it names broker {name}, which no name server has known for 2000 ms "
-        f"(option retryTimeoutMs); {known} Correct the name, or start the broker, and then this "
+        f"(option retryTimeoutMs); {known} Correct the name; or start the broker, and then this "
         "query"
     )
     assert "".join(traceback.format_exception(raised.value)).count("Traceback") == 1
@@ -170,7 +170,9 @@ def test_assigned_broker_that_is_gone_for_good_is_data_loss(pair, checkpoint, av
     with pair.query() as batches:
         if available_now:
             batches.prepare_available_now()
-        with pytest.raises(DataLoss, match="no name server knows broker b any more; they know a"):
+        with pytest.raises(
+            DataLoss, match="no name server knows broker b any more; the known brokers are a"
+        ):
             batches.latest_offset(checkpoint, NO_LIMITS)
     with pair.query(failOnDataLoss="false") as batches:
         if available_now:

@@ -58,12 +58,12 @@ def test_types_of_avro_are_columns(kind, found):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "this is no JSON"),
+        ("{", "not JSON"),
         ('{"type": "string"}', "needed an Avro schema of a record"),
-        (field(["int", "string"]), "x is a union of 2 types, and a column has one"),
-        (field("Other"), "x is 'Other', which is neither Avro's nor defined before"),
-        (field("null"), "x is null alone, which no column can be"),
-        (field(5), "x is 5, which is no Avro schema"),
+        (field(["int", "string"]), "x is a union of 2 types, but a column has one type"),
+        (field("Other"), "x is 'Other', which is neither a type of Avro nor defined before"),
+        (field("null"), "x is always null: no column type matches it"),
+        (field(5), "x is 5, which is not an Avro schema"),
         (field({"type": "enum", "name": "E"}), "x has no 'symbols': "),
         (field({"type": "fixed", "name": "F"}), "x has no 'size': "),
         (field({"type": "fixed", "name": "F", "size": -1}), "x: needed a size in bytes, found -1"),
@@ -74,7 +74,7 @@ def test_types_of_avro_are_columns(kind, found):
         (field({"type": "bytes", "logicalType": "decimal"}), "x has no 'precision': "),
         (
             field({"type": "bytes", "logicalType": "decimal", "precision": 50}),
-            "x has 50 digits, and a column 38",
+            "x has 50 digits, over the 38 of a column",
         ),
         (
             field({"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 9}),
@@ -93,7 +93,7 @@ def test_types_of_avro_are_columns(kind, found):
             "fields of x: needed a list, found ",
         ),
         ('["null"]', " is a union of 0 types"),
-        ('{"type": "array", "items": ' * 5_000 + '"int"' + "}" * 5_000, "this is nested too deep"),
+        ('{"type": "array", "items": ' * 5_000 + '"int"' + "}" * 5_000, "it is nested too deep"),
         (field("A"), "x is A within itself"),
         (field({"type": "int", "logicalType": "time-millis"}), "x is a time-millis"),
         (field({"type": "array"}), "x has no 'items': "),

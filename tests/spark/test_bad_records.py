@@ -17,9 +17,7 @@ def test_unreadable_record_fails_with_its_offset_and_the_option_to_set():
     )
 
 
-@pytest.mark.parametrize(
-    ("how", "done"), [("null", "its body is null"), ("skip", "it is left out")]
-)
+@pytest.mark.parametrize(("how", "done"), [("null", "its body is null"), ("skip", "it is skipped")])
 def test_bad_records_are_logged_up_to_a_limit(how, done, caplog):
     bad = BadRecordHandler(OnBadRecord(how))
     for queue_offset in range(3 * LOGGED_MAX):
@@ -27,6 +25,7 @@ def test_bad_records_are_logged_up_to_a_limit(how, done, caplog):
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(said) == LOGGED_MAX + 1
     assert said[0] == (
-        f"the message at offset 0 of queue 0 of T on broker-a cannot be read, {done}: it is broken"
+        f"the message at offset 0 of queue 0 of T on broker-a cannot be read, and "
+        f"{done}: it is broken"
     )
-    assert said[-1] == "no more of them are named in this task"
+    assert said[-1] == "this task logs no more of them"

@@ -75,7 +75,7 @@ def test_avro_body_that_is_no_record_is_a_bad_record(body, said):
 def test_avro_value_too_large_for_its_column_is_a_bad_record():
     schema = {"type": "record", "name": "any", "fields": [{"name": "id", "type": ["null", "int"]}]}
     with pytest.raises(
-        RecordFault, match=r"its id: needed a value .* int16 holds, found 70000 .*too large"
+        RecordFault, match=r"its id: needed a value .* of type int16, found 70000 .*too large"
     ):
         rows([body_of({"id": 70_000}, schema)], "id SMALLINT", "avro")
 

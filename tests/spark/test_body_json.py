@@ -72,7 +72,7 @@ def test_json_value_decodes_the_same_alone_and_beside_bad_bodies(kind, text, exp
     [
         ("STRING", "1", "its v: needed a string, found 1"),
         ("STRING", "{}", "needed a string, found an object"),
-        ("STRING", '"\\ud800"', "needed text that UTF-8 holds"),
+        ("STRING", '"\\ud800"', "needed text that UTF-8 can encode"),
         ("BOOLEAN", '"true"', "needed true or false, found 'true'"),
         ("BOOLEAN", "1", "needed true or false, found 1"),
         ("INT", "1.0", "needed a whole number of 32 bits, found 1.0"),
@@ -80,13 +80,13 @@ def test_json_value_decodes_the_same_alone_and_beside_bad_bodies(kind, text, exp
         ("INT", "true", "found true"),
         ("INT", "2147483648", "needed a whole number of 32 bits"),
         ("BIGINT", "9223372036854775808", "needed a whole number of 64 bits"),
-        ("DOUBLE", "1e400", "needed a number that 64 bits hold, found 1e400"),
-        ("DOUBLE", "NaN", "needed JSON, which has no such number, found NaN"),
+        ("DOUBLE", "1e400", "needed a number that fits into 64 bits, found 1e400"),
+        ("DOUBLE", "NaN", "needed a number of JSON, found NaN"),
         ("DOUBLE", "-Inf", "needed JSON"),
         ("DOUBLE", '"1"', "needed a number, found '1'"),
-        ("FLOAT", "1e39", "needed a number that 32 bits hold"),
+        ("FLOAT", "1e39", "needed a number that fits into 32 bits"),
         ("DECIMAL(5,2)", "1.555", "its v: needed a number of 5 digits, 2 of them"),
-        ("DECIMAL(5,2)", "true", "needed a number, or a string that is one"),
+        ("DECIMAL(5,2)", "true", "needed a number, or a string with a number"),
         ("DECIMAL(5,2)", "1e3", "its v: needed a number of 5 digits, 2 of them"),
         ("DECIMAL(10,2)", "1e8", "its v: needed a number of 10 digits, 2 of them"),
         ("DECIMAL(10,2)", "100000000", "its v: needed a number of 10 digits, 2 of them"),
@@ -99,16 +99,16 @@ def test_json_value_decodes_the_same_alone_and_beside_bad_bodies(kind, text, exp
         ("DECIMAL(38,38)", '"1"', "its v: needed a number of 38 digits, 38 of them"),
         ("DECIMAL(18,6)", "9007199254740993", "its v: needed a number of 18 digits, 6 of them"),
         ("BIGINT", "1" * 5_000, f"needed a whole number of 64 bits, found {'1' * 60}..."),
-        ("DOUBLE", "1.7976931348623159e308", "needed a number that 64 bits hold"),
-        ("DOUBLE", "1" * 400, f"needed a number that 64 bits hold, found {'1' * 60}..."),
-        ("FLOAT", "1" * 400, "needed a number that 64 bits hold"),
-        ("ARRAY<DOUBLE>", f"[{'1' * 400}]", "its v[0]: needed a number that 64 bits hold"),
+        ("DOUBLE", "1.7976931348623159e308", "needed a number that fits into 64 bits"),
+        ("DOUBLE", "1" * 400, f"needed a number that fits into 64 bits, found {'1' * 60}..."),
+        ("FLOAT", "1" * 400, "needed a number that fits into 64 bits"),
+        ("ARRAY<DOUBLE>", f"[{'1' * 400}]", "its v[0]: needed a number that fits into 64 bits"),
         ("STRUCT<d: DECIMAL(4,2)>", '{"d": 100}', "its v.d: needed a number of 4 digits"),
-        ("DATE", '"0000-01-01"', "its v: needed a date as 2026-01-31"),
-        ("DATE", '"31.1.2026"', "its v: needed a date as 2026-01-31, found '31.1.2026'"),
+        ("DATE", '"0000-01-01"', "its v: needed a date such as 2026-01-31"),
+        ("DATE", '"31.1.2026"', "its v: needed a date such as 2026-01-31, found '31.1.2026'"),
         ("DATE", "5", "needed a string, found 5"),
         ("TIMESTAMP", "1769860800", "needed a string, found 1769860800"),
-        ("TIMESTAMP", '"yesterday"', "needed a time as 2026-01-31T12:00:00.123456, with Z"),
+        ("TIMESTAMP", '"yesterday"', "needed a time such as 2026-01-31T12:00:00.123456, with Z"),
         ("TIMESTAMP", '"9999-12-31T23:59:59-10:00"', "needed a time"),
         ("TIMESTAMP_NTZ", '"2026-01-31T12:00:00Z"', "123456 without a zone, found '2026-01-31T"),
         ("BINARY", '"?"', "needed a string of base64, found '?'"),
@@ -145,7 +145,7 @@ def test_json_value_of_another_type_is_a_bad_record(kind, text, said):
         (b'\xef\xbb\xbf{"v": 1}', "BOM"),
         (b'{"v": 1}\0', "needed JSON"),
         (b'{"x": "\xff", "v": 1}', "its body: needed UTF-8, found byte b'\\xff' at 7"),
-        (b'{"x": NaN, "v": 1}', "which has no such number, found NaN"),
+        (b'{"x": NaN, "v": 1}', "a number of JSON, found NaN"),
         (b'{"v": 01}', "needed JSON"),
         (b"{'v': 1}", "needed JSON"),
         (b'{"v": 1} // note', "needed JSON"),
@@ -176,7 +176,7 @@ def test_deeply_nested_json_is_a_bad_record():
     deep = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     assert values([deep, b"{}"], "INT") == [None, None]
     assert values([deep, b"bad"], "INT", onBadRecord="skip") == [None]
-    with pytest.raises(RecordFault, match="less than a thousand levels"):
+    with pytest.raises(RecordFault, match="fewer than 1000 levels of nesting"):
         values([deep], "MAP<STRING, INT>")
 
 

@@ -38,13 +38,18 @@ def test_body_options_can_be_pickled():
     ("kind", "schema", "more", "said"),
     [
         ("yaml", None, {}, "option bodyFormat: needed binary, text, json or avro, found 'yaml'"),
-        ("text", "id INT", {}, "option bodySchema: it is for bodyFormat json and avro, found text"),
-        ("binary", None, {"bodyColumn": "v"}, "option bodyColumn: it is for bodyFormat json"),
+        (
+            "text",
+            "id INT",
+            {},
+            "option bodySchema: it applies to bodyFormat json and avro only, found text",
+        ),
+        ("binary", None, {"bodyColumn": "v"}, "option bodyColumn: it applies to bodyFormat json"),
         ("json", "id", {}, "option bodySchema: needed a type, found the end: 'id'"),
         ("json", "m MAP<INT, INT>", {}, "option bodySchema: m has keys of int: needed string"),
         ("json", " ", {}, "option bodySchema: it is empty"),
-        ("json", AVRO, {}, "option bodySchema: this is no schema as df.schema.json"),
-        ("avro", "`a-b` INT", {}, "option bodySchema: a-b is no name in Avro"),
+        ("json", AVRO, {}, "option bodySchema: not a schema as df.schema.json"),
+        ("avro", "`a-b` INT", {}, "option bodySchema: a-b is not a valid name in Avro"),
         (
             "avro",
             '{"type": "record", "name": "A"}',
@@ -61,13 +66,13 @@ def test_body_options_can_be_pickled():
             "json",
             "a " + "ARRAY<" * 200 + "INT" + ">" * 200,
             {},
-            "option bodySchema: a is nested 200 deep, and Arrow",
+            "option bodySchema: a is nested 200 levels deep, over the 60 of Arrow",
         ),
         (
             "json",
             "a " + "ARRAY<" * 5_000 + "INT" + ">" * 5_000,
             {},
-            "option bodySchema: this is nested too deep to be read",
+            "option bodySchema: it is nested too deep",
         ),
     ],
 )
@@ -80,7 +85,7 @@ def test_contradicting_body_options_are_refused_in_one_line(kind, schema, more, 
 
 def test_body_schema_option_is_refused_for_the_sink():
     given = {"namesrvAddr": "localhost:9876", "bodyFormat": "json", "bodySchema": "id INT"}
-    with pytest.raises(OptionError, match="bodySchema: it has no meaning for the sink"):
+    with pytest.raises(OptionError, match="bodySchema: it does not apply to the sink"):
         write_options(given)
 
 

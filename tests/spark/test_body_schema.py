@@ -42,17 +42,17 @@ def test_body_schema_survives_its_json_and_simple_string_forms(kind_and_values):
     ("text", "said"),
     [
         ("id", "needed a type, found the end"),
-        ("id FOO", "needed a type that bodies can have .* after 'id', found 'FOO'"),
+        ("id FOO", "needed a type of bodies .* after 'id', found 'FOO'"),
         ("id INT name STRING", "needed , after 'INT', found 'name'"),
         ("id INT,", "needed the name of a field, found the end"),
         ("id ARRAY<INT", "needed >, found the end"),
         ("id ARRAY<INT>>", "needed"),
         ("id DECIMAL(x)", "needed a number of digits after '\\(', found 'x'"),
         ("id DECIMAL(39,0)", "1 to 38 digits"),
-        ("id INT; DROP", "needed a type that bodies can have"),
+        ("id INT; DROP", "needed a type of bodies"),
         ("< INT", "needed the name of a field, found '<'"),
-        ('{"a": 1}', "no schema as df.schema.json"),
-        ("{", "no schema as df.schema.json"),
+        ('{"a": 1}', "a schema as df.schema.json"),
+        ("{", "a schema as df.schema.json"),
     ],
 )
 def test_invalid_ddl_is_refused_at_its_position(text, said):
@@ -63,8 +63,8 @@ def test_invalid_ddl_is_refused_at_its_position(text, said):
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("a INT, A INT", "a stands there twice"),
-        ("a STRUCT<b: INT, b: INT>", "a.b stands there twice"),
+        ("a INT, A INT", "a occurs twice"),
+        ("a STRUCT<b: INT, b: INT>", "a.b occurs twice"),
         ("a STRUCT<>", "a is a struct without fields"),
         ("a MAP<INT, INT>", "a has keys of int: needed string"),
         ("a STRUCT<b: INT NOT NULL>", "a.b can be null"),
@@ -96,7 +96,7 @@ def test_deeply_nested_arrow_type_is_refused_by_its_column(make):
         return sql.StructType([sql.StructField("a", kind), sql.StructField("b", sql.DateType())])
 
     assert schema_faults(nested(60)) == writable_schema_faults(nested(60)) == []
-    told = ["a is nested 62 deep, and Arrow, which carries rows from and to Spark, holds 60"]
+    told = ["a is nested 62 levels deep, over the 60 of Arrow, which transfers the rows"]
     assert schema_faults(nested(62)) == writable_schema_faults(nested(62)) == told
     within = sql.StructType([sql.StructField("body", nested(60))])
     batch = pa.RecordBatch.from_pylist([], to_arrow_schema(within))

@@ -43,7 +43,7 @@ def test_times_with_and_without_a_zone_may_stand_in_one_column():
 
 
 def test_unparsable_time_value_is_named_in_the_body_fault():
-    with pytest.raises(BodyFault, match=r"its at: needed a time as .* found 'noon'"):
+    with pytest.raises(BodyFault, match=r"its at: needed a time such as .* found 'noon'"):
         to_exact_type(pa.array(["2026-01-31T12:00:00Z", "noon"]), MOMENT, "at")
 
 

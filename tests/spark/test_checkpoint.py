@@ -61,7 +61,7 @@ def test_sources_that_have_names_are_known_by_them(checkpoint):
     assert starting_offsets(checkpoint) == '{"T": {"b": {"0": 10}}}'
     with pytest.raises(
         CheckpointError,
-        match=r"(?m)source rate of batch 1 is not one of rocketpoll; .*: orders, 0$",
+        match=r"(?m)source rate of batch 1 is not a rocketpoll source\. Use one of.*: orders, 0$",
     ):
         starting_offsets(checkpoint, source="rate")
 
@@ -77,7 +77,7 @@ def test_checkpoint_batch_is_converted_to_starting_offsets(checkpoint, form):
     ("more", "said"),
     [
         ({"batch_id": 7}, "has the batches 0 to 2, not 7"),
-        ({"source": 1}, "source 1 of batch 1 is not one .* these are: 0"),
+        ({"source": 1}, "source 1 of batch 1 is not a rocketpoll source. Use one .*: 0"),
     ],
 )
 def test_missing_checkpoint_part_is_reported(checkpoint, more, said):

@@ -22,14 +22,17 @@ def refused(make, *arguments):
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ({"topic": "a,b"}, "option isolation: the batches of one topic are read by their manifest"),
+        ({"topic": "a,b"}, "option isolation: it reads the batches of one topic. Set option topic"),
         ({"sql": "a > 1"}, "option sql: it cannot be given together with isolation=committed"),
         ({"key": "k"}, "option key: it cannot be given together with isolation=committed"),
-        ({"startingOffsets": "-5 messages"}, "it is a place among batches: needed earliest"),
+        ({"startingOffsets": "-5 messages"}, "it is a position among batches: needed earliest"),
         ({"startingOffsets": '{"orders": -2}'}, "or offsets of topic orders_COMMITS"),
-        ({"startingOffsetsByTimestamp": '{"orders": 1}'}, "use startingTimestamp"),
-        ({"endingOffsetsByTimestamp": '{"orders": 1}'}, "use endingTimestamp"),
-        ({"onBrokerAway": "skip"}, "option onBrokerAway: with isolation=committed whole batches"),
+        ({"startingOffsetsByTimestamp": '{"orders": 1}'}, "Use startingTimestamp"),
+        ({"endingOffsetsByTimestamp": '{"orders": 1}'}, "Use endingTimestamp"),
+        (
+            {"onBrokerAway": "skip"},
+            "option onBrokerAway: isolation=committed reads complete batches",
+        ),
         ({"topic": "o" * 125}, "option topic: its commits topic would be"),
         ({"isolation": "serializable"}, "option isolation: needed uncommitted or committed"),
     ],
@@ -76,19 +79,21 @@ def writer(schema="body string", *, overwrite=False, without=(), **more):
 def test_exactly_once_stream_without_a_checkpoint_or_with_delays_is_refused():
     assert writer()
     assert writer(without=["checkpointLocation"], CHECKPOINTLOCATION="here")
-    assert "name it in option checkpointLocation" in refused(
+    assert "Set option checkpointLocation" in refused(
         lambda: writer(without=["checkpointLocation"])
     )
     assert "output mode complete" in refused(lambda: writer(overwrite=True))
-    assert "drop column delayLevel" in refused(lambda: writer("body string, delayLevel int"))
+    assert "Drop column delayLevel" in refused(lambda: writer("body string, delayLevel int"))
     assert writer("body string, delayLevel int", delivery="at_least_once")
 
 
 @pytest.mark.parametrize("size", ["64", "300"])
 def test_messages_in_which_no_manifest_fits_are_refused(size):
     said = refused(write_options, {**EXACTLY_ONCE, "maxMessageBytes": size})
-    assert "option maxMessageBytes: exactly_once stores a manifest with each batch" in said
-    assert f"bytes are needed, found {size}: raise it to the brokers' maxMessageSize" in said
+    assert (
+        "option maxMessageBytes: exactly_once stores a manifest of up to 526 bytes with each batch"
+    ) in said
+    assert f"found {size}. Raise it to the brokers' maxMessageSize" in said
     assert write_options({**NEEDED, "maxMessageBytes": size}).max_message_bytes == int(size)
     assert write_options({**EXACTLY_ONCE, "maxMessageBytes": "1k"}).max_message_bytes == 1_024
 
@@ -105,12 +110,15 @@ def written(**more):
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ({"delivery": None}, "option visibleTo: all rows of a batch are seen at once with deliver"),
-        ({"visibleTo": None, "sinkName": "a"}, "option sinkName: it is for visibleTo=all"),
+        ({"delivery": None}, "option visibleTo: visibleTo=all needs deliver"),
+        (
+            {"visibleTo": None, "sinkName": "a"},
+            "option sinkName: it has no effect without visibleTo=all",
+        ),
         ({"visibleTo": "readers"}, "option visibleTo: needed committed_readers or all"),
-        ({"writeName": "daily"}, "option writeName: with visibleTo=all a write is known by"),
-        ({"topic": None}, "option sinkName: it is needed where rows name their topics"),
-        ({"sinkName": "a/b"}, "option sinkName: needed are letters, digits"),
+        ({"writeName": "daily"}, "option writeName: with visibleTo=all,"),
+        ({"topic": None}, "option sinkName: it is required if rows name their topics"),
+        ({"sinkName": "a/b"}, "option sinkName: needed letters, digits"),
         ({"sinkName": "a" * 191}, "at most 190 of them"),
         ({"namespace": "n" * 100, "sinkName": "a" * 100}, "at most 190 of them"),
         ({"maxMessageBytes": "200"}, "option maxMessageBytes: exactly_once stores a manifest"),
@@ -132,6 +140,6 @@ def test_sink_name_defaults_to_its_topic():
 def test_delays_and_complete_mode_are_refused_there_as_well():
     source = RocketPollDataSource(written())
     delayed = schema_of("body string, delayLevel int")
-    assert "drop column delayLevel" in refused(lambda: source.streamWriter(delayed, False))
+    assert "Drop column delayLevel" in refused(lambda: source.streamWriter(delayed, False))
     plain = schema_of("body string")
     assert "output mode complete" in refused(lambda: source.streamWriter(plain, True))

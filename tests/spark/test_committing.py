@@ -57,7 +57,9 @@ def test_commits_topic_that_cannot_be_created_gives_the_mqadmin_command(
 
     with monkeypatch.context() as patch:
         patch.setattr(AdminApi, "create_topic", refuse)
-        with pytest.raises(WriteError, match=r"by whose .* does not create it: .*operators") as why:
+        with pytest.raises(
+            WriteError, match=r"which stores the commits, .* does not create it: .*operators"
+        ) as why:
             sink.send(0, sink.rows(1))
     assert f"-t {commits_topic_name(rocketpoll_topic)} -r 1 -w 1" in str(why.value)
     assert len(rocketpoll_broker.messages(rocketpoll_topic)) == 0
@@ -74,7 +76,9 @@ def test_oversized_manifest_names_the_option_to_raise(
     options = write_options({**given, "delivery": "exactly_once", "maxMessageBytes": "1000"})
     queue = MessageQueue(rocketpoll_topic, "broker-a", 0)
     spans = [CommittedSpan(queue, 2 * at, 1, 0, 1) for at in range(1_000)]
-    said = "batch 1 of query q does not count: .* option maxMessageBytes allows 1000: raise it"
+    said = (
+        "batch 1 of query q is not committed: .* over the 1000 of option maxMessageBytes. Raise it"
+    )
     with pytest.raises(WriteError, match=said):
         commit(options, ManifestId("q", "", 1), spans)
     counted = [decode_manifest(message.body) for message in commits()]
@@ -91,7 +95,9 @@ def test_empty_or_aborted_batch_has_no_manifest(sink, commits):
 def test_task_reports_of_different_batches_are_refused(sink, commits):
     sent = sink.send(0, sink.rows(1))
     for batch, reports in [(1, sent), (0, [*sent, None]), (0, sent + sink.send(1, sink.rows(1)))]:
-        with pytest.raises(WriteError, match="what tasks report is not of one batch"):
+        with pytest.raises(
+            WriteError, match="the reports of the tasks belong to different batches"
+        ):
             sink.commit(batch, reports)
     assert commits() == []
 
@@ -103,7 +109,7 @@ def test_missing_commits_topic_is_not_created_after_the_first_batch(
     with pytest.raises(WriteError, match=r"no name server knows the queue of topic .*_COMMITS"):
         sink.commit(5, sent)
     rocketpoll_broker.create_topic(commits_topic_name(rocketpoll_topic), 4)
-    with pytest.raises(WriteError, match="batches are in order in one queue only") as why:
+    with pytest.raises(WriteError, match="batches are ordered within one queue only") as why:
         sink.commit(5, sent)
     assert "mqadmin updateTopic" in str(why.value)
 
@@ -155,10 +161,16 @@ def test_foreach_batch_write_is_identified_by_query_batch_and_write_name(
     sink.write_batch(4, rows)
     sink.write_batch(4, rows[::-1])  # a user's code that tries again
     with pytest.raises(
-        WriteError, match=r"has written other rows of .*, write large to .* already, and"
+        WriteError, match=r"has already committed other rows of .*, write large to "
     ):
         sink.write_batch(4, sink.rows(3))
     del sink.options["writeName"]
     sink.is_batch_write = True
-    with pytest.raises(WriteError, match="set option writeName, to another name for each write"):
+    with pytest.raises(
+        WriteError,
+        match=(
+            r"identify a write within foreachBatch\. Set option writeName, to a different "
+            "name for each write"
+        ),
+    ):
         sink.write_batch(4, sink.rows(2))

@@ -66,8 +66,8 @@ def test_wait_for_topic_waits_for_a_missing_topic(rocketpoll_broker, caplog):
         assert queues.discover(is_forced=True) == {queue_of("to-come", 0)}
     assert [record.message for record in caplog.records] == [
         (
-            "no name server knows topic to-come at the moment; what comes to it is read from its "
-            "first message on"
+            "no name server knows topic to-come at the moment. If it is created, it is "
+            "read from its first message on"
         )
     ]
     with queues_of(rocketpoll_broker, "never-there") as queues, pytest.raises(RouteNotFound):

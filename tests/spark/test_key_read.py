@@ -66,7 +66,7 @@ def test_key_read_with_too_many_messages_of_one_time_raises(
     monkeypatch.setattr(key_reader, "FULL_PAGE", 8)
     with rocketpoll_broker.producer() as producer:  # a batch has one time
         producer.send_batch([Message(rocketpoll_topic, b"x", keys="k") for _ in range(40)])
-    with pytest.raises(SparkError, match="than its index gives at once"):
+    with pytest.raises(SparkError, match="than one answer of its index holds"):
         bodies(rocketpoll_broker, rocketpoll_topic, key="k")
 
 
@@ -92,7 +92,7 @@ def test_time_spans_bound_it(rocketpoll_broker, rocketpoll_topic):
         ({"maxPartitions": "3"}, "option maxPartitions: it cannot be given together with key"),
         (
             {"startingOffsets": "earliest"},
-            "option startingOffsets: together with key it has to be a time",
+            "option startingOffsets: together with key it must be a time",
         ),
     ],
 )

@@ -6,8 +6,8 @@ import pytest
 from support.spark.body_rows import rows
 
 SAID = (
-    "no field of bodySchema is in 2 bodies of orders, whose columns are all null: "
-    "the schema has 'orderId', and the bodies 'id', 'order_id'"
+    "2 bodies of orders have no field of bodySchema, and their columns are null: the schema has "
+    "'orderId', the bodies have 'id', 'order_id'"
 )
 
 
@@ -43,7 +43,7 @@ def test_matching_schema_gives_no_warning(caplog, bodies, schema, more):
 def test_bad_bodies_are_not_counted_in_the_missing_fields_warning(caplog):
     _, said = warnings(caplog, [b"bad", b'{"a": 1}', b"[" * 9_999], "id INT", onBadRecord="null")
     assert ["cannot be read" in each for each in said] == [True, True, False]
-    assert said[2].endswith("the schema has 'id', and the bodies 'a'")
+    assert said[2].endswith("the schema has 'id', the bodies have 'a'")
 
 
 def test_missing_fields_warning_abridges_many_names(caplog):

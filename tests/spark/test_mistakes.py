@@ -18,19 +18,19 @@ from rmq_spark.spark.schemas.columns import check_columns
 OF_READS = [
     (
         {"bodyFormat": "xml"},
-        ("bodyFormat: needed binary, text, json or avro, found 'xml'"),
+        "bodyFormat: needed binary, text, json or avro, found 'xml'",
     ),
     (
         {"bodySchema": "id BIGINT"},
         (
-            "bodySchema: it is for bodyFormat json and avro, found binary: set bodyFormat, "
-            "or leave this out"
+            "bodySchema: it applies to bodyFormat json and avro only, found binary. Set "
+            "bodyFormat, or remove this option"
         ),
     ),
     (
         {"bodyFormat": "json", "bodySchema": "id BIGINTS"},
         (
-            "bodySchema: needed a type that bodies can have (string, boolean, tinyint, "
+            "bodySchema: needed a type of bodies (string, boolean, tinyint, "
             "smallint, int, bigint, float, double, decimal(p,s), date, timestamp, "
             "timestamp_ntz, binary, struct<...>, array<...> and map<string,...>) after "
             "'id', found 'BIGINTS': 'id BIGINTS'"
@@ -38,36 +38,37 @@ OF_READS = [
     ),
     (
         {"bodyFormat": "json", "bodySchema": "id BIGINT NOT NULL"},
-        ("bodySchema: id can be null, as a body may lack it: give it without NOT NULL"),
+        "bodySchema: id can be null, because a body may lack it: declare it without NOT NULL",
     ),
     (
         {"bodyColumn": "value"},
         (
-            "bodyColumn: it is for bodyFormat json, avro and text, found binary: set "
-            "bodyFormat, or leave this out"
+            "bodyColumn: it applies to bodyFormat json, avro and text only, found "
+            "binary. Set bodyFormat, or remove this option"
         ),
     ),
     (
         {"brokerAddresses": "a=b:1"},
         (
-            "brokerAddresses: this is no JSON (Expecting value: line 1 column 1 (char 0)): "
-            "'a=b:1'; write an object with names in double quotes, as {\"orders\": ...}"
+            "brokerAddresses: not JSON (Expecting value: line 1 column 1 (char 0)): "
+            "'a=b:1'. Write an object with names in double quotes, for example "
+            '{"orders": ...}'
         ),
     ),
     (
         {"brokerAddresses": '{"broker-a": "localhost"}'},
         (
-            "brokerAddresses: needed where brokers are reached, by name or by the address "
-            'that name servers give, as {"broker-a": "localhost:10911"}, found {"broker-a": '
-            '"localhost"}'
+            "brokerAddresses: needed the addresses of brokers, by broker name or by the "
+            'address in the routes, for example {"broker-a": "localhost:10911"}, found '
+            '{"broker-a": "localhost"}'
         ),
     ),
     (
         {"brokerAddresses": '{"broker-a": 10911}'},
         (
-            "brokerAddresses: needed where brokers are reached, by name or by the address "
-            'that name servers give, as {"broker-a": "localhost:10911"}, found {"broker-a": '
-            "10911}"
+            "brokerAddresses: needed the addresses of brokers, by broker name or by the "
+            'address in the routes, for example {"broker-a": "localhost:10911"}, found '
+            '{"broker-a": 10911}'
         ),
     ),
     (
@@ -80,203 +81,207 @@ OF_READS = [
     (
         {"endingOffsetsByTimestamp": '{"U": {"0": 1767225600000}}'},
         (
-            "endingOffsetsByTimestamp: it names U, but the topics read are T: correct it, or "
-            "name it in option topic"
+            "endingOffsetsByTimestamp: it names U, but the topics read are T. Correct "
+            "the name, or add it to option topic"
         ),
     ),
     (
         {"isolation": "serializable"},
-        ("isolation: needed uncommitted or committed, found 'serializable'"),
+        "isolation: needed uncommitted or committed, found 'serializable'",
     ),
     (
         {"isolation": "committed", "sql": "n > 1"},
         (
-            "sql: it cannot be given together with isolation=committed: a broker's filter "
-            "would hide lost rows: filter the data frame with .where()"
+            "sql: it cannot be given together with isolation=committed: a filter of the "
+            "broker would hide lost rows. Filter the DataFrame with .where()"
         ),
     ),
     (
         {"isolation": "committed", "topic": "a,b"},
         (
-            "isolation: the batches of one topic are read by their manifests: name the topic "
-            "in option topic, and join several by union()"
+            "isolation: it reads the batches of one topic. Set option topic to it, and combine "
+            "several topics with union()"
         ),
     ),
     (
         {"key": " "},
-        ("key: it is empty: leave it out, or give it a value"),
+        "key: it is empty. Give it a value, or remove it",
     ),
     (
         {"localFiles": "no"},
-        ("localFiles: needed true or false, found 'no'"),
+        "localFiles: needed true or false, found 'no'",
     ),
     (
         {"namespace": "a b"},
-        ("namespace: needed letters, digits and | _ -, found 'a b'"),
+        "namespace: needed letters, digits and | _ -, found 'a b'",
     ),
     (
         {"namespace": "eu%"},
-        ("namespace: needed letters, digits and | _ -, found 'eu%'"),
+        "namespace: needed letters, digits and | _ -, found 'eu%'",
     ),
     (
         {"waitForTopic": "yes"},
-        ("waitForTopic: needed true or false, found 'yes'"),
+        "waitForTopic: needed true or false, found 'yes'",
     ),
     (
         {"topic": None, "subscribePattern": "T.*", "waitForTopic": "true"},
-        ("waitForTopic: subscribePattern finds new topics anyway: leave this out"),
+        (
+            "waitForTopic: it has no effect, because subscribePattern finds new topics "
+            "anyway. Remove it"
+        ),
     ),
     (
         {"topic": None, "assign": '{"T": [0]}', "waitForTopic": "true"},
-        (
-            "waitForTopic: assign names queues, which have to be there: name the topic in "
-            "option topic"
-        ),
+        "waitForTopic: the queues that assign names must exist. Set option topic instead of assign",
     ),
 ]
 
 OF_WRITES = [
     (
         {"delivery": "twice"},
-        ("delivery: needed at_least_once or exactly_once, found 'twice'"),
+        "delivery: needed at_least_once or exactly_once, found 'twice'",
     ),
     (
         {"delivery": "exactly_once", "topic": None},
         (
-            "delivery: exactly_once needs one topic for all rows, as a batch counts by one "
-            "manifest in that topic's commits topic: name it in option topic, and write each "
-            "topic by a query, or in foreachBatch by a write, of its own; or set "
-            "visibleTo=all, for our broker"
+            "delivery: exactly_once needs one topic for all rows, because one manifest "
+            "in its commits topic commits a batch. Set option topic, and write each "
+            "topic with its own query, or its own write in foreachBatch; or set "
+            "visibleTo=all (rocketpoll brokers)"
         ),
     ),
     (
         {"visibleTo": "everybody"},
-        ("visibleTo: needed committed_readers or all, found 'everybody'"),
+        "visibleTo: needed committed_readers or all, found 'everybody'",
     ),
     (
         {"visibleTo": "all"},
-        ("visibleTo: all rows of a batch are seen at once with delivery=exactly_once: set it"),
+        "visibleTo: visibleTo=all needs delivery=exactly_once. Set both",
     ),
     (
         {"sinkName": "s"},
-        ("sinkName: it is for visibleTo=all: set that, or leave this out"),
+        (
+            "sinkName: it has no effect without visibleTo=all. Set visibleTo=all, or "
+            "remove this option"
+        ),
     ),
     (
         {"delivery": "exactly_once", "visibleTo": "all", "topic": None},
         (
-            "sinkName: it is needed where rows name their topics: a name that no other query "
-            "has, and that stays, such as orders-by-country"
+            "sinkName: it is required if rows name their topics. Give a name that no "
+            "other query has and that never changes, for example orders-by-country"
         ),
     ),
     (
         {"bodyFormat": "xml"},
-        ("bodyFormat: needed binary, text, json or avro, found 'xml'"),
+        "bodyFormat: needed binary, text, json or avro, found 'xml'",
     ),
     (
         {"bodyColumn": "value"},
         (
-            "bodyColumn: it is for bodyFormat json, avro and text, found binary: set "
-            "bodyFormat, or leave this out"
+            "bodyColumn: it applies to bodyFormat json, avro and text only, found "
+            "binary. Set bodyFormat, or remove this option"
         ),
     ),
     (
         {"bodySchema": "id BIGINT"},
-        ("bodySchema: it has no meaning for the sink: leave it out"),
+        "bodySchema: it does not apply to the sink. Remove it",
     ),
 ]
 
 _TO_DO = re.compile(
-    r"\b(needed|needs?|keep|leave|give|write|did you mean|correct|lower|raise|name|set|here it is|"
-    r"there are|join|filter|Create|CREATE)\b"
+    r"\b(needed|needs?|keep|remove|give|write|did you mean|correct|lower|raise|name|set|use|"
+    r"choose|declare|combine|filter|read|the (options|columns) are|required|CREATE)\b",
+    re.IGNORECASE,
 )
 """What tells the user what to write instead, or to leave out."""
 
 NEEDED = {"namesrvAddr": "mq:9876", "topic": "T"}
 
 _READ = [
-    ({"tpic": "T"}, "tpic: there is no such option; did you mean topic?"),
-    ({"topics": "T"}, "topics: there is no such option; did you mean topic?"),
+    ({"tpic": "T"}, "tpic: there is no such option. Did you mean topic?"),
+    ({"topics": "T"}, "topics: there is no such option. Did you mean topic?"),
     (
         {"startingoffset": "latest"},
-        "startingoffset: there is no such option; did you mean startingOffsets?",
+        "startingoffset: there is no such option. Did you mean startingOffsets?",
     ),
     (
         {"startingOffset": "latest"},
-        "startingOffset: there is no such option; did you mean startingOffsets?",
+        "startingOffset: there is no such option. Did you mean startingOffsets?",
     ),
     (
         {"failOnDataLos": "true"},
-        "failOnDataLos: there is no such option; did you mean failOnDataLoss?",
+        "failOnDataLos: there is no such option. Did you mean failOnDataLoss?",
     ),
     (
         {"maxOffsetPerTrigger": "5"},
-        "maxOffsetPerTrigger: there is no such option; did you mean maxOffsetsPerTrigger?",
+        "maxOffsetPerTrigger: there is no such option. Did you mean maxOffsetsPerTrigger?",
     ),
-    ({"minPartition": "5"}, "minPartition: there is no such option; did you mean minPartitions?"),
+    ({"minPartition": "5"}, "minPartition: there is no such option. Did you mean minPartitions?"),
     (
         {"consumergroups": "g"},
-        "consumergroups: there is no such option; did you mean consumerGroup?",
+        "consumergroups: there is no such option. Did you mean consumerGroup?",
     ),
-    ({"tag": "a"}, "tag: there is no such option; did you mean tags?"),
-    ({"column": "body"}, "column: there is no such option; did you mean columns?"),
-    ({"zzz": "1"}, "zzz: there is no such option; there are "),
+    ({"tag": "a"}, "tag: there is no such option. Did you mean tags?"),
+    ({"column": "body"}, "column: there is no such option. Did you mean columns?"),
+    ({"zzz": "1"}, "zzz: there is no such option. The options are "),
     (
         {"kafka.bootstrap.servers": "h:9092"},
-        "kafka.bootstrap.servers: there is no such option; that is Kafka's; here it is namesrvAddr",
+        "kafka.bootstrap.servers: there is no such option. it is Kafka's. Use namesrvAddr",
     ),
     (
         {"kafka.group.id": "g"},
-        "kafka.group.id: there is no such option; that is Kafka's; here it is consumerGroup",
+        "kafka.group.id: there is no such option. it is Kafka's. Use consumerGroup",
     ),
     (
         {"kafka.security.protocol": "SSL"},
-        "kafka.security.protocol: there is no such option; that is Kafka's; here it is tls",
+        "kafka.security.protocol: there is no such option. it is Kafka's. Use tls",
     ),
     (
         {"kafka.max.poll.records": "5"},
-        "kafka.max.poll.records: there is no such option; that is Kafka's: leave it out",
+        "kafka.max.poll.records: there is no such option. it is Kafka's. Remove it",
     ),
     (
         {"kafka.ssl.truststore.location": "/x"},
-        (
-            "kafka.ssl.truststore.location: there is no such option; that is Kafka's; here it is "
-            "tlsCaFile"
-        ),
+        "kafka.ssl.truststore.location: there is no such option. it is Kafka's. Use tlsCaFile",
     ),
     (
         {"path": "orders"},
         (
-            "path: there is no such option: load(), save() and start() take no path, name the "
-            "topic in option topic"
+            "path: there is no such option: load(), save() and start() take no path. Set "
+            "option topic"
         ),
     ),
-    ({"producerGroup": "P"}, "producerGroup: it has no meaning for the source: leave it out"),
-    ({"rowIds": "true"}, "rowIds: it has no meaning for the source: leave it out"),
-    ({"writeName": "x"}, "writeName: it has no meaning for the source: leave it out"),
-    ({"maxMessageBytes": "4m"}, "maxMessageBytes: it has no meaning for the source: leave it out"),
+    ({"producerGroup": "P"}, "producerGroup: it does not apply to the source. Remove it"),
+    ({"rowIds": "true"}, "rowIds: it does not apply to the source. Remove it"),
+    ({"writeName": "x"}, "writeName: it does not apply to the source. Remove it"),
+    ({"maxMessageBytes": "4m"}, "maxMessageBytes: it does not apply to the source. Remove it"),
     (
         {"namesrvAddr": None},
         (
-            "namesrvAddr: it is needed: the name server's address, as localhost:9876, here, in a "
-            "profile or in NAMESRV_ADDR"
+            "namesrvAddr: it is required. Give the address of a name server, for example "
+            "localhost:9876, here, in a profile or in NAMESRV_ADDR"
         ),
     ),
     (
         {"namesrvAddr": "localhost"},
-        "namesrvAddr: needed host:port, as localhost:9876, found 'localhost'",
+        "namesrvAddr: needed host:port, for example localhost:9876, found 'localhost'",
     ),
     (
         {"namesrvAddr": "localhost:"},
-        "namesrvAddr: needed host:port, as localhost:9876, found 'localhost:'",
+        "namesrvAddr: needed host:port, for example localhost:9876, found 'localhost:'",
     ),
-    ({"namesrvAddr": ":9876"}, "namesrvAddr: needed host:port, as localhost:9876, found ':9876'"),
+    (
+        {"namesrvAddr": ":9876"},
+        "namesrvAddr: needed host:port, for example localhost:9876, found ':9876'",
+    ),
     (
         {"namesrvAddr": "localhost:ninety"},
-        "namesrvAddr: needed host:port, as localhost:9876, found 'localhost:ninety'",
+        "namesrvAddr: needed host:port, for example localhost:9876, found 'localhost:ninety'",
     ),
     (
         {"namesrvAddr": "localhost:99999"},
-        "namesrvAddr: needed host:port, as localhost:9876, found 'localhost:99999'",
+        "namesrvAddr: needed host:port, for example localhost:9876, found 'localhost:99999'",
     ),
     (
         {"namesrvAddr": "http://localhost:9876"},
@@ -294,8 +299,8 @@ _READ = [
             "localhost:9876, found 'rocketmq://mq:9876/'"
         ),
     ),
-    ({"namesrvAddr": " "}, "namesrvAddr: it is empty: leave it out, or give it a value"),
-    ({"nameServer": "mq:9876"}, "nameServer: it is given as namesrvAddr, too: keep one"),
+    ({"namesrvAddr": " "}, "namesrvAddr: it is empty. Give it a value, or remove it"),
+    ({"nameServer": "mq:9876"}, "nameServer: it is also given as namesrvAddr. Keep one of the two"),
     (
         {"profile": "prod"},
         (
@@ -303,13 +308,13 @@ _READ = [
             'the lines "[prod]" and "namesrv = HOST:PORT"'
         ),
     ),
-    ({"accessKey": "a"}, "secretKey: it is needed as well as accessKey"),
-    ({"secretKey": "hush"}, "accessKey: it is needed as well as secretKey"),
-    ({"securityToken": "t"}, "accessKey: it is needed as well as securityToken"),
+    ({"accessKey": "a"}, "secretKey: it is required together with accessKey"),
+    ({"secretKey": "hush"}, "accessKey: it is required together with secretKey"),
+    ({"securityToken": "t"}, "accessKey: it is required together with securityToken"),
     ({"tls": "yes"}, "tls: needed true or false, found 'yes'"),
     (
         {"tlsCaFile": "/ca.pem"},
-        "tlsCaFile: it has no effect without tls=true: set that, or leave this out",
+        "tlsCaFile: it has no effect without tls=true. Set tls=true, or remove this option",
     ),
     (
         {"tls": "true", "tlsCaFile": "/no/such.pem"},
@@ -320,7 +325,7 @@ _READ = [
     ),
     (
         {"tlsVerify": "false"},
-        "tlsVerify: it has no effect without tls=true: set that, or leave this out",
+        "tlsVerify: it has no effect without tls=true. Set tls=true, or remove this option",
     ),
     (
         {"requestTimeoutMs": "3s"},
@@ -333,77 +338,82 @@ _READ = [
     ({"retryTimeoutMs": "1.5"}, "retryTimeoutMs: needed a whole number from 0 on, found '1.5'"),
     (
         {"topic": None},
-        "topic: it is needed: a topic, or several with commas (or subscribePattern, assign)",
+        (
+            "topic: it is required. Give a topic, or several separated by commas; or set "
+            "subscribePattern or assign"
+        ),
     ),
-    ({"topic": " "}, "topic: it is empty: leave it out, or give it a value"),
+    ({"topic": " "}, "topic: it is empty. Give it a value, or remove it"),
     (
         {"topic": "no pe"},
         "topic: topic: needed letters, digits and % | _ -, 1 to 127 of them, found 'no pe'",
     ),
     ({"topic": "a,,b"}, "topic: there is an empty name in 'a,,b'"),
-    ({"subscribe": "U"}, "subscribe: it is given as topic, too: keep one"),
+    ({"subscribe": "U"}, "subscribe: it is also given as topic. Keep one of the two"),
     (
         {"subscribePattern": "T.*"},
-        "topic: it cannot be given together with subscribePattern: keep one",
+        "topic: it cannot be given together with subscribePattern. Keep one of them",
     ),
     (
         {"topic": None, "subscribePattern": "("},
         (
-            "subscribePattern: this is no regular expression (missing ), unterminated subpattern "
-            "at position 0): '('; write one of Python's, as orders.*"
+            "subscribePattern: not a regular expression (missing ), unterminated "
+            "subpattern at position 0): '('. Write one in Python's syntax, for example "
+            "orders.*"
         ),
     ),
     (
         {"topic": None, "subscribePattern": "*"},
         (
-            "subscribePattern: this is no regular expression (nothing to repeat at position 0): "
-            "'*'; write one of Python's, as orders.*"
+            "subscribePattern: not a regular expression (nothing to repeat at position "
+            "0): '*'. Write one in Python's syntax, for example orders.*"
         ),
     ),
-    ({"assign": '{"T":[0]}'}, "topic: it cannot be given together with assign: keep one"),
+    ({"assign": '{"T":[0]}'}, "topic: it cannot be given together with assign. Keep one of them"),
     (
         {"topic": None, "assign": "T"},
         (
-            "assign: this is no JSON (Expecting value: line 1 column 1 (char 0)): 'T'; "
-            'write an object with names in double quotes, as {"orders": ...}'
+            "assign: not JSON (Expecting value: line 1 column 1 (char 0)): 'T'. Write an "
+            'object with names in double quotes, for example {"orders": ...}'
         ),
     ),
     (
         {"topic": None, "assign": "{}"},
-        'assign: it names no topic: needed {"orders": {"broker-a": [0, 1]}}',
+        'assign: it names no topic. Write for example {"orders": {"broker-a": [0, 1]}}',
     ),
     (
         {"topic": None, "assign": '{"T": 0}'},
-        "assign: T: needed a list of queues as [0, 1], found 0",
+        "assign: T: needed a list of queues, for example [0, 1], found 0",
     ),
     (
         {"topic": None, "assign": '{"T": []}'},
-        "assign: T: needed a list of queues as [0, 1], found []",
+        "assign: T: needed a list of queues, for example [0, 1], found []",
     ),
     (
         {"topic": None, "assign": '{"T": ["0"]}'},
-        "assign: T: needed a list of queues as [0, 1], found ['0']",
+        "assign: T: needed a list of queues, for example [0, 1], found ['0']",
     ),
     (
         {"topic": None, "assign": '{"T": {"b": [-1]}}'},
-        "assign: T > b: needed a list of queues as [0, 1], found [-1]",
+        "assign: T > b: needed a list of queues, for example [0, 1], found [-1]",
     ),
     (
         {"topic": None, "assign": '{"T": {"b": true}}'},
-        "assign: T > b: needed a list of queues as [0, 1], found True",
+        "assign: T > b: needed a list of queues, for example [0, 1], found True",
     ),
     (
         {"topic": None, "assign": '{"T": [0], "T": [1]}'},
-        "assign: a name stands twice among T, T: keep one",
+        "assign: a name occurs twice among T, T. Keep one of them",
     ),
-    ({"tags": "a", "sql": "n > 1"}, "tags: it cannot be given together with sql: keep one"),
-    ({"tags": ""}, "tags: it is empty: leave it out, or give it a value"),
-    ({"sql": " "}, "sql: it is empty: leave it out, or give it a value"),
-    ({"columns": "body,Body"}, "columns: body is named twice: keep one"),
+    ({"tags": "a", "sql": "n > 1"}, "tags: it cannot be given together with sql. Keep one of them"),
+    ({"tags": ""}, "tags: it is empty. Give it a value, or remove it"),
+    ({"sql": " "}, "sql: it is empty. Give it a value, or remove it"),
+    ({"columns": "body,Body"}, "columns: body is named twice. Keep one of them"),
     (
         {"columns": "bod"},
         (
-            "columns: there is no bod; there are topic, brokerName, queueId, queueOffset, keys, "
+            "columns: there is no bod; the columns are topic, brokerName, queueId, "
+            "queueOffset, keys, "
             "tags, body, bornTimestamp, storeTimestamp, msgId, offsetMsgId, properties, flag, "
             "sysFlag, bornHost, storeHost, reconsumeTimes, commitLogOffset, "
             "preparedTransactionOffset"
@@ -412,7 +422,8 @@ _READ = [
     (
         {"columns": "value"},
         (
-            "columns: there is no value; there are topic, brokerName, queueId, queueOffset, keys, "
+            "columns: there is no value; the columns are topic, brokerName, queueId, "
+            "queueOffset, keys, "
             "tags, body, bornTimestamp, storeTimestamp, msgId, offsetMsgId, properties, flag, "
             "sysFlag, bornHost, storeHost, reconsumeTimes, commitLogOffset, "
             "preparedTransactionOffset"
@@ -429,15 +440,15 @@ _READ = [
     (
         {"startingOffsets": "-1"},
         (
-            "startingOffsets: -1 could be either: write latest, or -1 messages for those before "
-            "the end"
+            'startingOffsets: -1 is ambiguous. Write latest, or "-1 messages" to start '
+            "that many messages before the end"
         ),
     ),
     (
         {"startingOffsets": "-2"},
         (
-            "startingOffsets: -2 could be either: write earliest, or -2 messages for those before "
-            "the end"
+            'startingOffsets: -2 is ambiguous. Write earliest, or "-2 messages" to start '
+            "that many messages before the end"
         ),
     ),
     (
@@ -449,7 +460,7 @@ _READ = [
     ),
     (
         {"startingOffsets": "group"},
-        "startingOffsets: group needs the name of a consumer group: set option consumerGroup",
+        "startingOffsets: group needs the name of a consumer group. Set option consumerGroup",
     ),
     (
         {"startingOffsets": "{}"},
@@ -458,21 +469,21 @@ _READ = [
     (
         {"startingOffsets": '{"T"'},
         (
-            "startingOffsets: this is no JSON (Expecting ':' delimiter: line 1 column 5 (char 4)): "
-            '\'{"T"\'; write an object with names in double quotes, as {"orders": ...}'
+            "startingOffsets: not JSON (Expecting ':' delimiter: line 1 column 5 (char 4)): "
+            '\'{"T"\'. Write an object with names in double quotes, for example {"orders": ...}'
         ),
     ),
     (
         {"startingOffsets": '{"T": {"zero": 1}}'},
-        "startingOffsets: T: needed the number of a queue, found 'zero'",
+        "startingOffsets: T: needed a queue number, found 'zero'",
     ),
     (
         {"startingOffsets": '{"T": {"0": -3}}'},
-        "startingOffsets: T > 0: needed an offset from -2 on, found -3",
+        "startingOffsets: T > 0: needed an offset of -2 or more, found -3",
     ),
     (
         {"startingOffsets": '{"T": {"0": 1.5}}'},
-        "startingOffsets: T > 0: needed an offset from -2 on, found 1.5",
+        "startingOffsets: T > 0: needed an offset of -2 or more, found 1.5",
     ),
     (
         {"startingOffsets": '{"T": {"0": "x"}}'},
@@ -488,8 +499,8 @@ _READ = [
     (
         {"startingOffsets": '{"U": {"0": 1}}'},
         (
-            "startingOffsets: it names U, but the topics read are T: correct it, or name it in "
-            "option topic"
+            "startingOffsets: it names U, but the topics read are T. Correct the name, "
+            "or add it to option topic"
         ),
     ),
     (
@@ -515,12 +526,12 @@ _READ = [
     ),
     (
         {"startingOffsets": "earliest", "startingTimestamp": "1767225600000"},
-        "startingOffsets: it cannot be given together with startingTimestamp: keep one",
+        "startingOffsets: it cannot be given together with startingTimestamp. Keep one of them",
     ),
     (
         {"startingTimestamp": "noon"},
         (
-            "startingTimestamp: needed milliseconds since 1970 or a time as "
+            "startingTimestamp: needed milliseconds since 1970 or a time such as "
             "2026-01-31T12:00:00Z, found 'noon'"
         ),
     ),
@@ -534,15 +545,15 @@ _READ = [
     (
         {"startingTimestamp": "-5"},
         (
-            "startingTimestamp: needed milliseconds since 1970 or a time as 2026-01-31T12:00:00Z, "
-            "found '-5'"
+            "startingTimestamp: needed milliseconds since 1970 or a time such as "
+            "2026-01-31T12:00:00Z, found '-5'"
         ),
     ),
     (
         {"startingOffsetsByTimestamp": '{"T": {"0": "noon"}}'},
         (
-            "startingOffsetsByTimestamp: T > 0: needed milliseconds since 1970 or a time as "
-            "2026-01-31T12:00:00Z, found 'noon'"
+            "startingOffsetsByTimestamp: T > 0: needed milliseconds since 1970 or a time "
+            "such as 2026-01-31T12:00:00Z, found 'noon'"
         ),
     ),
     (
@@ -555,8 +566,8 @@ _READ = [
     (
         {"startingOffsetsByTimestamp": '{"T": {"0": true}}'},
         (
-            "startingOffsetsByTimestamp: T > 0: needed milliseconds since 1970 or a time as "
-            "2026-01-31T12:00:00Z, found True"
+            "startingOffsetsByTimestamp: T > 0: needed milliseconds since 1970 or a time "
+            "such as 2026-01-31T12:00:00Z, found True"
         ),
     ),
     (
@@ -570,13 +581,13 @@ _READ = [
     (
         {"endingOffsets": "earliest"},
         (
-            "endingOffsets: a read cannot end at the earliest offset: there would be nothing; give "
+            "endingOffsets: a read that ends at the earliest offset has no rows. Give "
             "latest, a time or offsets"
         ),
     ),
     (
         {"endingOffsets": "latest", "endingTimestamp": "1767225600000"},
-        "endingOffsets: it cannot be given together with endingTimestamp: keep one",
+        "endingOffsets: it cannot be given together with endingTimestamp. Keep one of them",
     ),
     (
         {"endingTimestamp": "1767225600"},
@@ -593,21 +604,21 @@ _READ = [
     (
         {"brokerNames": "a=b"},
         (
-            "brokerNames: this is no JSON (Expecting value: line 1 column 1 (char 0)): 'a=b'; "
-            'write an object with names in double quotes, as {"orders": ...}'
+            "brokerNames: not JSON (Expecting value: line 1 column 1 (char 0)): 'a=b'. "
+            'Write an object with names in double quotes, for example {"orders": ...}'
         ),
     ),
     (
         {"brokerNames": '{"a": 1}'},
-        'brokerNames: needed names of brokers as {"old": "new"}, found 1 for \'a\'',
+        'brokerNames: needed names of brokers, for example {"old": "new"}, found 1 for \'a\'',
     ),
     (
         {"brokerNames": '{"a": "b", "b": "c"}'},
-        "brokerNames: b is an old name and a new one: name it once",
+        "brokerNames: b is both an old and a new name. Use it once",
     ),
     (
         {"brokerNames": '{"a": ""}'},
-        "brokerNames: needed names of brokers as {\"old\": \"new\"}, found '' for 'a'",
+        "brokerNames: needed names of brokers, for example {\"old\": \"new\"}, found '' for 'a'",
     ),
     (
         {"maxOffsetsPerTrigger": "0"},
@@ -619,38 +630,41 @@ _READ = [
     ),
     (
         {"maxBytesPerTrigger": "5 pounds"},
-        "maxBytesPerTrigger: needed a size above 0 as 1000000, 64k, 8m or 1g, found '5 pounds'",
+        (
+            "maxBytesPerTrigger: needed a size above 0 such as 1000000, 64k, 8m or 1g, "
+            "found '5 pounds'"
+        ),
     ),
     (
         {"maxBytesPerTrigger": "0"},
-        "maxBytesPerTrigger: needed a size above 0 as 1000000, 64k, 8m or 1g, found '0'",
+        "maxBytesPerTrigger: needed a size above 0 such as 1000000, 64k, 8m or 1g, found '0'",
     ),
     (
         {"minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"},
         (
-            "minOffsetsPerTrigger: it is above maxOffsetsPerTrigger (6 and 5): lower it, or raise "
-            "the other"
+            "minOffsetsPerTrigger: 6 is above maxOffsetsPerTrigger=5. Lower it, or "
+            "raise maxOffsetsPerTrigger"
         ),
     ),
     (
         {"maxTriggerDelay": "5s"},
         (
-            "maxTriggerDelay: it bounds the wait for minOffsetsPerTrigger: give that, too, or "
-            "leave this out"
+            "maxTriggerDelay: it has no effect without minOffsetsPerTrigger. Set "
+            "minOffsetsPerTrigger, or remove this option"
         ),
     ),
     (
         {"minOffsetsPerTrigger": "6", "maxTriggerDelay": "soon"},
-        "maxTriggerDelay: needed a duration as 500ms, 30s or 15m, found 'soon'",
+        "maxTriggerDelay: needed a duration such as 500ms, 30s or 15m, found 'soon'",
     ),
     ({"minPartitions": "0"}, "minPartitions: needed a whole number from 1 on, found '0'"),
     (
         {"minPartitions": "5", "maxPartitions": "4"},
-        "maxPartitions: it is below minPartitions (4 and 5): raise it, or lower the other",
+        "maxPartitions: 4 is below minPartitions=5. Raise it, or lower minPartitions",
     ),
     (
         {"maxPartitions": "4", "maxRecordsPerPartition": "9"},
-        "maxPartitions: it cannot be given together with maxRecordsPerPartition: keep one",
+        "maxPartitions: it cannot be given together with maxRecordsPerPartition. Keep one of them",
     ),
     (
         {"maxRecordsPerPartition": "none"},
@@ -660,7 +674,7 @@ _READ = [
         {"consumerGroup": "a b"},
         "consumerGroup: group: needed letters, digits and % | _ -, 1 to 248 of them, found 'a b'",
     ),
-    ({"consumerGroup": ""}, "consumerGroup: it is empty: leave it out, or give it a value"),
+    ({"consumerGroup": ""}, "consumerGroup: it is empty. Give it a value, or remove it"),
     (
         {"suspendTimeoutMs": "9999"},
         "suspendTimeoutMs: needed a whole number from 0 to 1500, found '9999'",
@@ -675,25 +689,28 @@ _READ = [
 _WRITE = [
     (
         {"startingOffsets": "earliest"},
-        "startingOffsets: it has no meaning for the sink: leave it out",
+        "startingOffsets: it does not apply to the sink. Remove it",
     ),
-    ({"topc": "T"}, "topc: there is no such option; did you mean topic?"),
+    ({"topc": "T"}, "topc: there is no such option. Did you mean topic?"),
     (
         {"topic": "no pe"},
         "topic: topic: needed letters, digits and % | _ -, 1 to 127 of them, found 'no pe'",
     ),
     (
         {"topic": "SCHEDULE_TOPIC_XXXX"},
-        "topic: topic: needed one that is not the broker's own, found 'SCHEDULE_TOPIC_XXXX'",
+        (
+            "topic: topic: needed a topic that the broker does not reserve, found "
+            "'SCHEDULE_TOPIC_XXXX'"
+        ),
     ),
-    ({"topic": ""}, "topic: it is empty: leave it out, or give it a value"),
+    ({"topic": ""}, "topic: it is empty. Give it a value, or remove it"),
     (
         {"maxMessageBytes": "17m"},
         "maxMessageBytes: needed a size up to 16777216, found '17m'",
     ),
     (
         {"maxMessageBytes": "four"},
-        "maxMessageBytes: needed a size above 0 as 1000000, 64k, 8m or 1g, found 'four'",
+        "maxMessageBytes: needed a size above 0 such as 1000000, 64k, 8m or 1g, found 'four'",
     ),
     ({"rowIds": "yes"}, "rowIds: needed false, true or keys, found 'yes'"),
     (
@@ -703,8 +720,8 @@ _WRITE = [
             "control character, found 'a:b'"
         ),
     ),
-    ({"txnAppId": "paid"}, "txnVersion: it is needed as well as txnAppId"),
-    ({"txnVersion": "7"}, "txnAppId: it is needed as well as txnVersion"),
+    ({"txnAppId": "paid"}, "txnVersion: it is required together with txnAppId"),
+    ({"txnVersion": "7"}, "txnAppId: it is required together with txnVersion"),
     (
         {"txnAppId": "paid", "txnVersion": "one"},
         "txnVersion: needed a whole number from 0 on, found 'one'",
@@ -712,27 +729,28 @@ _WRITE = [
     (
         {"txnAppId": "paid", "txnVersion": "7", "writeName": "x"},
         (
-            "txnAppId: it cannot be given together with writeName: keep one, and give a second "
-            "write of a batch another"
+            "txnAppId: it cannot be given together with writeName. Keep one of them; a "
+            "second write of the same batch needs another name"
         ),
     ),
     (
         {"txnAppId": "paid", "txnVersion": "7", "delivery": "exactly_once"},
         (
-            "txnAppId: exactly once a batch write is known by its name: set option writeName "
-            "instead, to one with the number of the batch; or visibleTo=all, for our broker"
+            "txnAppId: with delivery=exactly_once the name identifies a batch write. Set "
+            "option writeName instead, to a name that contains the number of the batch; "
+            "or set visibleTo=all (rocketpoll brokers)"
         ),
     ),
     (
         {"producerGroup": "a b"},
         "producerGroup: group: needed letters, digits and % | _ -, 1 to 248 of them, found 'a b'",
     ),
-    ({"kafka.acks": "all"}, "kafka.acks: there is no such option; that is Kafka's: leave it out"),
+    ({"kafka.acks": "all"}, "kafka.acks: there is no such option. it is Kafka's. Remove it"),
     (
         {"path": "orders"},
         (
-            "path: there is no such option: load(), save() and start() take no path, name the "
-            "topic in option topic"
+            "path: there is no such option: load(), save() and start() take no path. Set "
+            "option topic"
         ),
     ),
 ]
@@ -760,7 +778,7 @@ def _no_name_servers_by_default(monkeypatch):
 @pytest.mark.parametrize(("given", "said"), READ, ids=lambda value: str(value)[:60])
 def test_read_option_mistakes_have_exact_messages(given, said):
     found = refused(lambda each: check_columns(read_options(each).columns), given)
-    assert found == f"option {said}" or said.endswith("there are ")
+    assert found == f"option {said}" or said.endswith("The options are ")
     assert found.startswith(f"option {said}")
 
 

@@ -25,7 +25,7 @@ def test_durations_have_units(text, ms):
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5s", "1 fortnight", "s", "1 ss x"])
 def test_invalid_duration_option_is_refused_by_name(text):
-    with pytest.raises(OptionError, match=r"option o: needed a duration as 500ms, 30s or 15m"):
+    with pytest.raises(OptionError, match="option o: needed a duration such as 500ms, 30s or 15m"):
         values.milliseconds("o", text)
 
 
@@ -121,7 +121,9 @@ def test_date_without_hyphens_is_refused_with_advice():
 
 @pytest.mark.parametrize("text", ["2026", "202601", "20231314", "99999999"])
 def test_timestamp_within_two_days_of_1970_is_refused(text):
-    with pytest.raises(OptionError, match=r"found \d+, which is in its first two days: write a"):
+    with pytest.raises(
+        OptionError, match=r"found \d+, which is within the first two days of 1970: write a"
+    ):
         values.timestamp("o", text)
     for small in (0, 1, 1_000):
         assert values.timestamp("o", str(small)) == small

@@ -50,28 +50,30 @@ def test_name_server_address_may_come_from_the_environment(monkeypatch):
     assert read_options({"topic": "T"}).access.name_servers == ("a:1", "b:2")
     assert read_options({"topic": "T", "nameServer": "c:3"}).access.name_servers == ("c:3",)
     monkeypatch.delenv("NAMESRV_ADDR")
-    assert "option namesrvAddr: it is needed" in refused({"topic": "T"})
+    assert "option namesrvAddr: it is required. Give" in refused({"topic": "T"})
 
 
 @pytest.mark.parametrize(
     "address", ["localhost", "localhost:", ":9876", "localhost:x", "localhost:70000", "a:0"]
 )
 def test_invalid_broker_address_option_is_refused(address):
-    assert "needed host:port, as localhost:9876" in refused({"topic": "T", "namesrvAddr": address})
+    assert "needed host:port, for example localhost:9876" in refused(
+        {"topic": "T", "namesrvAddr": address}
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("topics", "did you mean topic?"),
-        ("startingOfsets", "did you mean startingOffsets?"),
-        ("maxOffsetsPerTriger", "did you mean maxOffsetsPerTrigger?"),
-        ("namesrvAdr", "did you mean namesrvAddr?"),
-        ("kafka.bootstrap.servers", "that is Kafka's; here it is namesrvAddr"),
-        ("kafka.group.id", "that is Kafka's; here it is consumerGroup"),
-        ("kafka.max.poll.records", "that is Kafka's: leave it out"),
-        ("zzz", "there are accessKey, assign,"),
-        ("path", "name the topic in option topic"),
+        ("topics", "Did you mean topic?"),
+        ("startingOfsets", "Did you mean startingOffsets?"),
+        ("maxOffsetsPerTriger", "Did you mean maxOffsetsPerTrigger?"),
+        ("namesrvAdr", "Did you mean namesrvAddr?"),
+        ("kafka.bootstrap.servers", "it is Kafka's. Use namesrvAddr"),
+        ("kafka.group.id", "it is Kafka's. Use consumerGroup"),
+        ("kafka.max.poll.records", "it is Kafka's. Remove it"),
+        ("zzz", "The options are accessKey, assign,"),
+        ("path", "Set option topic"),
     ],
 )
 def test_unknown_option_is_refused_with_the_nearest_name(name, hint):
@@ -82,10 +84,10 @@ def test_unknown_option_is_refused_with_the_nearest_name(name, hint):
 
 
 def test_options_of_the_other_side_are_refused():
-    assert "option startingOffsets: it has no meaning for the sink" in refused(
+    assert "option startingOffsets: it does not apply to the sink" in refused(
         {**NEEDED, "startingOffsets": "earliest"}, write_options
     )
-    assert "option producerGroup: it has no meaning for the source" in refused(
+    assert "option producerGroup: it does not apply to the source" in refused(
         {**NEEDED, "producerGroup": "P"}
     )
 
@@ -95,9 +97,11 @@ def test_checkpoint_location_is_accepted_as_sink_option():
 
 
 def test_streams_and_batches_have_some_options_of_their_own():
-    with pytest.raises(OptionError, match="option maxOffsetsPerTrigger: it is for streams only"):
+    with pytest.raises(
+        OptionError, match="option maxOffsetsPerTrigger: it applies to streams only"
+    ):
         read(maxOffsetsPerTrigger="5").check_use(Use.BATCH)
-    with pytest.raises(OptionError, match="option key: it is for batch reads only"):
+    with pytest.raises(OptionError, match="option key: it applies to batch reads only"):
         read(key="a").check_use(Use.STREAM)
     read(minPartitions="5", tags="a").check_use(Use.BATCH)
     read(minPartitions="5", tags="a").check_use(Use.STREAM)
@@ -142,7 +146,7 @@ def test_empty_option_is_refused(name):
     }
     parse = read_options if OPTIONS[name].uses - {Use.SINK} else write_options
     said = refused(given, parse)
-    assert said == f"option {name}: it is empty: leave it out, or give it a value"
+    assert said == f"option {name}: it is empty. Give it a value, or remove it"
 
 
 def test_topics_are_a_list_a_pattern_or_queues():
@@ -179,7 +183,7 @@ def test_topics_that_cannot_be_meant_are_refused(given):
 
 
 def test_missing_topic_option_is_refused():
-    assert refused({"namesrvAddr": "a:1"}).startswith("option topic: it is needed")
+    assert refused({"namesrvAddr": "a:1"}).startswith("option topic: it is required. Give")
 
 
 def test_limits_and_times():
@@ -273,7 +277,7 @@ def test_write_name_is_trimmed_and_restricted_to_id_characters(name):
 
 def test_sink_topic_reserved_for_brokers_is_refused():
     problem = refused({**NEEDED, "topic": "SCHEDULE_TOPIC_XXXX"}, write_options)
-    assert "option topic: topic: needed one that is not the broker's own" in problem
+    assert "option topic: topic: needed a topic that the broker does not reserve" in problem
 
 
 def test_namespace_option_applies_to_topics_and_groups():
@@ -303,8 +307,11 @@ def test_invalid_namespace_option_is_refused(namespace):
 @pytest.mark.parametrize(
     ("chosen", "said"),
     [
-        ({"subscribePattern": "a.*"}, "subscribePattern finds new topics anyway: leave this out"),
-        ({"assign": '{"a": [0]}'}, "assign names queues, which have to be there"),
+        (
+            {"subscribePattern": "a.*"},
+            "it has no effect, because subscribePattern finds new topics anyway. Remove it",
+        ),
+        ({"assign": '{"a": [0]}'}, "the queues that assign names must exist"),
     ],
 )
 def test_wait_for_topic_needs_topics_by_name(chosen, said):
@@ -317,7 +324,7 @@ def test_wait_for_topic_needs_topics_by_name(chosen, said):
 )
 def test_broker_addresses_option_refuses_malformed_text(text):
     with pytest.raises(
-        OptionError, match=r"option brokerAddresses: needed where brokers are reached"
+        OptionError, match="option brokerAddresses: needed the addresses of brokers"
     ):
         read(brokerAddresses=text)
 

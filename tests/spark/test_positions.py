@@ -59,7 +59,7 @@ def test_quoted_offset_is_refused_instead_of_parsed_as_a_date(text):
 @pytest.mark.parametrize(("text", "name"), [("-1", "latest"), ("-2", "earliest")])
 def test_kafkas_numbers_outside_of_json_could_be_counts(text, name):
     with pytest.raises(
-        OptionError, match=f"{text} could be either: write {name}, or {text} messages"
+        OptionError, match=rf'{text} is ambiguous\. Write {name}, or "{text} messages"'
     ):
         everywhere(text)
 
@@ -137,7 +137,9 @@ def test_times_by_queue():
     )
     assert positions.position_of("T", "b", 0) == TimePosition(1000)
     assert positions.position_of("T", "b", 1) == TimePosition(2000)
-    with pytest.raises(OptionError, match="T > b > 0: needed milliseconds since 1970 or a time as"):
+    with pytest.raises(
+        OptionError, match="T > b > 0: needed milliseconds since 1970 or a time such as"
+    ):
         parse_times("o", '{"T": {"b": {"0": -1}}}')
 
 

@@ -32,7 +32,7 @@ def refused(sink, batch, rows):
     """What a batch is refused with."""
     with pytest.raises(WriteError) as error:
         sink.write(batch, rows)
-    assert f"{sink.query} counts in {sink.options['topic']} already" in str(error.value)
+    assert f"{sink.query} is already committed to {sink.options['topic']}" in str(error.value)
     return str(error.value)
 
 
@@ -45,8 +45,8 @@ def test_batch_visible_to_all_is_refused_under_a_new_sink_name(made, seen, rocke
     renamed = made("run-1", visibleTo="all", sinkName=new)
     for number in range(last + 1):  # also from an older copy of its checkpoint
         error = refused(renamed, number, rows[number])
-        assert f"by sink {old}; sink {new} does not know it" in error
-        assert f'as it was, with .option("sinkName", "{old}")' in error
+        assert f"by sink {old}, but sink {new} does not know it" in error
+        assert f'the old options, with .option("sinkName", "{old}")' in error
     made("run-2", visibleTo="all", sinkName=old).write(last, rows[last])  # as the error says
     there += renamed.write(last + 1, renamed.rows(2))
     assert seen() == sorted(there)
@@ -59,8 +59,8 @@ def test_batch_counted_by_its_manifest_is_not_shown_under_a_renamed_sink(made, s
     there = [row for number in range(last + 1) for row in first.write(number, rows[number])]
     shown = made("run-1", visibleTo="all")
     error = refused(shown, last, rows[last])
-    assert "by a manifest; sink" in error
-    assert 'as it was, with .option("visibleTo", "committed_readers")' in error
+    assert "by a manifest, but sink" in error
+    assert 'the old options, with .option("visibleTo", "committed_readers")' in error
     there += shown.write(last + 1, shown.rows(2))
     assert seen() == sorted(there)
 
@@ -73,7 +73,7 @@ def test_sink_returning_to_its_first_name_is_checked_against_the_other(
     rows = sinks[0].rows(3)
     there = sinks[0].write(0, sinks[0].rows(2)) + sinks[1].write(1, sinks[1].rows(2))
     there += sinks[1].write(2, rows)
-    assert f"by sink {names[1]};" in refused(sinks[0], 2, rows)
+    assert f"by sink {names[1]}, but" in refused(sinks[0], 2, rows)
     assert seen() == sorted(there)
 
 

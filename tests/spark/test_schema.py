@@ -32,7 +32,8 @@ def test_ddl_means_the_same_in_every_session():
 
 
 @pytest.mark.parametrize(
-    ("names", "said"), [(["bod"], "there is no bod; there are topic,"), (["body", "Body"], "twice")]
+    ("names", "said"),
+    [(["bod"], "there is no bod; the columns are topic,"), (["body", "Body"], "twice")],
 )
 def test_columns_option_refuses_unknown_and_repeated_columns(names, said):
     with pytest.raises(OptionError, match=f"option columns: .*{said}"):
@@ -56,5 +57,5 @@ def test_users_schema_with_a_not_null_column_is_refused():
     """Spark would drop rows by it, or fail on the first that is."""
     schema = schema_of("body binary, tags string")
     schema["tags"].nullable = False
-    with pytest.raises(SchemaError, match="column tags can be null: give it without NOT NULL"):
+    with pytest.raises(SchemaError, match="column tags can be null: declare it without NOT NULL"):
         check(schema)

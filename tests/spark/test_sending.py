@@ -211,7 +211,10 @@ def test_unavailable_broker_fails_the_sink_task_after_the_retry_timeout():
         problem = refused(options_of(cluster.address), {"body": ["a"]}, clock=clock)
     assert PATIENCE_MS / 1000 < clock.now - started < PATIENCE_MS / 1000 + sender.PAUSE_SECONDS_MAX
     assert problem.startswith("partition 2, row 0 or after it: sending to T failed")
-    assert "raise option retryTimeoutMs. 0 rows of this partition are stored and stay" in problem
+    assert (
+        "raise option retryTimeoutMs. 0 rows of this partition were stored before, and stay"
+        in problem
+    )
 
 
 @pytest.mark.parametrize(
@@ -219,7 +222,7 @@ def test_unavailable_broker_fails_the_sink_task_after_the_retry_timeout():
     [
         (13, "set option maxMessageBytes to the broker's maxMessageSize", 1),
         (16, "make the topic writable (perm 6)", 3),
-        (17, "create the topic, as with mqadmin updateTopic", 3),
+        (17, "create the topic, for example with mqadmin updateTopic", 3),
     ],
 )
 def test_permanent_refusal_is_not_retried_and_has_advice(code, remedy, tries):
@@ -244,7 +247,7 @@ def test_partially_sent_rows_are_counted_and_not_resent(monkeypatch):
     with FakeCluster(a=lambda number: 13 if number == 2 else 0) as cluster:
         problem = refused(options_of(cluster.address), rows)
     assert "4,000 messages sent, then sending to T failed" in problem
-    assert "4000 rows of this partition are stored and stay" in problem
+    assert "4000 rows of this partition were stored before, and stay" in problem
 
 
 def test_send_timeout_restarts_after_each_success():
@@ -286,7 +289,7 @@ def test_write_to_a_topic_that_cannot_be_created_fails_at_once():
         "no route to topic orders: it does not exist, and no broker creates topics automatically"
         in problem
     )
-    assert "create the topic, as with mqadmin updateTopic" in problem
+    assert "create the topic, for example with mqadmin updateTopic" in problem
 
 
 def test_bodies_over_four_megabytes_go_where_the_broker_takes_them():
@@ -308,7 +311,7 @@ def test_message_over_the_brokers_limit_is_refused_with_advice():
         problem = refused(options_of(broker.address), {"body": ["x" * 2_000]})
     assert "MESSAGE_ILLEGAL" in problem
     assert "the longest body is that of row 0, with 2000 bytes" in problem
-    assert "shorten longer bodies or raise maxMessageSize" in problem
+    assert "shorten larger bodies or raise both" in problem
 
 
 def test_rows_go_to_the_queue_that_they_name(rocketpoll_broker, rocketpoll_topic):
@@ -400,7 +403,7 @@ def test_body_refused_by_the_broker_is_named_by_its_row(write_bodies):
         write_bodies(*["short"] * 77, long, *["short"] * 22)
     error = str(raised.value)
     assert f"the longest body is that of row 77, with {BODY_BYTES_MAX + 1} bytes" in error
-    assert "shorten longer bodies or raise maxMessageSize" in error
+    assert "shorten larger bodies or raise both" in error
 
 
 def test_body_over_max_message_bytes_is_named_by_its_row_before_sending(write_bodies):

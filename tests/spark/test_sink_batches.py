@@ -182,7 +182,7 @@ def test_sink_mistakes_are_found_on_the_driver(sink):
     ):
         sink.write(rows, namesrvAddr="127.0.0.1:1")
     with pytest.raises(
-        AnalysisException, match="option startingOffsets: it has no meaning for the sink"
+        AnalysisException, match="option startingOffsets: it does not apply to the sink"
     ):
         sink.write(rows, startingOffsets="earliest")
     assert sink.messages(0) == []
@@ -191,7 +191,7 @@ def test_sink_mistakes_are_found_on_the_driver(sink):
 def test_unsendable_row_of_a_batch_write_is_named_by_row_and_partition(sink):
     rows = sink.spark.range(0, 10, 1, 2).selectExpr("if(id = 7, null, 'a') as body")
     with pytest.raises(
-        PySparkException, match="row 2 of partition 1, column body: it is null: leave such"
+        PySparkException, match="row 2 of partition 1, column body: it is null: remove such"
     ):
         sink.write(rows)
 

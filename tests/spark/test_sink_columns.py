@@ -43,7 +43,7 @@ def test_source_columns_are_valid_sink_columns():
 @pytest.mark.parametrize(
     ("ddl", "problem"),
     [
-        ("tags string", "there is no column body (string or binary), which is what is sent"),
+        ("tags string", "there is no column body (string or binary), the body of the messages"),
         (
             "body int",
             "column body is int, not binary or string: use to_json(struct(...)), or cast it",
@@ -53,10 +53,13 @@ def test_source_columns_are_valid_sink_columns():
         ("body string, BODY string", "column body occurs twice: keep one"),
         ("body string, tag string", "there is no column tag (is it tags?): rename it, or drop it"),
         ("body string, city string", "there is no column city, only body, topic, keys"),
-        ("body string, city string", ".drop('city'), or put it into column properties"),
+        ("body string, city string", ".drop('city'), or move it into column properties"),
         (
             "value string",
-            "column value is Kafka's, here it is body: .withColumnRenamed('value', 'body')",
+            (
+                "column value is Kafka's, and is named body here: rename it with "
+                ".withColumnRenamed('value', 'body')"
+            ),
         ),
         ("body string, queueId int, shardingKey string", "both choose the queue: drop one of them"),
         ("body string, brokerName string", "needs column queueId"),

@@ -90,7 +90,7 @@ def test_batch_write_counts_as_a_whole_and_once_per_write_name(sink):
 def test_read_committed_without_commits_is_refused_with_advice(sink):
     with pytest.raises(PySparkException) as raised:
         counting(sink)
-    assert "nothing was written with option delivery set to exactly_once yet" in complaint(raised)
+    assert "no sink with delivery=exactly_once has written to the topic yet" in complaint(raised)
 
 
 def test_queries_that_cannot_be_exactly_once_are_refused_at_start(sink):

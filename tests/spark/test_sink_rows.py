@@ -46,7 +46,7 @@ def test_bodies_are_text_or_bytes_of_any_width():
     [
         (
             ["a", None],
-            "row 41 of partition 3, column body: it is null: leave such rows out with .where",
+            "row 41 of partition 3, column body: it is null: remove such rows with .where",
         ),
         (["", "b"], "row 40 of partition 3, column body: it is empty"),
         (
@@ -174,7 +174,7 @@ def test_ids_by_keys_are_the_same_wherever_a_row_is():
 def test_row_ids_by_keys_refuse_rows_with_empty_or_repeated_keys():
     said = "row 41 of partition 3, column keys: "
     for none in (None, ""):
-        assert f"{said}it is empty, and" in refused(40, keys=["a", none], ids=RowIds.KEYS)
+        assert f"{said}it is empty, but" in refused(40, keys=["a", none], ids=RowIds.KEYS)
     said += "an earlier row of the batch has the same"
     assert said in refused(40, keys=["a", "a", "b", "b"], ids=RowIds.KEYS)
 

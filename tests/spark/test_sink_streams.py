@@ -73,7 +73,7 @@ def test_row_ids_by_keys_survive_a_shuffle_and_positions_do_not(sink, ids):
 def test_ids_by_keys_need_column_keys(sink):
     rows = sink.stream(topic=sink.filled("a"), columns="body", **EARLIEST)
     with pytest.raises(
-        (PySparkException, StreamingQueryException), match="rowIds: ids are to be made of column k"
+        (PySparkException, StreamingQueryException), match="rowIds: rowIds=keys needs a column k"
     ):
         sink.copy(rows, rowIds="keys")
 

@@ -36,7 +36,7 @@ def test_looking_for_it_imports_nothing_heavy():
 
 def test_unknown_source_option_is_refused_at_once():
     with pytest.raises(
-        OptionError, match=r"option topik: there is no such option; did you mean topic\?"
+        OptionError, match=r"option topik: there is no such option. Did you mean topic\?"
     ):
         RocketPollDataSource({"topik": "T"})
 

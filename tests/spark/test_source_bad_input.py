@@ -14,7 +14,7 @@ NO_ROUTE = (
     "no route to topic Nowhere: the name servers know no such topic; create it, or check its name"
 )
 WORDS = "earliest, latest, group, a time, -10m, -100 messages, or JSON of offsets"
-TIMES = "needed milliseconds since 1970 or a time as 2026-01-31T12:00:00Z"
+TIMES = "needed milliseconds since 1970 or a time such as 2026-01-31T12:00:00Z"
 NONE = None
 """Of an option: it is not given."""
 
@@ -48,70 +48,76 @@ def read(source, topic):
             (
                 {"topic": NONE},
                 (
-                    "topic: it is needed: a topic, or several with commas (or subscribePattern, "
-                    "assign)"
+                    "topic: it is required. Give a topic, or several separated by commas; or set "
+                    "subscribePattern or assign"
                 ),
             ),
             (
                 {"topic": "no pe"},
                 "topic: topic: needed letters, digits and % | _ -, 1 to 127 of them, found 'no pe'",
             ),
-            ({"topic": " "}, "topic: it is empty: leave it out, or give it a value"),
+            ({"topic": " "}, "topic: it is empty. Give it a value, or remove it"),
             ({"topic": "a,,b"}, "topic: there is an empty name in 'a,,b'"),
-            ({"tpic": "x"}, "tpic: there is no such option; did you mean topic?"),
+            ({"tpic": "x"}, "tpic: there is no such option. Did you mean topic?"),
             (
                 {"startingoffset": "latest"},
-                "startingoffset: there is no such option; did you mean startingOffsets?",
+                "startingoffset: there is no such option. Did you mean startingOffsets?",
             ),
             (
                 {"kafka.bootstrap.servers": "x:1"},
                 (
-                    "kafka.bootstrap.servers: there is no such option; that is Kafka's; here "
-                    "it is namesrvAddr"
+                    "kafka.bootstrap.servers: there is no such option. it is Kafka's. Use "
+                    "namesrvAddr"
                 ),
             ),
             (
                 {"producerGroup": "G"},
-                "producerGroup: it has no meaning for the source: leave it out",
+                "producerGroup: it does not apply to the source. Remove it",
             ),
-            ({"columns": "body,Body"}, "columns: body is named twice: keep one"),
+            ({"columns": "body,Body"}, "columns: body is named twice. Keep one of them"),
             (
                 {"namesrvAddr": "localhost"},
-                "namesrvAddr: needed host:port, as localhost:9876, found 'localhost'",
+                "namesrvAddr: needed host:port, for example localhost:9876, found 'localhost'",
             ),
             # conflicts
             (
                 {"subscribePattern": "T.*"},
-                "topic: it cannot be given together with subscribePattern: keep one",
+                "topic: it cannot be given together with subscribePattern. Keep one of them",
             ),
-            ({"subscribe": "U"}, "subscribe: it is given as topic, too: keep one"),
-            ({"tags": "a", "sql": "n > 1"}, "tags: it cannot be given together with sql: keep one"),
+            ({"subscribe": "U"}, "subscribe: it is also given as topic. Keep one of the two"),
+            (
+                {"tags": "a", "sql": "n > 1"},
+                "tags: it cannot be given together with sql. Keep one of them",
+            ),
             (
                 {"startingOffsets": "earliest", "startingTimestamp": "5"},
-                "startingOffsets: it cannot be given together with startingTimestamp: keep one",
+                (
+                    "startingOffsets: it cannot be given together with startingTimestamp. "
+                    "Keep one of them"
+                ),
             ),
             (
                 {"minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"},
                 (
-                    "minOffsetsPerTrigger: it is above maxOffsetsPerTrigger (6 and 5): lower it, "
-                    "or raise the other"
+                    "minOffsetsPerTrigger: 6 is above maxOffsetsPerTrigger=5. Lower it, or "
+                    "raise maxOffsetsPerTrigger"
                 ),
             ),
             (
                 {"maxTriggerDelay": "5s"},
                 (
-                    "maxTriggerDelay: it bounds the wait for minOffsetsPerTrigger: give that, "
-                    "too, or leave this out"
+                    "maxTriggerDelay: it has no effect without minOffsetsPerTrigger. Set "
+                    "minOffsetsPerTrigger, or remove this option"
                 ),
             ),
-            ({"secretKey": "hush"}, "accessKey: it is needed as well as secretKey"),
+            ({"secretKey": "hush"}, "accessKey: it is required together with secretKey"),
             # values
             ({"minPartitions": "0"}, "minPartitions: needed a whole number from 1 on, found '0'"),
             (
                 {"maxBytesPerTrigger": "5 pounds"},
                 (
-                    "maxBytesPerTrigger: needed a size above 0 as 1000000, 64k, 8m or 1g, found '5 "
-                    "pounds'"
+                    "maxBytesPerTrigger: needed a size above 0 such as 1000000, 64k, 8m or 1g, "
+                    "found '5 pounds'"
                 ),
             ),
             ({"failOnDataLoss": "maybe"}, "failOnDataLoss: needed true or false, found 'maybe'"),
@@ -121,7 +127,7 @@ def read(source, topic):
             ),
             (
                 {"startingOffsets": "group"},
-                "startingOffsets: group needs the name of a consumer group: set option",
+                "startingOffsets: group needs the name of a consumer group. Set option",
             ),
             (
                 {"startingOffsets": "yesterday"},
@@ -130,16 +136,16 @@ def read(source, topic):
             (
                 {"startingOffsets": "-1"},
                 (
-                    "startingOffsets: -1 could be either: write latest, or -1 messages for those "
-                    "before the end"
+                    'startingOffsets: -1 is ambiguous. Write latest, or "-1 messages" to start '
+                    "that many messages before the end"
                 ),
             ),
             (
                 {"startingOffsets": '{"T"'},
                 (
-                    "startingOffsets: this is no JSON "
-                    "(Expecting ':' delimiter: line 1 column 5 (char 4)): '{\"T\"'; write an "
-                    'object with names in double quotes, as {"orders": ...}'
+                    "startingOffsets: not JSON "
+                    "(Expecting ':' delimiter: line 1 column 5 (char 4)): '{\"T\"'. Write an "
+                    'object with names in double quotes, for example {"orders": ...}'
                 ),
             ),
             (
@@ -148,11 +154,11 @@ def read(source, topic):
             ),
             (
                 {"startingOffsets": '{"U": {"zero": 1}}'},
-                "startingOffsets: U: needed the number of a queue, found 'zero'",
+                "startingOffsets: U: needed a queue number, found 'zero'",
             ),
             (
                 {"startingOffsets": '{"U": {"0": -3}}'},
-                "startingOffsets: U > 0: needed an offset from -2 on, found -3",
+                "startingOffsets: U > 0: needed an offset of -2 or more, found -3",
             ),
             (
                 {"startingOffsets": '{"U": {"0": "x"}}'},
@@ -161,15 +167,15 @@ def read(source, topic):
             (
                 {"startingOffsets": '{"*": -2, "U": {"*": -2}}'},
                 (
-                    "startingOffsets: it names U, but the topics read are T: correct it, or name "
-                    "it in option topic"
+                    "startingOffsets: it names U, but the topics read are T. Correct the name, "
+                    "or add it to option topic"
                 ),
             ),
             (
                 {"endingOffsets": "earliest"},
                 (
-                    "endingOffsets: a read cannot end at the earliest offset: there would be "
-                    "nothing; give latest, a time or offsets"
+                    "endingOffsets: a read that ends at the earliest offset has no rows. Give "
+                    "latest, a time or offsets"
                 ),
             ),
             (
@@ -183,8 +189,9 @@ def read(source, topic):
             (
                 {"topic": NONE, "subscribePattern": "("},
                 (
-                    "subscribePattern: this is no regular expression (missing ), unterminated "
-                    "subpattern at position 0): '('; write one of Python's, as orders.*"
+                    "subscribePattern: not a regular expression (missing ), unterminated "
+                    "subpattern at position 0): '('. Write one in Python's syntax, for example "
+                    "orders.*"
                 ),
             ),
         ]
@@ -200,17 +207,20 @@ def test_mistakes_that_load_finds(read, given, said):
     [
         (
             {"maxOffsetsPerTrigger": "5"},
-            "maxOffsetsPerTrigger: it is for streams only: leave it out here",
+            "maxOffsetsPerTrigger: it applies to streams only. Remove it",
         ),
         (
             {"startingOffsets": "latest"},
-            "startingOffsets: a batch read that starts at the end has no rows",
+            (
+                "startingOffsets: a batch read that starts at the end has no rows. "
+                "Give earliest, a time or offsets"
+            ),
         ),
         (
             {"startingOffsets": {"T": {"0": 1}}},
             (
-                "startingOffsets: it does not say where T > broker-a > 1 are: name every queue, or "
-                'the others by "*": -2 (earliest) or -1 (latest)'
+                "startingOffsets: it has no position for T > broker-a > 1. Name every queue, "
+                'or give all others with "*": -2 (earliest) or -1 (latest)'
             ),
         ),
         (
@@ -225,14 +235,14 @@ def test_mistakes_that_load_finds(read, given, said):
             (
                 "startingOffsets: it names broker broker-b, which no name server has known for "
                 "200 ms (option retryTimeoutMs); they know broker-a. Did you mean broker-a? "
-                "Correct the name, or start the broker, and then this query"
+                "Correct the name; or start the broker, and then this query"
             ),
         ),
         (
             {"startingOffsets": {"T": {"0": 9, "1": 0}}},
             (
-                "startingOffsets: queue 0 of T on broker-a has the offsets from 0 to 1, not 9; "
-                "correct it, or set failOnDataLoss to false to take the nearest"
+                "startingOffsets: queue 0 of T on broker-a has the offsets from 0 to 1, not "
+                "9. Correct the offset, or set failOnDataLoss to false to use the nearest"
             ),
         ),
         (
@@ -241,11 +251,14 @@ def test_mistakes_that_load_finds(read, given, said):
         ),
         (
             {"key": "k", "startingOffsets": "earliest"},
-            "startingOffsets: together with key it has to be a time, as startingTimestamp or -10m",
+            (
+                "startingOffsets: together with key it must be a time: startingTimestamp, or "
+                "for example -10m"
+            ),
         ),
         (
             {"key": "k", "tags": "a"},
-            "tags: it cannot be given together with key: filter the rows instead",
+            "tags: it cannot be given together with key. Filter the rows instead",
         ),
     ],
     ids=str,
@@ -281,8 +294,8 @@ class TestAddresses:
         with pytest.raises(PySparkException) as raised:
             source.spark.read.format("rocketpoll").option("topic", "T").load()
         assert complaint(raised) == (
-            "OptionError: option namesrvAddr: it is needed: the name server's address, as "
-            "localhost:9876, here, in a profile or in NAMESRV_ADDR"
+            "OptionError: option namesrvAddr: it is required. Give the address of a name "
+            "server, for example localhost:9876, here, in a profile or in NAMESRV_ADDR"
         )
 
 
@@ -297,23 +310,24 @@ class TestStreams:
     def test_batch_only_option_on_a_stream_is_refused(self, source, topic):
         stream = source.stream(topic=topic, key="a")
         assert self.failure(source, stream) == (
-            "OptionError: option key: it is for batch reads only: leave it out here"
+            "OptionError: option key: it applies to batch reads only. Remove it"
         )
 
     def test_ending_offsets_on_a_continuous_stream_are_refused(self, source, topic):
         with pytest.raises(PySparkException) as raised:
             source.start(source.stream(topic=topic, endingOffsets="latest")).caught_up()
         assert complaint(raised) == (
-            "OptionError: option endingOffsets: a stream ends there only with "
-            ".trigger(availableNow=True), before Spark 4.2 with option availableNow=true: add "
-            "that, or leave this out"
+            "OptionError: option endingOffsets: it has no effect without "
+            ".trigger(availableNow=True) (before Spark 4.2, option availableNow=true). "
+            "Add that, or remove this option"
         )
 
     def test_starting_offsets_without_all_queues_are_refused(self, source, topic):
         stream = source.stream(topic=topic, startingOffsets=json.dumps({topic: {"0": 0}}))
         assert self.failure(source, stream) == (
-            f"OptionError: option startingOffsets: it does not say where {topic} > broker-a > 1 "
-            'are: name every queue, or the others by "*": -2 (earliest) or -1 (latest)'
+            f"OptionError: option startingOffsets: it has no position for {topic} > "
+            'broker-a > 1. Name every queue, or give all others with "*": -2 (earliest) '
+            "or -1 (latest)"
         )
 
     def test_source_schema_with_an_unknown_column_is_refused(self, source, topic):
@@ -328,8 +342,9 @@ class TestStreams:
         source.run(source.stream(topic=topic, startingOffsets="earliest"), checkpoint)
 
         assert self.failure(source, source.stream(topic=other), checkpoint) == (
-            f"CheckpointError: the checkpoint is of {topic}, and option topic names {other}: give "
-            "this query a checkpointLocation of its own, or name the topics that it has read so far"
+            f"CheckpointError: the checkpoint is of {topic}, but option topic names "
+            f"{other}. Give this query its own checkpointLocation, or name the topics "
+            "that it has read so far"
         )
 
         newest = max(
@@ -339,5 +354,6 @@ class TestStreams:
         (newest.parent / f".{newest.name}.crc").unlink(missing_ok=True)
         assert self.failure(source, source.stream(topic=topic), checkpoint) == (
             "CheckpointError: the checkpoint's offset has version 2, and this release of "
-            "rocketpoll reads 1: run it with the release that has written it, or a newer one"
+            "rocketpoll reads 1. Run the query with the release that wrote it, or a "
+            "newer one"
         )

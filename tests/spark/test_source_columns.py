@@ -158,8 +158,8 @@ class TestProjection:
         with pytest.raises(PySparkException) as raised:
             source.load("queueId int, body binary", topic=topic, columns="body,tags").collect()
         assert complaint(raised) == (
-            "OptionError: option columns: it names body, tags, and the schema given to the source "
-            "queueId, body: keep one of the two"
+            "OptionError: option columns: it names body, tags, but the schema given to "
+            "the source queueId, body. Keep one of the two"
         )
 
     @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ class TestProjection:
             ),
             (
                 StructType([StructField("queueId", IntegerType(), nullable=False)]),
-                "column queueId can be null: give it without NOT NULL",
+                "column queueId can be null: declare it without NOT NULL",
             ),
         ],
     )
@@ -182,9 +182,9 @@ class TestProjection:
         with pytest.raises(PySparkException) as raised:
             source.load(schema, topic=topic).collect()
         assert complaint(raised) == (
-            f"SchemaError: the schema given to the source does not fit: {problem}. It chooses "
-            f"columns of the source, some of {IN_DDL}. Leave it out; what the body holds, "
-            'from_json finds: from_json(CAST(body AS STRING), "id BIGINT, name STRING")'
+            f"SchemaError: the schema given to the source does not fit: {problem}. "
+            f".schema(...) selects columns of the source: {IN_DDL}. Remove it, and parse "
+            'the body with from_json(CAST(body AS STRING), "id BIGINT, name STRING")'
         )
 
 

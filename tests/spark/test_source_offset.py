@@ -76,7 +76,8 @@ def test_missing_brokers_of_a_source_offset_end_when_renamed_or_answering():
 
 def test_source_offset_of_a_newer_version_is_refused_with_advice():
     with pytest.raises(
-        CheckpointError, match=r"version 2, and this release of rocketpoll reads 1: run it with"
+        CheckpointError,
+        match=r"version 2, and this release of rocketpoll reads 1\. Run the query with",
     ):
         SourceOffset.from_json({"v": 2, "offsets": {}})
 
@@ -99,5 +100,5 @@ def test_source_offset_of_a_newer_version_is_refused_with_advice():
     ],
 )
 def test_foreign_offset_json_is_refused(document):
-    with pytest.raises(CheckpointError, match="not one of rocketpoll"):
+    with pytest.raises(CheckpointError, match="an offset that is not rocketpoll's"):
         SourceOffset.from_json(document)

@@ -136,8 +136,9 @@ class TestGroup:
         with pytest.raises(PySparkException) as raised:
             source.bodies(**options)
         assert complaint(raised) == (
-            f"OptionError: option startingOffsets: queue 0 of {topic} on broker-a has the offsets "
-            "from 0 to 5, not 9; correct it, or set failOnDataLoss to false to take the nearest"
+            f"OptionError: option startingOffsets: queue 0 of {topic} on broker-a has the "
+            "offsets from 0 to 5, not 9. Correct the offset, or set failOnDataLoss to "
+            "false to use the nearest"
         )
         assert source.bodies(failOnDataLoss=False, **options) == ODD
 

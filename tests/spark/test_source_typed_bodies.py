@@ -156,11 +156,14 @@ def test_texts_and_bytes_are_written_and_read(sink, form, column, more):
     ("options", "said"),
     [
         ({"bodyFormat": "yaml"}, "option bodyFormat: needed binary, text, json or avro"),
-        ({"bodyFormat": "json"}, "option bodySchema: bodyFormat=json needs what bodies hold"),
-        ({"bodyFormat": "json", "bodySchema": "id INTERVAL"}, "a type that bodies can have"),
-        ({"bodyFormat": "json", "bodySchema": "tags INT"}, "name one column for the whole body"),
+        (
+            {"bodyFormat": "json"},
+            "option bodySchema: bodyFormat=json needs the schema of the bodies. Give",
+        ),
+        ({"bodyFormat": "json", "bodySchema": "id INTERVAL"}, "a type of bodies"),
+        ({"bodyFormat": "json", "bodySchema": "tags INT"}, "Name one column for the whole body"),
         ({"bodyFormat": "json", "bodySchema": "x STRUCT<>"}, "x is a struct without fields"),
-        ({"bodySchema": "id INT"}, "it is for bodyFormat json and avro, found binary"),
+        ({"bodySchema": "id INT"}, "it applies to bodyFormat json and avro only, found binary"),
     ],
 )
 def test_invalid_typed_body_options_are_refused_by_load(source, options, said):
@@ -228,7 +231,7 @@ def test_columns_that_cannot_be_bodies_are_refused(sink):
     ids = sink.spark.range(1)
     for rows, options, said in (
         (ids.selectExpr("'a' AS keys"), {}, "there is no column that bodyFormat=json makes bodies"),
-        (ids.selectExpr("id", "'a' AS body"), {}, "makes bodies of id: drop it"),
+        (ids.selectExpr("id", "'a' AS body"), {}, "makes the body of id: drop it"),
         (ids, {"bodyColumn": "id"}, "column id is bigint, not a struct"),
         (ids, {"bodyColumn": "value"}, "there is no column value"),
         (ids.selectExpr("map(id, id) AS m"), {}, "m has keys of bigint: needed string"),

@@ -158,7 +158,7 @@ def test_abort_without_answer_is_logged_only(monkeypatch, made, tmp_path, caplog
         sent = sink.send(0, sink.rows(1))
     caplog.set_level(logging.WARNING, "rmq_spark")
     sink.writer().abort(sent, 0)
-    assert "keeps what was staged until the next commit" in caplog.text
+    assert "keeps the staged rows until the next commit" in caplog.text
     body, staged = sent[0].rows.body_bytes, sent[0].rows.staged.staged_bytes
     said = f"batch 0 was aborted: 1 rows, {body} bytes, of 1 tasks were staged in {staged} bytes"
     assert said in caplog.text
@@ -178,7 +178,7 @@ def test_missing_staged_rows_fail_the_commit(sink, seen, rocketpoll_broker, rock
     sink.writer().abort(sent, 0)
     assert not chunk.exists()
     with pytest.raises(
-        WriteError, match=r"batch 0 of query query does not count, .* is not staged"
+        WriteError, match=r"batch 0 of query query is not committed, .* is not staged"
     ):
         sink.commit(0, sent)
     assert seen() == []
@@ -265,7 +265,9 @@ def test_foreach_batch_write_is_visible_once_per_sink_and_batch(
     rows = sink.rows(2)
     sink.write_batch(4, rows)
     sink.write_batch(4, rows)  # a user's code that tries again
-    with pytest.raises(WriteError, match=r"has written other rows of batch 4 .* option sinkName"):
+    with pytest.raises(
+        WriteError, match=r"has already committed other rows of batch 4 .* its option sinkName"
+    ):
         sink.write_batch(4, sink.rows(3))
     sink.options["sinkName"] = "large"
     sink.write_batch(4, sink.rows(3))
@@ -292,7 +294,7 @@ def test_txn_app_id_and_version_make_batch_writes_idempotent(
     assert [each.id.batch_id for each in manifests()] == [6, 6, 6, 7]
     counting = read_committed(rocketpoll_topic, rocketpoll_broker.address)
     assert sorted(body.decode() for body in counting.column("body").to_pylist()) == seen()
-    with pytest.raises(WriteError, match="has written other rows of batch 7"):
+    with pytest.raises(WriteError, match="has already committed other rows of batch 7"):
         version(7).write_batch(0, version(7).rows(4))
     with pytest.raises(WriteError, match="has committed batch 7 of application large, and this is"):
         version(6).write_batch(0, rows)
@@ -331,7 +333,7 @@ def test_repeated_staged_batch_with_other_rows_is_accepted(made, seen, manifests
     again.run, moved.run = "run-1", "run-2"
     again.write(0, again.rows(4))
     [told] = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
-    assert told.startswith("batch 0 of query query counts in sink ")
+    assert told.startswith("batch 0 of query query was committed to sink ")
     assert "an older copy of its checkpoint was restored" in told
     moved.write(0, [rows[1], rows[0]])
     moved.write(1, moved.rows(1))
@@ -349,6 +351,6 @@ def test_second_foreach_batch_write_of_several_topics_in_one_sink_is_refused(
     rows = sink.rows(4)
     sink.write_batch(0, rows)
     sink.write_batch(0, rows)
-    with pytest.raises(WriteError, match=r"other rows of batch 0 .* to sink several already"):
+    with pytest.raises(WriteError, match=r"other rows of batch 0 .* to sink several"):
         sink.write_batch(0, sink.rows(4))
     assert [len(rocketpoll_broker.messages(topic)) for topic in topics] == [2, 2]

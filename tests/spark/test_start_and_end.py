@@ -111,7 +111,7 @@ def test_group_position_expired_by_retention_is_data_loss(rocketpoll_broker, top
     )
     of_group = {"startingOffsets": "group", "consumerGroup": "G"}
     with pytest.raises(
-        OptionError, match=r"queue 1 of .* has the offsets from 1 to 1, not 0; corr"
+        OptionError, match=r"queue 1 of .* has the offsets from 1 to 1, not 0. Corr"
     ):
         resolved(rocketpoll_broker, topic, **of_group)
     lenient = {**of_group, "failOnDataLoss": "false"}
@@ -123,7 +123,7 @@ def test_group_position_expired_by_retention_is_data_loss(rocketpoll_broker, top
     [
         (
             '{"TOPIC": {"broker-a": {"0": 0}}}',
-            "it does not say where TOPIC > broker-a > 1, TOPIC > broker-a > 2",
+            "it has no position for TOPIC > broker-a > 1, TOPIC > broker-a > 2",
         ),
         ('{"other": {"0": 1}, "*": -2}', "it names other, but the topics read are TOPIC"),
         (

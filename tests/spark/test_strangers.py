@@ -125,7 +125,7 @@ def test_unknown_broker_name_in_positions_ends_the_start_after_the_timeout(
             first()
     assert str(raised.value) == (
         f"option {option}: it names broker {name}, which no name server has known for 2000 ms "
-        f"(option retryTimeoutMs); {known} Correct the name, or start the broker, and then this "
+        f"(option retryTimeoutMs); {known} Correct the name; or start the broker, and then this "
         "query"
     )
     assert "".join(traceback.format_exception(raised.value)).count("Traceback") == 1
@@ -284,7 +284,9 @@ def test_broker_that_is_gone_for_good_is_data_loss_for_a_stream(pair, checkpoint
     pair.forget_b()
     with (
         pair.query(subscribe="T", startingOffsets=by_broker()) as batches,
-        pytest.raises(DataLoss, match="no name server knows broker b any more; they know a"),
+        pytest.raises(
+            DataLoss, match="no name server knows broker b any more; the known brokers are a"
+        ),
     ):
         batches.latest_offset(checkpoint, NO_LIMITS)
 

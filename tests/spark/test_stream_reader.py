@@ -124,7 +124,7 @@ def test_single_limit_is_a_plain_read_limit(rocketpoll_broker, rocketpoll_topic,
 @pytest.mark.parametrize(
     ("more", "schema", "said"),
     [
-        ({"key": "a"}, "body binary", "it is for batch reads only"),
+        ({"key": "a"}, "body binary", "it applies to batch reads only"),
         ({}, "value string", "there is no column value"),
     ],
 )
@@ -173,4 +173,4 @@ def test_available_now_option_is_ignored_with_a_warning_from_spark_4_2(
             send(rocketpoll_broker, rocketpoll_topic, 0, "late")
     finally:
         reader.stop()
-    assert "option availableNow is for Spark 4.0 and 4.1 and does nothing here" in caplog.text
+    assert "option availableNow applies to Spark 4.0 and 4.1, and has no effect here" in caplog.text

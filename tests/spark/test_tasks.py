@@ -216,7 +216,7 @@ def test_range_missing_in_a_queue_is_data_loss(rocketpoll_broker, rocketpoll_top
     send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
     options = options_for(rocketpoll_broker, rocketpoll_topic, failOnDataLoss=str(fails).lower())
     if fails:
-        with pytest.raises(DataLoss, match="ends at offset 3, and was to be read to 9"):
+        with pytest.raises(DataLoss, match="ends at offset 3, and the batch was planned to 9"):
             bodies(options, rocketpoll_topic, 1, 9)
     else:
         assert bodies(options, rocketpoll_topic, 1, 9) == [b"b", b"c"]

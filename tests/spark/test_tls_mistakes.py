@@ -29,17 +29,17 @@ CA = {"ca_file": certificate("ca.pem")}
 CLIENT = {"cert_file": certificate("client.crt"), "key_file": certificate("client.key")}
 PEM = "it must be a text file that contains -----BEGIN {} (PEM). Make one with keytool or openssl"
 NO_FILE = "needed a PEM file on this machine. Correct the path, or put the file there"
-AGAIN = "needed PEM that OpenSSL reads, as openssl x509 writes it. Copy the file again"
+AGAIN = "needed PEM that OpenSSL reads, such as the output of openssl x509. Copy the file again"
 
 FILES = [
     ({"ca_file": "/no/ca.pem"}, "/no/ca.pem cannot be read: No such file or directory; " + NO_FILE),
     ({"ca_file": "/"}, "/ cannot be read: Is a directory; " + NO_FILE),
-    ({"ca_file": TEXT}, f"{TEXT} holds no certificate: {PEM.format('CERTIFICATE')}"),
+    ({"ca_file": TEXT}, f"{TEXT} contains no certificate: {PEM.format('CERTIFICATE')}"),
     (
         {"ca_file": certificate("client.key")},
-        f"{certificate('client.key')} holds no certificate: {PEM.format('CERTIFICATE')}",
+        f"{certificate('client.key')} contains no certificate: {PEM.format('CERTIFICATE')}",
     ),
-    ({"ca_file": "broken.pem"}, "holds no certificate that can be read: "),
+    ({"ca_file": "broken.pem"}, "contains no readable certificate: "),
     ({"ca_file": "broken.pem"}, AGAIN),
     (
         {**CLIENT, "cert_file": "/no/me.pem"},
@@ -47,7 +47,7 @@ FILES = [
     ),
     (
         {**CLIENT, "cert_file": TEXT},
-        f"{TEXT} holds no certificate: {PEM.format('CERTIFICATE')}",
+        f"{TEXT} contains no certificate: {PEM.format('CERTIFICATE')}",
     ),
     (
         {"key_file": "/no/me.key", "cert_file": CLIENT["cert_file"]},
@@ -55,7 +55,7 @@ FILES = [
     ),
     (
         {"key_file": CLIENT["cert_file"], "cert_file": CLIENT["cert_file"]},
-        f"{CLIENT['cert_file']} holds no private key: {PEM.format('PRIVATE KEY')}",
+        f"{CLIENT['cert_file']} contains no private key: {PEM.format('PRIVATE KEY')}",
     ),
     (
         {"key_file": certificate("server.key"), "cert_file": CLIENT["cert_file"]},
@@ -72,15 +72,16 @@ FILES = [
         },
         "encryption. Pass the key's own password",
     ),
-    ({"server_name": "."}, "no certificate can have the name '.'"),
+    ({"server_name": "."}, "no certificate can be for the name '.'"),
 ]
 """Settings, the first of which is to blame, and what is said of it."""
 
 TLS_OPTIONS = (
-    " (options: tlsCaFile for the authority to trust, tlsServerName for a name, tlsCertFile and "
-    "tlsKeyFile for who asks; tls=false for none)"
+    " (options: tlsCaFile for the trusted authority, tlsServerName for another "
+    "name, tlsCertFile and tlsKeyFile for a client certificate; tls=false for no "
+    "TLS)"
 )
-OFFERED = " (options: tls=true, and tlsCaFile for the authority to trust)"
+OFFERED = " (options: tls=true, and tlsCaFile for the trusted authority)"
 UNTRUSTED = "Put the authority that signed it into the CA file"
 ANSWERS = [
     ("server.pem", {"ca_file": certificate("other-ca.pem")}, UNTRUSTED, TLS_OPTIONS),

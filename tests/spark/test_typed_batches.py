@@ -17,7 +17,8 @@ def test_bad_typed_body_fails_or_is_null_or_skipped(caplog):
         found = rows(BODIES, "id INT", columns="queueOffset,id", onBadRecord="null")
     assert [tuple(row.values()) for row in found] == [(0, 1), (1, None), (2, 3)]
     assert (
-        "offset 1 of queue 3 of orders on broker-a cannot be read, its body is null" in caplog.text
+        "offset 1 of queue 3 of orders on broker-a cannot be read, and its body is null"
+        in caplog.text
     )
     assert rows(BODIES, "id INT", columns="id", onBadRecord="skip") == [{"id": 1}, {"id": 3}]
 

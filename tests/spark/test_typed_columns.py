@@ -36,11 +36,11 @@ def test_columns_choose_among_those_of_messages_and_of_bodies():
 @pytest.mark.parametrize(
     ("schema", "more", "said"),
     [
-        (None, {}, "bodySchema: bodyFormat=json needs what bodies hold"),
+        (None, {}, "bodySchema: bodyFormat=json needs the schema of the bodies. Give"),
         ("Tags INT, x INT", {}, "bodySchema: messages have columns Tags, too"),
         ("body STRING", {}, "bodySchema: messages have columns body, too"),
         ("id INT", {"bodyColumn": "keys"}, "bodyColumn: messages have a column keys"),
-        ("id INT", {"columns": "id,nmae"}, "columns: there is no nmae; there are topic"),
+        ("id INT", {"columns": "id,nmae"}, "columns: there is no nmae; the columns are topic"),
         ("id INT", {"columns": "id,ID"}, "columns: id is named twice"),
     ],
 )
@@ -68,14 +68,20 @@ def test_users_schema_may_select_message_and_body_columns(kind, schema, more, gi
 @pytest.mark.parametrize(
     ("kind", "schema", "more", "given", "said"),
     [
-        ("json", None, {}, "topic STRING", "it has no column of bodies"),
+        ("json", None, {}, "topic STRING", "it has no column for the bodies"),
         ("json", None, {}, "id INT, tags INT", "column tags of messages is string, not int"),
-        ("json", None, {}, "id INT, TAGS INT", "column TAGS is one of messages"),
+        ("json", None, {}, "id INT, TAGS INT", "column TAGS is a column of messages"),
         ("json", None, {}, "id INT NOT NULL", "id can be null"),
         ("json", "id INT", {}, "id BIGINT", "column id is int, not bigint"),
         ("json", "id INT", {}, "name STRING", "there is no column name, of messages or of bodies"),
         ("json", None, {"bodyColumn": "v"}, "v INT", "column v is int, not a struct"),
-        ("json", None, {"bodyColumn": "v"}, "w INT", "there is no column w, as bodies are in v"),
+        (
+            "json",
+            None,
+            {"bodyColumn": "v"},
+            "w INT",
+            "there is no column w: bodies are in column v",
+        ),
         ("text", None, {}, "body BINARY", "column body is string, not binary"),
         ("text", None, {}, "id INT", "there is no column id"),
         ("json", None, {}, "id INT, id INT", "it names id twice"),
@@ -88,7 +94,7 @@ def test_schema_that_does_not_fit_the_body_type_is_refused(kind, schema, more, g
 
 
 def test_columns_and_a_schema_have_to_agree():
-    with pytest.raises(OptionError, match="keep one of the two"):
+    with pytest.raises(OptionError, match="Keep one of the two"):
         check_schema(parse_schema("id INT, topic STRING"), options_of("json", columns="topic,id"))
 
 

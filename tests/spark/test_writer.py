@@ -65,10 +65,10 @@ def test_driver_logs_the_rows_of_a_commit_and_an_abort(rocketpoll_broker, rocket
     assert "of 2 tasks are in 1 queues, after 3 retries" in caplog.text
     writer.abort([SENT, None])
     assert (
-        "was aborted: 3 rows, 50 bytes, of 1 tasks are in 1 queues, 1 tasks have not reported what"
+        "was aborted: 3 rows, 50 bytes, of 1 tasks are in 1 queues, 1 tasks have not reported"
         in caplog.text
     )
-    assert "what was sent stays" in caplog.text
+    assert "the sent rows stay" in caplog.text
     writer = RocketPollDataSource(given).streamWriter(schema, overwrite=False)
     writer.commit([SENT], 8)
     writer.abort([None], 9)
@@ -96,7 +96,7 @@ def test_write_name_is_refused_for_streams(rocketpoll_broker, rocketpoll_topic):
     }
     source = RocketPollDataSource(given)
     assert source.writer(schema_of("body string"), overwrite=False)._write_id == "totals-1"
-    with pytest.raises(OptionError, match="option writeName: it is for batch writes"):
+    with pytest.raises(OptionError, match="option writeName: it applies to batch writes"):
         source.streamWriter(schema_of("body string"), overwrite=False)
 
 
@@ -134,7 +134,7 @@ def test_txn_app_id_and_version_are_refused_for_streams(rocketpoll_broker, rocke
         "txnAppId": "app",
         "txnVersion": "9",
     }
-    with pytest.raises(OptionError, match="option txnAppId: it is for batch writes"):
+    with pytest.raises(OptionError, match="option txnAppId: it applies to batch writes"):
         RocketPollDataSource(given).streamWriter(schema_of("body string"), overwrite=False)
 
 

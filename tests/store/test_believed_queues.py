@@ -64,7 +64,7 @@ def test_queue_entry_leading_to_another_queues_message_is_refused_when_served(
         at = found.next_begin_offset
     assert [each.queue_offset for each in served] == [*range(number)]
     assert {(each.topic, each.queue_id) for each in served} <= {("T", 0)}
-    with pytest.raises(UnreadableFile, match="does not lead to its message"):
+    with pytest.raises(UnreadableFile, match="where its message is not"):
         store.get_message("T", 0, number, count_max=count, message_filter=wanted)
     assert (
         messages_of(store.get_message("T", 0, number + 1, count_max=1))[0].queue_offset
@@ -90,7 +90,7 @@ def test_queue_entry_leading_beyond_the_log_is_refused_when_served(
         offsets = [each.queue_offset for each in messages_of(found)]
         assert offsets == [*range(at, found.next_begin_offset)]
         at = found.next_begin_offset
-    with pytest.raises(UnreadableFile, match="does not lead to its message") as refused:
+    with pytest.raises(UnreadableFile, match="where its message is not") as refused:
         store.get_message("T", 0, number, count_max=count, message_filter=wanted)
     assert str(tmp_path / "consumequeue" / "T" / "0") in str(refused.value)
     assert (
@@ -110,7 +110,7 @@ def test_damaged_record_amid_a_stretch_is_not_served(tmp_path, count, at):
     assert [each.queue_offset for each in messages_of(found)] == [*range(7)]
     assert found.next_begin_offset == 7
     with pytest.raises(
-        UnreadableFile, match=r"does not lead to its message.*: it is damaged, or the record"
+        UnreadableFile, match=r"points to .*, where its message is not: the entry or the record"
     ):
         store.get_message("T", 0, 7, count_max=count)
     assert [each.queue_offset for each in messages_of(store.get_message("T", 0, 8))] == [
@@ -158,7 +158,7 @@ def test_time_search_meeting_another_queues_messages_is_refused(tmp_path):
         lambda: store.offset_by_time("T", 0, 1 << 50, upper=True),
         lambda: store.earliest_timestamp("T", 0),
     ):
-        with pytest.raises(UnreadableFile, match="met in a search"):
+        with pytest.raises(UnreadableFile, match="found by a search"):
             search()
     store.shutdown()
 
@@ -176,6 +176,6 @@ def test_queue_entries_of_a_deleted_topic_serve_none_of_its_messages(tmp_path):
     path.write_bytes(old)
     store = open_store(tmp_path, **LARGE)
     for count in (1, 12, 80):
-        with pytest.raises(UnreadableFile, match="does not lead to its message"):
+        with pytest.raises(UnreadableFile, match="where its message is not"):
             store.get_message("T", 0, 0, count_max=count)
     store.shutdown()

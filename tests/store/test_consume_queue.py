@@ -71,7 +71,7 @@ def test_existing_queue_entries_are_not_rewritten(queue):
 
 def test_consume_queue_refuses_a_gap_unless_it_is_skipped(queue):
     queue.append(0, entries(0, 5))
-    with pytest.raises(ValueError, match="entries from 7 on leave a gap behind 5"):
+    with pytest.raises(ValueError, match="entries from 7 on leave a gap after 5"):
         queue.append(7, entries(7, 2))
     queue.skip_to(7, 4_096)
     queue.append(7, entries(7, 2))

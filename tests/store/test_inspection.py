@@ -56,7 +56,7 @@ def test_dump_command_shows_files_records_and_entries(root, capsys):
 def test_verify_command_passes_a_healthy_store(root, capsys):
     before = content(root)
     assert verify.main([str(root)]) == 0
-    assert capsys.readouterr().out == "all is well\n"
+    assert capsys.readouterr().out == "no faults found\n"
     assert content(root) == before
 
 
@@ -67,7 +67,7 @@ def test_inspection_skips_an_unreadable_first_page(root, capsys, monkeypatch):
     [(start, end)] = StoreInspection(root).recovered.holes
     assert start == 0
     assert verify.main([str(root)]) == 1
-    assert f"{end} bytes from 0 on are no records" in capsys.readouterr().out
+    assert f"{end} bytes from 0 on are not records" in capsys.readouterr().out
     assert dump.main([str(root)]) == 0
     assert f"HOLE 0 to {end}" in capsys.readouterr().out
     assert stat.figures(root)["holes"] == 1
@@ -79,7 +79,7 @@ def test_dump_and_verify_show_a_damaged_record_as_a_hole(root, capsys):
     (place, size, _), *_ = list(StoreInspection(root).records())[5:]
     damage(root, place + 100, b"\xff")
     assert verify.main([str(root)]) == 1
-    assert f"commit log: {size} bytes from {place} on are no records" in capsys.readouterr().out
+    assert f"commit log: {size} bytes from {place} on are not records" in capsys.readouterr().out
     assert dump.main([str(root)]) == 0
     assert f"HOLE {place} to {place + size}" in capsys.readouterr().out
 
@@ -115,7 +115,7 @@ def test_messages_of_a_topic_that_was_deleted_are_missing_nowhere(tmp_path, caps
     store.put_message(message("new", "T"))
     store.shutdown()
     assert verify.main([str(root)]) == 0
-    assert capsys.readouterr().out == "all is well\n"
+    assert capsys.readouterr().out == "no faults found\n"
     (root / "config" / "manifest.json").write_bytes(b"{")
     before = content(root)
     assert verify.main([str(root)]) == 0, "the backup tells of them, too"
@@ -145,7 +145,7 @@ def test_verify_accepts_and_names_a_topic_deleted_by_rocketmq(tmp_path, capsys):
     assert verify.main([str(root)]) == 0
     named, last = capsys.readouterr().out.splitlines()
     assert named.startswith("topic gone: deleted by RocketMQ; 5 messages are still in the log")
-    assert last == "all is well"
+    assert last == "no faults found"
     assert content(root) == before
     again = open_store(root)
     assert again.queue_offsets("gone", 0) == (0, 3), "as was said"
@@ -162,7 +162,7 @@ def test_verify_reports_missing_queue_of_an_existing_topic(tmp_path, capsys):
     as_rocketmq_leaves_it(root, "T", "U")
     assert verify.main([str(root)]) == 1
     assert capsys.readouterr().out.splitlines() == [
-        "queue T/0: missing, with 1 entry; a start rebuilds it",
+        "queue T/0: missing, with 1 entry; the next start rebuilds it",
         "1 fault",
     ]
     (root / "config" / "topics.json").unlink()
@@ -179,7 +179,7 @@ def test_verify_accepts_topic_recreated_by_rocketmq(tmp_path, capsys):
     store.shutdown()
     as_rocketmq_leaves_it(root, "T")
     assert verify.main([str(root)]) == 0
-    assert capsys.readouterr().out == "all is well\n"
+    assert capsys.readouterr().out == "no faults found\n"
 
 
 @pytest.mark.parametrize("tool", [dump, verify, stat])
@@ -207,7 +207,7 @@ def test_verify_accepts_expired_files(tmp_path, capsys):
     first, *_ = sorted((root / "commitlog").iterdir())
     first.unlink()
     assert verify.main([str(root)]) == 0
-    assert capsys.readouterr().out == "all is well\n"
+    assert capsys.readouterr().out == "no faults found\n"
 
 
 def test_verify_accepts_a_delayed_message_under_custom_delay_levels(tmp_path, capsys):
@@ -216,7 +216,7 @@ def test_verify_accepts_a_delayed_message_under_custom_delay_levels(tmp_path, ca
     store.put_message(message("later", SCHEDULE_TOPIC, queue_id=1, DELAY="2"))
     store.shutdown()
     assert verify.main([str(root)]) == 0
-    assert capsys.readouterr().out == "all is well\n"
+    assert capsys.readouterr().out == "no faults found\n"
 
 
 def test_dump_reads_a_crashed_store(root, capsys):

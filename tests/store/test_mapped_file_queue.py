@@ -56,7 +56,7 @@ def test_read_of_mapped_files_ends_at_the_end_of_a_file(files):
 def test_first_mapped_file_may_start_anywhere_and_later_ones_must_follow(files):
     files.write(750, b"x")
     assert names(files) == ["00000000000000000700"]
-    with pytest.raises(ValueError, match="no file may be made at 900 behind 800"):
+    with pytest.raises(ValueError, match="cannot create a file at 900: the files end at 800"):
         files.write(900, b"x")
 
 

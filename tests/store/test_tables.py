@@ -147,7 +147,7 @@ def test_table_without_checksum_is_accepted_and_wrong_checksum_refused(root):
     assert (table.load(DEFAULT), table.has_checksum) == (offsets(2), True)
     (root / NAME).write_bytes(saved(offsets(2)).replace(b'"0":2', b'"0":3'))
     assert (table.load(DEFAULT), table.has_checksum) == (offsets(1), False)
-    assert "none if somebody has edited the file by hand" in table.quarantined.reason
+    assert "remove it after editing the file by hand" in table.quarantined.reason
 
 
 @pytest.mark.parametrize("name", [NAME, f"{NAME}.bak"])

@@ -28,7 +28,7 @@ class DiskWithoutCapitals(LocalDisk):
             return path
         found = self._root
         for name in path.relative_to(self._root).parts:
-            names = os.listdir(found) if found.is_dir() else []  # noqa: PTH208
+            names = os.listdir(found) if found.is_dir() else []  # noqa: PTH208  # names, not paths
             found /= next((each for each in names if each.lower() == name.lower()), name)
         return found
 
@@ -113,7 +113,7 @@ def test_topics_on_a_case_sensitive_disk_have_rocketmqs_paths(tmp_path):
     store = open_store(tmp_path)
     put_in_turn(store, "a")
     store.shutdown()
-    assert sorted(os.listdir(tmp_path / "consumequeue")) == sorted(TOPICS)  # noqa: PTH208
+    assert sorted(os.listdir(tmp_path / "consumequeue")) == sorted(TOPICS)  # noqa: PTH208  # names, not paths
 
 
 def test_store_moved_between_case_sensitive_and_insensitive_disks_keeps_topics(tmp_path):

@@ -67,7 +67,7 @@ def test_excluded_field_is_sent_but_not_signed():
 )
 def test_text_outside_utf8_cannot_be_signed_and_is_not_shown(fields, secret_key, place):
     with pytest.raises(
-        HeaderError, match=f"signature at {place}: needed text that UTF-8 holds"
+        HeaderError, match=f"signature at {place}: needed text that UTF-8 can encode"
     ) as caught:
         sign(fields, b"", secret_key)
     assert "1234" not in str(caught.value)

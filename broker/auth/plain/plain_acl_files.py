@@ -46,7 +46,7 @@ class PlainAclFiles:
         except PlainAclError as error:
             if str(error) != self._failure:
                 self._failure = str(error)
-                _log.error("%s; the accounts of before stay in force", error)
+                _log.error("%s; the previous accounts stay in force", error)
             return None
         self._failure = None
         _log.info("%s has changed and was read again: %d accounts", self.path, len(acl.accounts))
@@ -75,7 +75,7 @@ class PlainAclFiles:
                 self.path,
             )
         if not acl.accounts and not acl.white_addresses:
-            raise PlainAclError(f"{self.path} has no accounts, so that nobody could sign in")
+            raise PlainAclError(f"{self.path} has no accounts: nobody could sign in")
         return acl
 
 

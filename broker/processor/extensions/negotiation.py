@@ -133,6 +133,6 @@ def check_same_queue(topic: str, queue_id: int, records: Buffer) -> None:
     if (first.topic, first.queue_id) != (topic, queue_id):
         raise RequestRejected(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"the records are of queue {first.queue_id} of {first.topic}, "
-            f"the request of queue {queue_id} of {topic}",
+            f"the records belong to queue {first.queue_id} of {first.topic}, but the request "
+            f"names queue {queue_id} of {topic}",
         )

@@ -81,8 +81,8 @@ class ConsumerGroupProcessor(Processor):
         divide = _STRATEGIES.get(body.strategy_name or "")
         if divide is None:
             raise system_error(
-                f"the broker divides queues by {' or '.join(_STRATEGIES)}, not by "
-                f"{body.strategy_name}: use one of these, or let the client divide them"
+                f"the broker allocates queues by {' or '.join(_STRATEGIES)}, not by "
+                f"{body.strategy_name}: use one of these, or let the client allocate them"
             )
         members = group.client_ids
         if body.client_id not in members:

@@ -101,7 +101,7 @@ def load_context(config: TlsConfig) -> TlsContext:
     """
     path = config.cert_path
     if path is None:
-        raise AssertionError("TLS is offered with a certificate only")
+        raise AssertionError("TLS needs a certificate")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
@@ -125,7 +125,7 @@ def _read_certificates(
                 setting,
                 path,
                 "it holds no certificate in PEM, which begins with -----BEGIN CERTIFICATE-----. "
-                "Convert it, as openssl x509 -inform der does, or name another file",
+                "Convert it, for example with openssl x509 -inform der, or name another file",
             )
         # OpenSSL has the last word on what is a certificate
         (trusting or ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)).load_verify_locations(
@@ -183,7 +183,7 @@ def _load_key(context: ssl.SSLContext, config: TlsConfig, cert_path: Path) -> No
 def _read(setting: str, path: Path) -> str:
     try:
         if not path.is_dir() and path.exists() and not path.is_file():  # opening a pipe may wait
-            raise TlsFileRejected(setting, path, "it is no regular file. Name a file of PEM")
+            raise TlsFileRejected(setting, path, "it is not a regular file. Name a PEM file")
         with path.open("rb") as file:
             data = file.read(_FILE_BYTES_MAX + 1)
     except FileNotFoundError as error:
@@ -199,7 +199,7 @@ def _read(setting: str, path: Path) -> str:
         why = f"it cannot be read: {error.strerror or error}"
         raise TlsFileRejected(setting, path, why) from error
     if len(data) > _FILE_BYTES_MAX:
-        why = f"it has over {_FILE_BYTES_MAX} bytes. Name a file of PEM"
+        why = f"it has over {_FILE_BYTES_MAX} bytes. Name a PEM file"
         raise TlsFileRejected(setting, path, why)
     return data.decode("ascii", "replace")
 

@@ -184,7 +184,7 @@ class ServerTls:
     # ---- internals
 
     def _log_not_reloaded(self, why: str) -> None:
-        kept = "no TLS" if self._current is None else "the certificate of before"
+        kept = "no TLS" if self._current is None else "the previous certificate"
         _log.error("TLS is not reloaded, %s stays in force: %s", kept, why)
 
     def _log_failure(self, client: Host, text: str) -> None:

@@ -38,7 +38,7 @@ def check_limit(what: str, count: int, limit: int, setting: str = "", *, more: i
     """
     if more > 0 and count + more > limit:
         why = f" ({setting}={limit})" if setting else ""
-        raise TooMany(f"there are {count} {what} already, and no more are made{why}")
+        raise TooMany(f"there are {count} {what} already, the maximum{why}")
 
 
 Body = TypeVar("Body")

@@ -335,7 +335,7 @@ def _fault_of_numbers(config: TopicConfig) -> str | None:
             )
     if not 0 <= config.perm <= _PERM_MAX:
         return (
-            f"topic {config.topic_name} has no permission {config.perm}: it is the sum of "
-            "4 to read, 2 to write, 1 to be inherited"
+            f"topic {config.topic_name} cannot have permission {config.perm}: use the sum of 4 "
+            "(read), 2 (write) and 1 (inherit)"
         )
     return int32_fault(f"topicSysFlag of topic {config.topic_name}", config.topic_sys_flag)

@@ -327,7 +327,7 @@ class ReputMessageService:
         else:
             good, _ = self._check.check_columns(data, sizes, start)
         if sizes and not good:
-            needed = "a whole record in its place"
+            needed = "an intact record at its position"
             raise RecordError("log", at=start, needed=needed, found=sizes[0])
         if good < len(sizes):
             sizes = sizes[:good]
@@ -514,7 +514,7 @@ class ReputMessageService:
         except UnreadableFile as error:
             if start >= self._recovered_end or is_resource_shortage(error):
                 raise  # retry instead of skipping it
-            needed, found = "a record that the disk returns", Verbatim(error)
+            needed, found = "a readable record", Verbatim(error)
             raise _UnreadableRecord("log", at=start, needed=needed, found=found) from error
         if sizes:
             return data, sizes, start + sum(sizes)

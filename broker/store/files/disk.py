@@ -379,8 +379,8 @@ def _flush_names(descriptor: int, path: Path) -> None:
         if device not in _unflushed_devices:
             _unflushed_devices.add(device)
             _log.warning(
-                "the file system of %s cannot flush directories: it decides whether names of new "
-                "files survive a power loss",
+                "the file system of %s cannot flush directories: new files may be lost in a power "
+                "failure",
                 path,
             )
 

@@ -223,6 +223,6 @@ def _verify_checksum(data: bytes) -> bool:
         return False
     begin = data[: found.start()] or b"{"
     if int(found[1]) != crc32(begin + b"}"):
-        needed = "the checksum of all before it, or none if somebody has edited the file by hand"
+        needed = "a checksum that matches the file (remove it after editing the file by hand)"
         raise BodyError("table", at="$.checksum", needed=needed, found=int(found[1]))
     return True

@@ -150,17 +150,17 @@ class MappedFileQueue:
 
     def _repair_hint(self, path: Path) -> str:
         return (
-            "restore it from a copy; or give up what is lost, which the start then reports and "
-            f"skips: truncate -s {self.file_size} {shlex.quote(str(path))}"
+            "restore it from a copy; or accept the loss, which the start then reports and skips: "
+            f"truncate -s {self.file_size} {shlex.quote(str(path))}"
         )
 
     def data_loss_hint(self, offset: int) -> str:
         """Return how to repair the file at this offset, a part of which cannot be read."""
         file, copy = (shlex.quote(f"{self.path_at(offset)}{end}") for end in ("", ".copy"))
         return (
-            "restore the file from a copy; or give up what the disk does not return of it: dd "
-            f"if={file} of={copy} bs={PAGE_BYTES} conv=noerror,sync,sparse; truncate -s "
-            f"{self.file_size} {copy} && mv {copy} {file}"
+            f"restore the file from a copy; or give up its unreadable part: dd if={file} "
+            f"of={copy} bs={PAGE_BYTES} conv=noerror,sync,sparse; truncate -s {self.file_size} "
+            f"{copy} && mv {copy} {file}"
         )
 
     def path_at(self, offset: int) -> Path:
@@ -346,7 +346,9 @@ class MappedFileQueue:
     def _create(self, offset: int) -> MappedFile:
         from_offset = offset - offset % self.file_size
         if self.files and from_offset != self.end_offset:
-            raise ValueError(f"no file may be made at {from_offset} behind {self.end_offset}")
+            raise ValueError(
+                f"cannot create a file at {from_offset}: the files end at {self.end_offset}"
+            )
         group, directory = self._group, self.directory
         if self.files:
             if not self._may_miss_files:

@@ -330,8 +330,8 @@ class CommitLog:
         self.timeline = times.with_record(timestamp, position)
         if timestamp < times.last_ms:
             _log.warning(
-                "the clock went back by %d s: messages from %d of the commit log on are stored "
-                "with its time again; those stored while it was ahead keep their times",
+                "the clock went back by %d s: from %d of the commit log on, messages have its "
+                "time again; messages stored while it was ahead keep their times",
                 (times.last_ms - now_ms) // 1000,
                 position,
             )
@@ -343,7 +343,7 @@ class CommitLog:
             self._is_clock_behind = True
             _log.warning(
                 "the clock lags the last message of the commit log by %d s: messages are stored "
-                "with the time of that one until the clock has caught up. Correct the clock",
+                "with the time of that message until the clock has caught up. Correct the clock",
                 lag_ms // 1000,
             )
         elif lag_ms <= 0 and self._is_clock_behind:

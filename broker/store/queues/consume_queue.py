@@ -213,7 +213,7 @@ class ConsumeQueue:
         """
         known = self.max_offset - queue_offset
         if known < 0:
-            raise ValueError(f"entries from {queue_offset} on leave a gap behind {self.max_offset}")
+            raise ValueError(f"entries from {queue_offset} on leave a gap after {self.max_offset}")
         self.max_offset = self.write_hidden(self.max_offset, queue_offset, entries)
 
     def write_hidden(

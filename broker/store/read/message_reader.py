@@ -198,9 +198,9 @@ def halve_limits(
 def damaged_entry_error(queue: ConsumeQueue, which: str, wrong: WrongEntry) -> UnreadableFile:
     """Return the error for an entry that does not lead to its message, with the remedy."""
     return UnreadableFile(
-        f"an entry of {queue.directory}, {which}, does not lead to its message, but to "
-        f"{wrong.place} of the commit log: it is damaged, or the record there. "
-        f"{_rebuild_hint(queue)}, which reports and skips a damaged record"
+        f"an entry of {queue.directory}, {which}, points to {wrong.place} of the commit log, "
+        f"where its message is not: the entry or the record is damaged. {_rebuild_hint(queue)}, "
+        "which reports and skips a damaged record"
     )
 
 

@@ -126,7 +126,7 @@ class TimeLookup:
         try:
             beyond = self._search(queue, timestamp, stored_at, "right" if upper else "left")
         except WrongEntry as wrong:
-            raise damaged_entry_error(queue, "met in a search by time", wrong) from None
+            raise damaged_entry_error(queue, "found by a search by time", wrong) from None
         self._reader.check_end(topic, queue_id, end, min(beyond + 1, least_end))
         return max(beyond - 1, queue.min_offset) if upper else beyond
 
@@ -172,7 +172,7 @@ class TimeLookup:
                 return stored_at(entry)
         except WrongEntry as wrong:
             raise damaged_entry_error(
-                queue, "met in a search for the first message", wrong
+                queue, "found by a search for the first message", wrong
             ) from None
         self._reader.check_end(topic, queue_id, end, least_end)
         return -1

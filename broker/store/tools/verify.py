@@ -96,13 +96,14 @@ def findings(root: Path) -> Iterator[VerifyFinding]:
     store = StoreInspection(root)
     for start, end in store.recovered.holes:
         yield VerifyFinding(
-            f"commit log: {end - start} bytes from {start} on are no records; those past them are "
-            "kept"
+            f"commit log: {end - start} bytes from {start} on are not records; records past them "
+            "are intact"
         )
     if store.torn_tail_at is not None:
         place = store.torn_tail_at
         yield VerifyFinding(
-            f"commit log: something that is no record at {place}, past the end; a start wipes it"
+            f"commit log: data that is not a record at {place}, past the end; the next start "
+            "wipes it"
         )
     expected = _Expected(store)
     there = set()
@@ -118,7 +119,7 @@ def findings(root: Path) -> Iterator[VerifyFinding]:
         else:
             entries = format_count(count, "entry", "entries")
             yield VerifyFinding(
-                f"queue {topic}/{queue_id}: missing, with {entries}; a start rebuilds it"
+                f"queue {topic}/{queue_id}: missing, with {entries}; the next start rebuilds it"
             )
     for topic, count in deleted.items():
         held = format_count(count, "message is", "messages are")
@@ -147,13 +148,13 @@ def _queue_faults(
             seen.add(offset + number)
             if wanted is not None and found[:compared] != wanted[:compared]:
                 yield (
-                    f"queue {topic}/{queue_id}: entry {offset + number} is {found}, the log says "
-                    f"{wanted}"
+                    f"queue {topic}/{queue_id}: entry {offset + number} is {found}, but the log "
+                    f"has {wanted}"
                 )
             elif wanted is None:
                 yield (
-                    f"queue {topic}/{queue_id}: entry {offset + number} leads to no message of it: "
-                    f"{found}"
+                    f"queue {topic}/{queue_id}: entry {offset + number} does not point to a "
+                    f"message of the queue: {found}"
                 )
         offset += len(entries)
     missing = sorted(
@@ -179,7 +180,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (StoreError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    print(format_count(faults, "fault") if faults else "all is well")
+    print(format_count(faults, "fault") if faults else "no faults found")
     return 1 if faults else 0
 
 

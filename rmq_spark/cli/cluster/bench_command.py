@@ -96,8 +96,8 @@ def produce(
 def consume(topic: str, output: str, access: ClusterAccess) -> None:
     """Read all messages of a topic, queue by queue, and show the rate. Moves no offsets."""
     from rmq_spark.client.message import decode_pulled  # noqa: PLC0415  # not for help
-    from rmq_spark.client.reading.bulk_pull import BulkPull  # noqa: PLC0415
-    from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415
+    from rmq_spark.client.reading.bulk_pull import BulkPull  # noqa: PLC0415  # --help needs no client
+    from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415  # --help needs no client
 
     count = size = 0
     with access.admin() as admin:
@@ -206,8 +206,8 @@ def _send_at_rate(producer: Producer, topic: str, body_bytes: int, rate: float, 
 def _delivery_latencies(admin: Admin, topic: str) -> Iterator[list[float]]:
     """Yield once when reading has started, then the latencies in seconds of messages received."""
     from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer  # noqa: PLC0415  # not for help
-    from rmq_spark.client.consumer.settings import LitePullSettings  # noqa: PLC0415
-    from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415
+    from rmq_spark.client.consumer.settings import LitePullSettings  # noqa: PLC0415  # --help needs no client
+    from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415  # --help needs no client
 
     spans = resolve_ranges(admin.instance, topic, TopicPosition(PositionKind.END), None)
     consumer = LitePullConsumer(READER_GROUP, admin.instance, LitePullSettings(auto_commit=False))

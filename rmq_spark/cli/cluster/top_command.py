@@ -165,7 +165,7 @@ def _broker_row(broker: BrokerStatus) -> Row:
 def _screen() -> Iterator[Callable[[Mapping[str, Sequence[Row]]], None]]:
     """Yield the function that shows tables on the whole terminal."""
     from rich.console import Group  # noqa: PLC0415  # only in a terminal
-    from rich.live import Live  # noqa: PLC0415
+    from rich.live import Live  # noqa: PLC0415  # rich loads slowly
 
     with Live(screen=True, auto_refresh=False) as live:
         yield lambda tables: live.update(

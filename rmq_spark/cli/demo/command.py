@@ -177,8 +177,8 @@ def _run(
     with ExitStack() as running:
         listening = running.enter_context(_running_broker(directory))
         # Loading the other modules takes as long as starting the broker, so both happen together.
-        from rmq_spark.cli.demo.sender import DemoSender  # noqa: PLC0415
-        from rmq_spark.client.admin.admin import Admin  # noqa: PLC0415
+        from rmq_spark.cli.demo.sender import DemoSender  # noqa: PLC0415  # --help needs no client
+        from rmq_spark.client.admin.admin import Admin  # noqa: PLC0415  # --help needs no client
 
         if with_spark:
             from rmq_spark.cli.demo.query import DemoQuery  # noqa: PLC0415  # it imports pyspark

@@ -212,7 +212,7 @@ def save_picture(path: Path, lines: Sequence[str], title: str, closing: Sequence
 
 def _panel(lines: Sequence[str], title: str) -> Any:
     from rich.panel import Panel  # noqa: PLC0415  # only on a terminal, or for a picture
-    from rich.text import Text  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415  # rich loads slowly
 
     text = Text("\n".join(lines))
     text.highlight_regex(r"(?m)^(time|sent|read|behind|latency|batches) ", "dim")

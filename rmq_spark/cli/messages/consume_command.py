@@ -170,7 +170,7 @@ def _selector(tags: str | None, sql: str | None) -> MessageSelector:
 def _read_stored(admin: Admin, query: ConsumeQuery) -> Iterator[MessageExt]:
     """Yield the messages that are stored now, by store time."""
     from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient  # noqa: PLC0415  # not for help
-    from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415
+    from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415  # --help needs no client
 
     subscription = subscription_data(query.topics[0], query.selector, 0)
     GroupBrokerClient(admin.instance, READER_GROUP, lambda _: None).check_subscription(subscription)
@@ -186,7 +186,7 @@ def _read_stored(admin: Admin, query: ConsumeQuery) -> Iterator[MessageExt]:
 
 def _read_range(admin: Admin, span: ReadRange, query: ConsumeQuery) -> Iterator[MessageExt]:
     from rmq_spark.client.reading.bulk_pull import PullRules  # noqa: PLC0415  # not to follow
-    from rmq_spark.client.reading.stored_messages import stored_messages  # noqa: PLC0415
+    from rmq_spark.client.reading.stored_messages import stored_messages  # noqa: PLC0415  # --help needs no client
 
     subscription = subscription_data(span.queue.topic, query.selector, 0)
     rules = PullRules(
@@ -234,8 +234,8 @@ def _query_by_key(admin: Admin, query: ConsumeQuery, key: str) -> Iterator[Messa
 def _follow(admin: Admin, query: ConsumeQuery) -> Iterator[MessageExt]:
     """Yield messages from the requested position, and new ones, endlessly."""
     from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer  # noqa: PLC0415  # only to follow
-    from rmq_spark.client.consumer.settings import LitePullSettings  # noqa: PLC0415
-    from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415
+    from rmq_spark.client.consumer.settings import LitePullSettings  # noqa: PLC0415  # --help needs no client
+    from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415  # --help needs no client
 
     consumer = LitePullConsumer(READER_GROUP, admin.instance, LitePullSettings(auto_commit=False))
     with ExitStack() as stack:

@@ -81,7 +81,7 @@ def resend_dead_letters(
     rest is not tried.
     """
     from rmq_spark.client.producer.prepared_message import SendRules  # noqa: PLC0415  # not to look
-    from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415
+    from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # --help needs no client
 
     rules = SendRules(_GROUP, max_message_bytes=PLAIN_BYTES_MAX)  # brokers have taken it before
     with Producer(_GROUP, instance=admin.instance, rules=rules) as producer:
@@ -111,7 +111,7 @@ def read_dead_letters(admin: Admin, group: str) -> Iterator[MessageExt]:
         check_group_exists(admin, group)
         raise Failure(
             f"{group} has no dead letters",
-            "List the groups that have some with rocketpoll dlq list",
+            "Run rocketpoll dlq list to see the groups that have dead letters",
         ) from None
 
     queues = [stored_messages(admin.instance.api, span) for span in spans]

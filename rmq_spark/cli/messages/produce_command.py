@@ -337,7 +337,7 @@ def _progress() -> Iterator[Any]:
         yield lambda _: None
         return
     from rich.console import Console  # noqa: PLC0415  # only in a terminal
-    from rich.progress import (  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415  # rich loads slowly
         Progress,
         SpinnerColumn,
         TextColumn,

@@ -108,7 +108,7 @@ class RootGroup(CommandGroup):
         """Return the names of all commands, in the order of the help."""
         return list(self._leaves)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  # click's signature
         """Import a command and return it; None if there is none of that name."""
         leaf = self._leaves.get(cmd_name)
         if leaf is None:
@@ -116,7 +116,7 @@ class RootGroup(CommandGroup):
         command: click.Command = getattr(import_module(leaf.module, "rmq_spark.cli"), cmd_name)
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  # click's signature
         """Write the commands by section, without importing any."""
         for title, leaves in self._sections.items():
             with formatter.section(title):

@@ -129,7 +129,7 @@ class ClusterAccess:
 
     def instance(self) -> ClientInstance:
         """Return a client for this cluster, not started yet."""
-        from rmq_spark.client.instance.instance import ClientInstance  # noqa: PLC0415
+        from rmq_spark.client.instance.instance import ClientInstance  # noqa: PLC0415  # --help needs no client
         from rmq_spark.client.transport.remoting_client import Credentials  # noqa: PLC0415  # not for help
 
         given = self.settings

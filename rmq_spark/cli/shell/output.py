@@ -132,8 +132,8 @@ def show_document(document: Row, output: str) -> None:
 def rich_table(rows: Sequence[Row], columns: Sequence[str], title: str | None = None) -> Table:
     """Return a table for a terminal."""
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415  # only in a terminal
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415  # rich loads slowly
+    from rich.text import Text  # noqa: PLC0415  # rich loads slowly
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
     numeric = _numeric(rows, columns)

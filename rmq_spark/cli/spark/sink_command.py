@@ -120,7 +120,7 @@ def show(topic: str, name: str | None, count: int, output: str, access: ClusterA
     if name is not None and not rows:
         raise Failure(
             f"{name} has committed nothing to {topic}",
-            f"List the sinks that have with rocketpoll sink list {topic}",
+            f"List its sinks with rocketpoll sink list {topic}",
         )
     columns = ["sink", "broker", "batch", "rows", "bytes", "stored", "run", "counts"]
     show_rows(rows[-count:], columns, output, empty_text=f"nothing was committed to {topic}")

@@ -135,7 +135,7 @@ def infer_columns(bodies: list[bytes]) -> str | None:
     Fields that are named like columns of messages are left out, as those have the names.
     """
     import pyarrow as pa  # noqa: PLC0415  # not for help
-    import pyarrow.json as pa_json  # noqa: PLC0415
+    import pyarrow.json as pa_json  # noqa: PLC0415  # --help needs no pyarrow
 
     lines = b"\n".join(body.replace(b"\n", b" ") for body in bodies)
     options = pa_json.ReadOptions(use_threads=False, block_size=len(lines) + 1)

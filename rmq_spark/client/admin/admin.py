@@ -114,7 +114,7 @@ _OTHER_FIELDS: Final[Mapping[str, tuple[type | tuple[type, ...], str, str]]] = {
     "topic_filter_type": (TopicFilterType, "a TopicFilterType", "TopicFilterType.SINGLE_TAG"),
     "group_retry_policy": (Mapping, "a mapping, as in RocketMQ's JSON", '{"type": "CUSTOMIZED"}'),
     "subscription_data_set": ((list, tuple), "a list of mappings", '[{"topic": "orders"}]'),
-    "attributes": (Mapping, "a mapping of texts", '{"message.type": "NORMAL"}'),
+    "attributes": (Mapping, "a mapping of strings", '{"message.type": "NORMAL"}'),
 }
 """Settings that are neither numbers nor true or false: types, what is needed, and an example."""
 
@@ -387,8 +387,8 @@ class Admin(GroupOffsets, AccessLists):
         if is_unique_id(offset_message_id):
             raise MessageRejected(
                 "message id",
-                "one of a broker, as SendResult.offset_message_id; this is its producer's: call "
-                "messages_by_unique_id(topic, message_id)",
+                "an offset message id, such as SendResult.offset_message_id; for the unique id of "
+                "a producer, call messages_by_unique_id(topic, message_id)",
                 offset_message_id,
             )
         address = str(host)

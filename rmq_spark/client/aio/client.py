@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _SERVICE_THREADS_MAX: Final = 8
-_BLOCK_USER: Final = "the block in which the client is kept"
+_BLOCK_USER: Final = "the block in which the client is open"
 
 LOOP_CHECK_MS: Final = 1_000
 """Milliseconds between two checks whether the event loop was closed."""

@@ -111,7 +111,7 @@ class BrokerApi:
     @cached_property
     def staging(self) -> StagingApi:
         """Requests for staged batches; only programs that write exactly once load them."""
-        from rmq_spark.client.api.admin_api import StagingApi  # noqa: PLC0415
+        from rmq_spark.client.api.admin_api import StagingApi  # noqa: PLC0415  # see the docstring
 
         return StagingApi(self.connections, self.timeout_ms)
 

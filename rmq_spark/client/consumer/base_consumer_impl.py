@@ -379,7 +379,8 @@ class BaseConsumerImpl(ForkAware, ABC):
         if topic.startswith(RETRY_PREFIX):
             raise MessageRejected(
                 "topic",
-                "a topic that is no retry topic, because failed messages return through that",
+                "a topic that is not a retry topic (consumers subscribe to their own by "
+                "themselves)",
                 topic,
             )
         with self._subscriptions_lock:

@@ -230,7 +230,10 @@ class PushConsumerImpl(BaseConsumerImpl):
         self._listener_latch.count_down(self)
 
     def _abandon_listeners(self) -> None:
-        text = "%s left %d ms ago, and a listener is still running: its locks are renewed no longer"
+        text = (
+            "%s left the group %d ms ago, but a listener still runs: its queue locks are no "
+            "longer renewed"
+        )
         _log.warning(text, self.group, self._push_settings.consume_timeout_ms)
         self._listener_latch.release()
 

@@ -555,7 +555,7 @@ class ClientInstance(ForkAware):
         with self._lock:
             if check_group(group) in self._consumers:
                 raise MessageRejected(
-                    "consumer group", "at most one consumer of each group in a client", group
+                    "consumer group", "at most one consumer of a group in each client", group
                 )
             self._consumers[group] = consumer
         self.heartbeat_soon()
@@ -579,7 +579,7 @@ class ClientInstance(ForkAware):
         with self._lock:
             if check_group(group) in self._producers:
                 raise MessageRejected(
-                    "producer group", "at most one producer of each group in a client", group
+                    "producer group", "at most one producer of a group in each client", group
                 )
             self._producers[group] = producer
         self.heartbeat_soon()

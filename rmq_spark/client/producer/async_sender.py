@@ -306,7 +306,7 @@ class AsyncSender:
         future = SendFuture(self._callbacks)
         try:
             if not self.permits.acquire(future, len(prepared.body), deadline - time.monotonic()):
-                raise TooManyPending(self.permits.count, self.permits.bytes)  # noqa: TRY301
+                raise TooManyPending(self.permits.count, self.permits.bytes)  # noqa: TRY301  # the permit is released below
             _AsyncSend(self, prepared, fixed, timeout_ms, future).attempt()
         except BaseException:  # Ctrl-C, for example: no caller gets the future
             self.permits.release(future)

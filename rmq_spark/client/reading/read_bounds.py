@@ -113,7 +113,7 @@ def _select_queues(
     if named[0] != named[-1]:
         only_one = ", ".join(map(str, sorted(named[0] ^ named[-1])))
         raise MessageRejected(
-            "end", "the queues that start names", f"in only one of the two: {only_one}"
+            "end", "the same queues as start", f"queues in only one of the two: {only_one}"
         )
     strangers = sorted(named[0].difference(queues))
     if strangers:

@@ -34,10 +34,10 @@ class AddressOverrides:
             TypeError: The argument is not a mapping of texts.
             MessageRejected: An address to use is not valid.
         """
-        check_kind(_NAME, overrides, (Mapping, NoneType), "a mapping of texts", _EXAMPLE)
+        check_kind(_NAME, overrides, (Mapping, NoneType), "a mapping of strings", _EXAMPLE)
         self._overrides = dict(overrides or {})
         for each in (*self._overrides, *self._overrides.values()):
-            check_kind(_NAME, each, str, "a mapping of texts", _EXAMPLE)
+            check_kind(_NAME, each, str, "a mapping of strings", _EXAMPLE)
         try:
             for address in self._overrides.values():
                 parse_address(address)

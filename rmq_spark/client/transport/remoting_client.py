@@ -73,11 +73,13 @@ def _check_key(name: str, found: object, example: str) -> None:
     The error does not show the key, because it may be secret.
     """
     if not isinstance(found, str):
-        raise wrong_kind(name, "a text (str)", type(found).__name__, repr(example))
+        raise wrong_kind(name, "a string (str)", type(found).__name__, repr(example))
     try:
         found.encode()
     except UnicodeEncodeError:
-        raise MessageRejected(name, "text that UTF-8 holds", Verbatim("a lone surrogate")) from None
+        raise MessageRejected(
+            name, "text that UTF-8 can encode", Verbatim("a lone surrogate")
+        ) from None
 
 
 class RemotingClient(ConnectionPool):

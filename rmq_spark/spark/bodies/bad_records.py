@@ -40,13 +40,13 @@ class BadRecordHandler:
             raise RecordFault(queue, queue_offset, str(problem))
         self._count += 1
         if self._count <= LOGGED_MAX:
-            done = "its body is null" if self.policy is OnBadRecord.NULL else "it is left out"
+            done = "its body is null" if self.policy is OnBadRecord.NULL else "it is skipped"
             _log.warning(
-                "the message at offset %d of %s cannot be read, %s: %s",
+                "the message at offset %d of %s cannot be read, and %s: %s",
                 queue_offset,
                 describe_queue(queue),
                 done,
                 problem,
             )
         if self._count == LOGGED_MAX:
-            _log.warning("no more of them are named in this task")
+            _log.warning("this task logs no more of them")

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 _BINARY_ADVICE: Final = (
-    f"It chooses columns of the source, some of {ddl_of(DDL_TYPES)}. Leave it out; what the body "
-    'holds, from_json finds: from_json(CAST(body AS STRING), "id BIGINT, name STRING")'
+    f".schema(...) selects columns of the source: {ddl_of(DDL_TYPES)}. Remove it, and parse the "
+    'body with from_json(CAST(body AS STRING), "id BIGINT, name STRING")'
 )
 _TYPED_ADVICE: Final = (
-    "It names columns of messages (docs/options.md), and fields of bodies; a body whose fields are "
-    "named like columns of messages becomes one struct with option bodyColumn"
+    ".schema(...) names columns of messages (docs/options.md) and fields of bodies. If both have "
+    "the same name, put the body into one struct with option bodyColumn"
 )
 
 
@@ -49,8 +49,8 @@ def source_schema(options: ReadOptions) -> str | StructType:
     if not of_body:
         raise OptionError(
             "bodySchema",
-            f'bodyFormat={options.body.format.value} needs what bodies hold: give it as "id '
-            'BIGINT, name STRING", or by .schema(...)',
+            f"bodyFormat={options.body.format.value} needs the schema of the bodies. Give it as "
+            '"id BIGINT, name STRING", or with .schema(...)',
         )
     by_name: dict[str, StructField] = {
         name: StructField(name, message_types()[name])
@@ -82,13 +82,13 @@ def check_schema(schema: StructType, options: ReadOptions) -> None:
         elif has_body and not (body.column and body.schema is None):
             wrong.append(f"there is no column {field.name}, of messages or of bodies")
         elif body.column not in (None, field.name):
-            wrong.append(f"there is no column {field.name}, as bodies are in {body.column}")
+            wrong.append(f"there is no column {field.name}: bodies are in column {body.column}")
         else:
             wrong += _body_field_faults(field, body)
             continue
     own = [field for field in schema.fields if is_body_column(field.name, body)]
     if body.schema is None and body.has_fields and not own:
-        wrong.append(f"it has no column of bodies, which bodyFormat={body.format.value} is about")
+        wrong.append(f"it has no column for the bodies of bodyFormat={body.format.value}")
     names = schema.fieldNames()
     wrong += [f"it names {name} twice" for name in duplicates(names)]
     if wrong:
@@ -100,8 +100,8 @@ def check_schema(schema: StructType, options: ReadOptions) -> None:
     if options.columns and resolve_columns(options.columns, known_names) != tuple(names):
         raise OptionError(
             "columns",
-            f"it names {', '.join(options.columns)}, and the schema given to the source "
-            f"{', '.join(names)}: keep one of the two",
+            f"it names {', '.join(options.columns)}, but the schema given to the source "
+            f"{', '.join(names)}. Keep one of the two",
         )
 
 
@@ -150,12 +150,14 @@ def _body_fields(body: BodyOptions) -> list[StructField]:
         taken -= {BODY} if body.column or body.format is BodyFormat.TEXT else set()
     clash = [field.name for field in found if field.name.lower() in taken]
     if body.column and body.column.lower() in taken:
-        raise OptionError("bodyColumn", f"messages have a column {body.column}: choose another")
+        raise OptionError(
+            "bodyColumn", f"messages have a column {body.column}. Choose another name"
+        )
     if clash:
         raise OptionError(
             "bodySchema",
-            f"messages have columns {', '.join(clash)}, too: name one column for the whole body in "
-            "option bodyColumn, as bodyColumn=value",
+            f"messages have columns {', '.join(clash)}, too. Name one column for the whole body "
+            "in option bodyColumn, for example bodyColumn=value",
         )
     return found
 
@@ -175,7 +177,7 @@ def _body_field_faults(field: StructField, body: BodyOptions) -> list[str]:
 def _name_clashes(name: str) -> list[str]:
     if name.lower() not in {each.lower() for each in DDL_TYPES}:
         return []
-    return [f"column {name} is one of messages: write it as they have it, or set bodyColumn"]
+    return [f"column {name} is a column of messages: write it in the same case, or set bodyColumn"]
 
 
 def _type_faults(field: StructField, needed: DataType, *, is_message: bool = False) -> list[str]:
@@ -185,5 +187,5 @@ def _type_faults(field: StructField, needed: DataType, *, is_message: bool = Fal
         right = SESSION_INDEPENDENT_TYPES.get(right, right)
         return [f"column {field.name} {whose}is {right}, not {kind}"]
     if not field.nullable:  # Spark would believe it, and drop rows or fail on the first null
-        return [f"column {field.name} can be null: give it without NOT NULL"]
+        return [f"column {field.name} can be null: declare it without NOT NULL"]
     return []

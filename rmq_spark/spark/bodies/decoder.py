@@ -55,8 +55,8 @@ class MissingFieldsWarning:
             return
         self._is_done = True
         _log.warning(
-            "no field of bodySchema is in %d bodies of %s, whose columns are all null: the schema "
-            "has %s, and the bodies %s",
+            "%d bodies of %s have no field of bodySchema, and their columns are null: the schema "
+            "has %s, the bodies have %s",
             len(bodies),
             topic,
             _list_names(self._names),
@@ -253,10 +253,10 @@ def _create_decoder(body: BodyOptions, kind: pa.DataType) -> BodyDecoder:
     if body.format is BodyFormat.TEXT:
         return TextBodies()
     if body.format is BodyFormat.JSON:
-        from rmq_spark.spark.bodies.json_bodies import JsonBodies  # noqa: PLC0415
+        from rmq_spark.spark.bodies.json_bodies import JsonBodies  # noqa: PLC0415  # only for this format
 
         return JsonBodies(kind)
-    from rmq_spark.spark.schemas.avro_schema import AvroBodies, avro_schema_of  # noqa: PLC0415
+    from rmq_spark.spark.schemas.avro_schema import AvroBodies, avro_schema_of  # noqa: PLC0415  # only for this format
 
     if body.avro_schema is not None:
         return AvroBodies(kind, json.loads(body.avro_schema))

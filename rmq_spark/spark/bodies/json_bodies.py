@@ -76,7 +76,7 @@ class JsonBodies:
             ValueError: A body cannot be decoded, or must be decoded alone.
         """
         if not self._is_columnar:
-            raise ValueError("pyarrow does not read such fields")
+            raise ValueError("pyarrow cannot read such fields")
         joined = self._join_lines(bodies)
         table = pj.read_json(
             pa.BufferReader(joined),
@@ -86,10 +86,10 @@ class JsonBodies:
             ),
         )
         if table.num_rows != len(bodies):
-            raise ValueError("a body is more than one object")
+            raise ValueError("a body has more than one object")
         columns = [column.combine_chunks() for column in table.columns]
         if any(_has_infinite(column) for column in columns):
-            raise ValueError("a number is larger than 64 bits hold")
+            raise ValueError("a number does not fit into 64 bits")
         found = pa.StructArray.from_arrays(columns, fields=list(table.schema))
         return to_exact_type(found, self._kind, "")
 
@@ -114,7 +114,7 @@ class JsonBodies:
         if not _is_all_objects(bodies):
             bodies = pc.ascii_trim(bodies.cast(pa.string()), _SPACE).cast(pa.binary())
             if not _is_all_objects(bodies):
-                raise ValueError("a body is no object")
+                raise ValueError("a body is not an object")
         ends = pa.array([b""], pa.binary())  # so that a line end follows the last one
         lists = pa.ListArray.from_arrays(
             pa.array([0, len(bodies) + 1], pa.int32()), pa.concat_arrays([bodies, ends])
@@ -128,7 +128,7 @@ class JsonBodies:
             or ((b"NaN" in whole or b"Inf" in whole) and _NOT_JSON.search(whole) is not None)
             or (self._decimal_overflow is not None and self._decimal_overflow.may_occur(whole))
         ):
-            raise ValueError("a body has to be looked at alone")
+            raise ValueError("a body must be parsed alone")
         return data
 
     def _parse(self, body: bytes) -> Any:
@@ -149,11 +149,11 @@ class JsonBodies:
             problem = f"byte {excerpt(body[error.start : error.start + 1])} at {error.start}"
             raise BodyFault("", "UTF-8", problem) from error
         except UnicodeEncodeError as error:
-            raise BodyFault("", "text that UTF-8 holds", ascii(error.object)) from error
+            raise BodyFault("", "text that UTF-8 can encode", ascii(error.object)) from error
         except json.JSONDecodeError as error:
             raise BodyFault("", "JSON", f"{excerpt(body)} ({error})") from error
         except RecursionError as error:
-            raise _NestingFault("", "less than a thousand levels", "more") from error
+            raise _NestingFault("", "fewer than 1000 levels of nesting", "more") from error
 
 
 class _NestingFault(BodyFault):
@@ -187,7 +187,7 @@ class _JsonObject(dict[str, Any]):
 
 
 def _reject_constant(name: str) -> Any:
-    raise BodyFault("", "JSON, which has no such number", name)
+    raise BodyFault("", "a number of JSON", name)
 
 
 def _is_all_objects(bodies: pa.Array) -> bool:
@@ -329,13 +329,13 @@ def _float(value: Any, path: FieldPath) -> float:
         raise BodyFault(path, "a number", _describe_value(value))
     number = float(value)
     if number in (float("inf"), float("-inf")):
-        raise BodyFault(path, "a number that 64 bits hold", _describe_value(value))
+        raise BodyFault(path, "a number that fits into 64 bits", _describe_value(value))
     return number
 
 
 def _decimal(value: Any, path: FieldPath) -> str:
     if not isinstance(value, str):
-        raise BodyFault(path, "a number, or a string that is one", _describe_value(value))
+        raise BodyFault(path, "a number, or a string with a number", _describe_value(value))
     return _text(str(value), path)
 
 

@@ -199,8 +199,8 @@ class QueueDiscovery:
         return OptionError(
             option,
             f"it names broker {name}, which no name server has known for "
-            f"{self._options.access.retry_timeout_ms} ms (option retryTimeoutMs); {others} Correct "
-            "the name, or start the broker, and then this query",
+            f"{self._options.access.retry_timeout_ms} ms (option retryTimeoutMs); {others} "
+            "Correct the name; or start the broker, and then this query",
         )
 
     def _named_brokers(self, topic: str) -> dict[str, str]:
@@ -230,7 +230,7 @@ class QueueDiscovery:
                 is_to_come = self._options.waits_for_topic
                 if before or selection.pattern is not None or is_to_come or self._may_host(topic):
                     if topic not in self._unknown_topics:
-                        begins = "; what comes to it is read from its first message on"
+                        begins = ". If it is created, it is read from its first message on"
                         waits = begins if is_to_come and not before else ""
                         _log.warning("no name server knows topic %s at the moment%s", topic, waits)
                     unknown.add(topic)

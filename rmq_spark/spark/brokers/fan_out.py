@@ -249,7 +249,7 @@ class BrokerFanOut:
         address = self.addresses.resolve(queue)
         if not self._connections.is_ready(address):
             self._start_connecting(address)
-            raise ConnectionFailed(address, "it is being connected")
+            raise ConnectionFailed(address, "the connection is being made")
         return address
 
     def _connect_each(

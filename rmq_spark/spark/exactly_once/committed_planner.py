@@ -143,8 +143,8 @@ class ManifestReader:
                     manifest = self._assemble(piece.queue, body)
                 except ManifestError as error:  # noqa: PERF203  # the others are to be read
                     problem = (
-                        f"the message at offset {at} of {describe_queue(piece.queue)} is no "
-                        f"manifest that counts: {error}"
+                        f"the message at offset {at} of {describe_queue(piece.queue)} is not a "
+                        f"valid manifest: {error}"
                     )
                     if error.version:
                         raise CheckpointError(problem) from error
@@ -174,7 +174,7 @@ class ManifestReader:
             starts = self._queues.starts({span.queue for span in spans})
             if all(span.queue_offset >= starts[span.queue] for span in spans):
                 return queue_offset
-            _log.info("%s is not read: retention has taken rows of it", manifest.id)
+            _log.info("%s is skipped: some of its rows have expired", manifest.id)
             queue_offset = at + 1
         return queue_offset
 
@@ -248,8 +248,8 @@ def check_single_queue(queues: Iterable[MessageQueue]) -> None:
         raise OptionError(
             "isolation",
             f"topic {there[0].topic} has {len(there)} queues, from {describe_queue(there[0])} to "
-            f"{describe_queue(there[-1])}: batches are in order in one only. Delete those that no "
-            "sink writes to",
+            f"{describe_queue(there[-1])}, but batches are ordered within one queue only. Delete "
+            "the queues that no sink writes to",
         )
 
 

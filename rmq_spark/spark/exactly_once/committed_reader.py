@@ -112,8 +112,8 @@ def read_spans(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a group, in order, each span once all of it has been verified."""
     # Imported only in tasks. Bodies are decoded after they were verified as the committed ones.
-    from rmq_spark.spark.bodies.bad_records import BadRecordHandler  # noqa: PLC0415
-    from rmq_spark.spark.bodies.decoder import body_columns_for  # noqa: PLC0415
+    from rmq_spark.spark.bodies.bad_records import BadRecordHandler  # noqa: PLC0415  # in tasks only, see above
+    from rmq_spark.spark.bodies.decoder import body_columns_for  # noqa: PLC0415  # in tasks only, see above
 
     typed = body_columns_for(schema, options.body, BadRecordHandler(options.on_bad_record))
     everything = replace(options, expression="*", body=BINARY_BODIES)
@@ -169,17 +169,16 @@ class _SpanCheck(RecordObserver):
         """A description of the loss, if the check has failed."""
         queue, first, count, *_ = self._span
         which = (
-            f"{describe_queue(queue)} has other messages at offsets {first} to {first + count - 1} "
-            "than"
+            f"the rows committed at offsets {first} to {first + count - 1} of "
+            f"{describe_queue(queue)}"
         )
         if self._unreadable:
             return (
-                f"{which} those that were committed, or damaged ones: {self._unreadable} of them "
-                "cannot be read, and the others are not known to be those without; none of them is "
-                "read"
+                f"{which} are damaged or were replaced: {self._unreadable} of them cannot be "
+                "read, and without these the others cannot be verified; none is returned"
             )
         return (
-            f"{which} those that were committed, or not all of them: some have expired, it was "
-            "recreated or restored from an older copy, or its broker has lost what was not "
-            "flushed; none of them is read"
+            f"{which} are incomplete or were replaced: some have expired, the topic was recreated "
+            "or restored from an older copy, or the broker lost unflushed messages; none is "
+            "returned"
         )

@@ -72,21 +72,21 @@ from rmq_spark.wire.names import DEFAULT_TOPIC
 _log = logging.getLogger(__name__)
 
 _DUPLICATE_WRITE_ADVICE: Final = (
-    "If this is the same write, run again, it counts already: leave it out, or have it write the "
-    "same rows. If it is another write, set option writeName to a name of its own. Spark Connect, "
-    "and a thread of your own, do not tell a write of foreachBatch which batch it is part of: put "
-    "the number of the batch into its name"
+    "If this is the same write, repeated, it is committed already: skip it, or write the same "
+    "rows. If it is another write, set option writeName to another name. In Spark Connect and in "
+    "your own threads, a write of foreachBatch does not know its batch: put the number of the "
+    "batch into the name"
 )
 CONCURRENT_DRIVERS_ADVICE: Final = (
     "Another driver uses this checkpoint, or a copy of it. Stop one of the two, and restart the "
-    "other. To let both write, give one a new checkpoint: what it reads again counts again. If the "
-    "checkpoint was only moved, run the query once from its old location"
+    "other. To let both write, give one a new checkpoint; rows that it reads again become "
+    "duplicates. If the checkpoint was only moved, run the query once from its old location"
 )
 _ROWS_CHANGED: Final = (
-    "%s counts in %s with the rows that it had first, and has others now: these are in no batch. "
-    "That is right if the query gives other rows whenever it runs a batch again. If not, an older "
-    "copy of its checkpoint was restored: restore the latest. With another checkpointLocation the "
-    "query is another one, and what it reads again counts again"
+    "%s was committed to %s with other rows than it has now, and the first ones stay. This is "
+    "expected if the query returns other rows each time it repeats a batch. If not, an older copy "
+    "of its checkpoint was restored: restore the latest. Or set a new checkpointLocation; rows "
+    "that the query reads again become duplicates"
 )
 _LATEST_MANIFESTS: Final = 8
 """Latest manifests of a stream that are checked, because some may be repeats. In foreachBatch a
@@ -146,11 +146,10 @@ def is_from_other_driver(
 def duplicate_write_error(batch: ManifestId, target: str, option: str) -> str:
     """Return the error for a write whose name another write of the same call has used."""
     return (
-        f"this call of the foreachBatch function has written other rows of {batch} to {target} "
-        f"already, and those count. If this is another write, set option {option} to a name of its "
-        "own, and leave the first write its name: under a new name its rows would count again. If "
-        "the function has tried the same write again, have it write the same rows, as after "
-        "rows.persist()"
+        f"this call of the foreachBatch function has already committed other rows of {batch} to "
+        f"{target}. If this is another write, set its option {option} to another name, and keep "
+        "the name of the first write: under a new name its rows would become duplicates. If the "
+        "function repeats the same write, write the same rows, for example after rows.persist()"
     )
 
 
@@ -211,17 +210,17 @@ class CommitOrder:
                 raise WriteError(
                     duplicate_write_error(manifest.id, manifest.topic, "writeName")
                     if other.id.query_id
-                    else f"{manifest.id} has written other rows to {manifest.topic} already, and "
-                    f"those count. {_DUPLICATE_WRITE_ADVICE}"
+                    else f"{manifest.id} has already committed other rows to {manifest.topic}. "
+                    f"{_DUPLICATE_WRITE_ADVICE}"
                 )
 
     def _reject_earlier(self, batch: ManifestId, last: int) -> None:
         if batch.batch_id < last:
             raise WriteError(
-                f"{batch} does not count: batch {last} of the query is in {self._queue.topic} "
+                f"{batch} is not committed: batch {last} of the query is in {self._queue.topic} "
                 "already. The checkpoint is an older copy, or another driver has continued from "
-                "it. Restore the latest checkpoint. With another checkpointLocation the query is "
-                "another one, and what it reads again counts again"
+                "it. Restore the latest checkpoint. Or set a new checkpointLocation; rows that "
+                "the query reads again become duplicates"
             )
 
     def _reject_changed_rows(
@@ -232,8 +231,8 @@ class CommitOrder:
             return
         if is_from_other_driver(first, manifest.id, manifest.origin, manifests):
             raise WriteError(
-                f"{manifest.id} does not count: it is in {self._queue.topic} already, with other "
-                f"rows. {CONCURRENT_DRIVERS_ADVICE}"
+                f"{manifest.id} is not committed: it is in {self._queue.topic} already, with "
+                f"other rows. {CONCURRENT_DRIVERS_ADVICE}"
             )
         if first.id != manifest.id:
             log_changed_rows(manifest.id, self._queue.topic)
@@ -252,11 +251,11 @@ class CommitOrder:
         if batch.write_name:
             same, another = "a write of the same name", "writeName"
         raise WriteError(
-            f"{batch} does not count: query {last.query_id} with {same} has committed batch "
+            f"{batch} is not committed: query {last.query_id} with {same} has committed batch "
             f"{last.batch_id} to {self._queue.topic}, so batch numbers start over. If the "
-            f"checkpoint was deleted, restore it. If both queries write, give each a {another} of "
-            f"its own. To start over on purpose, set another {another}: what was written stays, "
-            "and what the query reads again counts again"
+            "checkpoint was deleted, restore it. If both queries write, give each its own "
+            f"{another}. To start over on purpose, set another {another}; the written rows stay, "
+            "and rows that the query reads again become duplicates"
         )
 
     def _find_manifests(
@@ -269,14 +268,12 @@ class CommitOrder:
             except TRANSIENT_ERRORS as error:  # noqa: PERF203  # asked again
                 if not self._retry_timer.sleep_or_expire(error):
                     raise WriteError(
-                        f"it is not known whether {batch} counts: it cannot be seen in "
-                        f"{self._queue.topic} what was committed before: {error}; check that the "
-                        "broker runs, or raise option retryTimeoutMs"
+                        f"whether {batch} is committed is unknown: earlier commits cannot be read "
+                        f"from {self._queue.topic}: {error}. Check that the broker runs, or raise "
+                        "option retryTimeoutMs"
                     ) from error
             except ClientError as error:
-                _log.info(
-                    "cannot look up what was committed before %s, continuing: %s", batch, error
-                )
+                _log.info("cannot look up the commits before %s, continuing: %s", batch, error)
                 return []
             else:
                 self._retry_timer.reset()
@@ -327,8 +324,8 @@ def _manifest_sums(manifest: CommitManifest) -> tuple[int, int, int]:
 # ---- the commits topic, and the manifests in it
 
 _CREATE_HINT: Final = (
-    "create it with one queue on one broker, as with mqadmin updateTopic -n ADDRESS -b BROKER:PORT "
-    "-t {0} -r 1 -w 1"
+    "create it with one queue on one broker, for example with mqadmin updateTopic -n ADDRESS -b "
+    "BROKER:PORT -t {0} -r 1 -w 1"
 )
 _FIRST_PAUSE_SECONDS: Final = 0.001
 """The first pause until a manifest is visible: RocketMQ shows messages some ms after storing
@@ -385,15 +382,15 @@ def _create_topic(
         instance.api.admin.create_topic(instance.routes.master_address(name), config)
     except ClientError as error:
         raise WriteError(
-            f"topic {commits}, by whose messages batches count, does not exist, and {name} does "
-            f"not create it: {error}; {_CREATE_HINT.format(commits)}"
+            f"topic {commits}, which stores the commits, does not exist, and {name} does not "
+            f"create it: {error}; {_CREATE_HINT.format(commits)}"
         ) from error
     for other in others:
         try:
             address = instance.routes.master_address(other)
             instance.api.admin.create_topic(address, replace(config, perm=_NO_ACCESS))
         except ClientError as error:  # noqa: PERF203  # it helps if the others have it
-            _log.warning("%s does not know of topic %s: %s", other, commits, error)
+            _log.warning("%s does not know topic %s: %s", other, commits, error)
     timer = _lookup_timer(options, commits)
     while not _find_commits_queues(instance, commits):
         if not timer.sleep_or_expire():
@@ -434,17 +431,17 @@ def commit(
             result = send_message(options, Message(commits, body, keys=keys), queue)
         except WriteError as error:
             raise WriteError(
-                f"it is not known whether {manifest_id} counts: its manifest could not be sent to "
-                f"{error}"
+                f"whether {manifest_id} is committed is unknown: its manifest could not be sent "
+                f"to {error}"
             ) from error
         return result.queue_offset
 
     body = manifest.encode_final_message(last, [sent(body) for body in early])
     if len(body) > options.max_message_bytes:
         raise WriteError(
-            f"{manifest_id} does not count: the last message of its manifest, which names "
-            f"{len(early)} parts, has {len(body)} bytes, and option maxMessageBytes allows "
-            f"{options.max_message_bytes}: raise it to the brokers' maxMessageSize"
+            f"{manifest_id} is not committed: the last message of its manifest, which names "
+            f"{len(early)} parts, has {len(body)} bytes, over the {options.max_message_bytes} of "
+            "option maxMessageBytes. Raise it to the brokers' maxMessageSize"
         )
     stored_at = sent(body, manifest_id.query_key, CommitManifest.origin_key(origin))
     _wait_until_visible(options, manifest, queue, stored_at)
@@ -480,16 +477,16 @@ def _not_visible_error(
 ) -> WriteError:
     if not has_commits_topic(options, manifest.topic):
         return WriteError(
-            f"{manifest.id} does not count for isolation=committed: topic {queue.topic} was "
-            f"deleted after its manifest was stored; {_CREATE_HINT.format(queue.topic)}, and start "
-            "the query again"
+            f"{manifest.id} is not visible with isolation=committed: topic {queue.topic} was "
+            f"deleted after its manifest was stored; {_CREATE_HINT.format(queue.topic)}, and "
+            "start the query again"
         )
     return WriteError(
-        f"it is not known whether {manifest.id} counts: its manifest was stored at offset "
-        f"{queue_offset} of topic {queue.topic}, and is not seen there. {queue.broker_name} has "
-        "lost it, or is busy with batches of other sinks for longer than option retryTimeoutMs "
-        "says, or the topic was recreated. Restart the query, or repeat the write under its name: "
-        "it counts once"
+        f"whether {manifest.id} is committed is unknown: its manifest was stored at offset "
+        f"{queue_offset} of topic {queue.topic}, but cannot be read there. {queue.broker_name} "
+        "has lost it, or is busy with batches of other sinks for longer than retryTimeoutMs, or "
+        "the topic was recreated. Restart the query, or repeat the write under the same name: it "
+        "is committed only once"
     )
 
 
@@ -532,7 +529,7 @@ def _find_commits_queues(instance: ClientInstance, commits: str) -> tuple[Messag
     if len(queues) > 1:
         there = ", ".join(f"{queue.queue_id} on {queue.broker_name}" for queue in queues)
         raise WriteError(
-            f"topic {commits} has the queues {there}: batches are in order in one queue only. "
+            f"topic {commits} has the queues {there}: batches are ordered within one queue only. "
             f"Delete it if nothing reads it yet, and {_CREATE_HINT.format(commits)}"
         )
     return queues
@@ -541,5 +538,5 @@ def _find_commits_queues(instance: ClientInstance, commits: str) -> tuple[Messag
 def _topic_names(options: WriteOptions, topic: str | None) -> tuple[str, str]:
     topic = topic or options.topic
     if topic is None:
-        raise AssertionError("options of manifests alone name a topic")
+        raise AssertionError("options of a sink with manifests name a topic")
     return topic, commits_topic_name(topic)

@@ -112,10 +112,11 @@ def renamed_sink_error(
         return None
     committed_by, option, text = setting
     return WriteError(
-        f"{manifest_id} counts in {topic} already, by {committed_by}; sink {options.sink_name} "
-        "does not know it, and its rows would be seen twice. Start the query once more as it was, "
-        f'with .option("{option}", "{text}") and .trigger(availableNow=True): then its checkpoint '
-        "is past that batch, and the option can be changed"
+        f"{manifest_id} is already committed to {topic} by {committed_by}, but sink "
+        f"{options.sink_name} does not know it: its rows would become duplicates. Start the query "
+        f'once with the old options, with .option("{option}", "{text}") and '
+        ".trigger(availableNow=True): then its checkpoint is past that batch, and the option can "
+        "be changed"
     )
 
 
@@ -127,15 +128,15 @@ APPLICATION_OWNER_PREFIX: Final = "application "
 
 _ABORT_TIMEOUT_MS: Final = 3_000
 _MANIFESTS_ADVICE: Final = (
-    "leave out visibleTo: batches count by manifests then, for those who read with "
-    "isolation=committed, on any RocketMQ and on several brokers"
+    "remove visibleTo: then manifests commit the batches, for readers with isolation=committed, "
+    "on any RocketMQ and on several brokers"
 )
 STAGING_REMEDIES: Final = (
     (
         SystemBusy,
         (
-            "make batches smaller, as by maxOffsetsPerTrigger at the source, or raise the broker's "
-            "maxStagedBytes, or option retryTimeoutMs"
+            "make batches smaller, for example with maxOffsetsPerTrigger at the source, or raise "
+            "the broker's maxStagedBytes, or option retryTimeoutMs"
         ),
     ),
     *(each for each in REMEDIES if each[0] is not SystemBusy),
@@ -286,24 +287,24 @@ def check_order(batch: BatchRequestHeader, last: CommittedBatch) -> None:
     if last.owner != owner:
         raise WriteError(
             f"sink {sink} belongs to {_describe_owner(last.owner)}, which has committed batch "
-            f"{last.batch_id}, and this is {_describe_owner(owner)}. If both are to write, set "
-            "option sinkName to a name of its own. If the checkpoint was deleted, restore it. To "
-            "start over on purpose and write again what the query reads again, set a new sinkName "
-            f"or run {_forget_command(sink)}"
+            f"{last.batch_id}, and this is {_describe_owner(owner)}. If both shall write, set "
+            "option sinkName to another name. If the checkpoint was deleted, restore it. To start "
+            "over on purpose, and write rows that the query reads again as duplicates, set a new "
+            f"sinkName or run {_forget_command(sink)}"
         )
     if last.batch_id <= batch_id:
         return
     if owner == BATCH_WRITES_OWNER:
         raise WriteError(
-            f"another batch write of sink {sink} was committed in the meantime, and a sink takes "
-            "one write at a time. None of these rows is visible. Write them again, or set option "
-            "sinkName to a name for each of the concurrent writes"
+            f"another batch write of sink {sink} was committed in the meantime, and a sink "
+            "accepts one write at a time. None of these rows is visible. Write them again, or "
+            "give each of the concurrent writes its own sinkName"
         )
     raise WriteError(
-        f"sink {sink} has committed batch {last.batch_id} of {_describe_owner(owner)}, and this is "
-        f"batch {batch_id}. If another driver uses the checkpoint, stop this one. If the "
-        "checkpoint is an older copy, restore the latest. To have rows written again on purpose, "
-        f"set another checkpointLocation, and set another sinkName or run {_forget_command(sink)}"
+        f"sink {sink} has committed batch {last.batch_id} of {_describe_owner(owner)}, and this "
+        f"is batch {batch_id}. If another driver uses the checkpoint, stop this one. If the "
+        "checkpoint is an older copy, restore the latest. To write rows again on purpose, set "
+        f"another checkpointLocation, and set another sinkName or run {_forget_command(sink)}"
     )
 
 
@@ -312,9 +313,8 @@ def require_single_broker(broker_names: Iterable[str]) -> str:
     names = sorted(set(broker_names))
     if len(names) > 1:
         raise WriteError(
-            "a batch that all clients see at once has to be on one broker, and this one would be "
-            f"on {', '.join(names)}: run again, it may have other rows for each of them. Write to "
-            f"topics of one broker, or {_MANIFESTS_ADVICE}"
+            "with visibleTo=all a batch must be on one broker, but this one has rows for "
+            f"{', '.join(names)}. Write to topics of one broker, or {_MANIFESTS_ADVICE}"
         )
     return names[0]
 
@@ -328,8 +328,8 @@ def check_supports_staging(producer: Producer, broker_name: str) -> str:
     address = producer.instance.routes.master_address(broker_name)
     if Extension.STAGED_BATCHES not in producer.instance.api.agreement(address).extensions:
         raise WriteError(
-            f"broker {broker_name} at {address} does not support staged batches, as RocketMQ and "
-            f"rocketpoll before 0.2 do not: {_MANIFESTS_ADVICE}"
+            f"broker {broker_name} at {address} does not support staged batches: it is RocketMQ, "
+            f"or rocketpoll before 0.2. Use another broker, or {_MANIFESTS_ADVICE}"
         )
     return address
 
@@ -400,7 +400,7 @@ def abort_staged(options: WriteOptions, reports: Sequence[StagedReport]) -> None
             producer.publish_queues(str(some[0].topic))  # so that the broker's address is known
             abort_attempts(producer, name, some[0].batch, attempts)
         except ClientError as error:
-            _log.warning("%s keeps what was staged until the next commit: %s", name, error)
+            _log.warning("%s keeps the staged rows until the next commit: %s", name, error)
 
 
 def check_stageable(options: WriteOptions) -> str | None:
@@ -456,7 +456,7 @@ def _commit_batch(
 ) -> CommittedBatch:
     topic = str(reports[0].topic)
     producer = producer_of(options)
-    where = f"it is not known whether {manifest_id} counts"
+    where = f"whether {manifest_id} is committed is unknown"
     retries = SendRetries(options.access, producer, where, remedies=STAGING_REMEDIES)
     api, routes = producer.instance.api, producer.instance.routes
     attempts = [report.attempt for report in reports if report.attempt is not None]
@@ -477,8 +477,8 @@ def _commit_batch(
                 if last is not None:
                     check_order(batch, last)
             raise WriteError(
-                f"{manifest_id} does not count, and none of its rows is visible: {error}. Run it "
-                "again"
+                f"{manifest_id} is not committed, and none of its rows is visible: {error}. Run "
+                "it again"
             ) from error
         except ClientError as error:
             retries.wait_or_raise(error, topic)
@@ -489,7 +489,7 @@ def _commit_batch(
         check_order(batch, last)
     if last is None or last.batch_id != batch.batch_id:
         raise WriteError(
-            f"{name} reported {manifest_id} as committed, and does not know it now: its store may "
+            f"{name} reported {manifest_id} as committed, but does not know it now: its store may "
             "have been restored from an older copy. No other rows of this batch are visible. Run "
             "it again"
         )
@@ -527,17 +527,16 @@ def _reject_changed_rows(
     if any(each.id == manifest_id for each in own):
         if options.transaction is not None:
             raise WriteError(
-                f"sink {batch.sink} has written other rows of {manifest_id} already, and those "
-                "count. If this is the same version, written again, it counts already: leave it "
-                "out, or have it write the same rows. If it is another write, give it a "
-                "txnVersion, or a sinkName, of its own"
+                f"sink {batch.sink} has already committed other rows of {manifest_id}. If this is "
+                "the same version, written again, it is committed already: skip it, or write the "
+                "same rows. If it is another write, give it its own txnVersion or sinkName"
             )
         raise WriteError(duplicate_write_error(manifest_id, f"sink {batch.sink}", "sinkName"))
     first = effective_manifest(manifest_id, own)
     if first is not None and is_from_other_driver(first, manifest_id, origin, own):
         raise WriteError(
-            f"{manifest_id} does not count: sink {batch.sink} has committed it already, with other "
-            f"rows. {CONCURRENT_DRIVERS_ADVICE}"
+            f"{manifest_id} is not committed: sink {batch.sink} has committed it already, with "
+            f"other rows. {CONCURRENT_DRIVERS_ADVICE}"
         )
 
 

@@ -118,15 +118,15 @@ def access_of(options: OptionReader) -> BrokerAccess:
     if not addresses:
         raise OptionError(
             "namesrvAddr",
-            "it is needed: the name server's address, as localhost:9876, here, in a profile or in "
-            f"{NAME_SERVER_VARIABLE}{options.table_hint}",
+            "it is required. Give the address of a name server, for example localhost:9876, here, "
+            f"in a profile or in {NAME_SERVER_VARIABLE}{options.table_hint}",
         )
     for address in addresses:
         host, _, port = address.rpartition(":")
         if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 1 << 16:
             raise OptionError(
                 options.written_name("namesrvAddr"),
-                f"needed host:port, as localhost:9876, found {address!r}",
+                f"needed host:port, for example localhost:9876, found {address!r}",
             )
     return BrokerAccess(
         name_servers=addresses,
@@ -144,8 +144,8 @@ def _broker_addresses(option: str, text: str) -> tuple[tuple[str, str], ...]:
     except (TypeError, MessageRejected):
         raise OptionError(
             option,
-            "needed where brokers are reached, by name or by the address that name servers give, "
-            f'as {{"broker-a": "localhost:10911"}}, found {text}',
+            "needed the addresses of brokers, by broker name or by the address in the routes, for "
+            f'example {{"broker-a": "localhost:10911"}}, found {text}',
         ) from None
     return tuple(sorted(found.items()))
 
@@ -154,11 +154,11 @@ def _credentials(options: OptionReader) -> Credentials | None:
     access_key, secret_key = options.text("accessKey"), options.text("secretKey")
     if (access_key is None) != (secret_key is None):
         given, missing = ("accessKey", "secretKey") if access_key else ("secretKey", "accessKey")
-        raise OptionError(missing, f"it is needed as well as {options.written_name(given)}")
+        raise OptionError(missing, f"it is required together with {options.written_name(given)}")
     token = options.text("securityToken")
     if access_key is None or secret_key is None:
         if token is not None:
-            raise OptionError("accessKey", "it is needed as well as securityToken")
+            raise OptionError("accessKey", "it is required together with securityToken")
         return None
     return Credentials(access_key, secret_key, token)
 
@@ -168,11 +168,11 @@ def _tls(options: OptionReader) -> TlsSettings | None:
         for name in _TLS_OPTIONS.values():
             if options.text(name) is not None:
                 raise OptionError(
-                    name, "it has no effect without tls=true: set that, or leave this out"
+                    name, "it has no effect without tls=true. Set tls=true, or remove this option"
                 )
         return None
     from rmq_spark.client.transport.tls.client import ssl_context  # noqa: PLC0415  # brings OpenSSL
-    from rmq_spark.client.transport.tls.settings import TlsSettings  # noqa: PLC0415
+    from rmq_spark.client.transport.tls.settings import TlsSettings  # noqa: PLC0415  # only with TLS
 
     texts = {
         setting: options.text(name) for setting, name in _TLS_OPTIONS.items() if setting != "verify"

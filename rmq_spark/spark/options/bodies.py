@@ -51,8 +51,8 @@ def read_body(options: OptionReader) -> BodyOptions:
     if kind not in (BodyFormat.JSON, BodyFormat.AVRO):
         raise OptionError(
             "bodySchema",
-            f"it is for bodyFormat json and avro, found {kind.value}: set bodyFormat, or leave "
-            "this out",
+            f"it applies to bodyFormat json and avro only, found {kind.value}. Set bodyFormat, or "
+            "remove this option",
         )
     from rmq_spark.spark.schemas.schema_text import parse_schema, schema_faults  # noqa: PLC0415  # brings pyspark
 
@@ -90,14 +90,14 @@ def _format_and_column(options: OptionReader) -> tuple[BodyFormat, str | None]:
             import_module("fastavro")
         except ImportError as error:
             raise SetUpError(
-                "bodyFormat=avro needs the module fastavro, here and where tasks run: pip install "
-                '"rocketpoll[avro]"'
+                "bodyFormat=avro needs the module fastavro, on the driver and on the workers: pip "
+                'install "rocketpoll[avro]"'
             ) from error
     column = options.text("bodyColumn")
     if column is not None and kind is BodyFormat.BINARY:
         raise OptionError(
             "bodyColumn",
-            "it is for bodyFormat json, avro and text, found binary: set bodyFormat, or leave this "
-            "out",
+            "it applies to bodyFormat json, avro and text only, found binary. Set bodyFormat, or "
+            "remove this option",
         )
     return kind, None if column is None else column.strip()

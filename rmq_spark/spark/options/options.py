@@ -49,16 +49,19 @@ _SINK_NAME_CHARS_MAX: Final = 190
 """Brokers accept 200; the sink of batch writes has a longer name than that of streams."""
 
 _ONE_TOPIC: Final = (
-    "the batches of one topic are read by their manifests: name the topic in option topic, and "
-    "join several by union()"
+    "it reads the batches of one topic. Set option topic to it, and combine several topics with "
+    "union()"
 )
 _CONFLICTS: Final[Mapping[str, str]] = {
     "subscribePattern": _ONE_TOPIC,
-    "assign": "a batch has rows in all queues of its topic: name the topic in option topic",
-    "sql": "a broker's filter would hide lost rows: filter the data frame with .where()",
-    "key": "the index knows of no batches: read the topic, and filter the data frame with .where()",
-    "startingOffsetsByTimestamp": "batches are in one queue: use startingTimestamp",
-    "endingOffsetsByTimestamp": "batches are in one queue: use endingTimestamp",
+    "assign": "a batch has rows in all queues of its topic. Set option topic instead",
+    "sql": "a filter of the broker would hide lost rows. Filter the DataFrame with .where()",
+    "key": (
+        "the broker's index does not know batches. Read the topic, and filter the DataFrame with "
+        ".where()"
+    ),
+    "startingOffsetsByTimestamp": "batches are in one queue. Use startingTimestamp",
+    "endingOffsetsByTimestamp": "batches are in one queue. Use endingTimestamp",
 }
 
 
@@ -74,8 +77,8 @@ def check_committed(
     if options["onBrokerAway"] == "skip":
         raise OptionError(
             "onBrokerAway",
-            "with isolation=committed whole batches are read, and brokers are waited for: leave "
-            "this out",
+            "isolation=committed reads complete batches, and cannot skip a broker. Remove this "
+            "option",
         )
     commits = _commits_topic_of(topics[0], "topic")
     for each in positions:
@@ -84,8 +87,8 @@ def check_committed(
         if isinstance(each.common, CountPosition) or (each.topics or {commits}) != {commits}:
             raise OptionError(
                 each.option,
-                "with isolation=committed it is a place among batches: needed earliest, latest, a "
-                f"time as -10m, or offsets of topic {commits} as in a checkpoint",
+                "with isolation=committed it is a position among batches: needed earliest, "
+                f"latest, a time such as -10m, or offsets of topic {commits}",
             )
 
 
@@ -96,24 +99,25 @@ def sink_name_of(
     is_staged = options["visibleTo"] == "all"
     name = options.text("sinkName")
     if is_staged and not is_exactly_once:
-        raise OptionError(
-            "visibleTo", "all rows of a batch are seen at once with delivery=exactly_once: set it"
-        )
+        raise OptionError("visibleTo", "visibleTo=all needs delivery=exactly_once. Set both")
     if not is_staged:
         if name is not None:
-            raise OptionError("sinkName", "it is for visibleTo=all: set that, or leave this out")
+            raise OptionError(
+                "sinkName",
+                "it has no effect without visibleTo=all. Set visibleTo=all, or remove this option",
+            )
         return None
     if options.text("writeName") is not None:
         raise OptionError(
             "writeName",
-            "with visibleTo=all a write is known by option sinkName and the number of the batch: "
-            "leave this out",
+            "with visibleTo=all, sinkName and the number of the batch identify a write. Remove "
+            "this option",
         )
     if name is None and topic is None:
         raise OptionError(
             "sinkName",
-            "it is needed where rows name their topics: a name that no other query has, and that "
-            "stays, such as orders-by-country",
+            "it is required if rows name their topics. Give a name that no other query has and "
+            "that never changes, for example orders-by-country",
         )
     if name is None:
         return topic
@@ -121,7 +125,7 @@ def sink_name_of(
     if not _SINK_NAME.fullmatch(name.strip()) or len(full_name) > _SINK_NAME_CHARS_MAX:
         raise OptionError(
             "sinkName",
-            "needed are letters, digits and any of _ - ., with the namespace at most "
+            "needed letters, digits and _ - . only, with the namespace at most "
             f"{_SINK_NAME_CHARS_MAX} of them, found {name!r}",
         )
     return full_name
@@ -134,9 +138,9 @@ def check_exactly_once(
     if topic is None and not is_staged:
         raise OptionError(
             "delivery",
-            "exactly_once needs one topic for all rows, as a batch counts by one manifest in that "
-            "topic's commits topic: name it in option topic, and write each topic by a query, or "
-            "in foreachBatch by a write, of its own; or set visibleTo=all, for our broker",
+            "exactly_once needs one topic for all rows, because one manifest in its commits topic "
+            "commits a batch. Set option topic, and write each topic with its own query, or its "
+            "own write in foreachBatch; or set visibleTo=all (rocketpoll brokers)",
         )
     if topic is not None:
         _commits_topic_of(topic, "topic")
@@ -144,8 +148,8 @@ def check_exactly_once(
     if message_bytes < needed:
         raise OptionError(
             "maxMessageBytes",
-            f"exactly_once stores a manifest with each batch, for which {needed} bytes are needed, "
-            f"found {message_bytes}: raise it to the brokers' maxMessageSize, or leave it out",
+            f"exactly_once stores a manifest of up to {needed} bytes with each batch, found "
+            f"{message_bytes}. Raise it to the brokers' maxMessageSize, or remove it",
         )
 
 
@@ -155,7 +159,7 @@ def _commits_topic_of(topic: str, option: str) -> str:
         return check_topic(commits)
     except MessageRejected as error:
         raise OptionError(
-            option, f"its commits topic would be {commits}, which cannot be one: {error}"
+            option, f"its commits topic would be {commits}, which is not a valid topic: {error}"
         ) from None
 
 
@@ -251,7 +255,7 @@ class ReadOptions:
         for name in sorted(self.given):
             if use not in OPTIONS[name].uses:
                 other = "batch reads" if use is Use.STREAM else "streams"
-                raise OptionError(name, f"it is for {other} only: leave it out here")
+                raise OptionError(name, f"it applies to {other} only. Remove it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,13 +293,12 @@ def read_options(raw_options: Mapping[str, str]) -> ReadOptions:
     for each in (starting, ending):
         if each is not None and each.uses_group and group is None:
             raise OptionError(
-                each.option, "group needs the name of a consumer group: set option consumerGroup"
+                each.option, "group needs the name of a consumer group. Set option consumerGroup"
             )
     if ending is not None and ending.common == OffsetPosition(EARLIEST):
         raise OptionError(
             ending.option,
-            "a read cannot end at the earliest offset: there would be nothing; give latest, a time "
-            "or offsets",
+            "a read that ends at the earliest offset has no rows. Give latest, a time or offsets",
         )
     selection = _selection(options, namespace)
     is_committed = options["isolation"] == "committed"
@@ -366,7 +369,10 @@ def write_options(raw_options: Mapping[str, str]) -> WriteOptions:
 def _selection(options: OptionReader, namespace: str | None) -> Selection:
     chosen = options.exclusive("subscribe", "subscribePattern", "assign")
     if chosen is None:
-        needed = "it is needed: a topic, or several with commas (or subscribePattern, assign)"
+        needed = (
+            "it is required. Give a topic, or several separated by commas; or set "
+            "subscribePattern or assign"
+        )
         raise OptionError("topic", needed + options.table_hint)
     text = options.text(chosen) or ""
     option = options.written_name(chosen)
@@ -376,8 +382,8 @@ def _selection(options: OptionReader, namespace: str | None) -> Selection:
         except re.error as error:
             raise OptionError(
                 option,
-                f"this is no regular expression ({error}): {text!r}; write one of Python's, as "
-                "orders.*",
+                f"not a regular expression ({error}): {text!r}. Write one in Python's syntax, for "
+                "example orders.*",
             ) from None
         return Selection(option=option, namespace=namespace, pattern=text)
     if chosen == "subscribe":
@@ -392,12 +398,13 @@ def _waits_for_topic(options: OptionReader, selection: Selection) -> bool:
         return False
     if selection.pattern is not None:
         raise OptionError(
-            "waitForTopic", f"{selection.option} finds new topics anyway: leave this out"
+            "waitForTopic",
+            f"it has no effect, because {selection.option} finds new topics anyway. Remove it",
         )
     if selection.assigned:
         raise OptionError(
             "waitForTopic",
-            "assign names queues, which have to be there: name the topic in option topic",
+            "the queues that assign names must exist. Set option topic instead of assign",
         )
     return True
 
@@ -410,8 +417,8 @@ def _check_topics_read(selection: Selection, *positions: Positions | None) -> No
             read = ", ".join(sorted(selection.topics))
             raise OptionError(
                 each.option,
-                f"it names {', '.join(strangers)}, but the topics read are {read}: correct it, or "
-                f"name it in option {selection.option}",
+                f"it names {', '.join(strangers)}, but the topics read are {read}. Correct the "
+                f"name, or add it to option {selection.option}",
             )
 
 
@@ -420,7 +427,9 @@ def _assigned(
 ) -> Mapping[str, Mapping[str, frozenset[int]]]:
     """Parse queue ids as ``{"orders": [0, 1]}`` or ``{"orders": {"broker-a": [0, 1]}}``."""
     if not tree:
-        raise OptionError("assign", 'it names no topic: needed {"orders": {"broker-a": [0, 1]}}')
+        raise OptionError(
+            "assign", 'it names no topic. Write for example {"orders": {"broker-a": [0, 1]}}'
+        )
     assigned = {}
     for topic, below in tree.items():
         brokers = below if isinstance(below, dict) else {"*": below}
@@ -431,7 +440,8 @@ def _assigned(
             ):
                 where = topic if broker == "*" else f"{topic} > {broker}"
                 raise OptionError(
-                    "assign", f"{where}: needed a list of queues as [0, 1], found {numbers!r}"
+                    "assign",
+                    f"{where}: needed a list of queues, for example [0, 1], found {numbers!r}",
                 )
         assigned[_topic("assign", topic, namespace)] = {
             name: frozenset(numbers) for name, numbers in brokers.items()
@@ -445,13 +455,14 @@ def _limits(options: OptionReader) -> BatchLimits:
     if rows is not None and rows_min is not None and rows_min > rows:
         raise OptionError(
             "minOffsetsPerTrigger",
-            f"it is above maxOffsetsPerTrigger ({rows_min} and {rows}): lower it, or raise the "
-            "other",
+            f"{rows_min} is above maxOffsetsPerTrigger={rows}. Lower it, or raise "
+            "maxOffsetsPerTrigger",
         )
     if "maxTriggerDelay" in options.names and rows_min is None:
         raise OptionError(
             "maxTriggerDelay",
-            "it bounds the wait for minOffsetsPerTrigger: give that, too, or leave this out",
+            "it has no effect without minOffsetsPerTrigger. Set minOffsetsPerTrigger, or remove "
+            "this option",
         )
     return limits
 
@@ -464,7 +475,7 @@ def _partitions_max(options: OptionReader) -> int | None:
     if most is not None and least is not None and least > most:
         raise OptionError(
             "maxPartitions",
-            f"it is below minPartitions ({most} and {least}): raise it, or lower the other",
+            f"{most} is below minPartitions={least}. Raise it, or lower minPartitions",
         )
     return most
 
@@ -504,18 +515,19 @@ def _transaction(
         given, missing = (
             ("txnVersion", "txnAppId") if app_id is None else ("txnAppId", "txnVersion")
         )
-        raise OptionError(missing, f"it is needed as well as {given}")
+        raise OptionError(missing, f"it is required together with {given}")
     if options.text("writeName") is not None:
         raise OptionError(
             "txnAppId",
-            "it cannot be given together with writeName: keep one, and give a second write of a "
-            "batch another",
+            "it cannot be given together with writeName. Keep one of them; a second write of the "
+            "same batch needs another name",
         )
     if is_exactly_once and not is_staged:
         raise OptionError(
             "txnAppId",
-            "exactly once a batch write is known by its name: set option writeName instead, to one "
-            "with the number of the batch; or visibleTo=all, for our broker",
+            "with delivery=exactly_once the name identifies a batch write. Set option writeName "
+            "instead, to a name that contains the number of the batch; or set visibleTo=all "
+            "(rocketpoll brokers)",
         )
     return app_id, version
 

@@ -65,7 +65,9 @@ IGNORED_COLUMNS: Final = frozenset(
 """Columns of the source that a sink ignores, as a broker sets their values when storing."""
 
 _COLLATION: Final = re.compile(r" collate \w+")
-_ADVICE: Final = "drop it with .drop({0!r}), or put it into column properties, a map<string,string>"
+_ADVICE: Final = (
+    "drop it with .drop({0!r}), or move it into column properties, a map<string,string>"
+)
 
 
 class SinkColumn(NamedTuple):
@@ -138,7 +140,7 @@ def _body_faults(schema: StructType, body: BodyOptions, of_body: Sequence[int]) 
     if not fields or (body.column and len(fields) > 1):
         count = "no" if not fields else "more than one"
         needed = f"column {body.column or BODY}" if body.column or not body.has_fields else "column"
-        return [f"there is {count} {needed} that bodyFormat={body.format.value} makes bodies of"]
+        return [f"there is {count} {needed} for the bodies of bodyFormat={body.format.value}"]
     if not body.has_fields:
         return (
             []
@@ -153,7 +155,7 @@ def _body_faults(schema: StructType, body: BodyOptions, of_body: Sequence[int]) 
         wrong += avro_name_faults(kind)
     if any(field.name.lower() == BODY for field in schema.fields) and body.column != BODY:
         wrong.append(
-            f"there is a column body, and bodyFormat={body.format.value} makes bodies of "
+            f"there is a column body, but bodyFormat={body.format.value} makes the body of "
             f"{', '.join(field.name for field in fields)}: drop it"
         )
     return wrong
@@ -171,13 +173,13 @@ def _type_faults(name: str, kind: str) -> list[str]:
 def _combination_faults(found: Mapping[str, SinkColumn], *, has_topic: bool) -> list[str]:
     wrong = []
     if BODY not in found:
-        wrong.append("there is no column body (string or binary), which is what is sent")
+        wrong.append("there is no column body (string or binary), the body of the messages")
     if TOPIC not in found and not has_topic:
         wrong.append("the destination is missing: set option topic, or add a column topic")
     if QUEUE_ID in found and SHARDING_KEY in found:
         wrong.append("columns queueId and shardingKey both choose the queue: drop one of them")
     if BROKER_NAME in found and QUEUE_ID not in found:
-        wrong.append("column brokerName needs column queueId: add that, or drop this")
+        wrong.append("column brokerName needs column queueId: add queueId, or drop brokerName")
     return wrong
 
 
@@ -188,6 +190,7 @@ def _unknown_column(name: str) -> str:
     if name.lower() in ("value", "key"):
         ours = BODY if name.lower() == "value" else KEYS
         return (
-            f"column {name} is Kafka's, here it is {ours}: .withColumnRenamed({name!r}, {ours!r})"
+            f"column {name} is Kafka's, and is named {ours} here: rename it with "
+            f".withColumnRenamed({name!r}, {ours!r})"
         )
     return f"there is no column {name}, only {', '.join(SINK_COLUMNS)}: {_ADVICE.format(name)}"

@@ -176,7 +176,8 @@ def parse_position(option: str, text: str) -> Position:
         name = "earliest" if text == str(EARLIEST) else "latest"
         raise OptionError(
             option,
-            f"{text} could be either: write {name}, or {text} messages for those before the end",
+            f'{text} is ambiguous. Write {name}, or "{text} messages" to start that many messages '
+            "before the end",
         )
     count = _COUNT.fullmatch(word)
     if count is not None:
@@ -212,7 +213,7 @@ def _parse_tree(
             tree[name] = _parse_tree(option, below, here, leaf)
             continue
         if path and name != ANY and not (name.isascii() and name.isdigit()):
-            raise OptionError(option, f"{place}: needed the number of a queue, found {name!r}")
+            raise OptionError(option, f"{place}: needed a queue number, found {name!r}")
         tree[name] = leaf(option, " > ".join(here), below)
     return tree
 
@@ -221,7 +222,9 @@ def _parse_offset(option: str, path: str, value: object) -> Position:
     if isinstance(value, str):
         return parse_position(f"{option}, at {path}", value)
     if isinstance(value, bool) or not isinstance(value, int) or value < EARLIEST:
-        raise OptionError(option, f"{path}: needed an offset from {EARLIEST} on, found {value!r}")
+        raise OptionError(
+            option, f"{path}: needed an offset of {EARLIEST} or more, found {value!r}"
+        )
     return OffsetPosition(value)
 
 
@@ -234,7 +237,7 @@ def _parse_time(option: str, path: str, value: object) -> Position:
         return TimePosition(check_epoch_ms(f"{option}, at {path}", value))
     raise OptionError(
         option,
-        f"{path}: needed milliseconds since 1970 or a time as 2026-01-31T12:00:00Z, found "
+        f"{path}: needed milliseconds since 1970 or a time such as 2026-01-31T12:00:00Z, found "
         f"{value!r}",
     )
 

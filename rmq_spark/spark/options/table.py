@@ -85,112 +85,116 @@ _SINK: Final = frozenset([Use.SINK])
 OPTIONS: Final[Mapping[str, Option]] = {
     # who is asked
     "namesrvAddr": Option(
-        _ALL, "the name servers' addresses, as host:port;host:port; or in NAMESRV_ADDR"
+        _ALL, "addresses of name servers, host:port;host:port [default: $NAMESRV_ADDR]"
     ),
     "nameServer": Option(_ALL, "the same", alias_of="namesrvAddr"),
     "profile": Option(
         _ALL,
-        "a section of the driver's file of profiles, for what is not given: addresses, keys, TLS",
+        "section of the driver's profiles file with defaults for addresses, keys and TLS",
     ),
     "brokerAddresses": Option(
-        _ALL, "where brokers are reached, if not where name servers say: JSON"
+        _ALL, "addresses of brokers that replace those of the routes, as JSON"
     ),
     "namespace": Option(
         _ALL,
-        "what stands before the names of topics and groups, as namespace%topic",
+        "prefix of the names of topics and groups: namespace%topic",
         Kind(namespace),
     ),
-    "accessKey": Option(_ALL, "who the client is, to brokers with access lists"),
-    "secretKey": Option(_ALL, "what it signs with; never shown"),
-    "securityToken": Option(_ALL, "a temporary key's token; never shown"),
-    "tls": Option(_ALL, "whether name servers and brokers are spoken to under TLS", _OFF),
-    "tlsCaFile": Option(_ALL, "whose certificates are trusted: a PEM file on the driver"),
-    "tlsCertFile": Option(_ALL, "who the client is: its certificate, a PEM file on the driver"),
-    "tlsKeyFile": Option(_ALL, "the certificate's key, if it is in a file of its own"),
-    "tlsKeyPassword": Option(_ALL, "what opens the key; never shown"),
-    "tlsVerify": Option(_ALL, "whether certificates are checked; false is for tests", _ON),
-    "tlsServerName": Option(_ALL, "the name that certificates bear, where it is not the address"),
-    "requestTimeoutMs": Option(_ALL, "how long an answer may take", Kind(timeout_ms, 3_000)),
+    "accessKey": Option(_ALL, "access key for brokers with ACLs; needs secretKey"),
+    "secretKey": Option(_ALL, "secret key that signs requests; never shown"),
+    "securityToken": Option(_ALL, "token of a temporary key; never shown"),
+    "tls": Option(_ALL, "whether connections to name servers and brokers use TLS", _OFF),
+    "tlsCaFile": Option(_ALL, "trusted certificate authorities, a PEM file on the driver"),
+    "tlsCertFile": Option(_ALL, "client certificate, a PEM file on the driver"),
+    "tlsKeyFile": Option(_ALL, "private key of the certificate, if it is in another file"),
+    "tlsKeyPassword": Option(_ALL, "password of the private key; never shown"),
+    "tlsVerify": Option(_ALL, "whether certificates are verified; false is for tests only", _ON),
+    "tlsServerName": Option(_ALL, "name in the brokers' certificates, if it is not the address"),
+    "requestTimeoutMs": Option(_ALL, "timeout of a request", Kind(timeout_ms, 3_000)),
     "retryTimeoutMs": Option(
-        _ALL, "how long brokers that cannot be reached are waited for", Kind(whole_number, 60_000)
+        _ALL, "how long unreachable brokers are retried", Kind(whole_number, 60_000)
     ),
     # which messages
-    "subscribe": Option(_READ, "a topic, or several with commas"),
+    "subscribe": Option(_READ, "a topic, or several separated by commas"),
     "topic": Option(
         _ALL,
-        "the same; of a sink: where rows go that name no topic themselves",
+        "for reads the same as subscribe; for writes the topic of all rows",
         alias_of="subscribe",
     ),
     "subscribePattern": Option(_READ, "topics whose whole name matches a regular expression"),
-    "assign": Option(_READ, "queues by number: JSON of topics, brokers and lists"),
-    "waitForTopic": Option(_STREAM, "whether topics that are not there yet are waited for", _OFF),
-    "tags": Option(_READ, "only messages with these tags: a || b"),
-    "sql": Option(_READ, "only messages whose properties meet an SQL92 condition"),
+    "assign": Option(_READ, "queues to read: JSON of topics, brokers and lists of queue numbers"),
+    "waitForTopic": Option(_STREAM, "whether a stream may start before its topics exist", _OFF),
+    "tags": Option(_READ, "only messages with one of these tags: a || b"),
+    "sql": Option(_READ, "only messages whose properties match an SQL92 condition"),
     "key": Option(_BATCH, "only messages with this key, found by the broker's index"),
-    "columns": Option(_READ, "the columns of the rows, with commas", Kind(names, ())),
+    "columns": Option(_READ, "columns of the rows, separated by commas", Kind(names, ())),
     # what bodies are
     "bodyFormat": Option(
         _ALL,
-        "what bodies are: binary, text, json, or avro",
+        "format of bodies: binary, text, json or avro",
         Kind(member_of(BodyFormat), BodyFormat.BINARY),
     ),
-    "bodySchema": Option(_READ, "what bodies of json and avro hold: DDL, or JSON of a schema"),
-    "bodyColumn": Option(_ALL, "the one column that holds the whole body, as a struct or a text"),
+    "bodySchema": Option(_READ, "schema of json or avro bodies: DDL, or a schema in JSON"),
+    "bodyColumn": Option(_ALL, "name of one column for the whole body, a struct or a string"),
     # from where to where
-    "startingOffsets": Option(_READ, "where a new query starts"),
-    "startingTimestamp": Option(_READ, "the same, by the time of storing"),
+    "startingOffsets": Option(_READ, "where a new query starts reading"),
+    "startingTimestamp": Option(_READ, "the same, by store time"),
     "startingOffsetsByTimestamp": Option(_READ, "the same, for each queue"),
     "startingOffsetsByTimestampStrategy": Option(
         _READ,
-        "where no message is so new: error, or latest",
+        "for a queue without a message that new: error, or latest (start at its end)",
         Kind(one_of("error", "latest"), "error"),
     ),
-    "endingOffsets": Option(_READ, "where a batch read ends, or a stream with AvailableNow"),
-    "endingTimestamp": Option(_READ, "the same, by the time of storing"),
+    "endingOffsets": Option(_READ, "where a batch read, or a stream with AvailableNow, ends"),
+    "endingTimestamp": Option(_READ, "the same, by store time"),
     "endingOffsetsByTimestamp": Option(_READ, "the same, for each queue"),
     "failOnDataLoss": Option(
-        _READ, "whether messages that are gone end the query, or a warning is logged", _ON
+        _READ, "whether lost messages fail the query; false logs a warning", _ON
     ),
     "onBadRecord": Option(
         _READ,
-        "what becomes of messages that cannot be read: fail, null, or skip",
+        "for unreadable messages: fail the query, return a null body, or skip",
         Kind(member_of(OnBadRecord), OnBadRecord.FAIL),
     ),
-    "checkCrc": Option(_READ, "whether bodies are checked against their CRC", _ON),
+    "checkCrc": Option(_READ, "whether the CRC of each body is verified", _ON),
     "maxBodyBytes": Option(
         _READ,
-        "how many bytes a compressed body may inflate to",
+        "maximum size of a decompressed body",
         Kind(partial(size_in_bytes, most=PLAIN_BYTES_LIMIT_MAX), PLAIN_BYTES_MAX),
     ),
     "localFiles": Option(
-        _READ, "whether tasks read a broker's files themselves, where they can", Kind(boolean)
+        _READ, "whether tasks on the broker's machine read its log files directly", Kind(boolean)
     ),
     "onBrokerAway": Option(
-        _STREAM, "what becomes of brokers that are away: wait, or skip", _one_of("wait", "skip")
+        _STREAM,
+        "for unavailable brokers: wait, or skip (continue without them)",
+        _one_of("wait", "skip"),
     ),
     "isolation": Option(
         _READ,
-        "which rows are read: all that are stored, or committed: those of finished batches",
+        "committed reads only rows of committed batches of an exactly-once sink",
         _one_of("uncommitted", "committed"),
     ),
     "brokerNames": Option(
-        _STREAM, "new names of brokers: JSON of old names to new ones", Kind(broker_names)
+        _STREAM, "renamed brokers: JSON of old names to new names", Kind(broker_names)
     ),
     # how much at once
-    "maxOffsetsPerTrigger": Option(_STREAM, "how many messages a batch takes at most", _COUNT),
-    "maxBytesPerTrigger": Option(_STREAM, "how many bytes it takes, about", Kind(size_in_bytes)),
-    "minOffsetsPerTrigger": Option(_STREAM, "how many messages a batch waits for", _COUNT),
+    "maxOffsetsPerTrigger": Option(_STREAM, "maximum number of messages of a batch", _COUNT),
+    "maxBytesPerTrigger": Option(
+        _STREAM, "approximate maximum number of bytes of a batch", Kind(size_in_bytes)
+    ),
+    "minOffsetsPerTrigger": Option(_STREAM, "minimum number of messages of a batch", _COUNT),
     "maxTriggerDelay": Option(
-        _STREAM, "how long it waits for them", Kind(milliseconds, 15 * 60_000)
+        _STREAM, "how long a batch waits for minOffsetsPerTrigger", Kind(milliseconds, 15 * 60_000)
     ),
-    "minPartitions": Option(_READ, "how many tasks read at least", _COUNT),
+    "minPartitions": Option(_READ, "minimum number of tasks that read", _COUNT),
     "maxPartitions": Option(
-        _READ, "how many tasks read at most, a task several queues if need be", _COUNT
+        _READ, "maximum number of tasks that read; a task may read several queues", _COUNT
     ),
-    "maxRecordsPerPartition": Option(_READ, "how many messages one task reads at most", _COUNT),
+    "maxRecordsPerPartition": Option(_READ, "maximum number of messages of one task", _COUNT),
     # how a stream runs
     "consumerGroup": Option(
-        _READ, "the group in whose name is pulled; a stream commits its progress to it"
+        _READ, "consumer group of the pulls; a stream commits its offsets to it"
     ),
     "suspendTimeoutMs": Option(
         _STREAM,
@@ -198,49 +202,52 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Kind(partial(whole_number, most=SUSPEND_MS_MAX), 1_000),
     ),
     "discoveryIntervalMs": Option(
-        _STREAM, "how often new queues and topics are looked for", Kind(whole_number, 5_000)
+        _STREAM, "interval between searches for new queues and topics", Kind(whole_number, 5_000)
     ),
     "availableNow": Option(
         _STREAM,
-        "ends at what is available at the start: Trigger.AvailableNow on Spark 4.0, 4.1",
+        "reads what is available at the start, then ends: Trigger.AvailableNow for Spark 4.0 and "
+        "4.1",
         _OFF,
     ),
     # how rows are written
-    "producerGroup": Option(_SINK, "the group in whose name is sent"),
+    "producerGroup": Option(_SINK, "producer group of the sink"),
     "maxMessageBytes": Option(
         _SINK,
-        "how large a body may be: the brokers' maxMessageSize",
+        "maximum size of a body; set it to the brokers' maxMessageSize",
         Kind(partial(size_in_bytes, most=PLAIN_BYTES_MAX), BODY_BYTES_MAX),
     ),
     "delivery": Option(
         _SINK,
-        "at_least_once, or exactly_once: with a manifest of each batch for those who read",
+        "delivery guarantee: at_least_once, or exactly_once (commits each batch with a manifest)",
         _one_of("at_least_once", "exactly_once"),
     ),
     "visibleTo": Option(
         _SINK,
-        "who sees that a batch counts: committed_readers, or all: every client, once it is whole",
+        "who sees only committed batches: committed_readers, or all (every client)",
         _one_of("committed_readers", "all"),
     ),
     "sinkName": Option(
-        _SINK, "what a writer is known by where batches are visible to all; by default the topic"
+        _SINK, "name of the sink at the broker, for visibleTo=all [default: the topic]"
     ),
     "writeName": Option(
         _SINK,
-        "what a batch write is known by: the same name gives rows the same ids",
+        "name of a batch write; the same name gives rows the same ids",
         Kind(write_name),
     ),
     "txnAppId": Option(
         _SINK,
-        "who writes, as for Delta: with txnVersion, what rows of a batch write are known by",
+        "application that writes, as in Delta Lake; with txnVersion it identifies a batch write",
         Kind(write_name),
     ),
     "txnVersion": Option(
-        _SINK, "which batch of txnAppId is written: the same gives the same ids", Kind(whole_number)
+        _SINK,
+        "number of the batch of txnAppId; the same number gives rows the same ids",
+        Kind(whole_number),
     ),
     "rowIds": Option(
         _SINK,
-        "by what property ROCKETPOLL_ROW of each message is made, by which repeats are known",
+        "what the row id (property ROCKETPOLL_ROW) is made of, by which readers drop duplicates",
         Kind(member_of(RowIds)),
     ),
 }
@@ -270,7 +277,7 @@ _KAFKA_OPTIONS: Final = {
 
 
 NO_TABLE_OPTIONS: Final = (
-    "Spark does not pass the OPTIONS of a table to a source in Python. Give them in each query, as "
+    "Spark does not pass the OPTIONS of a table to Python sources. Give them in each query: "
     "SELECT * FROM t WITH ('namesrvAddr' = 'localhost:9876', 'topic' = 'orders'), or once in a "
     "view (docs/sql.md)"
 )
@@ -310,14 +317,16 @@ class OptionReader:
             if not uses & OPTIONS[known].uses:
                 raise OptionError(
                     known,
-                    f"it has no meaning for the {'sink' if Use.SINK in uses else 'source'}: leave "
-                    "it out",
+                    f"it does not apply to the {'sink' if Use.SINK in uses else 'source'}. Remove "
+                    "it",
                 )
             right = OPTIONS[known].alias_of
             if right is None or not uses & OPTIONS[right].uses:
                 right = known
             if right in self._texts:
-                raise OptionError(known, f"it is given as {self._written[right]}, too: keep one")
+                raise OptionError(
+                    known, f"it is also given as {self._written[right]}. Keep one of the two"
+                )
             self._texts[right] = text
             self._written[right] = known
         self.names: Final = frozenset(self._texts)
@@ -345,9 +354,7 @@ class OptionReader:
         """Return the text given for an option, or None if it was not given."""
         found = self._texts.get(name)
         if found is not None and not found.strip():
-            raise OptionError(
-                self.written_name(name), "it is empty: leave it out, or give it a value"
-            )
+            raise OptionError(self.written_name(name), "it is empty. Give it a value, or remove it")
         return found
 
     def get(self, name: str, parse: Parser, default: Any = None) -> Any:
@@ -370,7 +377,7 @@ class OptionReader:
         if len(given) > 1:
             first, *others = map(self.written_name, given)
             raise OptionError(
-                first, f"it cannot be given together with {', '.join(others)}: keep one"
+                first, f"it cannot be given together with {', '.join(others)}. Keep one of them"
             )
         return given[0] if given else None
 
@@ -383,14 +390,11 @@ def check_names(raw_options: Mapping[str, str]) -> None:
 def _unknown_option(name: str) -> str:
     word = name.lower()
     if word == "path":
-        return (
-            "there is no such option: load(), save() and start() take no path, name the topic in "
-            "option topic"
-        )
+        return "there is no such option: load(), save() and start() take no path. Set option topic"
     if word.startswith("kafka.") or word in _KAFKA_OPTIONS:
         known = _KAFKA_OPTIONS.get(word.removeprefix("kafka."))
-        hint = f"that is Kafka's; here it is {known}" if known else "that is Kafka's: leave it out"
-        return f"there is no such option; {hint}"
+        hint = f"it is Kafka's. Use {known}" if known else "it is Kafka's. Remove it"
+        return f"there is no such option. {hint}"
     near = nearest_name(word, OPTIONS)
-    hint = f"did you mean {near}?" if near else f"there are {', '.join(sorted(OPTIONS))}"
-    return f"there is no such option; {hint}"
+    hint = f"Did you mean {near}?" if near else f"The options are {', '.join(sorted(OPTIONS))}"
+    return f"there is no such option. {hint}"

@@ -131,7 +131,7 @@ def milliseconds(option: str, text: str) -> int:
     """Parse a duration such as ``500``, ``500ms``, ``15m`` or ``10 minutes``."""
     found = duration(text)
     if found is None:
-        raise OptionError(option, f"needed a duration as 500ms, 30s or 15m, found {text!r}")
+        raise OptionError(option, f"needed a duration such as 500ms, 30s or 15m, found {text!r}")
     return found
 
 
@@ -153,7 +153,7 @@ def size_in_bytes(option: str, text: str, most: int | None = None) -> int:
     )
     if match is None or unit not in _BYTES_OF_UNIT or not int(match[1]):
         raise OptionError(
-            option, f"needed a size above 0 as 1000000, 64k, 8m or 1g, found {text!r}"
+            option, f"needed a size above 0 such as 1000000, 64k, 8m or 1g, found {text!r}"
         )
     found = int(match[1]) * _BYTES_OF_UNIT[unit]
     if most is not None and found > most:
@@ -196,7 +196,8 @@ def timestamp(option: str, text: str) -> int:
     if found is None:
         raise OptionError(
             option,
-            f"needed milliseconds since 1970 or a time as 2026-01-31T12:00:00Z, found {text!r}",
+            "needed milliseconds since 1970 or a time such as 2026-01-31T12:00:00Z, found "
+            f"{text!r}",
         )
     return found
 
@@ -218,8 +219,8 @@ def check_epoch_ms(option: str, ms: int) -> int:
     if ms in _LIKELY_DATES:
         raise OptionError(
             option,
-            f"needed milliseconds since 1970, found {ms}, which is in its first two days: write a "
-            "time as 2026-01-31T12:00:00Z, or 0 for the beginning",
+            f"needed milliseconds since 1970, found {ms}, which is within the first two days of "
+            "1970: write a time such as 2026-01-31T12:00:00Z, or 0 for the beginning",
         )
     return ms
 
@@ -231,8 +232,8 @@ def json_object(option: str, text: str) -> dict[str, Any]:
     except ValueError as error:
         raise OptionError(
             option,
-            f"this is no JSON ({error}): {text!r}; write an object with names in double quotes, as "
-            '{"orders": ...}',
+            f"not JSON ({error}): {text!r}. Write an object with names in double quotes, for "
+            'example {"orders": ...}',
         ) from None
     if not isinstance(found, dict):
         raise OptionError(option, f"needed a JSON object, found {text!r}")
@@ -243,7 +244,8 @@ def _object(option: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise OptionError(
-            option, f"a name stands twice among {', '.join(name for name, _ in pairs)}: keep one"
+            option,
+            f"a name occurs twice among {', '.join((name for name, _ in pairs))}. Keep one of them",
         )
     return found
 
@@ -274,8 +276,9 @@ def broker_names(option: str, text: str) -> Mapping[str, str]:
     for old, new in found.items():
         if not isinstance(new, str) or not new or not old:
             raise OptionError(
-                option, f'needed names of brokers as {{"old": "new"}}, found {new!r} for {old!r}'
+                option,
+                f'needed names of brokers, for example {{"old": "new"}}, found {new!r} for {old!r}',
             )
         if new in found:
-            raise OptionError(option, f"{new} is an old name and a new one: name it once")
+            raise OptionError(option, f"{new} is both an old and a new name. Use it once")
     return found

@@ -157,7 +157,9 @@ class LatestOffsets:
                 if queue.broker_name in error.broker_names
             ]
             more = f" and {len(shown) - _SHOWN_MAX} more" if len(shown) > _SHOWN_MAX else ""
-            self._report([f"{error}. It was read: {', '.join(shown[:_SHOWN_MAX])}{more}"])
+            self._report(
+                [f"{error}. Positions that were read: {', '.join(shown[:_SHOWN_MAX])}{more}"]
+            )
             return self._query_ends(start.without_brokers(error.broker_names))
         return start.with_brokers({queue.broker_name for queue in ends}), ends
 
@@ -179,9 +181,7 @@ class LatestOffsets:
             reached = start.positions[queue].next_offset if queue in start.positions else 0
             last = before[queue].next_offset if queue in before else None
             if reached and (last is None or reached < last):
-                unread = (
-                    "what came after that is not known" if last is None else f"and ended at {last}"
-                )
+                unread = "it is unknown what followed" if last is None else f"and ended at {last}"
                 losses.append(
                     f"{describe_queue(queue)} is gone: it was read to offset {reached}, {unread}"
                 )
@@ -198,7 +198,7 @@ class LatestOffsets:
             if end > position.next_offset and self._queues.is_withdrawn(queue):
                 if self._reported_ends.get(queue) != end:
                     losses.append(
-                        f"{describe_queue(queue)} may not be read any more: its offsets from "
+                        f"{describe_queue(queue)} is no longer readable (perm): its offsets from "
                         f"{position.next_offset} to {end - 1} were not read"
                     )
                     unread[queue] = end

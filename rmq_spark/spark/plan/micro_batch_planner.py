@@ -256,8 +256,8 @@ class MicroBatchPlanner:
         if self._options.ending is not None and not self.is_closed:
             raise OptionError(
                 self._options.ending.option,
-                "a stream ends there only with .trigger(availableNow=True), before Spark 4.2 with "
-                "option availableNow=true: add that, or leave this out",
+                "it has no effect without .trigger(availableNow=True) (before Spark 4.2, option "
+                "availableNow=true). Add that, or remove this option",
             )
         if start == self._empty_at and not self.is_closed:
             has_news = self._queues.wait(self._ends, self._idle_wait.hold_ms)
@@ -312,9 +312,9 @@ class MicroBatchPlanner:
             return
         if len(others) == len(start.topics):
             raise CheckpointError(
-                f"the checkpoint is of {', '.join(others)}, and option {option} names {named_by}: "
-                "give this query a checkpointLocation of its own, or name the topics that it has "
-                "read so far"
+                f"the checkpoint is of {', '.join(others)}, but option {option} names {named_by}. "
+                "Give this query its own checkpointLocation, or name the topics that it has read "
+                "so far"
             )
         loss = (
             f"the checkpoint also is of {', '.join(others)}, which option {option} does not name "

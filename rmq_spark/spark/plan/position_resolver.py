@@ -51,8 +51,9 @@ class LoadSnapshot(NamedTuple):
         A queue that is new, or whose broker did not answer at `load()`, ends where it ends now.
         """
         losses = [
-            f"{describe_queue(queue)} ended at {self.ends[queue]} when it was loaded, and at {end} "
-            "now: its messages are lost, or the topic was deleted and recreated. Call load() again"
+            f"{describe_queue(queue)} ended at {self.ends[queue]} when load() ran, and ends at "
+            f"{end} now: messages are lost, or the topic was deleted and recreated. Call load() "
+            "again"
             for queue, end in found.items()
             if end < self.ends.get(queue, 0)
         ]
@@ -127,8 +128,8 @@ class PositionResolver:
             more = f" and {len(missing) - _SHOWN_MAX} more" if len(missing) > _SHOWN_MAX else ""
             raise OptionError(
                 positions.option,
-                f'it does not say where {named}{more} are: name every queue, or the others by "*": '
-                "-2 (earliest) or -1 (latest)",
+                f"it has no position for {named}{more}. Name every queue, or give all others with "
+                '"*": -2 (earliest) or -1 (latest)',
             )
         by_time = self._by_time(positions.option, wanted, is_start=is_start)
         by_group = self._by_group(positions.option, wanted)
@@ -165,7 +166,7 @@ class PositionResolver:
             if len(brokers) > 1 and not positions.has_broker_level(topic):
                 raise OptionError(
                     positions.option,
-                    f"topic {topic} is on brokers {', '.join(sorted(brokers))}: name them",
+                    f"topic {topic} is on brokers {', '.join(sorted(brokers))}. Name them",
                 )
 
     def _check_queues(self, positions: Positions, topic: str, queues: list[MessageQueue]) -> None:
@@ -241,7 +242,9 @@ class PositionResolver:
             return {}
         group = self._options.consumer_group
         if group is None:
-            raise OptionError("consumerGroup", f"{option} is group, which needs its name: set it")
+            raise OptionError(
+                "consumerGroup", f"{option}=group needs the name of a group. Set this option"
+            )
         found: dict[MessageQueue, int] = {}
         for queue, offset in self._queues.committed_offsets(otherwise, group).items():
             if offset is None:
@@ -259,8 +262,8 @@ class PositionResolver:
         if self._options.fail_on_data_loss:
             raise OptionError(
                 option,
-                f"{describe_queue(queue)} has the offsets from {start} to {end}, not {offset}; "
-                "correct it, or set failOnDataLoss to false to take the nearest",
+                f"{describe_queue(queue)} has the offsets from {start} to {end}, not {offset}. "
+                "Correct the offset, or set failOnDataLoss to false to use the nearest",
             )
         return end if offset > end else start
 
@@ -271,6 +274,6 @@ def _check_awaited_topic(positions: Positions, topic: str) -> None:
         if isinstance(each, OffsetPosition) and each.offset > 0:
             raise OptionError(
                 positions.option,
-                f"topic {topic} does not exist yet, and is read from its first message: needed 0, "
-                f"earliest or latest for it, found {each.offset}",
+                f"topic {topic} does not exist yet, and will be read from its first message: "
+                f"needed 0, earliest or latest for it, found {each.offset}",
             )

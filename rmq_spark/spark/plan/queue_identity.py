@@ -105,15 +105,18 @@ class QueueIdentity:
         losses.update({queue: each.loss for queue, each in strangers.items()})
         go_on = self._resume_offsets(since, bounds)
         for queue, loss in losses.items():
-            where = f"those stored after what was read begin at offset {go_on[queue]}"
+            where = f"those stored later begin at offset {go_on[queue]}"
             if go_on[queue] == bounds[queue].next_offset:
-                where = "none was stored after those that were read"
+                where = "none is newer than those that were read"
             elif since[queue] == _FROM_THE_FIRST_MS:
-                where = "which were read is unknown, because its clock was ahead: all are read"
+                where = (
+                    "all are read, because the broker's clock was ahead and it is unknown which "
+                    "were read"
+                )
             elif since[queue] == positions[queue].stored_ms:
-                where = f"those stored then or later begin at offset {go_on[queue]}: all are read"
+                where = f"those of that time or later begin at offset {go_on[queue]}: all are read"
             found[queue] = Discontinuity(
-                f"{loss}; of the messages that it has, {where}", go_on[queue]
+                f"{loss}; of the messages that it has now, {where}", go_on[queue]
             )
         return dict(sorted(found.items()))
 
@@ -205,7 +208,7 @@ class QueueIdentity:
             if places[place].may_follow(message.timestamp_ms, message.mark):
                 continue
             since_ms = stored_ms = places[place].stored_ms or 0
-            how = f"was stored at {stored_ms} ms as well, and is not the one that was there when"
+            how = f"was stored at {stored_ms} ms, too, but is not the one of the time when"
             if message.timestamp_ms != stored_ms:
                 how = f"was stored at {message.timestamp_ms} ms, and at {stored_ms} ms when"
                 since_ms = stored_ms + 1 if message.timestamp_ms > stored_ms else _FROM_THE_FIRST_MS
@@ -288,8 +291,8 @@ def _replaced_queue(queue: MessageQueue, how: str, since_ms: int) -> ReplacedQue
 
 def _describe_missing(position: MessagePosition, stored_ms: int) -> str:
     return (
-        f"{describe_queue(position.queue)} has no message at offset {position.queue_offset} any "
-        f"more, and one of {stored_ms} ms was to be read there"
+        f"{describe_queue(position.queue)} has lost the message at offset "
+        f"{position.queue_offset}, stored at {stored_ms} ms, before it was read"
     )
 
 
@@ -299,10 +302,7 @@ def _unread_since_ms(position: QueuePosition) -> int | None:
 
 
 def _describe_shrunk(queue: MessageQueue, end: int, reached: int) -> str:
-    return (
-        f"{describe_queue(queue)} ends at offset {end}, and was read, or to be read, to {reached} "
-        "before"
-    )
+    return f"{describe_queue(queue)} ends at offset {end}, but its position was {reached} before"
 
 
 # ---- Offsets with the store time and mark of the message before each, and sizes of messages.

@@ -42,12 +42,12 @@ VERSION: Final = 1
 SIZES: Final = "recordBytes"
 """The mean size of a message by queue, in bytes, for monitoring a query's progress."""
 _NEWER_VERSION: Final = (
-    "the checkpoint's offset has version {found}, and this release of rocketpoll reads {known}: "
-    "run it with the release that has written it, or a newer one"
+    "the checkpoint's offset has version {found}, and this release of rocketpoll reads {known}. "
+    "Run the query with the release that wrote it, or a newer one"
 )
 _FOREIGN_OFFSET: Final = (
-    "the checkpoint's offset is not one of rocketpoll ({why}): {found}. Give the query its own "
-    "checkpointLocation, or start again with another"
+    "the checkpoint has an offset that is not rocketpoll's ({why}): {found}. Give the query its "
+    "own checkpointLocation, or start again with a new one"
 )
 
 

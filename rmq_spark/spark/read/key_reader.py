@@ -68,7 +68,7 @@ def plan_key_lookups(options: ReadOptions, queues: QueueClient) -> list[KeyLooku
     """Return one lookup for each topic and broker."""
     for name in _CONFLICTS:
         if name in options.given:
-            raise OptionError(name, "it cannot be given together with key: filter the rows instead")
+            raise OptionError(name, "it cannot be given together with key. Filter the rows instead")
     now_ms = time.time_ns() // 1_000_000
     begin_ms = _time_bound_ms(options.starting, now_ms, 0)
     # Without an end the search has none, because a broker's clock may be ahead of the local one.
@@ -138,8 +138,8 @@ def _query_messages(
         if places <= seen:
             raise SparkError(
                 f"option key: {lookup.broker_name} has more messages with key {lookup.key!r} of "
-                f"{lookup.topic} from the second of {oldest_ms} ms than its index gives at once "
-                f"({len(page)}): read the topic without key, and filter its rows"
+                f"{lookup.topic} from the second of {oldest_ms} ms than one answer of its index "
+                f"holds ({len(page)}). Read the topic without key, and filter its rows"
             )
         seen |= places
         end_ms = oldest_ms
@@ -155,5 +155,6 @@ def _time_bound_ms(positions: Positions | None, now_ms: int, default: int) -> in
     if isinstance(position, RelativeTimePosition):
         return now_ms - position.ms
     raise OptionError(
-        positions.option, "together with key it has to be a time, as startingTimestamp or -10m"
+        positions.option,
+        "together with key it must be a time: startingTimestamp, or for example -10m",
     )

@@ -76,8 +76,8 @@ def read_range(
     records that brokers return, and those that cannot be read.
     """
     # Both bring numpy and pyarrow: in tasks only.
-    from rmq_spark.spark.bodies.decoder import record_batches_for  # noqa: PLC0415
-    from rmq_spark.spark.read.record_chunks import QueueRecreated, UnreadableRecord, pull_chunks  # noqa: PLC0415
+    from rmq_spark.spark.bodies.decoder import record_batches_for  # noqa: PLC0415  # see above
+    from rmq_spark.spark.read.record_chunks import QueueRecreated, UnreadableRecord, pull_chunks  # noqa: PLC0415  # see above
 
     addresses = addresses_of(options.access)
     bad = BadRecordHandler(options.on_bad_record)
@@ -116,8 +116,8 @@ def read_range(
                 raise
             _report_loss(
                 options,
-                f"{describe_queue(queue)} is gone, and was to be read from {at} to "
-                f"{offset_range.end - 1}",
+                f"{describe_queue(queue)} is gone, before its offsets {at} to "
+                f"{offset_range.end - 1} were read",
             )
             return
 
@@ -131,7 +131,7 @@ def _skip_lost(options: ReadOptions, offset_range: OffsetRange, at: int, moved: 
         return go_on
     _report_loss(
         options,
-        f"{describe_queue(queue)} ends at offset {moved.max_offset}, and was to be read to "
+        f"{describe_queue(queue)} ends at offset {moved.max_offset}, and the batch was planned to "
         f"{offset_range.end}",
     )
     return offset_range.end

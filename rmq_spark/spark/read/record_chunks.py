@@ -140,13 +140,13 @@ def _check_identity(
         stored = QueueClient(options, addresses.instance).fingerprints([last]).get(last)
         found = None if stored is None else (stored.timestamp_ms, stored.mark)
     if found is None or found[0] != planned_ms or offset_range.last_mark not in (None, found[1]):
-        what = "is not there any more" if found is None else f"was stored at {found[0]} ms"
+        what = "is gone" if found is None else f"was stored at {found[0]} ms"
         if found is not None and found[0] == planned_ms:
             what = "is another"
         raise QueueRecreated(
-            f"{describe_queue(offset_range.queue)} is not the one of which the batch was planned: "
-            f"its message at offset {last.queue_offset} {what}, and was stored at {planned_ms} ms "
-            "then; the topic was deleted and recreated"
+            f"{describe_queue(offset_range.queue)} is not the one for which the batch was "
+            f"planned: its message at offset {last.queue_offset} {what}, and was stored at "
+            f"{planned_ms} ms then; the topic was deleted and recreated"
         )
 
 

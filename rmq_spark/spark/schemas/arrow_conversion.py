@@ -193,13 +193,13 @@ def _is_castable(values: pa.Array, cast: Cast, kind: pa.DataType) -> bool:
 
 def _describe_needed(kind: pa.DataType) -> str:
     if pa.types.is_date(kind):
-        return "a date as 2026-01-31"
+        return "a date such as 2026-01-31"
     if pa.types.is_decimal(kind):
         return f"a number of {kind.precision} digits, {kind.scale} of them after the point"
     if pa.types.is_floating(kind):
-        return "a number that 32 bits hold"
+        return "a number that fits into 32 bits"
     zone = ", with Z or +02:00 after it, or without" if kind.tz else " without a zone"
-    return f"a time as 2026-01-31T12:00:00.123456{zone}"
+    return f"a time such as 2026-01-31T12:00:00.123456{zone}"
 
 
 def _to_dates(found: pa.Array, kind: pa.DataType) -> pa.Array:

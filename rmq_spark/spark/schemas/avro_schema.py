@@ -100,7 +100,7 @@ def avro_name_faults(kind: sql.DataType, path: str = "") -> list[str]:
     for field in kind.fields if isinstance(kind, sql.StructType) else ():
         place = f"{path}.{field.name}" if path else field.name
         if not _NAME.fullmatch(field.name):
-            found.append(f"{place} is no name in Avro: needed letters, digits and _")
+            found.append(f"{place} is not a valid name in Avro: needed letters, digits and _")
         found += avro_name_faults(field.dataType, place)
     return found
 
@@ -115,9 +115,9 @@ def spark_schema_of(text: str) -> sql.StructType:
         schema = json.loads(text)
         found = _to_spark(schema, "", {})
     except json.JSONDecodeError as error:
-        raise ValueError(f"this is no JSON ({error})") from error
+        raise ValueError(f"not JSON ({error})") from error
     except RecursionError:
-        raise ValueError("this is nested too deep to be read") from None
+        raise ValueError("it is nested too deep") from None
     if not isinstance(found, sql.StructType):
         raise ValueError('needed an Avro schema of a record, {"type": "record", ...}')  # noqa: TRY004  # of a text
     return found
@@ -140,7 +140,7 @@ def _to_spark(schema: Any, path: str, seen: dict[str, Any]) -> sql.DataType:
     if isinstance(schema, list):
         others = [each for each in schema if each not in ("null", {"type": "null"})]
         if len(others) != 1:
-            raise ValueError(f"{path} is a union of {len(others)} types, and a column has one")
+            raise ValueError(f"{path} is a union of {len(others)} types, but a column has one type")
         return _to_spark(others[0], path, seen)
     if isinstance(schema, str):
         return _PRIMITIVE_TYPES.get(schema) or _to_spark(
@@ -176,7 +176,7 @@ def _to_field(field: Any, path: str, seen: dict[str, Any]) -> sql.StructField:
 def _required_member(schema: Any, key: str, path: str) -> Any:
     where = path or "the record"
     if not isinstance(schema, dict):
-        raise ValueError(f"{where} is {excerpt(schema)}, which is no Avro schema")  # noqa: TRY004  # of a text
+        raise ValueError(f"{where} is {excerpt(schema)}, which is not an Avro schema")  # noqa: TRY004  # of a text
     if key not in schema:
         raise ValueError(f"{where} has no {key!r}: {excerpt(schema)}")
     return schema[key]
@@ -196,7 +196,7 @@ def _to_spark_value(schema: Any, path: str, seen: dict[str, Any]) -> sql.DataTyp
     if logical == "decimal" and kind in ("bytes", "fixed"):
         return _decimal(_required_member(schema, "precision", path), schema.get("scale", 0), path)
     if logical in _UNSUPPORTED_TYPES:
-        raise ValueError(f"{path} is a {logical}, which no column can be")
+        raise ValueError(f"{path} is a {logical}: no column type matches it")
     if kind not in _PRIMITIVE_TYPES:
         return _to_spark(_named_schema(kind, path, seen), path, seen)
     if kind == "fixed" and (type(schema["size"]) is not int or schema["size"] < 0):
@@ -209,18 +209,18 @@ def _decimal(precision: Any, scale: Any, path: str) -> sql.DecimalType:
         found = f"{excerpt(precision)} and {excerpt(scale)}"
         raise ValueError(f"{path}: needed precision and scale of a decimal, found {found}")
     if not 1 <= precision <= _DIGITS_MAX:
-        raise ValueError(f"{path} has {precision} digits, and a column {_DIGITS_MAX}")
+        raise ValueError(f"{path} has {precision} digits, over the {_DIGITS_MAX} of a column")
     return sql.DecimalType(precision, scale)
 
 
 def _named_schema(name: Any, path: str, seen: dict[str, Any]) -> Any:
     if name == "null":
-        raise ValueError(f"{path} is null alone, which no column can be")
+        raise ValueError(f"{path} is always null: no column type matches it")
     schema = seen.get(name, seen.get(str(name).rpartition(".")[2], path))
     if schema is path:
-        raise ValueError(f"{path} is {name!r}, which is neither Avro's nor defined before")
+        raise ValueError(f"{path} is {name!r}, which is neither a type of Avro nor defined before")
     if schema is None:
-        raise ValueError(f"{path} is {name} within itself, which no column can be")
+        raise ValueError(f"{path} is {name} within itself: a column cannot be recursive")
     return schema
 
 
@@ -281,7 +281,7 @@ def _find_misfit(record: Any, kind: pa.StructType, error: Exception) -> BodyFaul
         try:
             pa.array([value], field.type)
         except (pa.ArrowException, *_DECODE_ERRORS) as misfit:
-            needed = f"a value that a column of type {field.type} holds"
+            needed = f"a value that fits into a column of type {field.type}"
             return BodyFault(field.name, needed, f"{excerpt(value)} ({misfit})")
     needed = "a record that fits the columns of bodySchema"
     return BodyFault("", needed, f"{excerpt(record)} ({error})")

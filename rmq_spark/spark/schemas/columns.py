@@ -57,11 +57,11 @@ def resolve_columns(names: Sequence[str], known: Iterable[str]) -> tuple[str, ..
     unknown = [name for name in names if name.lower() not in right_names]
     if unknown:
         there = ", ".join(right_names.values())
-        raise OptionError("columns", f"there is no {', '.join(unknown)}; there are {there}")
+        raise OptionError("columns", f"there is no {', '.join(unknown)}; the columns are {there}")
     found = [right_names[name.lower()] for name in names]
     twice = sorted(duplicates(found))
     if twice:
-        raise OptionError("columns", f"{', '.join(twice)} is named twice: keep one")
+        raise OptionError("columns", f"{', '.join(twice)} is named twice. Keep one of them")
     return tuple(found)
 
 

@@ -63,7 +63,7 @@ def parse_schema(text: str) -> sql.StructType:
     try:
         return _DdlParser(text).schema() if not text.lstrip().startswith("{") else _from_json(text)
     except RecursionError:
-        raise ValueError("this is nested too deep to be read") from None
+        raise ValueError("it is nested too deep") from None
 
 
 def _from_json(text: str) -> sql.StructType:
@@ -71,10 +71,10 @@ def _from_json(text: str) -> sql.StructType:
         document = json.loads(text)
         found = sql.StructType.fromJson(document)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"this is no schema as df.schema.json() gives one ({error!r})") from error
+        raise ValueError(f"not a schema as df.schema.json() returns it ({error!r})") from error
     if document["type"] != "struct":
         kind = excerpt(document["type"])
-        raise ValueError(f"this is no schema as df.schema.json() gives one (a {kind})")
+        raise ValueError(f"not a schema as df.schema.json() returns it (a {kind})")
     return found
 
 
@@ -85,13 +85,13 @@ def schema_faults(schema: sql.StructType) -> list[str]:
     depths = [(field.name, _depth(field.dataType)) for field in schema.fields]
     if any(depth > _DEPTH_MAX for _, depth in depths):
         return [
-            f"{name} is nested {depth} deep, and Arrow, which carries rows from and to Spark, "
-            f"holds {_DEPTH_MAX}"
+            f"{name} is nested {depth} levels deep, over the {_DEPTH_MAX} of Arrow, which "
+            "transfers the rows"
             for name, depth in depths
             if depth > _DEPTH_MAX
         ]
     return [fault for field in schema.fields for fault in _field_faults(field, field.name)] + [
-        f"{name} stands there twice" for name in _duplicate_names(schema, is_top=True)
+        f"{name} occurs twice" for name in _duplicate_names(schema, is_top=True)
     ]
 
 
@@ -138,7 +138,7 @@ def _nullable(kind: Any) -> Any:
 
 def _field_faults(field: sql.StructField, path: str) -> Iterator[str]:
     if not field.nullable:
-        yield f"{path} can be null, as a body may lack it: give it without NOT NULL"
+        yield f"{path} can be null, because a body may lack it: declare it without NOT NULL"
     yield from _type_faults(field.dataType, path)
 
 
@@ -149,10 +149,10 @@ def _type_faults(kind: sql.DataType, path: str) -> Iterator[str]:
         for field in kind.fields:
             yield from _field_faults(field, f"{path}.{field.name}")
         for name in _duplicate_names(kind, is_top=False):
-            yield f"{path}.{name} stands there twice"
+            yield f"{path}.{name} occurs twice"
     elif isinstance(kind, sql.ArrayType):
         if not kind.containsNull:
-            yield f"elements of {path} can be null: give it with containsNull"
+            yield f"elements of {path} can be null: declare it with containsNull"
         yield from _type_faults(kind.elementType, f"{path}[]")
     elif isinstance(kind, sql.MapType):
         yield from _map_faults(kind, path)
@@ -164,7 +164,7 @@ def _map_faults(kind: sql.MapType, path: str) -> Iterator[str]:
     if type(kind.keyType) is not sql.StringType:
         yield f"{path} has keys of {kind.keyType.simpleString()}: needed string"
     if not kind.valueContainsNull:
-        yield f"values of {path} can be null: give it with valueContainsNull"
+        yield f"values of {path} can be null: declare it with valueContainsNull"
     yield from _type_faults(kind.valueType, f"{path}[]")
 
 
@@ -182,7 +182,7 @@ class _DdlParser:
         while at < len(text):
             match = _TOKENS.match(text, at)
             if match is None:
-                raise ValueError(f"not valid DDL from {excerpt(text[at:])} on")
+                raise ValueError(f"not valid DDL, starting at {excerpt(text[at:])}")
             quoted = match[1]
             self._tokens.append(
                 (quoted.replace("``", "`"), True)
@@ -240,7 +240,7 @@ class _DdlParser:
             return self._decimal()
         if name not in _TYPES_BY_NAME:
             self._at -= 1
-            raise self._error(f"a type that bodies can have ({_KINDS})")
+            raise self._error(f"a type of bodies ({_KINDS})")
         return _TYPES_BY_NAME[name]()
 
     def _decimal(self) -> sql.DecimalType:

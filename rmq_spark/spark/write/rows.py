@@ -157,13 +157,13 @@ class RowPreparer:
         self._reject(
             pc.is_null(bodies),
             columns.BODY,
-            "it is null: leave such rows out with .where('body is not null'), or coalesce it",
+            "it is null: remove such rows with .where('body is not null'), or coalesce it",
         )
         self._reject(
             pc.equal(lengths, 0),
             columns.BODY,
-            "it is empty, and RocketMQ's consumers fail on empty messages: leave such rows out "
-            "with .where('length(body) > 0')",
+            "it is empty, and RocketMQ's consumers fail on empty messages: remove such rows with "
+            ".where('length(body) > 0')",
         )
         self._reject(
             pc.greater(lengths, self._body_bytes_max),
@@ -200,8 +200,8 @@ class RowPreparer:
         self._reject(
             pc.is_null(keys),
             columns.KEYS,
-            "it is empty, and rowIds=keys makes the row's id of it: give each row a key, or leave "
-            "the option out",
+            "it is empty, but rowIds=keys needs it for the row's id: give each row a key, or "
+            "remove the option",
         )
         codes = np.asarray(pc.dictionary_encode(keys).indices)
         _, firsts = np.unique(codes, return_index=True)
@@ -211,8 +211,8 @@ class RowPreparer:
                 self._task.partition,
                 self._first_row + row,
                 columns.KEYS,
-                "an earlier row of the batch has the same, and with rowIds=keys that is the same "
-                "row: give each row of a batch a key of its own, or leave the option out",
+                "an earlier row of the batch has the same key, and with rowIds=keys the key "
+                "identifies the row: give each row of a batch its own key, or remove the option",
             )
         return self._task.ids_from_keys(keys)
 
@@ -239,7 +239,8 @@ class RowPreparer:
                 self._reject_property(
                     pc.equal(names, name),
                     offsets,
-                    f"RocketMQ reserves the name {name}: use column {column_name}, or leave it out",
+                    f"RocketMQ reserves the name {name}: use column {column_name}, or remove the "
+                    "property",
                 )
         separated = pc.or_(
             pc.match_substring(names, NAME_VALUE_SEPARATOR),
@@ -253,7 +254,7 @@ class RowPreparer:
         has_none = pc.fill_null(pc.equal(pc.binary_length(values), 0), fill_value=True)
         is_nameless = pc.and_not(pc.equal(pc.binary_length(names), 0), has_none)
         self._reject_property(
-            is_nameless, offsets, "a value has an empty name: name it, or leave it out"
+            is_nameless, offsets, "a value has an empty name: name it, or remove it"
         )
         is_left_out = pc.or_(has_none, pc.is_in(names, _RESERVED_PROPERTIES))
         kept = ~np.asarray(is_left_out).astype(bool)
@@ -273,8 +274,8 @@ class RowPreparer:
         if len(total) and total.max() > PROPERTIES_BYTES_SENT_MAX:
             row = int(total.argmax())
             problem = (
-                f"with keys and tags they take {total[row]} bytes, and {PROPERTIES_BYTES_SENT_MAX} "
-                "is the most that RocketMQ leaves for them: put some into the body"
+                f"with keys and tags they take {total[row]} bytes, over the "
+                f"{PROPERTIES_BYTES_SENT_MAX} that RocketMQ allows: move some into the body"
             )
             raise RowError(self._task.partition, self._first_row + row, columns.PROPERTIES, problem)
 
@@ -503,8 +504,8 @@ class RowRouter:
         which = f"queue {queue_id}" + (f" on {name}" if name else "")
         there = ", ".join(f"{queue.queue_id} on {queue.broker_name}" for queue in queues)
         problem = (
-            f"there is no {which}, only {there}: drop queueId and brokerName, to have any queue "
-            "chosen"
+            f"there is no {which}, only {there}: correct it, or drop queueId and brokerName to "
+            "let the sink choose"
         )
         if meant:
             problem = f"{which} is on several brokers: name one of them in column brokerName"

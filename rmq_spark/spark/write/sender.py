@@ -76,21 +76,24 @@ Remedies: TypeAlias = "Sequence[tuple[type[ClientError] | tuple[type[ClientError
 """Errors and what a user can do about them; of several that fit, the first counts."""
 
 _CREATE_TOPIC: Final = (
-    "create the topic, as with mqadmin updateTopic -n ADDRESS -c CLUSTER -t TOPIC"
+    "create the topic, for example with mqadmin updateTopic -n ADDRESS -c CLUSTER -t TOPIC"
 )
 REMEDIES: Final[Remedies] = (
     (
         MessageIllegal,
         (
-            "if it is too large: set option maxMessageBytes to the broker's maxMessageSize, and "
-            "shorten longer bodies or raise maxMessageSize"
+            "if it is too large, set option maxMessageBytes to the broker's maxMessageSize, and "
+            "shorten larger bodies or raise both"
         ),
     ),
     ((AuthenticationFailed, AccessDenied), ""),  # they say what to do
     ((NoPermission, TopicNotUsable), "make the topic writable (perm 6)"),
     (TopicNotFound, _CREATE_TOPIC),
     (RouteNotFound, _CREATE_TOPIC),
-    (SystemBusy, "write with fewer tasks, as by coalesce(), or raise option retryTimeoutMs"),
+    (
+        SystemBusy,
+        "write with fewer tasks, for example with coalesce(), or raise option retryTimeoutMs",
+    ),
     (
         TRANSIENT_ERRORS,
         (
@@ -161,7 +164,9 @@ class SendRetries:
         try:
             routes.refresh(topic)
         except ClientError as refusal:
-            _log.warning("the route of %s stays as it is: %s", topic, refusal)
+            _log.warning(
+                "refreshing the route of %s failed, keeping the known one: %s", topic, refusal
+            )
 
     def _is_transient(self, cause: RocketPollError, topic: str) -> bool:
         """Return whether a retry may succeed; routes may be missing while a broker restarts."""
@@ -185,7 +190,7 @@ class SendRetries:
             f"{whereabouts}: {error}"
             + (f"; {remedy}" if remedy else "")
             + (
-                f". {stored} rows of this partition are stored and stay"
+                f". {stored} rows of this partition were stored before, and stay"
                 if stored or first_row is not None
                 else ""
             )

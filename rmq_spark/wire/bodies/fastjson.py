@@ -189,7 +189,7 @@ class _JsonParser:
         try:
             text: str = orjson.loads(self._lexeme)
         except orjson.JSONDecodeError as error:
-            raise self._error("JSON's escapes in a text", self._at - len(self._lexeme)) from error
+            raise self._error("JSON escapes in a string", self._at - len(self._lexeme)) from error
         return text
 
     def _number(self) -> int | float:

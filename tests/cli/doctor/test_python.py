@@ -44,7 +44,7 @@ def test_doctor_checks_python3_of_path_without_pyspark_python(monkeypatch, tmp_p
     monkeypatch.setenv("PATH", str(Path(python).parent), prepend=os.pathsep)
     first, *_ = check_worker_python()
     assert str(tmp_path / "other" / "bin" / "python3") in first.detail
-    assert "python3 on PATH, as PYSPARK_PYTHON is not set" in first.detail
+    assert "python3 on PATH, because PYSPARK_PYTHON is not set" in first.detail
 
 
 def test_bare_worker_python_is_reported_with_missing_packages_and_format(monkeypatch, tmp_path):

@@ -208,7 +208,7 @@ WRONG = {
     "a column alone": ({"columns": "body"}, TypeError, r"for example: \[.body.\]"),
     "columns of int": ({"columns": [1]}, TypeError, "one of columns"),
     "columns: int": ({"columns": 1}, TypeError, "columns: needed several names"),
-    "a list of tags": ({"tags": ["a", "b"]}, TypeError, "tags: needed a text.*created"),
+    "a list of tags": ({"tags": ["a", "b"]}, TypeError, "tags: needed a string.*created"),
     "no tag": ({"tags": "||"}, MessageRejected, "needed tags"),
     "a start": ({"start": "now"}, MessageRejected, "start: needed"),
 }

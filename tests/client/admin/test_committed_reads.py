@@ -83,7 +83,7 @@ def test_committed_read_errors_give_the_reason(admin, sink, running_broker, tmp_
     assert rocketpoll.read_committed("T", running_broker.address).num_rows == 0
     (span,) = sink.rows("find me")
     sink.commit(0, [span._replace(crc=span.crc ^ 1)])
-    with pytest.raises(ManifestError, match=r"messages at offsets 0 to 0 of .* are not those"):
+    with pytest.raises(ManifestError, match=r"offsets 0 to 0 of .* are not the committed"):
         bodies(admin)
     [log] = (tmp_path / "store" / "commitlog").iterdir()
     at = log.read_bytes().index(b"find me") - 4  # the length of the body, right before it
@@ -97,7 +97,7 @@ def test_committed_read_errors_give_the_reason(admin, sink, running_broker, tmp_
         bodies(admin)
     admin.create_topic("T_COMMITS", 3)
     with pytest.raises(
-        ManifestError, match="has 3 queues, but batches are in order within one only"
+        ManifestError, match="has 3 queues, but batches are ordered within one queue only"
     ):
         bodies(admin)
 

@@ -520,7 +520,7 @@ async def test_cancels_at_any_await_lose_nothing_and_double_nothing(broker, topi
         assert len(stored) == len(broker.messages(topic))
         async with aio.Consumer(group, client, BY_HAND) as consumer:
             await consumer.subscribe(topic)
-            everything = lambda: {*bodies_of(found), *bodies_of(again)} >= stored  # noqa: E731
+            everything = lambda: {*bodies_of(found), *bodies_of(again)} >= stored  # noqa: E731  # reads as one condition
             await consuming(consumer, chance, again, everything)
     for one_life in (found, again):
         for queue in {message.queue for message in one_life}:

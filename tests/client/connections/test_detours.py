@@ -48,7 +48,7 @@ def test_invalid_broker_address_is_refused(address):
 
 @pytest.mark.parametrize("instead", [["a", "b:1"], "a=b:1", {"a": 1}, {1: "b:1"}])
 def test_broker_addresses_of_wrong_type_are_refused(instead):
-    with pytest.raises(TypeError, match=r"broker_addresses: needed a mapping of texts"):
+    with pytest.raises(TypeError, match="broker_addresses: needed a mapping of strings"):
         ClientInstance("a:1", broker_addresses=instead)
 
 

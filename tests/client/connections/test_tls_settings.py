@@ -39,7 +39,7 @@ def test_text_between_pem_blocks_is_ignored(tmp_path):
 def test_ca_file_that_is_no_text_holds_no_certificate(tmp_path):
     damaged = Path(CA["ca_file"]).read_bytes().replace(b"M", b"\xff", 1)
     (tmp_path / "ca.pem").write_bytes(damaged)
-    with pytest.raises(TlsRejected, match="holds no certificate"):
+    with pytest.raises(TlsRejected, match="contains no certificate"):
         TlsSettings.of_files(ca_file=str(tmp_path / "ca.pem"))
 
 
@@ -58,21 +58,25 @@ def test_tls_key_may_be_in_the_certificate_file():
         (
             {"ca_file": certificate("server.key")},
             "ca_file",
-            "holds no certificate: it must be a text file",
+            "contains no certificate: it must be a text file",
         ),
-        ({"ca_file": certificate("make.sh")}, "ca_file", "holds no certificate"),
-        ({**CLIENT, "key_file": certificate("ca.pem")}, "key_file", "holds no private key"),
+        ({"ca_file": certificate("make.sh")}, "ca_file", "contains no certificate"),
+        ({**CLIENT, "key_file": certificate("ca.pem")}, "key_file", "contains no private key"),
         ({"key_file": certificate("client.key")}, "cert_file", "together with its key"),
         ({"key_password": "x"}, "cert_file", "together with its key's password"),
-        ({"cert_file": certificate("client.crt")}, "key_file", "client.crt holds no private key"),
+        (
+            {"cert_file": certificate("client.crt")},
+            "key_file",
+            "client.crt contains no private key",
+        ),
         (LOCKED, "key_password", "the key in .*locked.key is encrypted"),
-        ({**CA, "verify": False}, "ca_file", "Leave one of the two out"),
+        ({**CA, "verify": False}, "ca_file", "Remove one of the two"),
         ({"ca_file": ""}, "ca_file", "needed the path of a PEM file"),
         ({"ca_file": "\ud800"}, "ca_file", r"\\ud800 cannot be read"),
         (
             {**LOCKED, "key_password": "s3cr3t\ud800"},
             "key_password",
-            "needed text that UTF-8 holds",
+            "needed text that UTF-8 can encode",
         ),
     ],
 )

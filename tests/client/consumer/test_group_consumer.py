@@ -325,7 +325,7 @@ def test_client_instance_refuses_second_consumer_of_a_group(cluster):
     for consumer in (first, second):
         consumer.subscribe(topic)
     first.start()
-    with pytest.raises(MessageRejected, match="at most one consumer of each group in a client"):
+    with pytest.raises(MessageRejected, match="at most one consumer of a group in each client"):
         second.start()
     wait_until("queues", first.assignment)
     assert cluster.members(group) == (instance.client_id,)

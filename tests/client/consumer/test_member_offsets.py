@@ -266,7 +266,7 @@ def test_unstored_offsets_at_shutdown_are_logged_once_with_their_number(monkeypa
         broker.create_topic("T", queues=QUEUES)
         with MEMBERS[kind](broker.address) as consumer:
             consumer.subscribe("T")
-            own = lambda: [each for each in consumer.assignment() if each.topic == "T"]  # noqa: E731
+            own = lambda: [each for each in consumer.assignment() if each.topic == "T"]  # noqa: E731  # reads as one condition
             wait_until("all queues", lambda: len(own()) == QUEUES)
             known = consumer._impl._offset_store
             wait_until("their offsets", lambda: len(known.offsets("T")) == QUEUES)

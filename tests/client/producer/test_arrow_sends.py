@@ -165,7 +165,7 @@ REJECTED = {
                 "properties": pa.array([[("WAIT", "no")]], pa.map_(pa.string(), pa.string())),
             }
         ),
-        "RocketMQ does not use",
+        "RocketMQ does not reserve",
     ),
 }
 

@@ -26,11 +26,11 @@ def test_bulk_unique_ids_continue_the_counter():
 
 def test_unique_id_month_starts_at_local_midnight():
     began = datetime.fromtimestamp(month_start_ms(SOME_DAY_MS) / 1000)  # noqa: DTZ006  # the same
-    assert began == datetime(2026, 3, 1)  # noqa: DTZ001
+    assert began == datetime(2026, 3, 1)  # noqa: DTZ001  # local time is what is tested
 
 
 def test_unique_id_generator_notices_a_new_month():
-    times = [SOME_DAY_MS, int(datetime(2026, 4, 2).timestamp() * 1000)]  # noqa: DTZ001
+    times = [SOME_DAY_MS, int(datetime(2026, 4, 2).timestamp() * 1000)]  # noqa: DTZ001  # local time is what is tested
     ids = UniqueIdGenerator("10.0.0.1", lambda: times.pop(0))
     ids.next()
     assert decode_unique_id(ids.next()).month_ms == 24 * 3_600_000

@@ -633,7 +633,7 @@ def test_pull_for_log_places_fails_when_its_connection_was_replaced(running_brok
 
 @pytest.mark.parametrize(
     ("listens_at", "reached_at"),
-    [("0.0.0.0", "127.0.0.1"), ("0.0.0.0", "127.0.0.2"), ("::", "[::1]")],  # noqa: S104
+    [("0.0.0.0", "127.0.0.1"), ("0.0.0.0", "127.0.0.2"), ("::", "[::1]")],  # noqa: S104  # the test of an address that is any
 )
 def test_files_are_read_however_the_broker_listens(tmp_path, api, listens_at, reached_at):
     """The proof has the ends of the connection, whatever its listener is bound to."""

@@ -111,7 +111,7 @@ def test_offsets_that_a_queue_does_not_hold_are_refused(admin):
 def test_contradicting_read_bounds_are_refused(admin):
     with pytest.raises(MessageRejected, match="end: needed a time that is not before the start"):
         offsets(admin, NOON, NOON_MS - 1)
-    with pytest.raises(MessageRejected, match="end: needed the queues that start names"):
+    with pytest.raises(MessageRejected, match="end: needed the same queues as start"):
         offsets(admin, {QUEUES[0]: 0}, {QUEUES[1]: 0})
 
 

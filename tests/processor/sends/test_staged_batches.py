@@ -153,7 +153,7 @@ def test_impossible_commit_is_refused_for_good(parts, room):
         (room.commit("b", batch_id=1), "is not staged"),
         (room.commit("b", batch_id=1, owner="other"), "belongs to q"),
         (room.stage("b", batch_id=1, owner="other"), "belongs to q"),
-        (room.stage("b", batch_id=1, topic="Other"), "the request of queue 0 of Other"),
+        (room.stage("b", batch_id=1, topic="Other"), "the request names queue 0 of Other"),
         (room.stage("b", batch_id=1, number=-1), "chunks start at 0"),
     ):
         assert answer.code == ResponseCode.MESSAGE_ILLEGAL

@@ -304,7 +304,7 @@ def test_slow_reader_is_cut_under_tls(caplog):
 
     serve(story, slow_reader_timeout_ms=50)
     [line] = lines_of(caplog)
-    assert line.endswith("closed: it does not read its answers")
+    assert line.endswith("closed: it does not read its responses")
 
 
 HELLO_START = bytes.fromhex("1603010200010001fc0303")
@@ -320,7 +320,7 @@ def test_stalled_handshake_is_cut_by_the_first_frame_timeout(caplog):
 
     serve(story, first_frame_timeout_ms=50)
     [line] = lines_of(caplog)
-    assert line.endswith("closed: the TLS handshake failed: it says nothing")
+    assert line.endswith("closed: the TLS handshake failed: it sent no request")
 
 
 def test_handshake_without_a_first_request_is_cut_as_well(caplog):
@@ -331,7 +331,7 @@ def test_handshake_without_a_first_request_is_cut_as_well(caplog):
 
     serve(story, first_frame_timeout_ms=50)
     [line] = lines_of(caplog)
-    assert line.endswith("closed: it says nothing")
+    assert line.endswith("closed: it sent no request")
 
 
 def test_record_that_is_not_whole_counts_as_a_partial_request(caplog):
@@ -347,7 +347,7 @@ def test_record_that_is_not_whole_counts_as_a_partial_request(caplog):
 
     serve(story, partial_frame_timeout_ms=50)
     [line] = lines_of(caplog)
-    assert line.endswith("closed: its request does not end")
+    assert line.endswith("closed: its request is incomplete")
 
 
 GARBAGE = {

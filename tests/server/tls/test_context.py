@@ -89,7 +89,7 @@ def test_files_that_cannot_be_read_are_named(setting, tmp_path):
     for path, cause in (
         (missing, "the file does not exist. Correct the path"),
         (tmp_path, "it is a directory. Name a file in it"),
-        (pipe, "it is no regular file"),
+        (pipe, "it is not a regular file"),
         (large, "it has over 1048576 bytes"),
         (written(tmp_path / "empty", b""), "it holds no "),
         (written(tmp_path / "der", bytes(range(256))), "it holds no "),

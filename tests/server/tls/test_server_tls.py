@@ -95,7 +95,7 @@ def test_unusable_files_at_a_reload_leave_the_old_ones_in_force(files, caplog, c
     assert tls._current is before
     assert not tls.is_enforced
     [line] = lines_of(caplog)
-    assert line.startswith("TLS is not reloaded, the certificate of before stays in force: ")
+    assert line.startswith("TLS is not reloaded, the previous certificate stays in force: ")
     assert why in line
 
 

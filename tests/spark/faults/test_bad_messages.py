@@ -59,7 +59,7 @@ def test_flipped_bit_with_on_bad_record_skip_omits_the_row(flipped, caplog):
     query.run()
     assert_read(query, bodies, without=bodies[2:3])
     assert (
-        "the message at offset 2 of queue 0 of T on broker-a cannot be read, it is left out"
+        "the message at offset 2 of queue 0 of T on broker-a cannot be read, and it is skipped"
         in caplog.text
     )
 
@@ -72,7 +72,8 @@ def test_flipped_bit_with_on_bad_record_null_gives_a_null_body(flipped, caplog):
     assert [row.body for row in query.rows()] == [*bodies[:2], None, *bodies[3:]]
     assert [row.queue_offset for row in query.rows()] == list(range(5))
     assert (
-        "cannot be read, its body is null: its body is not the one that was stored" in caplog.text
+        "cannot be read, and its body is null: its body is not the one that was stored"
+        in caplog.text
     )
 
 

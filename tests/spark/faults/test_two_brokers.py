@@ -180,8 +180,8 @@ def test_broker_unknown_to_all_name_servers_is_a_data_loss(pair):
         query.run()
     said = str(raised.value)
     assert said.startswith(
-        f"no name server knows broker {B} any more; they know {A}. If it is down, start it, and "
-        "then this query. If it has a new name"
+        f"no name server knows broker {B} any more; the known brokers are {A}. If it "
+        "is down, start it, and then this query. If it has a new name"
     )
     queues = [f"queue {number} of {pair.topic} on {B} to offset 2" for number in range(2)]
     assert ", ".join(queues) in said
@@ -267,7 +267,7 @@ def test_renamed_broker_is_refused_with_advice_instead_of_read_again(pair, renam
     query.start()
     with pytest.raises(
         DataLoss,
-        match=rf'set option brokerNames, as \{{"{next(iter(renamed))}": "new name"\}}',
+        match=rf'set option brokerNames to \{{"{next(iter(renamed))}": "new name"\}}',
     ):
         query.run()
     assert_read(query, bodies)

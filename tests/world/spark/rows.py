@@ -27,12 +27,12 @@ from rmq_spark.spark.errors import CheckpointError, DataLoss, RecordFault
 _QUEUE = re.compile(
     r"queue (\d+) of (\S+) on ([\w-]+)"
     r"(?: has lost offsets (\d+) to (\d+)"
-    r"| may not be read any more: its offsets from (\d+) to (\d+))?"
+    r"| is no longer readable \(perm\): its offsets from (\d+) to (\d+))?"
 )
 _BROKERS_GONE = "no name server knows broker"
 _LEFT_OUT = re.compile(
     r"the message at offset (\d+) of queue (\d+) of (\S+) on ([\w-]+) "
-    r"cannot be read, it is left out"
+    r"cannot be read, and it is skipped"
 )
 _TAKEN_FOR_GONE = "cannot be read, and counts as missing"
 _PASSED_OVER = "messages are lost, continuing without them"

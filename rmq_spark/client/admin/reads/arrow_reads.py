@@ -116,8 +116,8 @@ def check_no_missing(
         if last > instance.api.min_offset(read_range.address, read_range.queue):
             raise ProtocolError(
                 read_range.address,
-                f"it omits offsets {first} to {last - 1} of {read_range.queue}, which it should "
-                "hold, because it cannot read them",
+                f"it cannot read offsets {first} to {last - 1} of {read_range.queue}, although it "
+                "has not deleted them",
             )
 
 

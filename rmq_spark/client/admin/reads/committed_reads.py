@@ -95,12 +95,12 @@ def read_committed_table(
     wanted = subscription_data(topic, by_tag(ALL if tags is None else tags), 0).tags_set
     places = resolve_read_ranges(instance, commits_topic_name(topic), start, end)
     if not places:
-        queue = f"one for the queue of {commits_topic_name(topic)}, or a text or a time"
+        queue = f"one for the queue of {commits_topic_name(topic)}, or a string or a time"
         raise MessageRejected("start and end", queue, "bounds of no queue")
     if len(places) > 1:
         raise ManifestError(
-            f"topic {commits_topic_name(topic)} has {len(places)} queues, but batches are in order "
-            "within one only: delete the queues that no sink writes to"
+            f"topic {commits_topic_name(topic)} has {len(places)} queues, but batches are ordered "
+            "within one queue only: delete the queues that no sink writes to"
         )
     instance.routes.refresh(topic)
     batches: list[pa.RecordBatch] = []
@@ -193,7 +193,7 @@ def _read_span(
     if (count, crc) != (span.message_count, span.crc):
         raise ManifestError(
             f"the messages at offsets {place.start} to {place.end - 1} of {span.queue} are not "
-            "those that were committed, or not all of them"
+            "the committed rows, or some of these are missing"
         )
     return batches
 

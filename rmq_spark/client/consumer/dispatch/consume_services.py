@@ -143,7 +143,10 @@ class ConsumeMessageConcurrentlyService:
         if cache.is_dropped or not cache.is_waiting(message):
             return
         if self.retries is None:  # nobody would redeliver it if the listener never returned
-            text = "%s takes longer than %d ms, and its offset waits for it, as in BROADCASTING"
+            text = (
+                "%s is taking longer than %d ms; in BROADCASTING its offset is stored only when "
+                "it ends"
+            )
             _log.warning(text, message.message_id, timeout_ms)
         elif self.retries.send_back(message, FIRST_DELAY_LEVEL):
             _log.warning(

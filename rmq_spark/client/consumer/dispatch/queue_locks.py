@@ -118,7 +118,7 @@ class BrokerQueueLocks:
                 self.brokers.unlock(own)
         except ClientError as error:
             _log.warning(
-                "unlocking %s failed, so that it stays locked for a minute: %s",
+                "unlocking %s failed, and it stays locked for up to a minute: %s",
                 requests[0].queue,
                 error,
             )

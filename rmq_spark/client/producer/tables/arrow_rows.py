@@ -77,7 +77,7 @@ def _check_columns(rows: pa.RecordBatch) -> None:
         used = set(rows.column("properties").keys.unique().to_pylist()) & RESERVED_NAMES
         if used:
             raise MessageRejected(
-                "properties", "names that RocketMQ does not use itself", ", ".join(sorted(used))
+                "properties", "names that RocketMQ does not reserve", ", ".join(sorted(used))
             )
 
 

@@ -253,7 +253,7 @@ _KEY_MISMATCH_REASONS: Final = frozenset(
 type, such as EC instead of RSA."""
 
 _BAD_PEM_HINT: Final = (
-    "needed PEM that OpenSSL reads, as openssl x509 writes it. Copy the file again"
+    "needed PEM that OpenSSL reads, such as the output of openssl x509. Copy the file again"
 )
 
 _HANDSHAKE_SECONDS_MIN: Final = 0.001
@@ -273,7 +273,7 @@ class TlsClient:
         self._server_name = settings.server_name
         if not settings.verify:
             _log.warning(
-                "TLS without verify: anybody on the way to a broker can pose as it, and read and "
+                "TLS without verify: anyone on the network can pose as the broker, and read and "
                 "change all data"
             )
 
@@ -294,7 +294,7 @@ class TlsClient:
             raise TlsFailed(address, explain_handshake_error(error)) from error
         except ValueError as error:
             raise TlsFailed(
-                address, f"no certificate can have the name {name!r}: {error}"
+                address, f"no certificate can be for the name {name!r}: {error}"
             ) from error
         finally:
             sock.close()  # its descriptor belongs to the TLS socket now
@@ -331,7 +331,7 @@ def ssl_context(settings: TlsSettings) -> ssl.SSLContext:
         try:
             context.load_verify_locations(cadata=ca.text)
         except (ssl.SSLError, ValueError) as error:
-            why = f"{ca.name} holds no certificate that can be read: {error}; {_BAD_PEM_HINT}"
+            why = f"{ca.name} contains no readable certificate: {error}; {_BAD_PEM_HINT}"
             raise TlsRejected("ca_file", why) from error
     if settings.certificate is not None:
         _load_certificate(context, settings, settings.certificate)
@@ -367,8 +367,8 @@ def _load_certificate(context: ssl.SSLContext, settings: TlsSettings, certificat
             )
             raise TlsRejected("key_password", why) from error
         why = (
-            f"{certificate.name} and {key.name} hold no certificate and key that can be read: "
-            f"{error}; {_BAD_PEM_HINT}"
+            f"{certificate.name} and {key.name} contain no readable certificate and key: {error}; "
+            f"{_BAD_PEM_HINT}"
         )
         raise TlsRejected("cert_file", why) from error
     except ValueError as error:
@@ -383,5 +383,5 @@ def _check_name(context: ssl.SSLContext, name: str) -> None:
         with suppress(ssl.SSLWantReadError):
             context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=name)
     except (TypeError, ValueError, ssl.SSLError) as error:
-        why = f"no certificate can have the name {excerpt(name)}: {sanitize(str(error))}"
+        why = f"no certificate can be for the name {excerpt(name)}: {sanitize(str(error))}"
         raise TlsRejected("server_name", why) from error

@@ -146,16 +146,16 @@ class TlsSettings:
             check_kind(name, pem, (Pem, NoneType), "a Pem, which of_files reads", example)
             if pem is not None and not isinstance(pem.text, str):  # not shown: it may be secret
                 raise wrong_kind(
-                    f"text of {name}", "a text (str)", type(pem.text).__name__, example
+                    f"text of {name}", "a string (str)", type(pem.text).__name__, example
                 )
         check_flag("verify", self.verify)
         check_kind(
-            "server_name", self.server_name, (str, NoneType), "a text (str)", "'broker.example'"
+            "server_name", self.server_name, (str, NoneType), "a string (str)", "'broker.example'"
         )
         _check_password(self.key_password)
         if self.ca is not None and not self.verify:
             raise TlsRejected(
-                "ca_file", "it has no effect with verify=False. Leave one of the two out"
+                "ca_file", "it has no effect with verify=False. Remove one of the two"
             )
         _check_has_block("ca_file", self.ca, _CERTIFICATE)
         _check_has_block("cert_file", self.certificate, _CERTIFICATE)
@@ -168,11 +168,12 @@ class TlsSettings:
         key = self.key or self.certificate
         if not key.has_block(_PRIVATE_KEY):
             raise TlsRejected(
-                "key_file", f"it is required, as {self.certificate.name} holds no private key"
+                "key_file",
+                f"it is required, because {self.certificate.name} contains no private key",
             )
         if key.has_locked_key and self.key_password is None:
             raise TlsRejected(
-                "key_password", f"it is required, as the key in {key.name} is encrypted"
+                "key_password", f"it is required, because the key in {key.name} is encrypted"
             )
 
 
@@ -181,17 +182,17 @@ def _check_password(found: object) -> None:
     if found is None:
         return
     if not isinstance(found, str):
-        raise wrong_kind("key_password", "a text (str)", type(found).__name__, "'secret'")
+        raise wrong_kind("key_password", "a string (str)", type(found).__name__, "'secret'")
     try:
         found.encode()
     except UnicodeEncodeError:
         raise TlsRejected(
-            "key_password", "needed text that UTF-8 holds, found a lone surrogate"
+            "key_password", "needed text that UTF-8 can encode, found a lone surrogate"
         ) from None
 
 
 def _check_has_block(setting: str, pem: Pem | None, block_type: str) -> None:
     if pem is not None and not pem.has_block(block_type):
         raise TlsRejected(
-            setting, f"{pem.name} holds no {block_type.lower()}: {_PEM_HINT.format(block_type)}"
+            setting, f"{pem.name} contains no {block_type.lower()}: {_PEM_HINT.format(block_type)}"
         )
