@@ -17,7 +17,7 @@ import selectors
 import signal
 import socket
 import ssl  # noqa: F401  # see above
-import subprocess  # noqa: F401
+import subprocess  # noqa: F401  # loaded before names are taken away
 import sys
 import time
 
