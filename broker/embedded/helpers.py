@@ -198,6 +198,7 @@ class BrokerHelpers(ABC):
         columns: Iterable[str] | None = None,
         tags: str | None = None,
         on_bad_record: str = "fail",
+        bytes_max: int = 2 << 30,
     ) -> pa.Table:
         """Return the messages of a topic as a pyarrow Table; no offset is committed.
 
@@ -212,17 +213,25 @@ class BrokerHelpers(ABC):
             tags: ``"a || b"`` for messages with one of these tags.
             on_bad_record: How to handle a message that cannot be read: ``"fail"`` ends the read,
                 ``"null"`` returns a row without its body, ``"skip"`` leaves it out.
+            bytes_max: The most bytes that the table may take, with bodies inflated.
 
         Raises:
             RouteNotFound: The topic does not exist.
             MessageRejected: An argument is invalid.
             OffsetOutOfRange: A queue does not hold the offset that was given for it.
+            TableTooLarge: The table would take more than ``bytes_max``.
             MessageUnreadable: A message cannot be read, and ``on_bad_record`` is ``"fail"``.
             EmbeddedBrokerError: The broker does not run, or belongs to another process.
         """
         admin = self._connect().admin
         return admin.read_table(
-            topic, start=start, end=end, columns=columns, tags=tags, on_bad_record=on_bad_record
+            topic,
+            start=start,
+            end=end,
+            columns=columns,
+            tags=tags,
+            on_bad_record=on_bad_record,
+            bytes_max=bytes_max,
         )
 
     def wait_until_arrived(self, topic: str, count: int, timeout: float = WAIT_SECONDS) -> None:

@@ -30,6 +30,7 @@
     ├── OffsetMoved                  the queue does not hold the offset; it says where to resume
     ├── NotAssigned                  the queue is not this consumer's now: see ``assignment()``
     ├── OffsetOutOfRange             the queue has no such offset; it says which it has
+    ├── TableTooLarge                a topic does not fit into the memory that a table may take
     ├── SubscriptionConflict         both subscribed and assigned: make another consumer
     ├── TlsRejected                  TLS settings that cannot work: correct the one that it names
     ├── ProfileRejected              of connection settings: correct the file that it names
@@ -513,6 +514,28 @@ class OffsetOutOfRange(ClientError):
     def __str__(self) -> str:
         queue, offset, first, last = self.args
         return f"{sanitize(str(queue))} has offsets {first} to {last}, not {offset}"
+
+
+class TableTooLarge(ClientError):
+    """The messages of a topic need more memory, with bodies inflated, than a table may take.
+
+    Attributes:
+        topic: The topic that was read.
+        bytes_max: The limit, in bytes.
+    """
+
+    def __init__(self, topic: str, bytes_max: int, row_count: int) -> None:
+        super().__init__(topic, bytes_max, row_count)
+        self.topic = topic
+        self.bytes_max = bytes_max
+
+    def __str__(self) -> str:
+        topic, bytes_max, row_count = self.args
+        return (
+            f"the table of {sanitize(topic)} takes over {bytes_max} bytes (bytes_max) with its "
+            f"first {row_count} rows, as bodies are inflated. Choose columns, read ranges with "
+            "start and end, or raise bytes_max"
+        )
 
 
 class SubscriptionConflict(ClientError, page=_TOPICS_PAGE):

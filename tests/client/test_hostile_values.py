@@ -208,7 +208,7 @@ def calls_of(world):
     bulk = {"queue": QUEUE, "in_flight": 2, "chunk_bytes": 1 << 16, "timeout_ms": 3_000}
     send = {"message": MESSAGE, "queue": QUEUE, "timeout_ms": 3_000}
     span = {"start": {QUEUE: 0}, "end": {QUEUE: 1}, "columns": ["body"], "tags": "red"}
-    span["on_bad_record"] = "skip"
+    span |= {"on_bad_record": "skip", "bytes_max": 1 << 30}
     consumer = {"group": "Made", "instance": world.instance}
     producer, admin, lite, push = world.producer, world.admin, world.assigned, world.push
     users, where = world.users, {"cluster": None, "broker_name": None}
@@ -333,7 +333,14 @@ def calls_of(world):
         "Admin.read_table": Call(admin.read_table, {"topic": "T", **span}),
         "Admin.read_committed": Call(
             admin.read_committed,
-            {"topic": "T", "start": 0, "end": NOW_MS, "columns": ["body"], "tags": "red"},
+            {
+                "topic": "T",
+                "start": 0,
+                "end": NOW_MS,
+                "columns": ["body"],
+                "tags": "red",
+                "bytes_max": 1 << 30,
+            },
         ),
         "read_table": Call(
             read_table,

@@ -185,6 +185,7 @@ class Lookups:
         columns: Iterable[str] | None = None,
         tags: str | None = None,
         on_bad_record: str = "fail",
+        bytes_max: int = 2 << 30,
     ) -> pa.Table:
         """Return the messages of a topic as a pyarrow Table; no group's offsets change.
 
@@ -207,19 +208,23 @@ class Lookups:
                 ``"null"`` returns a row without its body, ``"skip"`` omits it. The last two log a
                 warning with its place. Of a broken record only the place is known, and its other
                 columns are null.
+            bytes_max: The most bytes that the table may take, with bodies inflated.
 
         Raises:
             RouteNotFound: There is no such topic.
             MessageRejected: An argument means nothing.
             OffsetOutOfRange: A queue does not hold an offset that is given for it.
             OffsetMoved: The broker has deleted messages before they were read.
+            TableTooLarge: The table would take more than ``bytes_max``.
             MessageUnreadable: A message cannot be read, and ``on_bad_record`` is ``"fail"``; the
                 error has its place.
             ProtocolError: The broker omits messages that it should hold.
         """
         from rmq_spark.client.admin.reads.arrow_reads import read_topic_table  # noqa: PLC0415  # brings pyarrow
 
-        return read_topic_table(self.instance, topic, start, end, columns, tags, on_bad_record)
+        return read_topic_table(
+            self.instance, topic, start, end, columns, tags, on_bad_record, bytes_max
+        )
 
     def read_committed(
         self,
@@ -229,6 +234,7 @@ class Lookups:
         end: Bound = LATEST,
         columns: Iterable[str] | None = None,
         tags: str | None = None,
+        bytes_max: int = 2 << 30,
     ) -> pa.Table:
         """Return the rows of a topic that Spark sinks have committed, as a pyarrow Table.
 
@@ -245,17 +251,19 @@ class Lookups:
                 topic, brokerName, queueId, queueOffset, keys, tags, body, bornTimestamp,
                 storeTimestamp.
             tags: ``"a || b"`` for messages with one of these tags.
+            bytes_max: The most bytes that the table may take, with bodies inflated.
 
         Raises:
             RouteNotFound: There is no such topic, or nothing was committed to it yet.
             MessageRejected: An argument means nothing.
+            TableTooLarge: The table would take more than ``bytes_max``.
             ManifestError: A manifest cannot be read, or rows are not those that were committed.
             OffsetMoved: The broker has deleted messages before they were read.
             ProtocolError: A message cannot be read; the error names it.
         """
         from rmq_spark.client.admin.reads.committed_reads import read_committed_table  # noqa: PLC0415  # brings pyarrow
 
-        return read_committed_table(self.instance, topic, start, end, columns, tags)
+        return read_committed_table(self.instance, topic, start, end, columns, tags, bytes_max)
 
     # ---- the cluster
 

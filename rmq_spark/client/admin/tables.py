@@ -24,6 +24,7 @@ def read_table(
     columns: Iterable[str] | None = None,
     tags: str | None = None,
     on_bad_record: str = "fail",
+    bytes_max: int = 2 << 30,
     instance: ClientInstance | None = None,
 ) -> pa.Table:
     """Return the messages of a topic as a pyarrow Table; no group's offsets change.
@@ -42,15 +43,23 @@ def read_table(
         tags: ``"a || b"`` for messages with one of these tags.
         on_bad_record: Handling of a message that cannot be read: ``"fail"`` ends the read,
             ``"null"`` returns a row without its body, ``"skip"`` omits it.
+        bytes_max: The most bytes that the table may take, with bodies inflated.
         instance: A client to read with, as for TLS and credentials, instead of ``name_servers``.
 
     Raises:
         RouteNotFound: There is no such topic.
+        TableTooLarge: The table would take more than ``bytes_max``.
         MessageUnreadable: A message cannot be read, and ``on_bad_record`` is ``"fail"``.
     """
     with Admin(name_servers, instance=instance) as admin:
         return admin.read_table(
-            topic, start=start, end=end, columns=columns, tags=tags, on_bad_record=on_bad_record
+            topic,
+            start=start,
+            end=end,
+            columns=columns,
+            tags=tags,
+            on_bad_record=on_bad_record,
+            bytes_max=bytes_max,
         )
 
 
@@ -62,6 +71,7 @@ def read_committed(
     end: Bound = LATEST,
     columns: Iterable[str] | None = None,
     tags: str | None = None,
+    bytes_max: int = 2 << 30,
     instance: ClientInstance | None = None,
 ) -> pa.Table:
     """Return the rows of a topic that Spark sinks have committed, as a pyarrow Table.
@@ -77,10 +87,14 @@ def read_committed(
         end: A bound of the same kinds, before which to end.
         columns: Names of columns; nothing else is decoded.
         tags: ``"a || b"`` for messages with one of these tags.
+        bytes_max: The most bytes that the table may take, with bodies inflated.
         instance: A client to read with, as for TLS and credentials, instead of ``name_servers``.
 
     Raises:
         RouteNotFound: There is no such topic, or nothing was committed to it yet.
+        TableTooLarge: The table would take more than ``bytes_max``.
     """
     with Admin(name_servers, instance=instance) as admin:
-        return admin.read_committed(topic, start=start, end=end, columns=columns, tags=tags)
+        return admin.read_committed(
+            topic, start=start, end=end, columns=columns, tags=tags, bytes_max=bytes_max
+        )

@@ -10,7 +10,13 @@ from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.reads.arrow_reads import COLUMN_NAMES, DEFAULT_COLUMNS, build_schema
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
-from rmq_spark.client.errors import ClientError, MessageRejected, ProtocolError, RouteNotFound
+from rmq_spark.client.errors import (
+    ClientError,
+    MessageRejected,
+    ProtocolError,
+    RouteNotFound,
+    TableTooLarge,
+)
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
@@ -19,6 +25,7 @@ from rmq_spark.spark.schemas import columns as spark_schema
 from rmq_spark.wire.chunk.columns import CodecMissing
 from rmq_spark.wire.message_queue import MessageQueue
 
+MIB = 1 << 20
 QUEUES = [MessageQueue("T", "broker-a", n) for n in range(2)]
 SAME_HASH = ("AaAa", "BBBB")
 
@@ -41,6 +48,27 @@ def way(request, monkeypatch):
     """Ours answers in megabytes; a RocketMQ broker knows nothing of that."""
     if request.param == "as RocketMQ":
         monkeypatch.setattr(BrokerApi, "supports_chunks", lambda *_: False)
+
+
+def test_table_stops_at_its_limit_of_inflated_bytes(admin, producer, way):
+    """A few KiB can inflate to gigabytes, and anybody may send them."""
+    body = bytes(MIB)
+    for _ in range(20):
+        producer.send(Message("T", body), QUEUES[0])
+    assert admin.topic_size("T").stored_bytes < MIB
+    with pytest.raises(TableTooLarge, match=r"bytes_max.* raise bytes_max") as raised:
+        admin.read_table("T", bytes_max=5 * MIB)
+    assert (raised.value.topic, raised.value.bytes_max) == ("T", 5 * MIB)
+    assert admin.read_table("T", columns=["queueOffset"], bytes_max=5 * MIB).num_rows == 20
+    assert admin.read_table("T", bytes_max=30 * MIB).num_rows == 20
+    one = {QUEUES[0]: 19}
+    assert admin.read_table("T", start=one, bytes_max=5 * MIB)["body"].to_pylist() == [body]
+
+
+@pytest.mark.parametrize("bytes_max", [0, -1])
+def test_table_of_no_bytes_is_refused(admin, bytes_max):
+    with pytest.raises(MessageRejected, match="bytes_max: needed at least 1"):
+        admin.read_table("T", bytes_max=bytes_max)
 
 
 def consumed(admin):

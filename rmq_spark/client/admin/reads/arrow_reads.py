@@ -15,8 +15,13 @@ from typing import Final
 
 import pyarrow as pa
 
-from rmq_spark.client.arguments import check_kind, check_text, wrong_kind
-from rmq_spark.client.errors import MessageRejected, MessageUnreadable, ProtocolError
+from rmq_spark.client.arguments import check_kind, check_number, check_text, wrong_kind
+from rmq_spark.client.errors import (
+    MessageRejected,
+    MessageUnreadable,
+    ProtocolError,
+    TableTooLarge,
+)
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.reading.read_bounds import READER_GROUP, Bound, ReadRange, resolve_read_ranges
@@ -34,6 +39,9 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 PULL_TIMEOUT_MS: Final = 30_000
 """Milliseconds for a pull: several megabytes queue up after earlier ones."""
+
+TABLE_BYTES_MAX: Final = 2 << 30
+"""Bytes that a table may take unless its reader allows more; a few KiB can inflate to that."""
 
 BAD_RECORDS: Final = ("fail", "null", "skip")
 """The values of ``on_bad_record``, as of the Spark source's option."""
@@ -53,6 +61,7 @@ def read_topic_table(
     columns: Iterable[str] | None,
     tags: str | None,
     on_bad_record: str,
+    bytes_max: int,
 ) -> pa.Table:
     """Read a topic, as `Admin.read_table` does."""
     schema = build_schema(DEFAULT_COLUMNS if columns is None else check_columns(columns))
@@ -63,7 +72,7 @@ def read_topic_table(
     check_kind("on_bad_record", on_bad_record, str, f"one of {', '.join(BAD_RECORDS)}", "'skip'")
     if on_bad_record not in BAD_RECORDS:
         raise MessageRejected("on_bad_record", f"one of {', '.join(BAD_RECORDS)}", on_bad_record)
-    batches: list[pa.RecordBatch] = []
+    table = BoundedBatches(topic, bytes_max)
     for span in resolve_read_ranges(instance, topic, start, end):
         bad = _TableBadRecords(span.address, on_bad_record)
         rows = RecordBatchConverter(
@@ -71,8 +80,34 @@ def read_topic_table(
         )
         at = span.start
         while at < span.end:
-            at = _read_range(instance, span._replace(start=at), rules, bad, rows, batches)
-    return pa.Table.from_batches(batches, schema=schema)
+            at = _read_range(instance, span._replace(start=at), rules, bad, rows, table)
+    return pa.Table.from_batches(table.batches, schema=schema)
+
+
+class BoundedBatches:
+    """The batches of a table that may take a limited number of bytes."""
+
+    def __init__(self, topic: str, bytes_max: int) -> None:
+        self._topic = topic
+        check_number("bytes_max", bytes_max, TABLE_BYTES_MAX)
+        if bytes_max < 1:
+            raise MessageRejected("bytes_max", "at least 1", bytes_max)
+        self._bytes_max = bytes_max
+        self._bytes = self._rows = 0
+        self.batches: list[pa.RecordBatch] = []
+
+    def add(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Add batches, which are made one after the other.
+
+        Raises:
+            TableTooLarge: They take too many bytes.
+        """
+        for batch in batches:
+            self._bytes += batch.nbytes
+            self._rows += batch.num_rows
+            if self._bytes > self._bytes_max:
+                raise TableTooLarge(self._topic, self._bytes_max, self._rows)
+            self.batches.append(batch)
 
 
 def _read_range(
@@ -81,7 +116,7 @@ def _read_range(
     rules: PullRules,
     bad_records: _TableBadRecords,
     converter: RecordBatchConverter,
-    batches: list[pa.RecordBatch],
+    table: BoundedBatches,
 ) -> int:
     """Read a span up to its end or to an unreadable record; return where to continue."""
     is_filtered = rules.subscription != ALL
@@ -93,13 +128,13 @@ def _read_range(
             offsets = records.head["queue_offset"].tolist()
             check_no_missing(instance, read_range, missing_ranges(offsets, at, next_offset))
         at = next_offset
-        batches += converter.convert(records, read_range.queue)
+        table.add(converter.convert(records, read_range.queue))
         if fault is not None:
             if not is_filtered:
                 where = instance.api, read_range.address, read_range.queue
                 at = first_not_rolled_back(*where, next_offset, read_range.end)
             bad_records.report(read_range.queue, at, fault)
-            batches += converter.convert_unreadable(read_range.queue, at)
+            table.add(converter.convert_unreadable(read_range.queue, at))
             return at + 1
     if not is_filtered:
         check_no_missing(instance, read_range, missing_ranges((), at, read_range.end))

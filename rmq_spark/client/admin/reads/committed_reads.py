@@ -18,6 +18,7 @@ import pyarrow as pa
 from rmq_spark.client.admin.reads.arrow_reads import (
     DEFAULT_COLUMNS,
     PULL_TIMEOUT_MS,
+    BoundedBatches,
     build_schema,
     bulk_pull,
     check_columns,
@@ -86,12 +87,14 @@ def read_committed_table(
     end: Bound,
     columns: Iterable[str] | None,
     tags: str | None,
+    bytes_max: int,
 ) -> pa.Table:
     """Read the committed rows of a topic, as `Admin.read_committed` does."""
     schema = build_schema(DEFAULT_COLUMNS if columns is None else check_columns(columns))
     if tags is not None:
         tags = check_text("tags", tags, "created || paid")
     topic = check_topic(topic)
+    table = BoundedBatches(topic, bytes_max)
     wanted = subscription_data(topic, by_tag(ALL if tags is None else tags), 0).tags_set
     places = resolve_read_ranges(instance, commits_topic_name(topic), start, end)
     if not places:
@@ -103,11 +106,10 @@ def read_committed_table(
             "within one queue only: delete the queues that no sink writes to"
         )
     instance.routes.refresh(topic)
-    batches: list[pa.RecordBatch] = []
     for manifest in _committed_manifests(instance, places[0]):
         for span in manifest.spans:
-            batches += _read_span(instance, span, schema, wanted)
-    return pa.Table.from_batches(batches, schema=schema)
+            _read_span(instance, span, schema, wanted, table)
+    return pa.Table.from_batches(table.batches, schema=schema)
 
 
 def _committed_manifests(instance: ClientInstance, read_range: ReadRange) -> list[CommitManifest]:
@@ -171,23 +173,26 @@ def _messages(instance: ClientInstance, read_range: ReadRange) -> Iterator[Messa
 
 
 def _read_span(
-    instance: ClientInstance, span: CommittedSpan, schema: pa.Schema, tags: frozenset[str]
-) -> list[pa.RecordBatch]:
-    """Return the rows of a span after verifying that they are the committed ones."""
+    instance: ClientInstance,
+    span: CommittedSpan,
+    schema: pa.Schema,
+    tags: frozenset[str],
+    table: BoundedBatches,
+) -> None:
+    """Add the rows of a span to a table, and verify that they are the committed ones."""
     address = instance.routes.address_for_read(span.queue.broker_name)
     place = ReadRange(
         span.queue, address, span.queue_offset, span.queue_offset + span.message_count
     )
     bad = _FailOnBadRecord()
     rows = RecordBatchConverter(schema, bad, tags=tags, max_body_bytes=instance.api.max_body_bytes)
-    batches: list[pa.RecordBatch] = []
     count = crc = 0
     for records, next_offset, fault, _ in readable_chunks(
         bulk_pull(instance, place, _PULL_RULES), place.queue, place.start, is_filtered=False
     ):
         count += len(records)
         crc = add_crc(crc, int(records.head["body_crc"].astype("int64").sum()))
-        batches += rows.convert(records, span.queue)
+        table.add(rows.convert(records, span.queue))
         if fault is not None:
             bad.report(span.queue, next_offset, fault)
     if (count, crc) != (span.message_count, span.crc):
@@ -195,7 +200,6 @@ def _read_span(
             f"the messages at offsets {place.start} to {place.end - 1} of {span.queue} are not "
             "the committed rows, or some of these are missing"
         )
-    return batches
 
 
 class _FailOnBadRecord:
