@@ -179,3 +179,13 @@ def test_suggested_command_contains_the_connection_options(access_of, name):
     if name in ("doctor", "checkpoint", "demo"):  # no sentence names these
         return
     assert ("--namesrv a:1" in completed) is has_connection
+
+
+WITHOUT_A_CLUSTER = {"broker", "demo", "archive", "store dump", "store verify", "store stat"}
+
+
+@pytest.mark.parametrize("name", sorted(EVERY.keys() - WITHOUT_A_CLUSTER))
+def test_every_verb_that_asks_a_cluster_takes_a_profile(name):
+    """A checkpoint and the doctor as well: keys and TLS settings are written down once."""
+    options = {option for each in EVERY[name].params for option in each.opts}
+    assert "--profile" in options

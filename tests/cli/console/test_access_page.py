@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import contextmanager
-
 import pytest
 from support.brokers.secured import OPERATOR, client_of, secured_broker
-from support.programs.web_console import TOKEN, Browser
+from support.programs.web_console import served
 from support.suite.log_records import lines_of
 
 from rmq_spark.cli.console.audit import AUDIT_LOGGER
-from rmq_spark.cli.console.guard import Guard
-from rmq_spark.cli.console.history import History
-from rmq_spark.cli.console.server import ConsoleServer
-from rmq_spark.cli.console.site import Site
-from rmq_spark.cli.shell.connection import ClusterAccess
 from rmq_spark.client.transport.remoting_client import Credentials
 from rocketpoll import AclPolicy, Admin, EmbeddedBroker, MessageQueue
 
@@ -36,24 +28,9 @@ def broker():
         yield broker
 
 
-@contextmanager
 def console_of(broker, credentials):
-    """Yield a browser of a console that acts as a user."""
-    settings = {"namesrv": broker.address}
-    if credentials is not None:
-        settings |= {"access-key": credentials.access_key, "secret-key": credentials.secret_key}
-    access = ClusterAccess(settings, ("--namesrv", broker.address), None, credentials is not None)
-    guard = Guard(token=TOKEN, has_public_reads=True, is_writable=True)
-    history = History()
-    with Admin(instance=client_of(broker, credentials)) as admin:
-        site = Site(admin, guard, history, (), access)
-        with ConsoleServer("127.0.0.1", 0, site.respond) as server:
-            serving = threading.Thread(target=server.serve_forever, args=(0.01,))
-            serving.start()
-            yield Browser(server.server_address[1], guard, site)
-            server.shutdown()
-            serving.join()
-        site.stop()
+    """Return a console that acts as a user, with a browser for it."""
+    return served(broker.address, credentials=credentials)
 
 
 @pytest.fixture(scope="module")

@@ -6,16 +6,18 @@ import zlib
 
 import pytest
 from support.brokers.broker_kinds import NAME, wait_until
+from support.brokers.secured import OPERATOR, client_of, secured_broker
 from support.clients.conformance_clients import Clients
 from support.programs.browser import started_chromium
 from support.programs.keystroke_model import Walk, check_told
 from support.programs.web_console import TOKEN, paths, served, staged, with_topics
 
+from rmq_spark.client.admin.access_lists import ACTIONS
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.headers.send import SendMessageRequestHeader
-from rocketpoll import Admin, EmbeddedBroker
+from rocketpoll import AclPolicy, Admin, EmbeddedBroker
 
 pytestmark = pytest.mark.deep
 
@@ -86,6 +88,25 @@ def test_console_pages_fit_their_window_in_every_look(open_page, cluster, look):
     assert (red < 60) == (look == "dark")
 
 
+@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_access_page_shows_long_names_within_the_window(open_page, scheme, width):
+    look = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme}
+    name = "analyst-of-the-whole-company-" * 4
+    with secured_broker() as broker, Admin(instance=client_of(broker)) as admin:
+        admin.create_user(name, "password")
+        admin.create_acl(AclPolicy(name, f"Topic:{'orders-' * 12}*", ACTIONS[:7], ("10.0.0.0/8",)))
+        admin.create_acl(AclPolicy(name, "Topic:payroll*", ("All",), is_allowed=False))
+        with served(broker.address, credentials=OPERATOR) as browser:
+            page = open_page(browser.port, **look)
+            assert page.goto("/access").status == 200
+            root = "document.documentElement"
+            assert page.evaluate(f"{root}.scrollWidth <= {root}.clientWidth")
+            for text in ("Who may do what", "denied", "from 10.0.0.0/8"):
+                assert page.locator(f"text={text}").first.is_visible()
+            assert page.evaluate(TOUCHING) == []
+
+
 TOUCHING = """() => {
     const seen = [...document.querySelectorAll(
         "main :is(input, select, button, .button, .switch), .top :is(a, button, input), .entry span"
@@ -115,7 +136,7 @@ def test_controls_of_console_pages_do_not_overlap(open_page, cluster, look):
 def test_dry_run_is_visible_on_a_phone_without_scrolling(open_page, cluster):
     page, stage = open_page(**LOOKS["phone"]), staged(cluster)
     page.goto(f"/groups/{stage.group}/seek?to=start")
-    for heading in ("Committed", "Goes to"):
+    for heading in ("Committed", "New offset"):
         box = page.locator(f"th:text-is('{heading}')").bounding_box()
         assert box["x"] + box["width"] <= 360, heading
     page.goto(f"/groups/{stage.group}")
@@ -357,7 +378,7 @@ def test_huge_and_binary_bodies_are_shown_in_part(open_page):
     bodies = (
         (half_a_gigabyte(), MessageSysFlag.COMPRESSED, "bytes"),
         (b"\xff\xfe broken \xc3(", 0, "ff fe 20 62"),
-        (b"x" * (4 << 20), 0, "4.0 MiB, of which the first 64.0 KiB stand"),
+        (b"x" * (4 << 20), 0, "4.0 MiB, first 64.0 KiB shown"),
     )
     with EmbeddedBroker(maxMessageSize=8 << 20) as broker, served(broker.address) as browser:
         broker.create_topic("T", queues=1)

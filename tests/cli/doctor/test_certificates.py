@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 import pytest
+from support.brokers.secured import OPERATOR, client_of, secured_broker
 from support.servers.fake_servers import FakeServer, answering
 from support.servers.tls import certificate, server_context
 
@@ -15,6 +16,7 @@ from rmq_spark.spark.options.options import write_options
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.cluster_lists import ClusterInfo
 from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rocketpoll import AclPolicy, Admin, EmbeddedBroker
 
 TRUSTING = {"tls": "true", "tlsCaFile": certificate("ca.pem")}
 NOW = datetime(2026, 11, 29, 12, 30, tzinfo=timezone.utc)
@@ -185,3 +187,61 @@ def test_doctor_takes_addresses_and_certificates_from_a_profile(monkeypatch, tmp
         assert f"{server.address} answers" in out
     main(["doctor", "--profile", "test"])
     assert "has no section [test]" in capsys.readouterr().out
+
+
+# ---- Our broker, which makes its certificates for itself.
+
+
+@pytest.fixture(scope="module")
+def secured():
+    """A broker with TLS and users, a topic, and a user without rights."""
+    with secured_broker(tls=True) as broker, Admin(instance=operator_of(broker)) as admin:
+        admin.create_topic("orders", 1)
+        admin.create_user("billing", "of billing")
+        yield broker
+
+
+def operator_of(broker):
+    return client_of(broker, tls=broker.tls)
+
+
+def options_of(broker, **more):
+    """The options of a client that trusts a broker, as texts."""
+    return {"tls": "true", "tlsCaFile": str(broker.ca_file), **more}
+
+
+def test_doctor_finds_our_broker_ready_under_tls_with_keys(secured):
+    keys = {"accessKey": OPERATOR.access_key, "secretKey": OPERATOR.secret_key}
+    found = check_cluster(secured.address, "orders", options_of(secured, **keys))
+    assert [each.subject for each in found if each.is_ok] == [
+        *("TLS", "name server", "credentials", "topic", "brokers")
+    ]
+
+
+def test_doctor_tells_a_plain_client_that_our_broker_requires_tls(secured):
+    [fault] = check_cluster(secured.address, "orders")
+    assert fault.detail.startswith(f"{secured.address} requires TLS: it has a certificate for ")
+
+
+def test_doctor_tells_a_client_of_our_plain_broker_that_it_does_not_speak_tls():
+    with EmbeddedBroker() as broker:
+        address = broker.address
+        [fault] = checked(address, TRUSTING)
+    assert fault.detail == f"{address} does not speak TLS"
+
+
+def test_doctor_tells_a_user_which_right_reading_needs(secured):
+    keys = {"accessKey": "billing", "secretKey": "of billing"}
+    with Admin(instance=operator_of(secured)) as admin:
+        [*_, fault] = check_cluster(secured.address, "orders", options_of(secured, **keys))
+        assert fault.subject == "rights"
+        assert "grant billing Topic:orders --actions Pub; Sub or Get suffices" in fault.remedy
+        admin.create_acl(AclPolicy("billing", "Topic:orders", ("Get",)))
+        [*_, fault] = check_cluster(secured.address, "orders", options_of(secured, **keys))
+        assert "grant billing Topic:orders --actions Sub" in fault.remedy
+        admin.create_acl(AclPolicy("billing", "Topic:orders", ("Sub",)))
+        [*_, fault] = check_cluster(secured.address, "orders", options_of(secured, **keys))
+        assert "grant billing Group:rocketpoll-spark --actions Sub" in fault.remedy
+        admin.create_acl(AclPolicy("billing", "Group:rocketpoll-spark", ("Sub",)))
+        found = check_cluster(secured.address, "orders", options_of(secured, **keys))
+        assert all(each.is_ok for each in found)

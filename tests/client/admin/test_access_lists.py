@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
-from support.brokers.secured import OPERATOR, client_of, secured_broker
+from support.brokers.secured import OPERATOR, client_of, secured_broker, secured_rocketmq
+from support.suite.selection import PEERS
 
 from rmq_spark.client.admin.access_lists import parse_actions, parse_resource
 from rmq_spark.client.errors import (
@@ -21,10 +24,14 @@ BILLING = Credentials("billing", "of billing")
 NAME = "broker-a"
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    with secured_broker(tmp_path_factory.mktemp("store")) as broker:
-        yield broker
+@pytest.fixture(scope="module", params=["rocketpoll", *(["5.5.0"] if PEERS else [])])
+def broker(request, tmp_path_factory):
+    """A broker with `OPERATOR`, ours or a real one."""
+    with ExitStack() as stack:
+        if request.param == "rocketpoll":
+            yield stack.enter_context(secured_broker(tmp_path_factory.mktemp("store")))
+        else:
+            yield stack.enter_context(secured_rocketmq(tmp_path_factory.mktemp("rocketmq")))
 
 
 @pytest.fixture

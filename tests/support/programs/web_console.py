@@ -103,15 +103,28 @@ class Browser:
 
 
 @contextmanager
-def served(name_server, *, writes=True, reads_are_open=True, checkpoints=(), names=(), access=None):
+def served(
+    name_server,
+    *,
+    writes=True,
+    reads_are_open=True,
+    checkpoints=(),
+    names=(),
+    access=None,
+    credentials=None,
+):
     """Yield a console of a cluster in this process, and a browser for it."""
     guard = Guard(
         token=TOKEN, has_public_reads=reads_are_open, is_writable=writes, host_names=names
     )
     history = History()
-    instance = ClientInstance(name_server, request_timeout_ms=5_000)
+    instance = ClientInstance(name_server, credentials=credentials, request_timeout_ms=5_000)
     with Admin(instance=instance) as admin:
-        access = access or ClusterAccess({"namesrv": name_server}, ("--namesrv", name_server))
+        settings = {"namesrv": name_server}
+        if credentials is not None:
+            settings["access-key"] = credentials.access_key
+        options = ("--namesrv", name_server)
+        access = access or ClusterAccess(settings, options, None, credentials is not None)
         site = Site(admin, guard, history, checkpoints, access)
         with ConsoleServer("127.0.0.1", 0, site.respond) as server:
             serving = threading.Thread(target=server.serve_forever, args=(0.01,))
