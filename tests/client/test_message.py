@@ -24,7 +24,7 @@ from rmq_spark.wire.record import StoredMessage, decode_record, encode_record
 
 REFUSED = {
     "a topic that cannot be": (Message("a/b", b"x"), "topic"),
-    "the broker's own topic": (Message("SCHEDULE_TOPIC_XXXX", b"x"), "broker's own"),
+    "the broker's own topic": (Message("SCHEDULE_TOPIC_XXXX", b"x"), "the broker does not reserve"),
     "no body": (Message("T", b""), "at least one byte"),
     "a body too long": (Message("T", bytes(BODY_BYTES_MAX + 1)), "4194304 bytes"),
     "a flag of 33 bits": (Message("T", b"x", flag=1 << 31), "32-bit"),

@@ -239,8 +239,8 @@ def test_topic_created_in_send_back_is_created_once(topics):
         (config("%LMQ%x"), "the topic %LMQ%x is a light queue of RocketMQ 5"),
         (config("T", queues=0), "1 to 4096 read queues, not 0"),
         (replace(config("T"), write_queue_nums=1 << 31), "write queues"),
-        (config("T", perm=8), "no permission 8"),
-        (config("T", perm=-1), "no permission -1"),
+        (config("T", perm=8), "cannot have permission 8"),
+        (config("T", perm=-1), "cannot have permission -1"),
     ],
 )
 def test_invalid_topic_config_is_refused_with_the_reason(topics, bad, why):
