@@ -1,0 +1,120 @@
+"""Java clients reach one port with TLS and without: as they come, and verifying the broker.
+
+Against a real RocketMQ with a certificate, and against our broker with the same one.
+"""
+
+from __future__ import annotations
+
+import pytest
+from support.brokers.broker_kinds import (
+    NAME,
+    RocketMQBroker,
+    RocketPollBroker,
+    every_kind,
+    wait_until_known,
+)
+from support.rocketmq.java_clients import (
+    JavaClients,
+    JavaError,
+    LiteConsumer,
+    Producer,
+    bodies_of,
+    numbered,
+)
+from support.rocketmq.java_vectors import VERSIONS
+from support.rocketmq.real_broker import write_settings
+from support.servers.tls import certificate
+
+from rocketpoll.broker.store.config import FlushDiskType
+
+pytestmark = pytest.mark.interop
+
+_SERVER = {
+    "tls.server.keyPath": certificate("server.key"),
+    "tls.server.certPath": certificate("server.pem"),
+}
+AS_IT_COMES = ("-Dtls.enable=true",)
+"""A Java client trusts every certificate, unless it is told otherwise."""
+
+
+@pytest.fixture(scope="module", params=every_kind(VERSIONS))
+def broker(request, tmp_path_factory):
+    kind, version = request.param
+    directory = tmp_path_factory.mktemp("broker")
+    flush = FlushDiskType.ASYNC_FLUSH
+    if kind == "rocketmq":
+        settings = {**_SERVER, "tls.test.mode.enable": "false"}
+        file = write_settings(directory / "tls.properties", settings)
+        broker = RocketMQBroker(
+            version, directory, flush, java_options=(f"-Dtls.config.file={file}",)
+        )
+    else:
+        broker = RocketPollBroker(version, directory, flush, more=_SERVER)
+    try:
+        yield broker
+    finally:
+        broker.close()
+
+
+@pytest.fixture
+def clients_with(broker, tmp_path):
+    """Starts a JVM with options."""
+    made = []
+
+    def clients_with(*options):
+        home = tmp_path / str(len(made))
+        made.append(JavaClients(broker.version, home, broker.name_server, *options))
+        return made[-1]
+
+    yield clients_with
+    for clients in made:
+        clients.kill()
+
+
+def verifying(directory, authority):
+    """Return the options of a client that only trusts brokers of this authority."""
+    settings = {
+        "tls.test.mode.enable": "false",
+        "tls.client.authServer": "true",
+        "tls.client.trustCertPath": certificate(authority),
+    }
+    file = write_settings(directory / "client.properties", settings)
+    return (*AS_IT_COMES, f"-Dtls.config.file={file}")
+
+
+def assert_messages_go_both_ways(broker, clients, topic):
+    wait_until_known(broker, clients)
+    clients.ask("admin create topic", address=broker.address, topic=topic, queues=1)
+    producer = Producer(clients, f"{topic}-senders")
+    producer.send(topic, *numbered(3))
+    consumer = LiteConsumer(clients, f"{topic}-readers", topic=topic)
+    consumer.wait_for(bodies_of(numbered(3)))
+
+
+def test_java_client_with_tls_as_it_comes(broker, clients_with):
+    assert_messages_go_both_ways(broker, clients_with(*AS_IT_COMES), "AsItComes")
+
+
+def test_java_client_without_tls_on_the_same_port(broker, clients_with):
+    assert_messages_go_both_ways(broker, clients_with(), "WithoutTls")
+
+
+def test_java_client_that_knows_the_authority_of_the_broker(broker, clients_with, tmp_path):
+    options = verifying(tmp_path, "ca.pem")
+    assert_messages_go_both_ways(broker, clients_with(*options), "Verifying")
+
+
+def test_java_client_refuses_a_broker_of_another_authority(broker, clients_with, tmp_path):
+    clients = clients_with(*verifying(tmp_path, "other-ca.pem"))
+    with pytest.raises(JavaError, match=r"connect to|closed|send request"):
+        clients.ask("admin create topic", address=broker.address, topic="Never", queues=1)
+
+
+def test_messages_of_a_tls_client_reach_one_without(broker, clients_with):
+    secured, plain = clients_with(*AS_IT_COMES), clients_with()
+    wait_until_known(broker, secured)
+    secured.ask("admin create topic", address=broker.address, topic="Both", queues=1)
+    Producer(secured, "both-senders").send_to_queue("Both", 0, *numbered(2))
+    consumer = LiteConsumer(plain, "both-readers", topic="Both")
+    consumer.wait_for(bodies_of(numbered(2)))
+    assert NAME in plain.ask("admin queues", topic="Both")
