@@ -132,7 +132,7 @@ def test_start_reads_plain_accounts_of_all_files_in_a_directory(tmp_path):
         (None, "plain_acl.yml cannot be read: No such file or directory. Put RocketMQ's"),
         (b"accounts:\n- accessKey: *x", "plain_acl.yml:2:14: a value that begins with"),
         (b"accounts:\n\xff", "plain_acl.yml:2: this line is not UTF-8"),
-        (b"", "plain_acl.yml has no accounts, so that nobody could sign in"),
+        (b"", "plain_acl.yml has no accounts: nobody could sign in"),
     ],
 )
 def test_start_is_refused_with_damaged_plain_accounts(tmp_path, content, message):
@@ -169,7 +169,7 @@ def test_changed_plain_accounts_are_read_again_and_damaged_ones_change_nothing(t
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 4
     assert "has changed and was read again: " in lines[0]
-    assert "the accounts of before stay in force" in lines[1]
+    assert "the previous accounts stay in force" in lines[1]
     assert "cannot be read" in lines[2]
     assert not any("s3cret" in line for line in lines)
 
