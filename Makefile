@@ -295,6 +295,7 @@ bench: $(READY)  ## all benchmarks; results in build/bench
 	$(BIN)/python -m benchmarks.aio
 	$(BIN)/python -m benchmarks.telemetry
 	$(BIN)/python -m benchmarks.embedded
+	$(BIN)/python -m benchmarks.tls
 	$(BIN)/python -m benchmarks.spark
 	for each in tasks planning beside_idle exactly_once typed_bodies; do \
 	  $(BIN)/python -m benchmarks.spark.$$each || exit 1; \

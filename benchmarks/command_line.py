@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from benchmarks.harness import ROUND_SECONDS, ROUNDS, Case, measure, select
+from benchmarks.harness import ROUND_SECONDS, ROUNDS, Case, Clock, measure, select
 from benchmarks.machine import describe_machine, load_average
 from benchmarks.report import as_json, as_table, describe_conditions
 
@@ -23,6 +24,7 @@ def run_benchmark(
     *,
     rounds: int = ROUNDS,
     own_options: Sequence[argparse.ArgumentParser] = (),
+    clock: Clock = time.perf_counter,
 ) -> None:
     """Measure the cases that the command line selects and report them under this name.
 
@@ -37,6 +39,7 @@ def run_benchmark(
         rounds: The default number of rounds.
         own_options: Parsers, made without ``add_help``, of options that only this benchmark has.
             They have shaped its cases already; here they are named in the help.
+        clock: The clock that runs are measured with, such as one of another process's time.
     """
     options = _parser(name, rounds, own_options).parse_args(arguments)
     chosen = select(cases, options.only)
@@ -48,7 +51,7 @@ def run_benchmark(
     )
     machine = describe_machine(libraries)
     machine["load_average_before"] = load_average()
-    results = measure(chosen, options.rounds, options.seconds)
+    results = measure(chosen, options.rounds, options.seconds, clock)
     machine["load_average_after"] = load_average()
     print(f"{as_table(results)}\n\n{describe_conditions(machine)}")
     options.json.parent.mkdir(parents=True, exist_ok=True)

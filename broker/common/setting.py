@@ -146,6 +146,12 @@ def _optional_path(text: str) -> Path | None:
         raise ValueError("a path without ~, because the home directory is unknown") from None
 
 
+def _secret(text: str) -> Secret:
+    if text == HIDDEN:
+        raise ValueError("the secret itself")
+    return Secret(text)
+
+
 HIDDEN: Final = "********"
 """The text that is shown for a secret."""
 SIZE: Final = number(1, 1 << 50)
@@ -167,7 +173,7 @@ DIRECTORY: Final = ValueType(_directory)
 OPTIONAL_PATH: Final[ValueType[Path | None]] = ValueType(
     _optional_path, lambda path: "" if path is None else str(path)
 )
-SECRET: Final = ValueType(Secret, is_secret=True)
+SECRET: Final = ValueType(_secret, is_secret=True)
 PERCENT: Final = ValueType(
     lambda text: number(1, 100).parse(text) / 100, lambda ratio: str(round(ratio * 100)), (1, 100)
 )

@@ -44,7 +44,7 @@ OTHERS = {
     "tls.server.mode": ("disabled", "on"),
     "tls.server.certPath": ("/etc/broker.pem", "a\0b"),
     "tls.server.keyPath": ("/etc/broker.key", "a\0b"),
-    "tls.server.keyPassword": ("s3cret", None),
+    "tls.server.keyPassword": ("s3cret", "********"),
     "tls.server.authClient": ("true", "yes"),
     "tls.server.need.client.auth": ("optional", "REQUIRE"),
     "tls.server.trustCertPath": ("/etc/clients.pem", "a\0b"),
@@ -112,8 +112,6 @@ def test_setting_is_parsed_shown_and_checked(name):
     shown = HIDDEN if name in SECRETS else value
     assert settings_of(config) == {**defaults(), **needed, name: shown}
     assert config != config_of({})
-    if wrong is None:  # it may be any text
-        return
     with pytest.raises(ConfigError, match=f"{name} must be"):
         config_of({name: wrong})
 

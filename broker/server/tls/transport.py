@@ -340,7 +340,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
 
     def _flush_outgoing(self) -> bool:
         """Pass what OpenSSL has made to the transport below; return whether it has made any."""
-        data = self._outgoing.read()
-        if data:
-            self._transport.write(data)
-        return bool(data)
+        if not self._outgoing.pending:
+            return False
+        self._transport.write(self._outgoing.read())
+        return True

@@ -1,0 +1,335 @@
+"""TLS in memory: streams cut anywhere, read at any pace, and damaged anywhere.
+
+    client (OpenSSL) ── bytes on the way ──> connection under TLS ── bytes on the way ──> client
+
+A story draws requests, how many bytes arrive at a time, and how many the client reads. Without
+damage every answer comes, whole and in order. With damage the connection ends with one line of log
+at most; nothing is raised, and nothing is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+from support.servers.tls import BROKER_TLS, client_context
+
+from rmq_spark.wire.command import RemotingCommand, decode_command
+from rmq_spark.wire.framing import FrameReader
+from rocketpoll.broker.server.fair_scheduler import FairScheduler
+from rocketpoll.broker.server.server import RemotingServer
+from rocketpoll.broker.server.tls.server_tls import ServerTls
+from rocketpoll.broker.settings.config import ServerLimits
+from rocketpoll.broker.settings.settings import config_of
+
+CONFIG = config_of(BROKER_TLS).tls
+CONTEXTS = {
+    version: client_context(version=version)
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
+}
+TURNS = 4
+"""Turns of the loop after each act: a part of the work may be left for a next turn."""
+
+
+class Tcp:
+    def setsockopt(self, *_):
+        pass
+
+    def fileno(self):
+        return -1
+
+
+class Wire:
+    """The transport below TLS: what it is given waits until the client reads it."""
+
+    def __init__(self):
+        self.protocol = None
+        self.to_client = bytearray()
+        self.room = 0
+        """Bytes that the system takes without complaint."""
+        self.is_reading = True
+        self.is_closed = False
+        self._is_paused = False
+
+    def get_extra_info(self, name, default=None):
+        names = {"peername": ("10.0.0.9", 40_000), "sockname": ("10.0.0.2", 9_876)}
+        return {**names, "socket": Tcp()}.get(name, default)
+
+    def set_protocol(self, protocol):
+        self.protocol = protocol
+
+    def set_write_buffer_limits(self, high):
+        assert high == 0
+
+    def get_write_buffer_size(self):
+        return max(len(self.to_client) - self.room, 0)
+
+    def write(self, data):
+        if not self.is_closed:
+            self.to_client += data
+            self._tell()
+
+    def read(self, count):
+        """What the client reads; then the system has room again."""
+        data = bytes(self.to_client[:count])
+        del self.to_client[:count]
+        self._tell()
+        return data
+
+    def _tell(self):
+        is_full = self.get_write_buffer_size() > 0
+        if is_full != self._is_paused:
+            self._is_paused = is_full
+            (self.protocol.pause_writing if is_full else self.protocol.resume_writing)()
+
+    def pause_reading(self):
+        self.is_reading = False
+
+    def resume_reading(self):
+        self.is_reading = True
+
+    def is_closing(self):
+        return self.is_closed
+
+    def close(self):
+        self.abort()
+
+    def abort(self):
+        if not self.is_closed:
+            self.is_closed = True
+            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
+
+
+def dispatch(connection, request):
+    """Answer with the body many times over, in pieces, as pulls do."""
+    pieces = [request.body] * request.code
+    head = request.respond(0).encode_head(sum(map(len, pieces)))
+    connection.send_frame(head, pieces)
+
+
+class Story:
+    """A server with one connection, and its client."""
+
+    def __init__(self, version, room, problems):
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: problems.append(context))
+        self.tls = ServerTls(CONFIG, time.time, loop.time)
+        self.gone = []
+        self.server = RemotingServer(
+            ServerLimits(),
+            dispatch,
+            self.gone.append,
+            FairScheduler(loop),
+            lambda: None,
+            tls=self.tls,
+        )
+        self.server._loop = loop
+        self.connection = self.server._new_connection()
+        self.wire = Wire()
+        self.wire.room = room
+        self.wire.protocol = self.connection
+        self.connection.connection_made(self.wire)
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.client = CONTEXTS[version].wrap_bio(
+            self.incoming, self.outgoing, server_hostname="localhost"
+        )
+        self.is_established = False
+        self.unsent = []
+        self.to_server = bytearray()
+        self.frames = FrameReader()
+        self.answers = []
+        self.position = 0
+        """Bytes that have gone to the server."""
+
+    def work(self):
+        """Let the client do all that it can."""
+        with contextlib.suppress(ssl.SSLWantReadError):
+            if not self.is_established:
+                self.client.do_handshake()
+                self.is_established = True
+            for request in self.unsent:
+                self.client.write(request.encode())
+            self.unsent = []
+        if self.is_established:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                while data := self.client.read(1 << 16):
+                    self.frames.feed(data)
+        while (frame := self.frames.next_frame()) is not None:
+            answer = decode_command(frame)
+            self.answers.append((answer.opaque, bytes(answer.body)))
+        self.to_server += self.outgoing.read()
+
+    async def deliver(self, count, damage=None):
+        """Bring bytes to the server, if it reads."""
+        if self.wire.is_reading and not self.wire.is_closed:
+            data = bytes(self.to_server[:count])
+            del self.to_server[:count]
+            if damage is not None:
+                data = damage(self.position, data)
+            self.position += len(data)
+            if data:
+                self.wire.protocol.data_received(data)
+        await self.turns()
+
+    async def read(self, count):
+        self.incoming.write(self.wire.read(count))
+        await self.turns()
+
+    async def turns(self):
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+
+    async def end(self):
+        self.wire.abort()
+        await self.turns()
+        assert self.gone == [self.connection]
+        assert self.server.connections == 0
+        assert (self.server.in_flight_bytes, self.server.unread_bytes) == (0, 0)
+        assert self.tls.handshakes_completed + self.tls.handshakes_failed <= 1
+
+
+REQUESTS = st.lists(
+    st.tuples(st.integers(1, 40), st.sampled_from([0, 1, 200, 5_000, 16_384, 40_000])), max_size=6
+)
+COUNTS = st.sampled_from([1, 2, 5, 6, 100, 1_000, 16_384, 20_000, 100_000])
+ACTS = st.lists(st.tuples(st.sampled_from(["deliver", "read", "send"]), COUNTS), max_size=40)
+
+
+@given(
+    st.sampled_from(list(CONTEXTS)),
+    REQUESTS,
+    ACTS,
+    st.sampled_from([0, 1_000, 1 << 20]),
+)
+def test_streams_cut_anywhere_and_read_at_any_pace_bring_every_answer(
+    version, requests, acts, room
+):
+    problems = []
+
+    async def story():
+        told = Story(version, room, problems)
+        wanted = [
+            RemotingCommand(times, opaque=number, body=bytes([number + 1]) * size)
+            for number, (times, size) in enumerate(requests)
+        ]
+        left = list(wanted)
+        for act, count in acts:
+            told.work()
+            if act == "send" and left:
+                told.unsent.append(left.pop(0))
+            elif act == "read":
+                await told.read(count)
+            else:
+                await told.deliver(count)
+            waiting = told.wire.get_write_buffer_size()
+            assert waiting <= (1 << 16) + 4_096, "no more is encrypted than the next piece"
+        told.unsent += left
+        for _ in range(2_000):
+            told.work()
+            if len(told.answers) == len(wanted) and told.tls.handshakes_completed:
+                break
+            await told.deliver(1 << 20)
+            await told.read(1 << 20)
+        assert told.answers == [(request.opaque, request.body * request.code) for request in wanted]
+        assert told.tls.handshakes_completed == 1
+        assert not told.connection.is_closed
+        assert not told.connection.is_congested
+        await told.end()
+
+    asyncio.run(story())
+    assert problems == []
+
+
+def damaged(kind, data, at, value):
+    """Return data with damage of a kind at a position."""
+    before, byte, rest = data[:at], data[at], data[at + 1 :]
+    return {
+        "flip": before + bytes([byte ^ (value or 1)]) + rest,
+        "drop": before + rest,
+        "insert": before + bytes([value]) * 3 + data[at:],
+        "garbage": before + bytes([value]) * 2_000,
+    }[kind]
+
+
+@given(
+    st.sampled_from(list(CONTEXTS)),
+    st.integers(0, 1_500),
+    st.sampled_from(["flip", "drop", "insert", "garbage"]),
+    st.integers(0, 255),
+    COUNTS,
+)
+def test_damage_anywhere_ends_the_connection_and_nothing_else(version, place, kind, value, count):
+    problems = []
+
+    def damage(position, data):
+        at = place - position
+        return damaged(kind, data, at, value) if 0 <= at < len(data) else data
+
+    async def story(lines):
+        told = Story(version, 1 << 20, problems)
+        request = RemotingCommand(1, opaque=7, body=b"x" * 700)
+        told.unsent.append(request)
+        with contextlib.suppress(ssl.SSLError):  # the client's own complaint
+            for _ in range(2_000):
+                told.work()
+                if (
+                    told.answers
+                    or told.wire.is_closed
+                    or not (told.to_server or told.wire.to_client)
+                ):
+                    break
+                await told.deliver(count, damage)
+                await told.read(1 << 20)
+        assert told.answers in ([], [(7, request.body)])
+        assert told.server.in_flight_bytes <= 1 << 16
+        ended_by_broker = told.connection.was_closed_by_broker
+        await told.end()
+        assert len(lines) <= 1
+        if ended_by_broker:
+            [line] = lines
+            assert "closed: " in line
+
+    with records() as lines:
+        asyncio.run(story(lines))
+    assert problems == []
+
+
+@given(
+    st.binary(max_size=300).map(lambda data: b"\x16" + data),
+    COUNTS,
+)
+def test_any_bytes_instead_of_a_handshake_end_with_one_line(data, count):
+    problems = []
+
+    async def story(lines):
+        told = Story(ssl.TLSVersion.TLSv1_3, 1 << 20, problems)
+        told.to_server += data
+        while told.to_server and not told.wire.is_closed:
+            await told.deliver(count)
+        await told.end()
+        assert told.tls.handshakes_failed == 1
+        [line] = lines
+        assert "closed: the TLS handshake failed: " in line
+
+    with records() as lines:
+        asyncio.run(story(lines))
+    assert problems == []
+
+
+@contextlib.contextmanager
+def records():
+    """Yield the lines that the server logs meanwhile."""
+    lines = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logger = logging.getLogger("rocketpoll.broker.server")
+    logger.addHandler(handler)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(handler)
