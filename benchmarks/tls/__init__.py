@@ -45,9 +45,10 @@ _BODY = b"x" * 1_000
 
 
 def _frame(code: RequestCode, header: object, body: bytes = b"") -> bytes:
-    return RemotingCommand(
-        code, ext_fields=HEADERS[code].request.encode(header), body=body
-    ).encode()
+    codec = HEADERS[code].request
+    if codec is None:
+        raise ValueError(f"{code.name} has no header")
+    return RemotingCommand(code, ext_fields=codec.encode(header), body=body).encode()
 
 
 def _send(body: bytes, topic: str) -> bytes:

@@ -21,8 +21,9 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -33,7 +34,6 @@ from rmq_spark.cli.cluster.broker_launcher import broker_command
 from rmq_spark.client.transport.tls.settings import TlsSettings
 from rmq_spark.errors import RocketPollError, excerpt
 
-from ..common.setting import SECRET
 from ..controller import BrokerController
 from ..server.descriptors import embedded_open_files_max
 from ..server.server import CannotListen
@@ -111,8 +111,8 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         Raises:
             ConfigError: A setting is unknown, or its value is wrong.
             EmbeddedBrokerError: listenPort or storePathRootDir is given as a setting, or the path
-                cannot be a directory's, or looks like an address; a certificate is given although
-                ``tls=True`` makes one; or a secret is given for a process of its own.
+                cannot be a directory's, or looks like an address; or a certificate is given
+                although ``tls=True`` makes one.
             TypeError: The directory is not a path, the port not a number, own_process not a bool,
                 or tls neither a bool nor `TlsSettings`.
         """
@@ -156,8 +156,6 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             )
         config = config_of({**made_later, **self._texts, "listenPort": str(port)})
         self._bind_address, self._broker_ip = config.bind_address, config.broker_ip1
-        if own_process:
-            _check_no_secret(self._texts)
         self._lifecycle = _Lifecycle.NEW
         self._activity = "running"
         self._owner = os.getpid()
@@ -460,14 +458,17 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             "listenPort": str(self._port),
             "storePathRootDir": str(self._directory),
         }
-        runner = (
-            BrokerProcess(broker_command([f"{name}={text}" for name, text in texts.items()]))
-            if self._own_process
-            else BrokerThread(self._config(texts), self._clock_offset, self._disk, self._network)
-        )
         self._apply_to_network_and_disk()
         try:
-            self._port = runner.start()
+            with _arguments_of(texts) as arguments:
+                runner = (
+                    BrokerProcess(broker_command(arguments))
+                    if self._own_process
+                    else BrokerThread(
+                        self._config(texts), self._clock_offset, self._disk, self._network
+                    )
+                )
+                self._port = runner.start()
         except (RocketPollError, OSError) as error:
             raise EmbeddedBrokerError(f"the broker cannot start: {error}") from error
         self._runner = runner
@@ -608,14 +609,21 @@ def _check_no_certificate(texts: dict[str, str]) -> None:
             )
 
 
-def _check_no_secret(texts: dict[str, str]) -> None:
-    """Refuse secrets that would stand in the command line of the process, which others can see."""
-    for name, text in texts.items():
-        if text and KEYS[name].setting.value_type is SECRET:
-            raise EmbeddedBrokerError(
-                f"{name} would be visible in the list of processes: leave out own_process=True, or "
-                "use a key without a password"
-            )
+@contextmanager
+def _arguments_of(texts: dict[str, str]) -> Iterator[list[str]]:
+    """Yield the arguments of a broker's process; secrets are in a file for as long as this lasts.
+
+    Other users of the machine can read command lines.
+    """
+    secrets = {name for name in texts if texts[name] and KEYS[name].setting.value_type.is_secret}
+    arguments = [f"{name}={text}" for name, text in texts.items() if name not in secrets]
+    if not secrets:
+        yield arguments
+        return
+    with tempfile.TemporaryDirectory(prefix="rocketpoll-") as directory:  # for its user alone
+        path = Path(directory, "secrets.conf")
+        path.write_text("".join(f"{name}={texts[name]}\n" for name in secrets), encoding="utf-8")
+        yield ["-c", str(path), *arguments]
 
 
 def _text_of(value: Any) -> str:
