@@ -478,3 +478,13 @@ def test_makefile_is_wrapped_at_100_columns():
 
 def test_readme_is_shorter_than_120_lines():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
+
+
+@pytest.mark.parametrize("page", ["README", "docs/first-steps"])
+def test_chinese_page_has_the_programs_and_headings_of_the_english_one(page):
+    english, chinese = (
+        (ROOT / f"{page}{ending}").read_text(encoding="utf-8") for ending in (".md", ".zh.md")
+    )
+    for pattern in (r"```\w+\n.*?```", r"^#+ ", r"^\| ---"):
+        found = [re.findall(pattern, text, re.DOTALL | re.MULTILINE) for text in (english, chinese)]
+        assert found[0] == found[1]
