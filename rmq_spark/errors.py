@@ -113,8 +113,13 @@ class WireError(RocketPollError, page="troubleshooting.md#bytes-that-cannot-be-r
         self.at = at
         self.needed = needed
         self.found = excerpt(found)
-        place = f"byte {at}" if isinstance(at, int) else at
-        super().__init__(f"{subject} at {place}: needed {needed}, found {self.found}")
+        super().__init__(f"{self.without_value}, found {self.found}")
+
+    @property
+    def without_value(self) -> str:
+        """The message without the value that was found, which may be a secret."""
+        place = f"byte {self.at}" if isinstance(self.at, int) else self.at
+        return f"{self.subject} at {place}: needed {self.needed}"
 
     def __reduce__(self) -> tuple[object, ...]:
         """Keep the fields when the error is pickled, for example from an executor to the driver."""

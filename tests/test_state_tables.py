@@ -87,3 +87,16 @@ def test_unreadable_state_table_is_refused(tmp_path, name):
         (tmp_path / "config" / f"{name}{suffix}").write_bytes(b"{{{")
     with pytest.raises(DamagedTable, match=name):
         load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"users":{"bob":"b0b-s3cret"}}', '{"users":{"bob":{"password":b0b-s3cret}}}', '"b0b-s3cret'],
+)
+def test_unreadable_table_of_users_shows_no_password(tmp_path, text):
+    load(tmp_path)
+    for suffix in ("", ".bak"):
+        (tmp_path / "config" / f"users.json{suffix}").write_text(text)
+    with pytest.raises(DamagedTable, match=r"users\.json cannot be read") as error:
+        load(tmp_path)
+    assert "s3cret" not in str(error.value)

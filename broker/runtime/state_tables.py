@@ -119,8 +119,8 @@ class StateTables:
 
         tables: list[JsonTable[Any]] = []
 
-        def table(name: str, body_type: type[Any]) -> JsonTable[Any]:
-            tables.append(JsonTable(disk, directory / name, body_type))
+        def table(name: str, body_type: type[Any], *, is_secret: bool = False) -> JsonTable[Any]:
+            tables.append(JsonTable(disk, directory / name, body_type, is_secret=is_secret))
             return tables[-1]
 
         offsets = ConsumerOffsetManager(
@@ -152,7 +152,7 @@ class StateTables:
             ),
             offsets=offsets,
             kv_configs=KVConfigs(table("kvConfig.json", KVConfigSerializeWrapper)),
-            users=UserTable(table(USERS_FILE, UsersBody)),
+            users=UserTable(table(USERS_FILE, UsersBody, is_secret=True)),
             acls=AclTable(table(ACLS_FILE, AclsBody)),
             topic_table=topic_table,
             delay_offset_table=table("delayOffset.json", DelayOffsetSerializeWrapper),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.access_lists import AclInfo, UserInfo
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -36,7 +37,7 @@ class AccessAdminProcessor(Processor):
         """Create a user, who is normal and enabled unless the request says otherwise."""
         self._check_enabled()
         name = _username(request)
-        info: UserInfo = body_of(request, UserInfo)
+        info = _user_of(request)
         with _refusals():
             user = User(name, "").with_changes(info)
             if user.is_super and not _is_super(connection):
@@ -50,7 +51,7 @@ class AccessAdminProcessor(Processor):
         """Change what a request states of a user."""
         self._check_enabled()
         name = _username(request)
-        info: UserInfo = body_of(request, UserInfo)
+        info = _user_of(request)
         with _refusals():
             before = self._broker.users.get(name)
             if before is None:
@@ -234,6 +235,15 @@ def _username(request: RemotingCommand) -> str:
     if not name or (request.code == RequestCode.AUTH_GET_USER and not name.strip()):
         raise RequestRejected(ResponseCode.INVALID_PARAMETER, "The username is blank")
     return name
+
+
+def _user_of(request: RemotingCommand) -> UserInfo:
+    """Return the user in a body; an error about it, which is logged, shows no password."""
+    try:
+        info: UserInfo = body_of(request, UserInfo)
+    except BodyError as error:
+        raise system_error(error.without_value) from None
+    return info
 
 
 def _name_of(subject: str | None) -> str:

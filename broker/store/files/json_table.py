@@ -61,11 +61,15 @@ class QuarantinedFile:
 class JsonTable(Generic[Body]):
     """One table, in a directory that exists. Its methods may be called from any thread."""
 
-    def __init__(self, disk: Disk, path: Path, body_type: type[Body]) -> None:
+    def __init__(
+        self, disk: Disk, path: Path, body_type: type[Body], *, is_secret: bool = False
+    ) -> None:
+        """Prepare a table without reading it; errors show nothing of a secret one's content."""
         self._disk = disk
         self.path = path
         """The file; its backup is beside it as ``<name>.bak``."""
         self._body_type = body_type
+        self._is_secret = is_secret
         self._temporary = path.with_name(f"{path.name}.tmp")
         self._backup = path.with_name(f"{path.name}.bak")
         self._lock = threading.RLock()
@@ -165,7 +169,7 @@ class JsonTable(Generic[Body]):
         except FileNotFoundError:
             return None, ""
         except BodyError as error:
-            return None, str(error)
+            return None, error.without_value if self._is_secret else str(error)
         except OSError as error:
             if not has_lost_content(error):
                 raise

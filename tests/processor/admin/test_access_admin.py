@@ -215,3 +215,14 @@ def test_deleted_user_leaves_no_list_for_a_new_one_of_its_name(room):
     assert room.saved("acls.json", AclsBody).acls == {}
     room.ask(Code.AUTH_CREATE_USER, *CREATE)
     assert not room.ask(Code.AUTH_GET_ACL, {"subject": "User:u1"}).body
+
+
+@pytest.mark.parametrize("code", [Code.AUTH_CREATE_USER, Code.AUTH_UPDATE_USER])
+@pytest.mark.parametrize(
+    "body", [b'{"password":["u1-s3cret"]}', b'{"password":u1-s3cret}', b'"u1-s3cret"']
+)
+def test_refusal_of_an_unreadable_user_shows_no_password(room, code, body):
+    refused, remark = room.refused(code, {"username": "u1"}, body)
+    assert refused == ResponseCode.SYSTEM_ERROR
+    assert "needed" in remark
+    assert "s3cret" not in remark
