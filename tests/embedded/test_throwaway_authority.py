@@ -151,3 +151,12 @@ def test_openssl_command_verifies_strictly(tmp_path):
     subprocess.run([*verify, "server.pem"], cwd=tmp_path, check=True, capture_output=True)
     check = ["openssl", "pkey", "-in", "server.pem", "-noout", "-check"]
     subprocess.run(check, cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_serial_numbers_differ(tmp_path):
+    """Firefox, NSS and Java's stores know a certificate by its authority's name and its number."""
+    authority = ThrowawayAuthority()
+    both = contexts(tmp_path, authority, authority.issue_server(NAMES))
+    first = handshake(*both, "localhost").getpeercert()["serialNumber"]
+    both = contexts(tmp_path, authority, authority.issue_server(NAMES))
+    assert handshake(*both, "localhost").getpeercert()["serialNumber"] != first

@@ -205,9 +205,10 @@ ACTS = st.lists(st.tuples(st.sampled_from(["deliver", "read", "send"]), COUNTS),
     REQUESTS,
     ACTS,
     st.sampled_from([0, 1_000, 1 << 20]),
+    st.booleans(),
 )
 def test_streams_cut_anywhere_and_read_at_any_pace_bring_every_answer(
-    version, requests, acts, room
+    version, requests, acts, room, begins_after_handshake
 ):
     problems = []
 
@@ -218,6 +219,10 @@ def test_streams_cut_anywhere_and_read_at_any_pace_bring_every_answer(
             for number, (times, size) in enumerate(requests)
         ]
         left = list(wanted)
+        while begins_after_handshake and not told.tls.handshakes_completed:
+            told.work()
+            await told.deliver(1 << 20)
+            await told.read(1 << 20)
         for act, count in acts:
             told.work()
             if act == "send" and left:
