@@ -144,17 +144,21 @@ def _reply(request: RemotingCommand, cluster: str) -> Needs:
 
     A reply reaches only the producer whose request it answers, by a random id.
     """
-    return () if header_of(request).topic == f"{cluster}_REPLY_TOPIC" else _send(request, cluster)
+    return () if header_of(request).topic == _reply_topic(cluster) else _send(request, cluster)
 
 
-def _route(request: RemotingCommand, _: str) -> Needs:
-    """Need any right of a client; the template of new topics is everybody's."""
+def _route(request: RemotingCommand, cluster: str) -> Needs:
+    """Need any right of a client; the template of topics and that of replies are everybody's."""
     topic: str = header_of(request).topic
-    if topic == DEFAULT_TOPIC:
+    if topic in (DEFAULT_TOPIC, _reply_topic(cluster)):
         return ()
     if topic.startswith(RETRY_PREFIX):
         return (group_need(topic, _SUB, _GET),)
     return (topic_need(topic, _PUB, _SUB, _GET),)
+
+
+def _reply_topic(cluster: str) -> str:
+    return f"{cluster}_REPLY_TOPIC"
 
 
 def _send_back(request: RemotingCommand, _: str) -> Needs:

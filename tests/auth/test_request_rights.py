@@ -206,7 +206,7 @@ def test_message_sent_back_needs_the_group_and_its_stated_topic(group, topic):
 
 
 @given(TOPICS)
-def test_route_needs_any_right_of_a_client_but_for_the_template_of_topics(topic):
+def test_route_needs_any_right_of_a_client_but_for_the_topics_of_all(topic):
     (need,) = needs_of(Code.GET_ROUTEINFO_BY_TOPIC, topic=topic)
     wanted = (
         (Action.SUB, Action.GET)
@@ -218,7 +218,8 @@ def test_route_needs_any_right_of_a_client_but_for_the_template_of_topics(topic)
         )
     )
     assert need == topic_need(topic, *wanted)
-    assert needs_of(Code.GET_ROUTEINFO_BY_TOPIC, topic="TBW102") == ()
+    for of_all in ("TBW102", f"{CLUSTER}_REPLY_TOPIC"):
+        assert needs_of(Code.GET_ROUTEINFO_BY_TOPIC, topic=of_all) == ()
 
 
 BY_TOPIC = {

@@ -163,6 +163,15 @@ def test_java_broadcasting_consumer_gets_messages(start, topic, group):
     push.wait_for(bodies_of(numbered(2)))
 
 
+def test_java_reply_of_a_consumer_reaches_its_requester(start, topic, group):
+    asker = start(Producer, WRITER, "askers")
+    consumer = start(PushConsumer, READER, group, topic=topic)
+    asker.request(topic, to_send("question"))
+    (asked,) = consumer.wait_for(["question"])
+    start(Producer, READER, "repliers").reply(asked, "answer")
+    assert asker.replied()["body"] == "answer"
+
+
 def test_java_operator_looks_at_messages_and_offsets(secured, java, start, topic):
     (sent,) = start(Producer, WRITER, "senders").send(topic, to_send("found", keys="k7"))
     place = {"topic": topic, "brokerName": NAME, "queueId": 0}
