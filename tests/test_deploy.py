@@ -157,6 +157,18 @@ def test_systemd_finds_the_unit_safe():
     checked("systemd-analyze", "security", "--offline=true", "--threshold=20", str(UNIT))
 
 
+def test_unit_and_compose_file_bound_memory():
+    """The unit asks the kernel to kill others first, so its own memory has to end somewhere."""
+    unit = UNIT.read_text(encoding="utf-8")
+    assert "OOMScoreAdjust=-500" in unit
+    assert re.search(r"^MemoryMax=2G$", unit, re.MULTILINE)
+    compose = (DEPLOY / "compose.yaml").read_text(encoding="utf-8")
+    _, *services = re.split(r"\n\n  (?=\w+:\n)", compose.partition("\nservices:")[2])
+    assert len(services) == 2
+    for text in compose.partition("\nservices:")[2].partition("\nvolumes:")[0].split("\n\n"):
+        assert "mem_limit:" in text, text
+
+
 @pytest.mark.deep
 @pytest.mark.skipif(not shutil.which("promtool"), reason="Debian's package prometheus is not here")
 def test_prometheus_takes_rules_and_configuration_and_a_scrape(scraped):

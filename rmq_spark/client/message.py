@@ -39,7 +39,9 @@ from rmq_spark.wire.properties import (
     DELAY,
     KEY_SEPARATOR,
     KEYS,
+    NAME_VALUE_SEPARATOR,
     PROPERTIES_BYTES_SENT_MAX,
+    PROPERTY_SEPARATOR,
     RESERVED_NAMES,
     TAGS,
     UNIQ_KEY,
@@ -54,6 +56,12 @@ BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 
 _RETRY_TOPIC: Final = "RETRY_TOPIC"
 _SHARDING_KEY: Final = "__SHARDINGKEY"
+
+
+def _check_separators(name: str, text: str) -> None:
+    """Refuse a text that older clients of RocketMQ would drop, or read as another property."""
+    if NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text:
+        raise MessageRejected(name, "a text without \\x01 and \\x02", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +175,13 @@ class Message:
         """
         properties = dict(self.properties)
         if self.tags:
+            _check_separators("tags", self.tags)
             properties[TAGS] = self.tags
         if self.keys:
             keys = (self.keys,) if isinstance(self.keys, str) else self.keys
             for key in keys:
                 check_text("one of keys", key, "order-42")
+                _check_separators("one of keys", key)
             properties[KEYS] = KEY_SEPARATOR.join(keys)
         if self.delay_level:
             properties[DELAY] = str(self.delay_level)

@@ -65,6 +65,14 @@ def test_properties_that_would_be_read_back_differently_are_refused(properties):
         Message("T", b"x", properties=properties).properties_text("ID")
 
 
+@pytest.mark.parametrize(
+    "fields", [{"keys": "k\x01v"}, {"keys": ["a", "k\x02v"]}, {"tags": "t\x01"}]
+)
+def test_keys_and_tags_with_separators_are_refused(fields):
+    with pytest.raises(MessageRejected, match=r"(one of keys|tags): needed a text without \\x01"):
+        Message("T", b"x", **fields).properties_text("ID")
+
+
 def test_too_many_bytes_of_properties_are_refused():
     with pytest.raises(MessageRejected, match="at most 32255 bytes"):
         Message("T", b"x", properties={"a": "é" * 16_140}).properties_text("ID")
