@@ -17,6 +17,7 @@ import time
 
 from hypothesis import given
 from hypothesis import strategies as st
+from support.brokers.in_process import run
 from support.servers.tls import BROKER_TLS, client_context
 
 from rmq_spark.wire.command import RemotingCommand, decode_command
@@ -338,3 +339,63 @@ def records():
         yield lines
     finally:
         logger.removeHandler(handler)
+
+
+class SlowHandshakes:
+    """OpenSSL's side of a connection whose handshakes take 4 ms of a clock that stands still."""
+
+    def __init__(self, tls, loop, begun):
+        self._tls = tls
+        self._loop = loop
+        self._begun = begun
+
+    def __getattr__(self, name):
+        return getattr(self._tls, name)
+
+    def do_handshake(self):
+        self._loop.move(0.004)
+        self._begun.append(self)
+        self._tls.do_handshake()
+
+
+def test_many_handshakes_at_once_take_turns(monkeypatch):
+    """So that an honest client waits for two or three of them, and not for all."""
+    begun = []
+    new_session = ServerTls.new_session
+
+    def slow_session(tls):
+        session = new_session(tls)
+        slow = SlowHandshakes(session.tls, asyncio.get_running_loop(), begun)
+        return session._replace(tls=slow)
+
+    monkeypatch.setattr(ServerTls, "new_session", slow_session)
+
+    async def story():
+        loop = asyncio.get_running_loop()
+        loop.stand_still()
+        told = Story(ssl.TLSVersion.TLSv1_3, 1 << 20, [])
+        told.work()
+        hello = bytes(told.to_server)
+        wires = []
+        for _ in range(40):
+            connection = told.server._new_connection()
+            wires.append(Wire())
+            wires[-1].protocol = connection
+            connection.connection_made(wires[-1])
+        for wire in wires:
+            wire.protocol.data_received(hello)
+        assert len(begun) <= 3
+        assert sum(not wire.is_reading for wire in wires) == len(wires) - len(begun)
+        while len(begun) < len(wires):
+            before = len(begun)
+            await asyncio.sleep(0)
+            assert len(begun) - before <= 3
+        assert all(wire.is_reading and wire.to_client for wire in wires)
+        for wire in wires:
+            wire.abort()
+        await told.turns()
+        told.wire.abort()
+        await told.turns()
+        assert told.server.connections == 0
+
+    run(story())

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from support.brokers.broker_kinds import NAME, wait_until
 from support.brokers.clusters import Cluster
 from support.brokers.in_process import BrokerThread, small_broker
 from support.clients.conformance_clients import Listener, bodies_of, messages, numbers, polled
-from support.servers.tls import HOST, certificate, under_tls
+from support.servers.tls import BROKER_TLS, HOST, certificate, under_tls
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.message import Message
 from rmq_spark.client.transport.tls.settings import TlsSettings
+from rocketpoll.broker.server.event_loop import new_event_loop
 
 KNOWN = TlsSettings.of_files(ca_file=certificate("ca.pem"), cert_file=certificate("client.pem"))
 """A client that the broker accepts."""
@@ -49,17 +51,44 @@ def assert_messages_go_every_way(clients):
         wait_until("its key", lambda: bodies_of(admin.messages_by_key(topic, "k1")) == ["000"])
 
 
+_LARGE = {
+    "brokerName": NAME,
+    "maxMessageSize": 8 << 20,
+    "mappedFileSizeCommitLog": 64 << 20,
+}
+
+
+class Front(NamedTuple):
+    """Where clients find a broker."""
+
+    address: str
+
+
+@contextmanager
+def with_own_tls(directory):
+    """Yield a broker that has TLS and authenticates clients by certificate itself, and where it
+    is.
+    """
+    config = small_broker(
+        directory / "store",
+        **{
+            **_LARGE,
+            **BROKER_TLS,
+            "tls.server.mode": "enforcing",
+            "tls.server.authClient": "true",
+            "tls.server.need.client.auth": "require",
+            "tls.server.trustCertPath": certificate("ca.pem"),
+        },
+    )
+    with BrokerThread(config, new_event_loop) as broker:
+        yield broker, Front(f"127.0.0.1:{broker.port}")
+
+
 @contextmanager
 def behind_tls(directory):
     """Yield the broker and the terminator that its routes name, which authenticates clients by
     certificate.
     """
-    config = small_broker(
-        directory / "store",
-        brokerName=NAME,
-        brokerIP1=HOST,
-        maxMessageSize=8 << 20,
-        mappedFileSizeCommitLog=64 << 20,
-    )
+    config = small_broker(directory / "store", brokerIP1=HOST, **_LARGE)
     with BrokerThread(config) as broker, under_tls(broker.port, clients_of="ca.pem") as terminator:
         yield broker, terminator
