@@ -50,8 +50,7 @@ class SignedTemplate:
     def is_genuine(self, first: bytes, second: bytes, body: Buffer, signature: bytes) -> bool:
         """Return whether a request with these varying values and body has the right signature."""
         inner = self._inner.copy()
-        inner.update(b"".join((first, self._between, second, self._after)))
-        inner.update(body)
+        inner.update(b"".join((first, self._between, second, self._after, body)))
         outer = self._outer.copy()
         outer.update(inner.digest())
         return compare_digest(b2a_base64(outer.digest(), newline=False), signature)

@@ -9,6 +9,7 @@ from support.brokers.connections import FakeConnection
 from support.disks.faulty_disk import ManualClock
 
 from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll.broker.common.identity import Identity
 from rocketpoll.broker.state.members.queue_locks import QueueLocks
 
 ONE, TWO, THREE = (MessageQueue("T", "broker-a", number) for number in (1, 2, 3))
@@ -201,6 +202,16 @@ def test_queue_lock_of_a_closed_connection_goes_to_its_client_at_the_same_addres
     unlock(locks, "g", "a", {ONE}, by="a, dialled again")
     assert lock(locks, "g", "b", {ONE, TWO}) == {ONE}
     assert lock(locks, "g", "a", {TWO}, by="a, dialled again") == {TWO}
+
+
+def test_queue_lock_of_a_closed_connection_stays_with_its_user(locks):
+    for client, user in (("of alice", "alice"), ("alice again", "alice"), ("of bob", "bob")):
+        CONNECTIONS[client].identity = Identity(user)
+    lock(locks, "g", "a", {ONE}, by="of alice")
+    close(locks, "of alice", is_member=True)
+    unlock(locks, "g", "a", {ONE}, by="of bob")
+    assert lock(locks, "g", "a", {ONE}, by="of bob") == frozenset()
+    assert lock(locks, "g", "a", {ONE}, by="alice again") == {ONE}
 
 
 def test_queue_lock_expires_within_a_minute_after_clock_moves_back(locks, clock):

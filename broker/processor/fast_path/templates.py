@@ -39,8 +39,12 @@ def cut_signature(header: bytes) -> tuple[bytes, bytes]:
     A template of such a header is tested by `is_changed_header`: the codec must find the empty
     signature. So what is cut out of headers of the same form is the value of that field, too.
     """
-    before, mark, rest = header.partition(_SIGNATURE_MARK)
-    return before + mark + rest[_SIGNATURE_BYTES:], rest[:_SIGNATURE_BYTES]
+    at = header.find(_SIGNATURE_MARK)
+    if at < 0:
+        return header, b""
+    start = at + len(_SIGNATURE_MARK)
+    end = start + _SIGNATURE_BYTES
+    return header[:start] + header[end:], header[start:end]
 
 
 def is_changed_header(

@@ -7,7 +7,7 @@ broker restarts; clients renew theirs before others get them.
 
 Anybody can send the client id of another, so a lock belongs to the connection that holds it: only
 that one renews and releases it. When it has closed, its client takes the lock over by a connection
-from the same address.
+from the same address, and of the same user.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _EXPIRED_MAX: Final = 1_000
 """Expired locks discarded at a time; more would delay all other clients."""
 
 _Key: TypeAlias = tuple[str, MessageQueue]
+_Origin: TypeAlias = tuple[bytes, "str | None"]
 
 
 @dataclass(slots=True)
@@ -42,8 +43,8 @@ class _Lock:
     client_id: str
     renewed_ms: int
     size: int
-    address: bytes
-    """The address of the holder; its client may come back from there."""
+    origin: _Origin
+    """The address and the user of the holder, whose client may come back from there."""
     holder: Channel | None
     """None if the connection has closed."""
     is_member_lock: bool
@@ -105,8 +106,8 @@ class QueueLocks:
             elif not self._has_room(connection, size, share):
                 continue
             else:
-                address = connection.remote_host.address
-                lock = self._locks[key] = _Lock(client_id, now_ms, size, address, None, is_member)
+                origin = _origin_of(connection)
+                lock = self._locks[key] = _Lock(client_id, now_ms, size, origin, None, is_member)
                 self._bytes += size
             self._assign(key, lock, connection, share)
             held.add(queue)
@@ -224,4 +225,9 @@ def _is_owner(lock: _Lock, connection: Channel, client_id: str) -> bool:
         return False
     if lock.holder is not None and not lock.holder.is_closed:
         return lock.holder is connection
-    return lock.address == connection.remote_host.address
+    return lock.origin == _origin_of(connection)
+
+
+def _origin_of(connection: Channel) -> _Origin:
+    user = connection.identity
+    return connection.remote_host.address, None if user is None else user.name

@@ -45,6 +45,8 @@ BORN_MARK: Final = b'"g":"'
 BORN_DIGITS: Final = 13
 QUOTE: Final = b'"'
 _NAME_VALUE_ESCAPED, _PROPERTY_ESCAPED = "\\u0001", "\\u0002"
+_NAME_VALUE_BYTES = _NAME_VALUE_ESCAPED.encode(), NAME_VALUE_SEPARATOR.encode()
+_PROPERTY_BYTES = _PROPERTY_ESCAPED.encode(), PROPERTY_SEPARATOR.encode()
 _PROPERTIES_MARK = b'"i":"'
 _OPAQUE_MARK = b'"opaque":'
 _OPAQUE_END = 1 << 31
@@ -86,8 +88,7 @@ class SendHeaderTemplate(NamedTuple):
 
 def unescape(text: bytes) -> bytes:
     """Decode one of the JSON strings that `unescape_all` accepts; any other becomes nonsense."""
-    text = text.replace(_NAME_VALUE_ESCAPED.encode(), NAME_VALUE_SEPARATOR.encode())
-    return text.replace(_PROPERTY_ESCAPED.encode(), PROPERTY_SEPARATOR.encode())
+    return text.replace(*_NAME_VALUE_BYTES).replace(*_PROPERTY_BYTES)
 
 
 def unescape_all(texts: Sequence[bytes]) -> str | None:

@@ -260,7 +260,7 @@ class FastSend:
                 return
             born_timestamp, text, opaque = cut
             if planned.signed is not None and not planned.signed.is_genuine(
-                rest[:BORN_DIGITS], unescape(text), view[body_at:start], signature
+                rest[:BORN_DIGITS], unescape(text), data[body_at:start], signature
             ):
                 return
             yield planned, born_timestamp, text, view[body_at:start], opaque, start
