@@ -52,6 +52,15 @@ class Scene:
             "keys": keys,
         }
 
+    def stores(self, number, queue, offset):
+        """The same, and an audit has found it; it passes every filter."""
+        self.sent(number, queue, offset)
+        body = f"m{number}".encode()
+        self.ledger.sent[body] = self.ledger.sent[body]._replace(
+            tags="Aa", properties={"colour": "red"}
+        )
+        self.ledger.stored[queue][offset] = body
+
     def plans(self, batch, **more):
         self.model.planned(batch, json.dumps({"offsets": {}, **more}), is_new=False)
 
@@ -163,3 +172,16 @@ def test_readings_of_the_same_differ_only_by_what_was_claimed_to_be_gone():
     scene.lied_about = {"broker-a"}
     read.ran_again([[]], [[row]])
     scene.model.ran(0, [[]])
+
+
+@pytest.mark.parametrize("options", [{"tags": "Aa"}, {"sql": "colour = 'red'"}, {}])
+def test_claims_lead_a_filtered_query_past_what_was_sent_before_they_ended(options):
+    scene = Scene(**options)
+    scene.runs(0)
+    scene.lied_about = {"broker-a"}
+    scene.ledger.takes_away(broker="broker-a")
+    scene.stores(1, ONE, 0)
+    assert len([*scene.model.outstanding()]) == (not options)
+    scene.kernel.now += 1
+    scene.stores(2, ONE, 1)
+    assert len([*scene.model.outstanding()]) == 1 + (not options)

@@ -163,6 +163,13 @@ class RowModel:
         """
         return self._is_excused(place, sent) or self._ledger.is_misled(place[:3])
 
+    def _is_denied(self, place, sent):
+        """Whether a broker's claims may have led past a message: of those that a filter leaves
+        nobody knows how many there are."""
+        queue, is_filtered = place[:3], self._tags is not None or self._colour is not None
+        is_misled = is_filtered and self._ledger.is_misled(queue)
+        return is_misled and sent.sent_at <= self._ledger.last_cause(queue)
+
     def _cannot_be_read(self, sent, place):
         if self._format is not None and sent.fields_as(self._format) is None:
             return True
@@ -462,9 +469,10 @@ class StreamModel(RowModel):
                     continue
                 if sent.sent_at < self._begins_at and offset < self._begins.get(queue, 0):
                     continue
-                if not self._is_excused((*queue, offset), sent) and not self._is_behind_the_end(
-                    queue[0], offset
-                ):
+                place = (*queue, offset)
+                if self._is_excused(place, sent) or self._is_denied(place, sent):
+                    continue
+                if not self._is_behind_the_end(queue[0], offset):
                     yield f"{self._program.name}: {sent}, at {offset} of {queue}"
 
     def check_what_is_gone(self):
