@@ -101,7 +101,7 @@ ROWS = [
     GivenUp(
         too_many_connections,
         {"maxConnections": 1},
-        r"closed: .*\(maxConnections\)",
+        "refused new clients: maxConnections 1; the last was",
         "rocketpoll_connections_refused_total",
     ),
     GivenUp(
