@@ -6,10 +6,21 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 
 import pytest
-from support.access.answers import ASKED, answers, load, written
+from support.access.answers import (
+    ASKED,
+    STRANGERS,
+    Asker,
+    answers,
+    load,
+    prepare_users,
+    refusal,
+    written,
+)
 from support.access.plain_lists import PLAIN_ACL
+from support.access.requests import REQUESTS
 from support.access.secured_brokers import OUR_USERS, our_accounts
 from support.brokers.broker_kinds import RocketPollBroker
 
@@ -155,6 +166,21 @@ def test_requests_about_users_that_say_something_unknown_are_refused(ours):
     for theirs, our in asked:
         assert our["answer"]["code"] in (1, 16, 29), theirs
         assert our["answer"]["remark"], theirs
+
+
+def test_without_authorization_every_user_may_do_everything_and_nobody_else_anything(tmp_path):
+    more = {**OUR_USERS, "authorizationEnabled": "false"}
+    broker = RocketPollBroker("5.5.0", tmp_path, FlushDiskType.ASYNC_FLUSH, more=more)
+    try:
+        with ExitStack() as stack:
+            asker = Asker(broker.address, {}, stack)
+            prepare_users(asker)
+            for request in REQUESTS:
+                for who, key in STRANGERS.items():
+                    is_refused = refusal(asker.ask(request, key)) is not None
+                    assert is_refused == (who != "no right"), (request.name, who)
+    finally:
+        broker.close()
 
 
 # ---- plain_acl.yml of 4.9.7

@@ -11,6 +11,7 @@ from support.access.secured_brokers import (
     GROUPS,
     READER,
     TOPICS,
+    UNLISTED,
     WRITER,
     Secured,
     secured_broker,
@@ -209,6 +210,9 @@ def test_mqadmin_without_the_right_changes_nothing(secured, mqadmin, clients_of,
     with pytest.raises(CommandFailed, match=f"CODE: {code} "):
         refused.run("updateTopic", *at, "-t", "NotMade", "-r", "1", "-w", "1")
     assert "NotMade" not in mqadmin.run("topicList").split()
+    seen = refused.run("topicList").split()
+    assert TOPICS[0] in seen
+    assert (UNLISTED in seen) == (secured.kind == "rocketmq")  # ours shows what one may see
     with pytest.raises(CommandFailed):
         refused.run("deleteSubGroup", *at, "-g", GROUPS[0])
     if secured.lists == "users":
