@@ -214,10 +214,10 @@ def of_users(asker: Asker) -> Iterator[Vector]:
         }
     for number, tried in enumerate(LISTS):
         yield list_vector(asker, number, tried)
-    for name, version, request in signed_requests():
-        with SignedClient(asker.address, version=version) as client:
+    for name, version, codec, request in signed_requests():
+        with SignedClient(asker.address, version=version, serialize_type=codec) as client:
             answer = client.ask(request.code, request.ext_fields, request.body)
-        vector = {**as_vector(request), "name": name, "version": version}
+        vector = {**as_vector(request), "name": name, "version": version, "codec": codec.name}
         yield {"kind": "signature", **vector, "refusal": refusal(answer)}
 
 
@@ -255,34 +255,43 @@ def administration(asker: Asker) -> Iterator[Vector]:
             }
 
 
-def signed_requests() -> Iterator[tuple[str, int, Request]]:
-    """Requests with their signatures, and the version that their client states."""
+def signed_requests() -> Iterator[tuple[str, int, SerializeType, Request]]:
+    """Requests with their signatures, version and codec."""
+    for name, version, request in _signed_in_json():
+        yield name, version, SerializeType.JSON, request
+    empty = _signed(Request("SEND_MESSAGE_V2", 310, {**SEND_V2, "i": ""}, b"x"))
+    for codec in (SerializeType.JSON, SerializeType.ROCKETMQ):
+        yield "an empty field", 409, codec, empty
+
+
+def _signed(request: Request, excluded: tuple[str, ...] = (), **more: str) -> Request:
+    fields = {**request.ext_fields, "AccessKey": OPERATOR.name, **more}
+    signature = sign(fields, request.body, OPERATOR.secret, excluded=excluded)
+    return request._replace(ext_fields={**fields, "Signature": signature})
+
+
+def _signed_in_json() -> Iterator[tuple[str, int, Request]]:
     send = Request("SEND_MESSAGE_V2", 310, SEND_V2, b"x")
     unique = Request("QUERY_MESSAGE", 12, {**QUERY, UNIQUE_KEY: "true"})
-
-    def signed(request: Request, excluded: tuple[str, ...] = (), **more: str) -> Request:
-        fields = {**request.ext_fields, "AccessKey": OPERATOR.name, **more}
-        signature = sign(fields, request.body, OPERATOR.secret, excluded=excluded)
-        return request._replace(ext_fields={**fields, "Signature": signature})
 
     def changed(request: Request, **fields: str) -> Request:
         return request._replace(ext_fields={**request.ext_fields, **fields})
 
-    yield "a signature", 409, signed(send)
-    yield "a token", 409, signed(send, SecurityToken="token")
-    yield "a token that is not signed", 409, changed(signed(send), SecurityToken="token")
-    yield "a field more", 409, changed(signed(send), more="y")
-    yield "an empty field more", 409, changed(signed(send), more="")
-    yield "a field changed", 409, changed(signed(send), b="Other")
-    yield "another body", 409, signed(send)._replace(body=b"y")
-    yield "an empty signature", 409, changed(signed(send), Signature="")
+    yield "a signature", 409, _signed(send)
+    yield "a token", 409, _signed(send, SecurityToken="token")
+    yield "a token that is not signed", 409, changed(_signed(send), SecurityToken="token")
+    yield "a field more", 409, changed(_signed(send), more="y")
+    yield "an empty field more", 409, changed(_signed(send), more="")
+    yield "a field changed", 409, changed(_signed(send), b="Other")
+    yield "another body", 409, _signed(send)._replace(body=b"y")
+    yield "an empty signature", 409, changed(_signed(send), Signature="")
     yield "no signature", 409, changed(send, AccessKey=OPERATOR.name)
-    yield "an empty access key", 409, changed(signed(send), AccessKey="")
-    yield "another access key", 409, changed(signed(send), AccessKey="nothing")
-    yield "blanks around an access key", 409, changed(signed(send), AccessKey=" operator ")
+    yield "an empty access key", 409, changed(_signed(send), AccessKey="")
+    yield "another access key", 409, changed(_signed(send), AccessKey="nothing")
+    yield "blanks around an access key", 409, changed(_signed(send), AccessKey=" operator ")
     for version in (399, 400, 409, 503):
-        yield "a query by unique id", version, signed(unique)
-        yield "a query by unique id, its mark not signed", version, signed(unique, (UNIQUE_KEY,))
+        yield "a query by unique id", version, _signed(unique)
+        yield "a query by unique id, its mark not signed", version, _signed(unique, (UNIQUE_KEY,))
 
 
 # ---- plain_acl.yml of 4.9
