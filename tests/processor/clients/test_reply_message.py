@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from support.brokers.in_process import tell
 from support.clients.remoting_clients import send_request
@@ -120,6 +122,14 @@ def test_replies_that_wait_to_be_taken_are_bounded_and_those_beyond_are_refused_
 
     async def story(broker):
         asker, replier = await asking(broker), await broker.connect()
+        pushed = []
+
+        async def read():
+            """Read what is pushed, so that the sockets' buffers are not what is full."""
+            while True:
+                pushed.append(await asker.receive())
+
+        reading = asyncio.ensure_future(read())
         for opaque in range(900):
             replier.send(reply_to(body="x" * 2_000, opaque=opaque))
         answer = await replier.receive()
@@ -129,7 +139,8 @@ def test_replies_that_wait_to_be_taken_are_bounded_and_those_beyond_are_refused_
             assert (answer.code, "that wait for others' answers" in answer.remark) == (2, True)
             answer = await replier.receive()
             assert answer.opaque == opaque
-        pushed = [await asker.receive() for _ in range(count)]
+        await broker.until(lambda: len(pushed) == count)
+        reading.cancel()
         for each in pushed:
             asker.send(each.respond(0))
         assert [(await replier.receive()).code for _ in pushed] == [0] * count
