@@ -122,25 +122,27 @@ def test_replies_that_wait_to_be_taken_are_bounded_and_those_beyond_are_refused_
 
     async def story(broker):
         asker, replier = await asking(broker), await broker.connect()
-        pushed = []
+        pushed, answers = [], []
 
-        async def read():
-            """Read what is pushed, so that the sockets' buffers are not what is full."""
+        async def read(client, commands):
             while True:
-                pushed.append(await asker.receive())
+                commands.append(await client.receive())
 
-        reading = asyncio.ensure_future(read())
+        both = (asker, pushed), (replier, answers)
+        reading = [asyncio.ensure_future(read(*each)) for each in both]
         for opaque in range(900):
             replier.send(reply_to(body="x" * 2_000, opaque=opaque))
-        answer = await replier.receive()
-        count = answer.opaque
+            if opaque % 50 == 49:  # read meanwhile, or the buffers of sockets are full first
+                sent = opaque + 1
+                await broker.until(lambda sent=sent: len(pushed) + len(answers) == sent)
+        for task in reading:
+            task.cancel()
+        await asyncio.wait(reading)
+        count = len(pushed)
         assert BYTES_MAX // CLIENT_SHARE // 9_000 < count < BYTES_MAX // CLIENT_SHARE // 6_000
-        for opaque in range(count + 1, 900):
+        assert [answer.opaque for answer in answers] == list(range(count, 900))
+        for answer in answers:
             assert (answer.code, "that wait for others' answers" in answer.remark) == (2, True)
-            answer = await replier.receive()
-            assert answer.opaque == opaque
-        await broker.until(lambda: len(pushed) == count)
-        reading.cancel()
         for each in pushed:
             asker.send(each.respond(0))
         assert [(await replier.receive()).code for _ in pushed] == [0] * count
