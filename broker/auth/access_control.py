@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from ipaddress import ip_address
-from typing import Protocol
+from typing import Final, Protocol
 
 from rmq_spark.errors import WireError
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
 
 from ..common.channel import Channel
 from ..common.identity import Identity
@@ -29,6 +30,8 @@ from .signed_template import SignedTemplate, UnsignedTemplate
 from .visible_names import VisibleNames
 
 _log = logging.getLogger(__name__)
+_MIXED_TOPICS: Final = frozenset([SCHEDULE_TOPIC, HALF_TOPIC])
+"""Topics in which messages of all other topics wait."""
 
 
 class AccessRules(Protocol):
@@ -170,7 +173,7 @@ class AccessControl:
         rules, identity = self._rules, connection.identity
         if rules is None or identity is None:
             return
-        refused = rules.refusal(identity, _address_of(connection), need)
+        refused = _refusal(rules, identity, _address_of(connection), need)
         if refused is not None:
             self.denials += 1
             raise refused
@@ -219,7 +222,8 @@ class AccessControl:
         identity = connection.identity
         if identity is None:
             return RequestRejected(ResponseCode.NO_PERMISSION, "nobody has signed this request")
-        return rules.refusal(identity, _address_of(connection), _NEEDS[resource](name, *actions))
+        need = _NEEDS[resource](name, *actions)
+        return _refusal(rules, identity, _address_of(connection), need)
 
     def require(
         self, connection: Channel, resource: ResourceType, name: str, *actions: Action
@@ -260,6 +264,25 @@ class AccessControl:
     def visible_to(self, connection: Channel) -> VisibleNames:
         """Return the names that answers to a client may contain."""
         return VisibleNames(partial(self.allows, connection), self._cluster)
+
+
+def _refusal(
+    rules: AccessRules, identity: Identity, address: str, need: Need
+) -> RequestRejected | None:
+    """Return what the rules say; a topic with messages of all topics needs a right on all."""
+    refused = rules.refusal(identity, address, need)
+    if (
+        refused is None
+        and need.resource is ResourceType.TOPIC
+        and need.name in _MIXED_TOPICS
+        and not any(rules.allows_every_topic(identity, address, each) for each in need.actions)
+    ):
+        return RequestRejected(
+            ResponseCode.NO_PERMISSION,
+            f"{need.name} holds messages of all topics: it needs "
+            f"{' or '.join(each.value for each in need.actions)} on every topic",
+        )
+    return refused
 
 
 def _check_same(proven: Identity | None, identity: Identity) -> None:

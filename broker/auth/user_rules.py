@@ -45,11 +45,11 @@ class UserRules:
             raise user
         if not is_signed_by(request, user.password):
             raise _refused("check signature failed.")
-        return Identity(name, user.is_super)
+        return Identity(name, user.is_super, user.password)
 
     def refusal(self, identity: Identity, address: str, need: Need) -> RequestRejected | None:
         """Return why a user may not have what a request needs, or None if it may."""
-        user = self._enabled_user(identity.name)
+        user = self._user_of(identity)
         if isinstance(user, RequestRejected):
             return user
         if user.is_super or not self._checks_rights:
@@ -65,20 +65,27 @@ class UserRules:
 
     def secret_of(self, identity: Identity, _: str) -> str:
         """Return the key that signs a user's requests."""
-        user = self._enabled_user(identity.name)
+        user = self._user_of(identity)
         if isinstance(user, RequestRejected):
             raise user
         return user.password
 
     def allows_every_topic(self, identity: Identity, address: str, action: Action) -> bool:
         """Return whether a user may do this with every topic that there is, or will be."""
-        user = self._enabled_user(identity.name)
+        user = self._user_of(identity)
         if isinstance(user, RequestRejected):
             return False
         if user.is_super or not self._checks_rights:
             return True
         acl = self._acls.get(user.name)
         return acl is not None and acl.allows_every(ResourceType.TOPIC, action, address)
+
+    def _user_of(self, identity: Identity) -> User | RequestRejected:
+        """Return the user of an identity, unless its password has changed since it was proven."""
+        user = self._enabled_user(identity.name)
+        if isinstance(user, User) and identity.secret_key not in (None, user.password):
+            return _refused(f"The password of User:{user.name} has changed.")
+        return user
 
     def _enabled_user(self, name: str) -> User | RequestRejected:
         user = self._users.get(name)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
+import pytest
 from support.brokers.access import WITH_USERS, Users, signed
 from support.brokers.every_request import (
     DENIED,
@@ -16,13 +18,14 @@ from support.brokers.every_request import (
 from support.brokers.in_process import tell
 from support.clients.remoting_clients import pull_request, send_request
 
-from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import (
     ConsumerData,
     HeartbeatData,
     ProducerData,
     SubscriptionData,
 )
+from rmq_spark.wire.bodies.stats import QueryCorrectionOffsetBody
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
@@ -71,6 +74,91 @@ def test_held_pull_is_refused_at_its_wake_once_its_user_is_deleted(tmp_path):
         assert sent.code == 0, sent.remark
         answer = await client.receive()
         assert (answer.code, bytes(answer.body)) == (DENIED, b"")
+
+    play(story, tmp_path)
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_held_pull_is_refused_at_its_wake_once_the_password_of_its_user_is_another(
+    tmp_path, is_made_again
+):
+    async def story(broker, users):
+        client, other = await broker.connect(), await broker.connect()
+        client.send(signed(pull_request(0, TOPIC, suspend_ms=20_000), "alice"))
+        await broker.held(1)
+        if is_made_again:
+            users.delete("alice")
+        users.grant("alice", *EVERYTHING, password="another one")
+        sent = await other.call(signed(send_request("news", TOPIC), "bob"))
+        assert sent.code == 0, sent.remark
+        answer = await client.receive()
+        assert (answer.code, bytes(answer.body)) == (DENIED, b"")
+        again = signed(pull_request(0, TOPIC), "alice", "another one")
+        assert (await client.call(again)).code == 0
+
+    play(story, tmp_path)
+
+
+def test_delayed_messages_are_hidden_from_a_user_who_may_not_consume_every_topic(tmp_path):
+    """They wait in one topic, whatever topic they were sent to."""
+    waiting = Names(topic="SCHEDULE_TOPIC_XXXX")
+
+    async def story(broker, users):
+        client = await broker.connect()
+        delayed = send_request("secret", TOPIC, properties={"DELAY": "18", "KEYS": "k"})
+        msg_id = (await client.call(signed(delayed, "alice"))).ext_fields["msgId"]
+        found = dataclasses.replace(waiting, position=int(msg_id[16:], 16), msg_id=msg_id)
+        requests = (
+            pull_request(0, waiting.topic, queue_id=17),
+            REQUESTS[RequestCode.QUERY_MESSAGE].build(found),
+            REQUESTS[RequestCode.VIEW_MESSAGE_BY_ID].build(found),
+            REQUESTS[RequestCode.CONSUMER_SEND_MSG_BACK].build(found),
+        )
+        reader = await broker.connect()
+        users.grant("bob", *EVERYTHING, denied=[f"Topic:{TOPIC} Sub Get"])
+        for request in requests:
+            answer = await reader.call(signed(request, "bob"))
+            assert (answer.code, b"secret" in answer.body) in ((DENIED, False), (1, False))
+        users.grant("bob", *EVERYTHING)
+        for request in requests:
+            assert (await reader.call(signed(request, "bob"))).code == 0, request.code
+
+    play(story, tmp_path)
+
+
+def test_consumer_is_not_given_a_message_that_it_may_no_longer_consume(tmp_path):
+    async def story(broker, users):
+        member, operator = await broker.connect(), await broker.connect()
+        data = HeartbeatData(
+            client_id="member", consumer_data_set=(ConsumerData(group_name=GROUP),)
+        )
+        heartbeat = RemotingCommand(RequestCode.HEART_BEAT, body=encode_body(data))
+        assert (await member.call(signed(heartbeat, "alice"))).code == 0
+        sent = await operator.call(signed(send_request("secret", TOPIC), "root"))
+        fields = {"consumerGroup": GROUP, "clientId": "member", "msgId": sent.ext_fields["msgId"]}
+        request = RemotingCommand(RequestCode.CONSUME_MESSAGE_DIRECTLY, ext_fields=fields)
+        users.delete("alice")
+        answer = await operator.call(signed(request, "root"))
+        assert (answer.code, "member" in answer.remark) == (DENIED, True)
+
+    play(story, tmp_path)
+
+
+def test_correction_offsets_leave_out_groups_that_the_user_may_not_see(tmp_path):
+    code = RequestCode.QUERY_CORRECTION_OFFSET
+
+    async def story(broker, users):
+        client, other = await broker.connect(), await broker.connect()
+        committed = await ask(
+            other, "bob", RequestCode.UPDATE_CONSUMER_OFFSET, consumerGroup="hidden", commitOffset=0
+        )
+        assert committed.code == 0, committed.remark
+        fields = {"topic": TOPIC, "compareGroup": GROUP, "filterGroups": ""}
+        for rights, count in ((EVERYTHING, 1), ((f"Topic:{TOPIC} All", f"Group:{GROUP} All"), 0)):
+            users.grant("alice", *rights)
+            answer = await client.call(signed(RemotingCommand(code, ext_fields=fields), "alice"))
+            offsets = decode_body(QueryCorrectionOffsetBody, answer.body).correction_offsets
+            assert len(offsets) == count
 
     play(story, tmp_path)
 

@@ -45,13 +45,13 @@ class PlainRules:
             return Identity(key, is_super=True)
         if not is_signed_by(request, account.secret_key):
             raise _refused(f"Check signature failed for accessKey={key}")
-        return Identity(key, account.is_super)
+        return Identity(key, account.is_super, account.secret_key)
 
     def refusal(self, identity: Identity, address: str, need: Need) -> RequestRejected | None:
         """Return why an account may not have what a request needs, or None if it may."""
         if self._is_white(address):
             return None
-        account = self._account(identity.name)
+        account = self._account_of(identity)
         if isinstance(account, RequestRejected):
             return account
         if account.white_address.covers(address) or account.is_super:
@@ -63,7 +63,7 @@ class PlainRules:
         """Return the key that signs an account's requests; None if its address is white."""
         if self._is_white(address):
             return None
-        account = self._account(identity.name)
+        account = self._account_of(identity)
         if isinstance(account, RequestRejected):
             raise account
         return None if account.white_address.covers(address) else account.secret_key
@@ -72,7 +72,7 @@ class PlainRules:
         """Return whether an account may do this with every topic that there is, or will be."""
         if self._is_white(address):
             return True
-        account = self._account(identity.name)
+        account = self._account_of(identity)
         if isinstance(account, RequestRejected):
             return False
         if account.white_address.covers(address) or account.is_super:
@@ -81,6 +81,16 @@ class PlainRules:
 
     def _is_white(self, address: str) -> bool:
         return any(pattern.covers(address) for pattern in self._acl.white_addresses)
+
+    def _account_of(self, identity: Identity) -> PlainAccount | RequestRejected:
+        """Return the account of an identity, unless its key has changed since it was proven."""
+        account = self._account(identity.name)
+        if isinstance(account, PlainAccount) and identity.secret_key not in (
+            None,
+            account.secret_key,
+        ):
+            return _refused(f"the secretKey of accessKey={identity.name} has changed")
+        return account
 
     def _account(self, key: str) -> PlainAccount | RequestRejected:
         account = self._acl.accounts.get(key)

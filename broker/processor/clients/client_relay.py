@@ -75,6 +75,12 @@ class ClientRelayProcessor(Processor):
         record = self._broker.store.record_at(PhysicalOffset(physical_offset))
         if record is None or not self._may_read(connection, record):
             raise system_error(f"message [{header.msg_id}] is not in this broker's log")
+        if not self._may_read(channel.connection, record):
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                f"The Consumer <{header.consumer_group}> <{header.client_id}> may not consume the "
+                f"topic of message [{header.msg_id}]",
+            )
         fields = {**request.ext_fields, "brokerName": self._broker.config.broker_name}
         self._relay(connection, request, channel, fields, bytes(record))
         return None

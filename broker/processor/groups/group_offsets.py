@@ -217,12 +217,19 @@ class GroupOffsetsProcessor(Processor):
     # ---- relative to other groups
 
     @handles(RequestCode.QUERY_CORRECTION_OFFSET)
-    def query_correction_offset(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer the smallest offsets among a topic's groups, where the compared group is ahead."""
+    def query_correction_offset(
+        self, connection: Channel, request: RemotingCommand
+    ) -> ResponseSteps:
+        """Answer the smallest offsets among a topic's groups, where the compared group is ahead.
+
+        Groups that the client may not see do not count.
+        """
+        visible = self._broker.access.visible_to(connection)
         header: headers.QueryCorrectionOffsetRequestHeader = header_of(request)
         left_out = {name.strip() for name in (header.filter_groups or "").split(",")}
         smallest: dict[int, int] = {}
-        for group in sorted(self._broker.offsets.groups_of(header.topic) - left_out):
+        others = self._broker.offsets.groups_of(header.topic) - left_out
+        for group in filter(visible.has_group, sorted(others)):
             for queue_id, queue_offset in tuple(
                 self._broker.offsets.queues(group, header.topic).items()
             ):

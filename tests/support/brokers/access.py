@@ -55,9 +55,9 @@ class Users:
             (controller.tables.users, controller.tables.acls) for controller in controllers
         ]
 
-    def grant(self, name, *rights, denied=()):
+    def grant(self, name, *rights, denied=(), password=None):
         """Make a user with just these rights, such as ``Topic:T Pub Sub``."""
-        info = UserInfo(password=secret_of(name), user_type="Normal")
+        info = UserInfo(password=password or secret_of(name), user_type="Normal")
         entries = [_entry(right, "Allow") for right in rights]
         entries += [_entry(right, "Deny") for right in denied]
         acl = AccessList.of_policies([PolicyInfo(entries=tuple(entries))])
