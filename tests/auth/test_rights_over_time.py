@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import struct
 
 import pytest
 from support.brokers.access import WITH_USERS, Users, signed
@@ -30,6 +31,8 @@ from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.record import StoredMessage, encode_record
+from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 
 EVERYTHING = "Topic:* All", "Group:* All"
 NAMES = Names()
@@ -122,6 +125,46 @@ def test_delayed_messages_are_hidden_from_a_user_who_may_not_consume_every_topic
         users.grant("bob", *EVERYTHING)
         for request in requests:
             assert (await reader.call(signed(request, "bob"))).code == 0, request.code
+
+    play(story, tmp_path)
+
+
+def looks_like_a_record(topic, position, properties_bytes):
+    """Return the beginning of a record whose properties are what follows it in the log."""
+    message = StoredMessage(
+        topic=topic, body=b"x", queue_id=0, queue_offset=0, physical_offset=position
+    )
+    record = encode_record(message)
+    total, properties = len(record) + properties_bytes, properties_bytes
+    return struct.pack(">i", total) + record[4:-2] + struct.pack(">H", properties)
+
+
+@pytest.mark.parametrize(
+    "code", [RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.CONSUMER_SEND_MSG_BACK]
+)
+def test_body_with_the_form_of_a_record_does_not_show_the_messages_of_others(tmp_path, code):
+    """The body is read as a record of its sender, with the next message as its properties."""
+
+    async def story(broker, users):
+        client, other = await broker.connect(), await broker.connect()
+        broker.make_topic("own")
+        users.grant("bob", "Topic:own All", f"Group:{GROUP} All")
+        place = broker.store.state().written_offset
+        inner = place + RECORD_BYTES_MIN - 3  # behind the head, before topic and properties
+        body = looks_like_a_record("own", inner, 200)
+        sent = await client.call(signed(send_request(body, "own"), "bob"))
+        assert int(sent.ext_fields["msgId"][16:], 16) == place
+        secret = await other.call(signed(send_request("secret " * 20, TOPIC), "alice"))
+        assert secret.code == 0
+        shown = broker.store.record_at(inner)
+        assert shown is not None
+        assert b"secret" in bytes(shown)
+        fields = {"offset": str(inner), "group": GROUP, "delayLevel": "1"}
+        request = RemotingCommand(code, ext_fields=fields)
+        answer = await client.call(signed(request, "bob"))
+        assert (answer.code, bytes(answer.body)) == (1, b"")
+        request = RemotingCommand(code, ext_fields={**fields, "offset": str(place)})
+        assert (await client.call(signed(request, "bob"))).code == 0
 
     play(story, tmp_path)
 

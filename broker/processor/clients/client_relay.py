@@ -16,18 +16,17 @@ from rmq_spark.wire.bodies import decode_body, encode_body_in_steps
 from rmq_spark.wire.bodies.stats import GetConsumerStatusBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.record import decode_record
 from rmq_spark.wire.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
 
-from ...auth.needs import Action, ResourceType
+from ...auth.needs import Action
 from ...common.channel import Channel, ResponseSteps
 from ...state.members.client_channel_info import ClientChannelInfo
 from ...store.results import PhysicalOffset
 from ..processor import BrokerParts, Processor, handles
+from ..readable_records import may_read
 from ..request import RequestRejected, header_of, reply, request_command, system_error
 from .pending_replies import REQUEST_BYTES, PendingReplies
 
@@ -73,9 +72,9 @@ class ClientRelayProcessor(Processor):
         channel = self._find_online(header.consumer_group, header.client_id or "")
         _, physical_offset = decode_offset_message_id(header.msg_id or "")
         record = self._broker.store.record_at(PhysicalOffset(physical_offset))
-        if record is None or not self._may_read(connection, record):
+        if record is None or not may_read(self._broker, connection, record, Action.SUB):
             raise system_error(f"message [{header.msg_id}] is not in this broker's log")
-        if not self._may_read(channel.connection, record):
+        if not may_read(self._broker, channel.connection, record, Action.SUB):
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION,
                 f"The Consumer <{header.consumer_group}> <{header.client_id}> may not consume the "
@@ -84,12 +83,6 @@ class ClientRelayProcessor(Processor):
         fields = {**request.ext_fields, "brokerName": self._broker.config.broker_name}
         self._relay(connection, request, channel, fields, bytes(record))
         return None
-
-    def _may_read(self, connection: Channel, record: Buffer) -> bool:
-        if not self._broker.access.is_enabled:
-            return True
-        topic = decode_record(record, check_crc=False).topic
-        return self._broker.access.allows(connection, ResourceType.TOPIC, topic, Action.SUB)
 
     def _find_online(self, group: str, client_id: str) -> ClientChannelInfo:
         channel = self._broker.consumers.find(group, client_id)

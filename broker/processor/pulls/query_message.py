@@ -25,12 +25,13 @@ from rmq_spark.wire.headers.operators import (
 from rmq_spark.wire.record import StoredMessage, decode_record
 from rmq_spark.wire.tags import tags_code
 
-from ...auth.needs import Action, ResourceType
+from ...auth.needs import Action
 from ...common.channel import Channel, ResponseSteps
 from ...store.errors import IndexLimitReached
 from ...store.read.entry_selection import MessageFilter
 from ...store.results import QueueOffset
 from ..processor import BrokerParts, Processor, handles
+from ..readable_records import may_read
 from ..request import RequestRejected, header_of, success_response, system_error
 
 MESSAGES_MAX: Final = 64
@@ -70,7 +71,9 @@ class QueryMessageProcessor(Processor):
                 header.end_timestamp,
             ):
                 yield None
-                if record is not None and self._may_read(connection, record):
+                if record is not None and may_read(
+                    self._broker, connection, record, Action.SUB, Action.GET
+                ):
                     left -= len(record)
                     if left < 0 and records:
                         break
@@ -98,19 +101,9 @@ class QueryMessageProcessor(Processor):
         """
         physical_offset = header_of(request).offset
         record = self._broker.store.record_at(physical_offset)
-        if record is None or not self._may_read(connection, record):
+        if record is None or not may_read(self._broker, connection, record, Action.SUB, Action.GET):
             raise system_error(f"can not find message by the offset, {physical_offset}")
         return request.respond(ResponseCode.SUCCESS, body=record)
-
-    def _may_read(self, connection: Channel, record: Buffer) -> bool:
-        access = self._broker.access
-        if not access.is_enabled:
-            return True
-        try:
-            topic = decode_record(record, check_crc=False).topic
-        except RecordError:  # nobody knows whose it is
-            return access.allows_every_topic(connection, Action.SUB)
-        return access.allows(connection, ResourceType.TOPIC, topic, Action.SUB, Action.GET)
 
 
 def _check(header: QueryMessageRequestHeader) -> None:

@@ -27,12 +27,13 @@ from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.properties import UNIQ_KEY, change_properties
 from rmq_spark.wire.record import StoredMessage, decode_record, magic_of
 
-from ...auth.needs import Action, ResourceType
+from ...auth.needs import Action
 from ...common.channel import Channel
 from ...schedule.delayed_message import WITHOUT_DELAY, to_schedule_topic
 from ...state.tables.topic_config import retry_topic
 from ...store.results import PhysicalOffset, PutMessageResult, PutMessageStatus
 from ..processor import BrokerParts, Processor, handles
+from ..readable_records import may_read
 from ..request import RequestRejected, header_of, reply, success_response, system_error
 from .admission import redirect_to_dlq
 from .send_message import CODES, SendParts
@@ -125,11 +126,9 @@ class MessageBackProcessor(Processor):
     def _find(self, connection: Channel, header: ConsumerSendMsgBackRequestHeader) -> StoredMessage:
         """Return the message that is sent back; one that its client may not read is not found."""
         record = self._broker.store.record_at(PhysicalOffset(header.offset))
+        if record is not None and not may_read(self._broker, connection, record, Action.SUB):
+            record = None
         message = decode_record(record) if record is not None else None
-        if message is not None and not self._broker.access.allows(
-            connection, ResourceType.TOPIC, message.topic, Action.SUB
-        ):
-            message = None
         if message is None or not _is_same_message(message, header):
             other = "" if message is None else ": another message is there"
             raise system_error(f"look message by offset failed, {header.offset}{other}")
