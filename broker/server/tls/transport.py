@@ -34,7 +34,7 @@ _SILENT_BYTES_MAX: Final = 131_072
 of keys. A handshake has at most 100 KB, most of it certificates, and a change of keys 30 bytes."""
 
 
-class TlsClient(Protocol):
+class PlainProtocol(Protocol):
     """The protocol above, which gets plain bytes."""
 
     undecrypted_bytes: int
@@ -67,7 +67,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self,
         loop: asyncio.AbstractEventLoop,
         transport: asyncio.Transport,
-        client: TlsClient,
+        client: PlainProtocol,
         server_tls: ServerTls,
         scheduler: FairScheduler,
     ) -> None:
