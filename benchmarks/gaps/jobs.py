@@ -29,6 +29,8 @@ def job_rows(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[R
     yield Row(("log_busy",), "whether sends are refused as busy is looked at", gap)
     gap = broker.usual_turn(scale.rounds, act=controller.store.retry_degraded)
     yield Row(("retry_degraded",), "whether messages wait to be carried is looked at", gap)
+    gap = broker.usual_turn(scale.rounds, act=controller.tls.log_expiry)
+    yield Row(("log_expiry",), "certificates that expire are looked for; there are none", gap)
     in_thread: dict[tuple[str, ...], Callable[[], object]] = {
         ("_save_offsets",): controller.tables.offsets.save,
         ("_save_configurations",): controller.tables.save_configurations,

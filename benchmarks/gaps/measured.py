@@ -67,6 +67,10 @@ class Client:
     def setsockopt(self, *_: int) -> None:
         """Ignore a socket option."""
 
+    def fileno(self) -> int:
+        """Return the descriptor of a closed socket: no system buffers what is written."""
+        return -1
+
     def set_write_buffer_limits(self, _: int) -> None:
         """Ignore the limits of a transport's buffer."""
 
