@@ -90,6 +90,22 @@ def test_bind_address_without_required_tls_is_warned_of(tmp_path):
     assert "Set tls.server.mode=enforcing" in line
 
 
+def test_required_certificates_of_clients_that_need_no_tls_are_warned_of(tmp_path):
+    required = {
+        "tls.server.authClient": "true",
+        "tls.server.need.client.auth": "require",
+        "tls.server.trustCertPath": certificate("ca.pem"),
+    }
+    with BrokerProcess(tmp_path, **BROKER_TLS, **required) as broker:
+        [line] = broker.log()
+        assert broker.stop() == 0
+    assert "does not keep out clients without a certificate" in line
+    enforcing = {**BROKER_TLS, **required, "tls.server.mode": "enforcing"}
+    with BrokerProcess(tmp_path, **enforcing) as broker:
+        assert broker.log() == []
+        assert broker.stop() == 0
+
+
 def line_of(broker, part, seconds=20):
     """Wait until the broker has logged a line."""
     deadline = time.monotonic() + seconds

@@ -18,7 +18,7 @@ from typing import Final
 from rmq_spark import __version__
 
 from ..controller import BrokerController
-from ..settings.config import BrokerConfig
+from ..settings.config import BrokerConfig, ClientAuth, TlsMode
 from ..store.results import StoreState
 
 # ---- Formats of the log.
@@ -98,6 +98,12 @@ def log_start(config: BrokerConfig, controller: BrokerController) -> None:
             "bindAddress=%s accepts connections without TLS from other machines: anyone on the "
             "network can read and change messages. Set tls.server.mode=enforcing",
             config.bind_address,
+        )
+    tls = config.tls
+    if tls.need_client_auth is ClientAuth.require and tls.mode is TlsMode.permissive:
+        _log.warning(
+            "tls.server.need.client.auth=require does not keep out clients without a certificate: "
+            "they can connect without TLS. Set tls.server.mode=enforcing"
         )
 
 

@@ -119,8 +119,8 @@ class StateTables:
 
         tables: list[JsonTable[Any]] = []
 
-        def table(name: str, body_type: type[Any], *, is_secret: bool = False) -> JsonTable[Any]:
-            tables.append(JsonTable(disk, directory / name, body_type, is_secret=is_secret))
+        def table(name: str, body_type: type[Any], **how: bool) -> JsonTable[Any]:
+            tables.append(JsonTable(disk, directory / name, body_type, **how))
             return tables[-1]
 
         offsets = ConsumerOffsetManager(
@@ -152,8 +152,8 @@ class StateTables:
             ),
             offsets=offsets,
             kv_configs=KVConfigs(table("kvConfig.json", KVConfigSerializeWrapper)),
-            users=UserTable(table(USERS_FILE, UsersBody, is_secret=True)),
-            acls=AclTable(table(ACLS_FILE, AclsBody)),
+            users=UserTable(table(USERS_FILE, UsersBody, is_secret=True, keeps_older=False)),
+            acls=AclTable(table(ACLS_FILE, AclsBody, keeps_older=False)),
             topic_table=topic_table,
             delay_offset_table=table("delayOffset.json", DelayOffsetSerializeWrapper),
             files=tuple(tables),

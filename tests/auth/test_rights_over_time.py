@@ -206,6 +206,31 @@ def test_correction_offsets_leave_out_groups_that_the_user_may_not_see(tmp_path)
     play(story, tmp_path)
 
 
+def test_deleted_user_and_taken_right_do_not_come_back_with_the_backup_of_a_damaged_file(tmp_path):
+    async def first(broker, users):
+        root = await broker.connect()
+        delete = RemotingCommand(RequestCode.AUTH_DELETE_USER, ext_fields={"username": "alice"})
+        assert (await root.call(signed(delete, "root"))).code == 0
+        take = {"subject": "User:bob", "resource": "Topic:*"}
+        request = RemotingCommand(RequestCode.AUTH_DELETE_ACL, ext_fields=take)
+        assert (await root.call(signed(request, "root"))).code == 0
+
+    async def second(broker):
+        client = await broker.connect()
+        answer = await client.call(signed(send_request("x", TOPIC), "alice"))
+        assert (answer.code, answer.remark) == (DENIED, "User:alice is not found.")
+        other = await broker.connect()
+        answer = await other.call(signed(send_request("x", TOPIC), "bob"))
+        assert (answer.code, "no permission" in answer.remark) == (DENIED, True)
+
+    play(first, tmp_path)
+    files = [tmp_path / "config" / name for name in ("users.json", "acls.json")]
+    for file in files:
+        assert file.exists()
+        file.write_bytes(b"damaged")
+    tell(second, tmp_path, **WITH_USERS)
+
+
 def test_send_that_waited_for_its_topic_is_refused_once_its_user_lost_the_right(tmp_path):
     async def story(broker, users):
         saves = []

@@ -17,6 +17,9 @@ The last member of a table is a checksum of everything before it, which RocketMQ
 changed digit could make a group skip messages. A table without a checksum was written by another
 program or by hand, and is accepted.
 
+Users and access lists are saved twice, so that the backup is never older: a user who was deleted
+must not come back with the backup of a damaged file.
+
 An operator who removes both files starts with an empty table. A file that exists and cannot be read
 is an error: RocketMQ uses an empty table instead, and delivers all messages again.
 
@@ -62,14 +65,24 @@ class JsonTable(Generic[Body]):
     """One table, in a directory that exists. Its methods may be called from any thread."""
 
     def __init__(
-        self, disk: Disk, path: Path, body_type: type[Body], *, is_secret: bool = False
+        self,
+        disk: Disk,
+        path: Path,
+        body_type: type[Body],
+        *,
+        is_secret: bool = False,
+        keeps_older: bool = True,
     ) -> None:
-        """Prepare a table without reading it; errors show nothing of a secret one's content."""
+        """Prepare a table without reading it; errors show nothing of a secret one's content.
+
+        Without ``keeps_older``, a save leaves no older table in the backup.
+        """
         self._disk = disk
         self.path = path
         """The file; its backup is beside it as ``<name>.bak``."""
         self._body_type = body_type
         self._is_secret = is_secret
+        self._keeps_older = keeps_older
         self._temporary = path.with_name(f"{path.name}.tmp")
         self._backup = path.with_name(f"{path.name}.bak")
         self._lock = threading.RLock()
@@ -142,13 +155,19 @@ class JsonTable(Generic[Body]):
             if not self._is_loaded:
                 self.load(value)
             self.was_replaced = False
-            self._disk.write_whole(self._temporary, with_checksum(data))
-            # The file is missing at the first save, or after a crash between the renames.
-            with suppress(FileNotFoundError):
-                self._disk.rename(self.path, self._backup)
-            self._disk.rename(self._temporary, self.path)
-            self.was_replaced = True
-            self._disk.flush_directory(self.path.parent)
+            self._replace(with_checksum(data))
+            if not self._keeps_older:
+                self._replace(with_checksum(data))
+
+    def _replace(self, data: bytes) -> None:
+        """Make the file the backup, and write a new file."""
+        self._disk.write_whole(self._temporary, data)
+        # The file is missing at the first save, or after a crash between the renames.
+        with suppress(FileNotFoundError):
+            self._disk.rename(self.path, self._backup)
+        self._disk.rename(self._temporary, self.path)
+        self.was_replaced = True
+        self._disk.flush_directory(self.path.parent)
 
     def _load_any(self) -> tuple[Body | None, Path | None, str]:
         """Return the table and its file, or None for both; and the damage of another file."""
