@@ -247,6 +247,19 @@ class AccessControl:
             return False
         return rules.allows_every_topic(identity, _address_of(connection), action)
 
+    def knows(self, connection: Channel) -> bool:
+        """Return whether the user of a connection could still sign in as it did."""
+        rules, identity = self._rules, connection.identity
+        if rules is None:
+            return True
+        if identity is None:
+            return False
+        try:
+            rules.secret_of(identity, _address_of(connection))
+        except RequestRejected:
+            return False
+        return True
+
     def require_every_topic(self, connection: Channel, action: Action) -> None:
         """Refuse and count what `allows_every_topic` forbids.
 

@@ -426,6 +426,23 @@ def test_replies_go_to_the_producer_of_the_user_who_had_its_client_id_first(tmp_
     play(story, tmp_path)
 
 
+def test_reply_does_not_reach_a_producer_whose_user_was_deleted(tmp_path):
+    async def story(broker, users):
+        requester, replier = await broker.connect(), await broker.connect()
+        assert (await requester.call(signed(producer("its id"), "alice"))).code == 0
+        users.delete("alice")
+        request = send_request(
+            "re",
+            "DefaultCluster_REPLY_TOPIC",
+            code=RequestCode.SEND_REPLY_MESSAGE_V2,
+            properties={"REPLY_TO_CLIENT": "its id"},
+        )
+        answer = await asyncio.wait_for(replier.call(signed(request, "bob")), 5)
+        assert (answer.code, "not found" in answer.remark) == (1, True)
+
+    play(story, tmp_path)
+
+
 def test_question_to_a_consumer_is_passed_on_without_the_credentials_of_the_operator(tmp_path):
     async def story(broker, users):
         member, operator = await broker.connect(), await broker.connect()

@@ -80,7 +80,7 @@ class ReplyMessageProcessor(Processor):
         if client_id is None:
             raise system_error(f"reply message properties[{REPLY_TO_CLIENT}] is null")
         channel = self._broker.producers.find(client_id)
-        if channel is None:
+        if channel is None or not self._broker.access.knows(channel.connection):
             raise system_error(f"push reply message fail, channel of <{client_id}> not found.")
         return channel
 
