@@ -31,6 +31,7 @@
     ├── NotAssigned                  the queue is not this consumer's now: see ``assignment()``
     ├── OffsetOutOfRange             the queue has no such offset; it says which it has
     ├── TableTooLarge                a topic does not fit into the memory that a table may take
+    ├── LookupTooLarge               messages that were found do not fit into a limit of memory
     ├── SubscriptionConflict         both subscribed and assigned: make another consumer
     ├── TlsRejected                  TLS settings that cannot work: correct the one that it names
     ├── ProfileRejected              of connection settings: correct the file that it names
@@ -535,6 +536,28 @@ class TableTooLarge(ClientError):
             f"the table of {sanitize(topic)} takes over {bytes_max} bytes (bytes_max) with its "
             f"first {row_count} rows, as bodies are inflated. Choose columns, read ranges with "
             "start and end, or raise bytes_max"
+        )
+
+
+class LookupTooLarge(ClientError):
+    """The messages that a lookup finds need more memory, with bodies inflated, than it may take.
+
+    Attributes:
+        topic: The topic in which messages were looked up.
+        bytes_max: The limit, in bytes.
+    """
+
+    def __init__(self, topic: str, bytes_max: int, message_count: int) -> None:
+        super().__init__(topic, bytes_max, message_count)
+        self.topic = topic
+        self.bytes_max = bytes_max
+
+    def __str__(self) -> str:
+        topic, bytes_max, message_count = self.args
+        return (
+            f"the messages found in {sanitize(topic)} take over {bytes_max} bytes (bytes_max) with "
+            f"the first {message_count}, as bodies are inflated. Look for fewer, in a shorter "
+            "time, or raise bytes_max"
         )
 
 

@@ -220,6 +220,7 @@ def calls_of(world):
     }
     tls = TlsSettings.of_files(**files, key_password="rocketpoll")
     key = {"topic": "T", "key": "k", "begin_ms": 0, "end_ms": NOW_MS, "messages_max": 8}
+    key |= {"bytes_max": 1 << 20}
 
     return {
         "Producer": Call(
@@ -327,7 +328,8 @@ def calls_of(world):
         ),
         "Admin.messages_by_key": Call(admin.messages_by_key, key),
         "Admin.messages_by_unique_id": Call(
-            admin.messages_by_unique_id, {"topic": "T", "message_id": world.sent.message_id}
+            admin.messages_by_unique_id,
+            {"topic": "T", "message_id": world.sent.message_id, "bytes_max": 1 << 20},
         ),
         "Admin.message_at": Call(admin.message_at, {"queue": QUEUE, "queue_offset": 0}),
         "Admin.read_table": Call(admin.read_table, {"topic": "T", **span}),

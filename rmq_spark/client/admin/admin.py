@@ -394,10 +394,10 @@ class Admin(GroupOffsets, AccessLists):
         address = str(host)
         record = self._api.admin.view_message(address, commit_log_offset)
         names = {each: name for name, each in self.masters().items()}
-        found = self._messages(address, record, names.get(address, ""))
-        if not found:
+        found = next(self._messages(address, record, names.get(address, "")), None)
+        if found is None:
             raise ProtocolError(address, "its response contains no message")
-        return found[0]
+        return found
 
 
 # ---- Sinks that stage their batches on our brokers; RocketMQ's have none and are skipped.

@@ -7,13 +7,14 @@ would look complete. `broker_info` asks only one broker, to identify it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.arguments import (
     INT32_MAX,
+    INT64_MAX,
     check_name,
     check_offset,
     check_queue,
@@ -24,6 +25,7 @@ from rmq_spark.client.arguments import (
 from rmq_spark.client.errors import (
     BrokerNotFound,
     ClientError,
+    LookupTooLarge,
     NotFound,
     ProtocolError,
     RouteNotFound,
@@ -50,6 +52,11 @@ ADMIN_TIMEOUT_MS: Final = 5_000
 DEFAULT_CLUSTER: Final = "DefaultCluster"
 FOREVER_MS: Final = (1 << 63) - 1
 QUERY_MESSAGES_MAX: Final = 64
+QUERY_BYTES_MAX: Final = 256 << 20
+"""Bytes of the bodies that a lookup may take unless its caller allows more.
+
+That is enough for as many messages as it finds, of the 4 MiB that producers send by default.
+"""
 
 
 class QueueReport(NamedTuple):
@@ -79,6 +86,7 @@ class Lookups:
         begin_ms: int = 0,
         end_ms: int = FOREVER_MS,
         messages_max: int = QUERY_MESSAGES_MAX,
+        bytes_max: int = QUERY_BYTES_MAX,
     ) -> tuple[MessageExt, ...]:
         """Return the newest messages of a topic that have a key.
 
@@ -90,8 +98,10 @@ class Lookups:
             begin_ms: Earliest store time, in milliseconds since the epoch.
             end_ms: Latest store time, in milliseconds since the epoch.
             messages_max: Most messages to return from each broker.
+            bytes_max: Most bytes that the bodies of all messages may take, inflated.
 
         Raises:
+            LookupTooLarge: They take more than ``bytes_max``.
             MessageRejected: A time is before 1970, or must be seconds, or a number is out of range.
             ProtocolError: The broker's answer is not stored messages; the error names the broker.
         """
@@ -100,6 +110,7 @@ class Lookups:
         check_timestamp_ms("begin_ms", begin_ms)
         check_timestamp_ms("end_ms", end_ms)
         check_range("messages_max", messages_max, 1, INT32_MAX)
+        check_range("bytes_max", bytes_max, 1, INT64_MAX)
         header = QueryMessageRequestHeader(
             topic=topic,
             key=key,
@@ -108,10 +119,12 @@ class Lookups:
             end_timestamp=end_ms,
             unique_key_query=False,
         )
-        found = self._query(header, self._brokers_of(topic))
-        return tuple(message for message in found if key in message.keys)
+        brokers = self._brokers_of(topic)
+        return self._query(header, brokers, lambda message: key in message.keys, bytes_max)
 
-    def messages_by_unique_id(self, topic: str, message_id: str) -> tuple[MessageExt, ...]:
+    def messages_by_unique_id(
+        self, topic: str, message_id: str, *, bytes_max: int = QUERY_BYTES_MAX
+    ) -> tuple[MessageExt, ...]:
         """Return the messages with a producer's message id; several, if one was sent again.
 
         A message that cannot be read has a ``fault``, and its body as it is stored.
@@ -119,13 +132,16 @@ class Lookups:
         Args:
             topic: Name of the topic.
             message_id: The id that ``SendResult.message_id`` has.
+            bytes_max: Most bytes that the bodies of all messages may take, inflated.
 
         Raises:
+            LookupTooLarge: They take more than ``bytes_max``.
             NotFound: There are none.
             ProtocolError: The broker's answer is not stored messages; the error names the broker.
         """
         topic = check_text("topic", topic, "orders")
         message_id = check_text("message_id", message_id, "7F000001669DC9819DE26ECF4EE40062")
+        check_range("bytes_max", bytes_max, 1, INT64_MAX)
         header = QueryMessageRequestHeader(
             topic=topic,
             key=message_id,
@@ -135,8 +151,8 @@ class Lookups:
             unique_key_query=True,
         )
         brokers = self._brokers_of(topic)
-        found = tuple(
-            m for m in self._query(header, brokers) if m.properties.get(UNIQ_KEY) == message_id
+        found = self._query(
+            header, brokers, lambda each: each.properties.get(UNIQ_KEY) == message_id, bytes_max
         )
         if not found:
             asked = ", ".join(address for _, address in brokers)
@@ -166,15 +182,16 @@ class Lookups:
         if pulled.pull_status is not PullStatus.FOUND:
             return None
         limit = self._api.max_body_bytes
-        found = _decode_or_fail(
-            address,
-            decode_pulled(pulled.records, queue, max_body_bytes=limit, with_faults=True),
+        found = next(
+            _decode_or_fail(
+                address,
+                decode_pulled(pulled.records, queue, max_body_bytes=limit, with_faults=True),
+            ),
+            None,
         )
-        if not found:
-            return None
-        if found[0].fault is None:
-            return found[0]
-        return replace(found[0], topic=queue.topic, queue=queue, queue_offset=queue_offset)
+        if found is None or found.fault is None:
+            return found
+        return replace(found, topic=queue.topic, queue=queue, queue_offset=queue_offset)
 
     def read_table(
         self,
@@ -374,14 +391,26 @@ class Lookups:
     # ---- internal
 
     def _query(
-        self, header: QueryMessageRequestHeader, brokers: Iterable[tuple[str, str]]
-    ) -> Iterator[MessageExt]:
+        self,
+        header: QueryMessageRequestHeader,
+        brokers: Iterable[tuple[str, str]],
+        is_wanted: Callable[[MessageExt], bool],
+        bytes_max: int,
+    ) -> tuple[MessageExt, ...]:
+        """Return the wanted messages of the brokers' answers, which are inflated one by one."""
+        found: list[MessageExt] = []
+        found_bytes = 0
         for name, address in brokers:
             records = self._api.admin.query_message(address, header)
-            found = self._messages(address, records, name)
-            yield from (message for message in found if message.topic == header.topic)
+            for message in self._messages(address, records, name):
+                if message.topic == header.topic and is_wanted(message):
+                    found.append(message)
+                    found_bytes += len(message.body)
+                    if found_bytes > bytes_max:
+                        raise LookupTooLarge(header.topic, bytes_max, len(found))
+        return tuple(found)
 
-    def _messages(self, address: str, records: Buffer, broker_name: str) -> list[MessageExt]:
+    def _messages(self, address: str, records: Buffer, broker_name: str) -> Iterator[MessageExt]:
         limit = self._api.max_body_bytes
         return _decode_or_fail(
             address, decode_messages(records, broker_name, max_body_bytes=limit, with_faults=True)
@@ -400,8 +429,8 @@ class Lookups:
         return found
 
 
-def _decode_or_fail(address: str, messages: Iterator[MessageExt]) -> list[MessageExt]:
+def _decode_or_fail(address: str, messages: Iterator[MessageExt]) -> Iterator[MessageExt]:
     try:
-        return list(messages)
+        yield from messages
     except WireError as error:
         raise ProtocolError(address, str(error)) from error

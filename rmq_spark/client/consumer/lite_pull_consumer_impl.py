@@ -46,6 +46,7 @@ from rmq_spark.client.consumer.pull.pull_task import (
     PullCallback,
     PullLimits,
     PullTask,
+    RoomFunction,
 )
 from rmq_spark.client.consumer.queues.assigned_queues import (
     AssignedQueue,
@@ -432,9 +433,16 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         return self._brokers.is_ready(queue)
 
     def pull(
-        self, queue: MessageQueue, queue_offset: int, callback: PullCallback
+        self,
+        queue: MessageQueue,
+        queue_offset: int,
+        callback: PullCallback,
+        room_bytes: RoomFunction,
     ) -> AbandonFunction:
-        """Ask the queue's broker for messages at ``queue_offset``; ``callback`` gets its answer."""
+        """Ask the queue's broker for messages at ``queue_offset``; ``callback`` gets its answer.
+
+        Its compressed bodies are inflated while there is room.
+        """
         subscription = self._subscriptions.get(queue.topic)
         if subscription is None:
             subscription = subscription_data(queue.topic, self._assign_selector, 0)
@@ -449,6 +457,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
                 is_lite=True,
             ),
             callback,
+            room_bytes,
         )
 
     def deliver(self, request: ConsumeRequest) -> None:
@@ -733,7 +742,7 @@ class LitePullTask(PullTask):
         return 0
 
     def _send(self, offset: int, callback: PullCallback) -> AbandonFunction:
-        return self._lite_consumer.pull(self.assigned.queue, offset, callback)
+        return self._lite_consumer.pull(self.assigned.queue, offset, callback, self.room_bytes)
 
     def _on_answer(self, epoch: int, offset: int, answer: DecodedPull) -> int:
         last_known = self.assigned.fingerprint  # of this epoch, in case of a seek meanwhile

@@ -55,6 +55,7 @@ from rmq_spark.client.consumer.pull.pull_task import (
     PullCallback,
     PullLimits,
     PullTask,
+    RoomFunction,
 )
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue, monotonic_ms
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint
@@ -391,8 +392,13 @@ class PushConsumerImpl(BaseConsumerImpl):
         """
         return not self._needs_locks or self._locks.ensure_locked(request)
 
-    def pull(self, request: PullRequest, callback: PullCallback) -> AbandonFunction:
-        """Ask the broker of a ``request`` for messages; ``callback`` gets its answer."""
+    def pull(
+        self, request: PullRequest, callback: PullCallback, room_bytes: RoomFunction
+    ) -> AbandonFunction:
+        """Ask the broker of a ``request`` for messages; ``callback`` gets its answer.
+
+        Its compressed bodies are inflated while there is room.
+        """
         subscription = self._subscriptions.get(request.queue.topic)
         if subscription is None:
             request.process_queue.retire()  # unsubscribed just now
@@ -411,6 +417,7 @@ class PushConsumerImpl(BaseConsumerImpl):
                 committed or None,
             ),
             callback,
+            room_bytes,
         )
 
     def send_to_dlq(self, request: PullRequest, message: MessageExt) -> None:
@@ -541,7 +548,7 @@ class PushPullTask(PullTask):
         self._push_consumer.correct_illegal_offset(self._request, offset)
 
     def _send(self, offset: int, callback: PullCallback) -> AbandonFunction:  # noqa: ARG002  # the request has it
-        return self._push_consumer.pull(self._request, callback)
+        return self._push_consumer.pull(self._request, callback, self.room_bytes)
 
     def _on_answer(self, epoch: int, offset: int, answer: DecodedPull) -> int | None:
         request, consumer = self._request, self._push_consumer

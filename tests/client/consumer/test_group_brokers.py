@@ -94,12 +94,12 @@ def pull_of(queue=A, selector=None, **more):
     return PullSpec(queue, 5, data, 10, 20_000, 30_000, **more)
 
 
-def answered(brokers, api, pull, result):
+def answered(brokers, api, pull, result, room=1 << 20):
     """What a pull comes to, if the broker answers so."""
     future, outcomes = PullAnswer(), []
     api.answers["pull_async"] = future
     brokers._routes.route(pull.queue.topic)
-    brokers.pull(pull, outcomes.append)
+    brokers.pull(pull, outcomes.append, lambda: room)
     if isinstance(result, Exception):
         future.set_exception(result)
     else:
@@ -241,7 +241,7 @@ def test_pull_returns_to_the_master_when_the_suggested_broker_is_unreachable(bro
     answered(brokers, api, pull_of(), found(suggests=1))
     api.down.add("a:2")
     with pytest.raises(ConnectionClosed):
-        brokers.pull(pull_of(), lambda _: None)
+        brokers.pull(pull_of(), lambda _: None, lambda: 0)
     answered(brokers, api, pull_of(), found())
     assert api.asked[-1][1] == "a:1"
 

@@ -60,7 +60,7 @@ class Consumer:
     def offset_since(self, _, __):
         return self.since
 
-    def pull(self, request, then):
+    def pull(self, request, then, _):
         if self.refuses:
             raise self.refuses
         self.asked.append((request.next_offset, then))
@@ -210,10 +210,10 @@ def test_doubtful_pull_result_is_checked_again_after_the_broker_was_unreachable(
 def test_restart_pull_during_a_pull_asks_once_more(bench, monkeypatch):
     pull = bench.consumer.pull
 
-    def meanwhile(request, then):
+    def meanwhile(*pulled):
         monkeypatch.setattr(bench.consumer, "pull", pull)
         bench.task.restart()
-        return pull(request, then)
+        return pull(*pulled)
 
     monkeypatch.setattr(bench.consumer, "pull", meanwhile)
     bench.start()

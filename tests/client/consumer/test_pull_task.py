@@ -66,7 +66,7 @@ class Source:
     def is_ready(self, _):
         return self.is_connected
 
-    def pull(self, _, queue_offset, then):
+    def pull(self, _, queue_offset, then, __):
         if self.refuses:
             raise self.refuses
         self.asked.append((queue_offset, then))
@@ -394,7 +394,7 @@ def test_answer_during_wake_of_the_pull_task_is_not_pulled_twice(bench, monkeypa
 def test_immediate_pull_responses_do_not_recurse():
     bench, depth, deepest = Bench(), 0, 0
 
-    def pull(queue, queue_offset, then):
+    def pull(queue, queue_offset, then, room_bytes):
         nonlocal depth, deepest
         depth += 1
         deepest = max(deepest, depth)

@@ -127,11 +127,15 @@ class GroupBrokerClient:
         return self._api.connections.is_ready(address)
 
     def pull(
-        self, spec: PullSpec, callback: Callable[[DecodedPull | BaseException], object]
+        self,
+        spec: PullSpec,
+        callback: Callable[[DecodedPull | BaseException], object],
+        room_bytes: Callable[[], int],
     ) -> Callable[[], None]:
         """Ask for messages and return a function that abandons the pull.
 
-        ``callback`` is called with the outcome, in the reading thread or in this one.
+        ``callback`` is called with the outcome, in the reading thread or in this one; before it,
+        ``room_bytes``, which returns the bytes that inflated bodies of the answer may take.
         """
         queue = spec.queue
         broker_id, address = self._read_address(queue)
@@ -146,7 +150,9 @@ class GroupBrokerClient:
             raise
         may_be_recreated = not self._api.notifies_topic_deletion(address)
         future.add_done_callback(
-            lambda answer: callback(self._decode_outcome(spec, answer, may_be_recreated))
+            lambda answer: callback(
+                self._decode_outcome(spec, answer, room_bytes, may_be_recreated)
+            )
         )
         return future.abandon
 
@@ -172,6 +178,7 @@ class GroupBrokerClient:
         self,
         spec: PullSpec,
         future: Future[PullResult],
+        room_bytes: Callable[[], int],
         may_be_recreated: bool,  # noqa: FBT001  # the fields of the outcome
     ) -> DecodedPull | BaseException:
         try:
@@ -191,6 +198,7 @@ class GroupBrokerClient:
                 *(result.records, spec.queue, spec.queue_offset, result.next_begin_offset),
                 suspect=self._suspect_records.pop(spec.queue, None),
                 max_body_bytes=self._api.max_body_bytes,
+                room_bytes=room_bytes(),
             )
             found = restore_original_topics(
                 filter_by_tags(decoded.messages, spec.subscription), spec.queue.topic

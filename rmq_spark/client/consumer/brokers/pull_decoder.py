@@ -12,8 +12,11 @@
 
 To pull a damaged record again, the messages before it are returned and the next pull begins with
 it. If an answer begins with a damaged record, it fails with `SuspectRecord`, unless that record was
-the `suspect` of the last answer. So a damaged message does not block the others. Bodies are
-inflated up to `PULLED_BYTES_MAX` in all; the next pull begins after them.
+the `suspect` of the last answer. So a damaged message does not block the others.
+
+A few hundred bytes may inflate to 16 MiB, so compressed bodies are inflated until they take more
+than the reader has room for, at most `INFLATED_BYTES_MAX` in all; the next pull begins after them.
+At least one message is returned, whatever the room.
 """
 
 from __future__ import annotations
@@ -32,14 +35,17 @@ from rmq_spark.client.damaged_records import (
 from rmq_spark.client.message import MessageExt, decode_messages, to_message, unreadable_message
 from rmq_spark.errors import BodyError, CodecMissing, RecordError, Verbatim, WireError
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
+from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import decode_record
 
 _log = logging.getLogger(__name__)
 
-PULLED_BYTES_MAX: Final = 32 << 20
+INFLATED_BYTES_MAX: Final = 32 << 20
 """Bytes of inflated bodies after which the rest of a pull is left for the next one."""
+
+_COMPRESSED: Final = MessageSysFlag.COMPRESSED.value
 
 
 class DecodedRecords(NamedTuple):
@@ -70,23 +76,29 @@ def decode_pull(
     end: int,
     suspect: bytes | None = None,
     max_body_bytes: int = PLAIN_BYTES_MAX,
+    room_bytes: int = INFLATED_BYTES_MAX,
 ) -> DecodedRecords:
     """Return the messages of records that lie back to back.
+
+    No body is inflated once inflated bodies take more than ``room_bytes``, which may be negative.
 
     Raises:
         SuspectRecord: The first record is damaged, and was not the suspect already.
         WireError: The first record is not a record, or no codec is installed for its body.
     """
-    found = _decode_sound(records, queue, begin, end, max_body_bytes)
-    return found or _decode_damaged(bytes(records), queue, begin, end, suspect, max_body_bytes)
+    room = min(max(room_bytes, 0), INFLATED_BYTES_MAX)
+    found = _decode_sound(records, queue, begin, end, max_body_bytes, room)
+    return found or _decode_damaged(
+        bytes(records), queue, begin, end, suspect, max_body_bytes, room
+    )
 
 
 def _decode_sound(
-    records: Buffer, queue: MessageQueue, begin: int, end: int, max_body_bytes: int
+    records: Buffer, queue: MessageQueue, begin: int, end: int, max_body_bytes: int, room: int
 ) -> DecodedRecords | None:
     """Return the messages if all records are sound; None if any is damaged."""
     messages: list[MessageExt] = []
-    plain_bytes, last = 0, begin - 1
+    inflated_bytes, last = 0, begin - 1
     checked = None
     try:
         for message in decode_messages(records, queue.broker_name, max_body_bytes=max_body_bytes):
@@ -99,9 +111,10 @@ def _decode_sound(
                 checked = message.queue
             messages.append(message)
             last = offset
-            plain_bytes += len(message.body)
-            if plain_bytes > PULLED_BYTES_MAX:
-                return DecodedRecords(messages, [], last + 1)
+            if message.sys_flag & _COMPRESSED:
+                inflated_bytes += len(message.body)
+                if inflated_bytes > room:
+                    return DecodedRecords(messages, [], last + 1)
     except WireError:
         return None
     return DecodedRecords(messages, [])
@@ -114,6 +127,7 @@ def _decode_damaged(  # noqa: C901, PLR0912  # what may be wrong with a record, 
     end: int,
     suspect: bytes | None,
     max_body_bytes: int,
+    room: int,
 ) -> DecodedRecords:
     places, failure = record_positions(data)
     offsets = [read_queue_offset(data, at) for at, _ in places]
@@ -141,17 +155,18 @@ def _decode_damaged(  # noqa: C901, PLR0912  # what may be wrong with a record, 
     messages: list[MessageExt] = []
     faulty: list[MessageExt] = []
     reached = begin
-    plain_bytes = 0
+    inflated_bytes = 0
     for number, (at, size) in enumerate(places):
         offset = offsets[number] if number in possible else reached
-        if plain_bytes > PULLED_BYTES_MAX:
+        if inflated_bytes > room:
             return DecodedRecords(messages, faulty, reached)
         if stop is not None and stop <= offset:
             break
         sound = _decode_record(data, at, queue, max_body_bytes, is_first=not number)
         if sound is not None and number in possible:
             (messages if sound.fault is None else faulty).append(sound)
-            plain_bytes += len(sound.body)
+            if sound.sys_flag & _COMPRESSED:
+                inflated_bytes += len(sound.body)
             reached = offset + 1
             continue
         if sound is None and number:  # the next pull begins with it

@@ -45,6 +45,7 @@ FAILED_MS = 1_000
 
 PullCallback = Callable[[DecodedPull | BaseException], object]
 AbandonFunction = Callable[[], object]
+RoomFunction = Callable[[], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,8 @@ class PullLimits:
             A `PushConsumer` ignores it.
         pull_threshold_for_queue: Most messages of one queue; 1,000 by default.
         pull_threshold_size_for_all_mib: Most MiB of bodies of all queues together; 512 by default.
-            A queue without cached messages may pull all the same.
+            A queue without cached messages may pull all the same, but of what it pulls at most one
+            compressed body is inflated.
         pull_threshold_size_for_queue_mib: Most MiB of bodies of one queue; 100 by default.
         consume_max_span: Greatest distance of the offsets of a queue's first and last cached
             message; 2,000 by default. RocketMQ's push consumer calls it consumeConcurrentlyMaxSpan.
@@ -206,6 +208,14 @@ class PullTask(ABC):
             or queue.body_bytes >= limits.pull_threshold_size_for_queue_mib << 20
             or queue.span > limits.consume_max_span
             or (queue.message_count > 0 and self._consumer.cached_bytes >= limits.bytes_for_all)
+        )
+
+    def room_bytes(self) -> int:
+        """Return how many bytes may be cached before a limit is reached; negative past one."""
+        queue, limits = self._queue.process_queue, self._limits
+        return min(
+            (limits.pull_threshold_size_for_queue_mib << 20) - queue.body_bytes,
+            limits.bytes_for_all - self._consumer.cached_bytes,
         )
 
     # ---- one pull
