@@ -146,7 +146,7 @@ def test_start_is_refused_with_damaged_plain_accounts(tmp_path, content, message
 
 def test_changed_plain_accounts_are_read_again_and_damaged_ones_change_nothing(tmp_path, caplog):
     caplog.set_level(logging.INFO)
-    (tmp_path / "config").mkdir()
+    (tmp_path / "config").mkdir(mode=0o700)
     path = tmp_path / "config" / "plain_acl.yml"
     path.write_text(PLAIN_ACL)
     start = Start(tmp_path, **PLAIN)
@@ -179,6 +179,96 @@ def test_start_warns_of_a_white_list_that_lets_everybody_in(tmp_path, caplog):
     (tmp_path / "config" / "plain_acl.yml").write_text("globalWhiteRemoteAddresses: ['*']\n")
     Start(tmp_path, **PLAIN)
     assert "lets every address do everything" in caplog.text
+
+
+def warnings_of_readers(caplog):
+    lines = [record.getMessage() for record in caplog.records]
+    caplog.clear()
+    return [line for line in lines if "can read" in line]
+
+
+def warning_of(path):
+    return f"other users can read the secrets in {path}. Run chmod 600 {path}"
+
+
+@pytest.mark.parametrize(
+    ("file", "directory", "is_exposed"),
+    [
+        (0o600, 0o755, False),
+        (0o640, 0o750, True),
+        (0o640, 0o705, False),
+        (0o604, 0o705, True),
+        (0o604, 0o750, False),
+        (0o644, 0o700, False),
+    ],
+)
+def test_start_warns_of_plain_accounts_that_other_users_can_read(
+    tmp_path, caplog, file, directory, is_exposed
+):
+    config = tmp_path / "config"
+    config.mkdir()
+    path = config / "plain_acl.yml"
+    path.write_text(PLAIN_ACL)
+    path.chmod(file)
+    config.chmod(directory)
+    Start(tmp_path, **PLAIN)
+    assert warnings_of_readers(caplog) == ([warning_of(path)] if is_exposed else [])
+
+
+def test_reload_warns_once_of_plain_accounts_that_other_users_can_read_by_now(tmp_path, caplog):
+    accounts = tmp_path / "conf"
+    accounts.mkdir()
+    accounts.chmod(0o755)
+    first, second = accounts / "a.yml", accounts / "b.yml"
+    first.write_text(PLAIN_ACL)
+    first.chmod(0o600)
+    start = Start(tmp_path, **PLAIN, plain_acl_file=accounts)
+    start.reload()
+    assert warnings_of_readers(caplog) == []
+    second.write_text("accounts:\n  - accessKey: late\n    secretKey: '12345678'\n")
+    second.chmod(0o644)
+    start.reload()
+    start.reload()
+    assert warnings_of_readers(caplog) == [warning_of(second)]
+    second.chmod(0o600)
+    start.reload()
+    second.chmod(0o640)
+    start.reload()
+    assert warnings_of_readers(caplog) == [warning_of(second)]
+
+
+def test_start_and_reload_warn_of_users_that_others_can_read(tmp_path, caplog):
+    start = Start(tmp_path, **USERS, initial_user=ROOT)
+    start.tables.save_configurations()
+    config = tmp_path / "config"
+    config.chmod(0o755)
+    start = Start(tmp_path, **USERS)
+    start.reload()
+    assert warnings_of_readers(caplog) == []
+    users = config / "users.json"
+    users.chmod(0o644)
+    start.reload()
+    start.reload()
+    assert warnings_of_readers(caplog) == [warning_of(users)]
+    start = Start(tmp_path, User("late", "12345678"), **USERS)
+    assert warnings_of_readers(caplog) == [warning_of(users)]
+    start.tables.save_configurations()
+    start.reload()
+    assert warnings_of_readers(caplog) == [warning_of(config / "users.json.bak")]
+
+
+def test_reload_of_a_running_broker_warns_of_users_that_others_can_read(tmp_path, caplog):
+    async def story(broker):
+        config = tmp_path / "config"
+        broker.controller.tables.save_configurations()
+        config.chmod(0o755)
+        (config / "users.json").chmod(0o644)
+        assert warnings_of_readers(caplog) == []
+        broker.controller.reload(broker.controller._config)
+        await broker.until(lambda: "can read" in caplog.text)
+        assert warnings_of_readers(caplog) == [warning_of(config / "users.json")]
+
+    tell(story, tmp_path, **WITH_USERS)
 
 
 def test_running_broker_reads_changed_plain_accounts_at_a_reload(tmp_path):

@@ -3,21 +3,25 @@
 With authenticationEnabled, somebody must be able to administer the broker: if no enabled super user
 is left, initAuthenticationUser becomes one again, which is the way back for an operator who is
 locked out. Without that setting the start is refused.
+
+The files have secrets in clear, as signatures can only be verified with them: the broker warns of
+each that other users can read.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from ..auth.access_control import AccessControl
 from ..auth.plain.plain_acl_files import PlainAclFiles
 from ..auth.plain.plain_rules import PlainRules
 from ..auth.user_rules import UserRules
-from ..auth.user_tables import User, UserType
+from ..auth.user_tables import USERS_FILE, User, UserType
 from ..settings.access import AccessConfig, InitialUser
 from ..settings.config import BrokerConfig
 from ..settings.settings import ConfigError
@@ -46,25 +50,55 @@ class AccessSetup:
             ConfigError: Nobody could administer the broker.
         """
         self.reload: Callable[[], None] | None = None
-        """A function that reads plain_acl.yml again if it has changed; it blocks."""
+        """A function that reads plain_acl.yml again if it has changed, and warns of files that
+        others can read by now; it blocks. None if nothing is checked.
+        """
         access = config.access
         files: PlainAclFiles | None = None
+        directory = config.store.store_path_root_dir / "config"
         if access.acl_enable:
-            default = config.store.store_path_root_dir / "config" / PLAIN_ACL_FILE
+            default = directory / PLAIN_ACL_FILE
             files = PlainAclFiles(disk, access.plain_acl_file or default)
             plain_rules = PlainRules(files.load())
             control.use(plain_rules)
-            self.reload = partial(_reload, files, plain_rules, loop)
+            exposed = ExposedFiles(disk)
+            exposed.warn(files.paths)
+            self.reload = partial(_reload, files, plain_rules, loop, exposed)
         elif access.authentication_enabled:
             _ensure_super_user(tables, access.initial_user)
             checks_rights = access.authorization_enabled
             control.use(UserRules(tables.users, tables.acls, checks_rights=checks_rights))
+            users = directory / USERS_FILE
+            exposed = ExposedFiles(disk)
+            self.reload = partial(exposed.warn, (users, users.with_name(f"{users.name}.bak")))
+            self.reload()
         self.description = _describe(access, files)
         """The part of a log line about who may use the broker."""
 
 
-def _reload(files: PlainAclFiles, rules: PlainRules, loop: asyncio.AbstractEventLoop) -> None:
+class ExposedFiles:
+    """The files with secrets that other users can read; each is warned of once."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._known: frozenset[Path] = frozenset()
+
+    def warn(self, paths: Iterable[Path]) -> None:
+        """Warn of those among all files with secrets that others can read since the last call."""
+        exposed = frozenset(path for path in paths if self._disk.is_readable_by_others(path))
+        for path in sorted(exposed - self._known):
+            _log.warning("other users can read the secrets in %s. Run chmod 600 %s", path, path)
+        self._known = exposed
+
+
+def _reload(
+    files: PlainAclFiles,
+    rules: PlainRules,
+    loop: asyncio.AbstractEventLoop,
+    exposed: ExposedFiles,
+) -> None:
     acl = files.reload()
+    exposed.warn(files.paths)
     if acl is not None:
         loop.call_soon_threadsafe(rules.use, acl)
 

@@ -105,8 +105,9 @@ class Housekeeping:
     ) -> None:
         """Schedule all periodic jobs; none runs immediately.
 
-        ``log_expiry`` warns of certificates that expire. ``reload_access`` reads plain_acl.yml
-        again if it has changed, in a thread; None if there is none.
+        ``log_expiry`` warns of certificates that expire. ``reload_access``, called in a
+        thread, reads plain_acl.yml again if it has changed, and warns of files with secrets that
+        others can read; None without users.
         """
         config = self._config
         self._every(_FINISH_OPENING_MS, self._finish_opening)
@@ -281,7 +282,7 @@ class Housekeeping:
         self._store.retry_degraded()
 
     def reload_access_lists(self) -> None:
-        """Read plain_acl.yml again soon, if there is one that has changed."""
+        """Read plain_acl.yml again soon if it has changed, and check who can read such files."""
         if self._reload_access is not None:
             self._start_in_thread("access lists are not read again", self._reload_access)
 

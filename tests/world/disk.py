@@ -302,6 +302,9 @@ class Disk:
     def modified_at(self, path):
         return self._platter.need(path).modified
 
+    def is_readable_by_others(self, path):
+        return False
+
     def set_modified_at(self, path, seconds):
         self._platter.need(path).modified = seconds
 

@@ -23,6 +23,11 @@ class PlainAclFiles:
         """What was read last, even if it was refused."""
         self._failure: str | None = None
 
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files that were read last."""
+        return tuple(path for path, _ in self._contents)
+
     def load(self) -> PlainAcl:
         """Return the accounts.
 

@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from stat import S_ISDIR, S_ISREG
+from stat import S_IRGRP, S_IROTH, S_ISDIR, S_ISREG, S_IXGRP, S_IXOTH
 from typing import NamedTuple, Protocol
 
 from rmq_spark.wire.framing import Buffer
@@ -175,6 +175,12 @@ class Disk(Protocol):
     def modified_at(self, path: Path) -> float:
         """Return when a file was last written, in seconds since 1970."""
 
+    def is_readable_by_others(self, path: Path) -> bool:
+        """Return whether the modes of a file and its directory let other users read the file.
+
+        False if there is no such file.
+        """
+
     def set_modified_at(self, path: Path, seconds: float) -> None:
         """Set when a file was last written, in seconds since 1970.
 
@@ -309,6 +315,15 @@ class LocalDisk:
     def modified_at(self, path: Path) -> float:
         """Return when a file was last written."""
         return path.stat().st_mtime
+
+    def is_readable_by_others(self, path: Path) -> bool:
+        """Return whether the modes of a file and its directory let other users read the file."""
+        try:
+            mode, of_directory = path.stat().st_mode, path.parent.stat().st_mode
+        except OSError:  # who reads it is told why
+            return False
+        group = mode & S_IRGRP and of_directory & S_IXGRP
+        return bool(group or (mode & S_IROTH and of_directory & S_IXOTH))
 
     def set_modified_at(self, path: Path, seconds: float) -> None:
         """Set when a file was last written."""
