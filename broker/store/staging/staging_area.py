@@ -189,7 +189,7 @@ class StagingArea:
         try:
             data = self._disk.read(path)
         except FileNotFoundError:
-            raise _missing_error(name, path) from None
+            raise _missing_error(name) from None
         crc, _ = _head_in(data, path)
         sized_records = data[_HEAD.size :]
         if crc32(sized_records) != crc:
@@ -295,7 +295,7 @@ class StagingArea:
             known = self._staged.get(name)
             size = None if known is None else self._disk.size_of(path)
             if known is None or size is None:
-                raise _missing_error(name, path)
+                raise _missing_error(name)
             if size != known.size:
                 raise BatchRefused(f"{path} is damaged: it has {size} bytes, and had {known.size}")
             head = known.head
@@ -340,10 +340,9 @@ class StagingArea:
             self._set_staged(name, None)
 
 
-def _missing_error(name: StagedName, path: Path) -> BatchRefused:
-    return BatchRefused(
-        f"chunk {name.number} of attempt {name.attempt} is not staged: {path} is missing"
-    )
+def _missing_error(name: StagedName) -> BatchRefused:
+    # without a path: any client can ask for a chunk that it has not staged
+    return BatchRefused(f"chunk {name.number} of attempt {name.attempt} is not staged")
 
 
 def _head_in(data: bytes, path: Path) -> _Head:
