@@ -408,20 +408,30 @@ def producer(client_id):
     return RemotingCommand(RequestCode.HEART_BEAT, body=encode_body(data))
 
 
-def test_replies_go_to_the_producer_of_the_user_who_had_its_client_id_first(tmp_path):
+def test_client_id_of_two_users_gets_no_replies_and_keeps_nobody_from_consuming(tmp_path):
     async def story(broker, users):
         victim, thief = await broker.connect(), await broker.connect()
-        assert (await victim.call(signed(producer("its id"), "alice"))).code == 0
-        answer = await thief.call(signed(producer("its id"), "bob"))
-        assert (answer.code, "another user" in answer.remark) == (DENIED, True)
+        assert (await thief.call(signed(producer("its id"), "bob"))).code == 0
+        data = HeartbeatData(
+            client_id="its id",
+            producer_data_set=(ProducerData(group_name="P"),),
+            consumer_data_set=(ConsumerData(group_name=GROUP),),
+        )
+        heartbeat = RemotingCommand(RequestCode.HEART_BEAT, body=encode_body(data))
+        assert (await victim.call(signed(heartbeat, "alice"))).code == 0
+        members = broker.controller.processors.consumers.group(GROUP)
+        assert tuple(members.client_ids) == ("its id",)
         find = broker.controller.processors.producers.find
-        assert find("its id").connection.identity.name == "alice"
+        assert find("its id") is None
         again = await broker.connect()
         assert (await again.call(signed(producer("its id"), "alice"))).code == 0
+        assert find("its id") is None
+        thief.close()
+        await broker.until(lambda: find("its id") is not None)
+        assert find("its id").connection.identity.name == "alice"
         for client in (victim, again):
             client.close()
         await broker.until(lambda: find("its id") is None)
-        assert (await thief.call(signed(producer("its id"), "bob"))).code == 0
 
     play(story, tmp_path)
 

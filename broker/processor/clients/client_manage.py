@@ -104,7 +104,6 @@ class ClientManageProcessor(Processor):
             if fault is not None:
                 raise system_error(fault)
         self._check_number_of_groups(connection, heartbeat)
-        self._check_client_id(connection, heartbeat)
         channel = ClientChannelInfo(
             connection,
             heartbeat.client_id,
@@ -138,24 +137,6 @@ class ClientManageProcessor(Processor):
         if too_many is not None:
             raise too_many
         return success_response(request)
-
-    def _check_client_id(self, connection: Channel, heartbeat: HeartbeatData) -> None:
-        """Refuse a producer's id that a connected producer of another user has.
-
-        Replies go to the producer with their client id, and must not reach another user.
-        """
-        known = self._broker.producers.find(heartbeat.client_id)
-        if (
-            heartbeat.producer_data_set
-            and known is not None
-            and not known.connection.is_closed
-            and _user_of(known.connection) != _user_of(connection)
-        ):
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION,
-                f"a producer of another user has the client id {heartbeat.client_id}: give this "
-                "one another instance name",
-            )
 
     def _check_number_of_groups(self, connection: Channel, heartbeat: HeartbeatData) -> None:
         """Reject a client with too many groups, including those of earlier heartbeats."""
@@ -219,10 +200,6 @@ class ClientManageProcessor(Processor):
                         f"no heartbeat for {self._broker.config.client_expired_timeout_ms} ms"
                     )
                 yield
-
-
-def _user_of(connection: Channel) -> str | None:
-    return None if connection.identity is None else connection.identity.name
 
 
 def _faults_of(heartbeat: HeartbeatData) -> Iterator[str | None]:

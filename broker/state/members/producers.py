@@ -21,7 +21,8 @@ class ProducerManager(ClientGroups[None]):
         super().__init__()
         self._limits = limits
         self._groups: dict[str, dict[Channel, ClientChannelInfo]] = {}
-        self._by_client_id: dict[str, ClientChannelInfo] = {}
+        self._by_client_id: dict[str, dict[str | None, ClientChannelInfo]] = {}
+        """The latest client of each user with an id; without authentication, of all."""
         self.groups: Mapping[str, Mapping[Channel, ClientChannelInfo]] = MappingProxyType(
             self._groups
         )
@@ -38,7 +39,7 @@ class ProducerManager(ClientGroups[None]):
         before = channels.get(channel.connection)
         channels[channel.connection] = channel
         self._groups_of[channel.connection][group] = None
-        self._by_client_id[channel.client_id] = channel
+        self._by_client_id.setdefault(channel.client_id, {})[_user_of(channel)] = channel
         if before is not None and before.client_id != channel.client_id:
             self._forget_client_id(before)
 
@@ -71,17 +72,31 @@ class ProducerManager(ClientGroups[None]):
         return tuple(self._groups.get(group, {}).values())
 
     def find(self, client_id: str) -> ClientChannelInfo | None:
-        """Return the client with an id, in any group, or None; of two connections, the latest."""
-        return self._by_client_id.get(client_id)
+        """Return the client with an id, in any group, or None; of two connections, the latest.
+
+        If clients of two users have the id, it is nobody's: what is sent to one of them must not
+        reach the other.
+        """
+        known = self._by_client_id.get(client_id, {}).values()
+        connected = [channel for channel in known if not channel.connection.is_closed]
+        return connected[0] if len(connected) == 1 else None
 
     def _forget_client_id(self, channel: ClientChannelInfo) -> None:
         """Forget a client's id, unless another connection or another group has it."""
         client_id, connection = channel.client_id, channel.connection
-        known = self._by_client_id.get(client_id)
+        known = self._by_client_id.get(client_id, {})
+        user = _user_of(channel)
         names = self._groups_of.get(connection, ())
         if (
-            known is not None
-            and known.connection is connection
+            user in known
+            and known[user].connection is connection
             and not any(self._groups[name][connection].client_id == client_id for name in names)
         ):
-            del self._by_client_id[client_id]
+            del known[user]
+            if not known:
+                del self._by_client_id[client_id]
+
+
+def _user_of(channel: ClientChannelInfo) -> str | None:
+    identity = channel.connection.identity
+    return None if identity is None else identity.name
