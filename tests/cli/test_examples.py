@@ -117,8 +117,9 @@ def stage(run, cluster, kind):
             if (name, topic) != ("topic create", "orders"):
                 cluster.topic(name=topic)
                 cluster.send(topic, *range(20), KEYS="order-42", TAGS="paid", RETRY_TOPIC="orders")
-        if name.startswith("sink"):
+        if name.startswith(("sink", "sql")):
             cluster.topic(1, "bills")
+        if name.startswith("sink"):
             cluster.topic(1, commits_topic_name("bills"))
             batch = CommitManifest("bills", ManifestId("query", "", 0), ())
             cluster.send(commits_topic_name("bills"), batch.encode_final_message((), ()).decode())
@@ -170,7 +171,7 @@ def test_help_example_of_users_runs_as_written(home, shell, operator_keys, name,
 @pytest.mark.parametrize(
     ("name", "line"), [each for each in EXAMPLES if not each[0].startswith(OF_USERS)]
 )
-def test_help_example_runs_as_written(cluster, stage, shell, name, line):
+def test_help_example_runs_as_written(home, cluster, stage, shell, name, line):
     if name in NEED_SPARK and java_fault() is not None:
         pytest.skip("this machine has no Java for Spark")
     if name not in WITHOUT_A_CLUSTER:
@@ -187,7 +188,10 @@ def test_help_example_runs_as_written(cluster, stage, shell, name, line):
         out, err = running.communicate(timeout=60)
     assert running.returncode == 0, err
     assert re.fullmatch(SAID, err)
-    assert out
+    _, _, file = line.partition(" > ")
+    said = (home / file).read_text("utf-8") if file else out
+    # nothing was stored in the minutes that such an example names
+    assert bool(said) != ("--until @" in line)
 
 
 def serves(shell, name, line):
