@@ -296,6 +296,7 @@ bench: $(READY)  ## all benchmarks; results in build/bench
 	$(BIN)/python -m benchmarks.telemetry
 	$(BIN)/python -m benchmarks.embedded
 	$(BIN)/python -m benchmarks.tls
+	$(BIN)/python -m benchmarks.abuse
 	$(BIN)/python -m benchmarks.spark
 	for each in tasks planning beside_idle exactly_once typed_bodies; do \
 	  $(BIN)/python -m benchmarks.spark.$$each || exit 1; \
