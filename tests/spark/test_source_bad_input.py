@@ -334,7 +334,7 @@ class TestStreams:
         stream = source.stream("price double", topic=topic)
         assert self.failure(source, stream).startswith(
             "SchemaError: the schema given to the source does not fit: there is no column price. "
-            "It chooses"
+            ".schema(...) selects columns"
         )
 
     def test_checkpoint_of_another_topic_or_a_newer_release_is_refused(self, source, topic):
