@@ -276,7 +276,8 @@ def test_typed_bodies_page_spark_program_writes_and_reads_rows(tmp_path):
 )
 def test_programs_of_a_spark_page_run_in_sequence(tmp_path, page, said):
     """As one program, in which each block prints what its page says of it."""
-    blocks = [block for block in python_of(f"docs/{page}.md") if "/etc/" not in block]  # of TLS
+    elsewhere = re.compile(r"/etc/|profile=")  # of TLS and of users: files of a cluster
+    blocks = [each for each in python_of(f"docs/{page}.md") if not elsewhere.search(each)]
     program = "\nprint('====')\n".join(blocks)
     program = program.replace("query.awaitTermination(60)", "query.processAllAvailable()")
     with EmbeddedBroker(defaultTopicQueueNums=1) as broker:
