@@ -380,7 +380,7 @@ def test_store_under_a_symbolic_link_is_served(good, store, tmp_path):
 )
 def test_store_root_that_is_no_directory_is_named(tmp_path, break_it):
     break_it(tmp_path / "store")
-    assert f"Not a directory: '{tmp_path / 'store'}'" in refusal(tmp_path / "store")
+    assert f"{tmp_path / 'store'}: Not a directory" in refusal(tmp_path / "store")
 
 
 @pytest.mark.skipif(IS_ROOT and not shutil.which("setpriv"), reason="permissions do not bind root")

@@ -88,7 +88,7 @@ def test_broker_with_few_descriptors_limits_clients_and_reserves_some_for_files(
         assert broker.stop() == 0
         log = "\n".join(broker.log())
     assert "maxConnections is 150 and maxOpenFiles 50, as the system allows 300" in log
-    assert "there are 150 connections already (maxConnections)" in log
+    assert "refused new clients: maxConnections" in log
     assert "accepting clients failed" not in log
 
 

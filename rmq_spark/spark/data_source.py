@@ -62,7 +62,9 @@ class RocketPollDataSource(DataSource):
         it: therefore they all read to the same ends. ``CREATE TABLE`` without columns asks as well,
         and gets those of any topic; it needs no broker.
         """
-        _check_worker_python()
+        from rmq_spark.spark.worker_python import check_worker_python  # noqa: PLC0415  # see the module
+
+        check_worker_python()  # before imports that may be missing
         from rmq_spark.spark.bodies.columns import source_schema  # noqa: PLC0415  # after the check
         from rmq_spark.spark.options.options import read_options  # noqa: PLC0415  # after the check
         from rmq_spark.spark.options.table import check_table_definition, is_table_definition  # noqa: PLC0415  # after the check
@@ -79,38 +81,38 @@ class RocketPollDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query, ``spark.read``."""
-        _check_worker_python()
+        _check_this_python()
         from rmq_spark.spark.batch_reader import BatchReader  # noqa: PLC0415  # see the module
 
         return BatchReader(self.options, schema, self._snapshot)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Return the reader of a streaming query, ``spark.readStream``."""
-        _check_worker_python()
+        _check_this_python()
         from rmq_spark.spark.stream_reader import stream_reader  # noqa: PLC0415  # see the module
 
         return stream_reader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  # Spark's signature
         """Return the writer of a batch query, ``df.write``; overwriting is refused."""
-        _check_worker_python()
+        _check_this_python()
         from rmq_spark.spark.writer import BatchWriter  # noqa: PLC0415  # see the module
 
         return BatchWriter(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802  # Spark's; complete mode overwrites, see there
         """Return the writer of a streaming query, ``df.writeStream``."""
-        _check_worker_python()
+        _check_this_python()
         from rmq_spark.spark.writer import stream_writer  # noqa: PLC0415  # see the module
 
         return stream_writer(self.options, schema, overwrite=overwrite)
 
 
-def _check_worker_python() -> None:
+def _check_this_python() -> None:
     """Refuse a Python without our libraries, before an import of one fails.
 
     Spark asks for no schema if the user gives it, or if a table of the catalog has it.
     """
-    from rmq_spark.spark.worker_python import check_worker_python  # noqa: PLC0415  # see the module
+    from rmq_spark.spark.worker_python import check_this_python  # noqa: PLC0415  # see the module
 
-    check_worker_python()
+    check_this_python()

@@ -27,6 +27,23 @@ print("missing", *[name for name in sys.argv[1:] if importlib.util.find_spec(nam
 """
 
 
+def check_this_python() -> None:
+    """Refuse the Python of this process if it lacks packages.
+
+    Raises:
+        SetUpError: The message names that Python, the missing packages, and what to set.
+    """
+    missing = tuple(name for name in _REQUIRED_PACKAGES if find_spec(name) is None)
+    if missing:
+        named = os.environ.get(_PYTHON_VARIABLE)
+        origin = f" ({_origin(named)})" if shutil.which(named or _DEFAULT_PYTHON) else ""
+        raise SetUpError(
+            f"Spark runs this query in {sys.executable}{origin}, which has no "
+            f"{', '.join(missing)}. Before Spark is started, set {_PYTHON_VARIABLE} to the Python "
+            "in which rocketpoll was installed with pip"
+        )
+
+
 def check_worker_python() -> None:
     """Refuse a Python that lacks packages, of this process or of the workers.
 
@@ -37,30 +54,25 @@ def check_worker_python() -> None:
         SetUpError: The message names that Python, the missing packages, and the command that
             installs them.
     """
+    check_this_python()
     named = os.environ.get(_PYTHON_VARIABLE)
-    origin = (
-        f"{_PYTHON_VARIABLE} names it"
-        if named
-        else f"{_PYTHON_VARIABLE} is not set, and PATH has it first"
-    )
     path = shutil.which(named or _DEFAULT_PYTHON)
-    missing = tuple(name for name in _REQUIRED_PACKAGES if find_spec(name) is None)
-    if missing:
-        raise SetUpError(
-            f"Spark runs this query in {sys.executable}{f' ({origin})' if path else ''}, which has "
-            f"no {', '.join(missing)}. Before Spark is started: export {_PYTHON_VARIABLE}=, and "
-            "there the "
-            "Python in which rocketpoll was installed with pip"
-        )
     if path is None or path == sys.executable:
         return
     missing = _missing_packages(path, os.pathsep.join(_extra_module_path()))
     if missing:
         raise SetUpError(
-            f"Spark would run this query in {path} ({origin}), which has no {', '.join(missing)}; "
-            f"{sys.executable} has. Before Spark is started: export {_PYTHON_VARIABLE}="
-            + shlex.quote(sys.executable)
+            f"Spark would run this query in {path} ({_origin(named)}), which has no "
+            f"{', '.join(missing)}; {sys.executable} has. Before Spark is started: export "
+            f"{_PYTHON_VARIABLE}={shlex.quote(sys.executable)}"
         )
+
+
+def _origin(named: str | None) -> str:
+    """Return why Spark uses the Python that it does."""
+    if named:
+        return f"{_PYTHON_VARIABLE} names it"
+    return f"{_PYTHON_VARIABLE} is not set, and PATH has it first"
 
 
 def _extra_module_path() -> list[str]:

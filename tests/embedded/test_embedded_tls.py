@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -153,8 +154,9 @@ def command_lines():
     """The command lines of this process and of those that it has started."""
     found = [Path("/proc/self/cmdline")]
     for task in Path("/proc/self/task").iterdir():
-        children = (task / "children").read_text().split()
-        found += [Path("/proc", child, "cmdline") for child in children]
+        with suppress(FileNotFoundError):  # the thread has ended meanwhile
+            children = (task / "children").read_text().split()
+            found += [Path("/proc", child, "cmdline") for child in children]
     return found
 
 

@@ -103,4 +103,4 @@ def test_deeply_nested_arrow_type_is_refused_by_its_column(make):
     batch.serialize()
     with pytest.raises(pa.ArrowInvalid, match="recursion depth"):
         pa.RecordBatch.from_pylist([], to_arrow_schema(nested(80))).serialize()
-    assert "nested 200 deep" in writable_schema_faults(nested(200))[0]
+    assert "nested 200 levels deep" in writable_schema_faults(nested(200))[0]

@@ -230,7 +230,7 @@ def test_exactly_once_and_committed(sink):
 def test_columns_that_cannot_be_bodies_are_refused(sink):
     ids = sink.spark.range(1)
     for rows, options, said in (
-        (ids.selectExpr("'a' AS keys"), {}, "there is no column that bodyFormat=json makes bodies"),
+        (ids.selectExpr("'a' AS keys"), {}, "there is no column for the bodies of bodyFormat=json"),
         (ids.selectExpr("id", "'a' AS body"), {}, "makes the body of id: drop it"),
         (ids, {"bodyColumn": "id"}, "column id is bigint, not a struct"),
         (ids, {"bodyColumn": "value"}, "there is no column value"),

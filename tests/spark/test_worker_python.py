@@ -86,6 +86,6 @@ def test_worker_with_only_the_sources_on_its_path_is_refused(tmp_path):
     )
     assert (
         f"SetUpError: Spark runs this query in {bare} (PYSPARK_PYTHON is not set, and PATH has it "
-        "first), which has no numpy, pyarrow, orjson. Before Spark is started: export "
-        "PYSPARK_PYTHON=, and there the Python in which rocketpoll was installed with pip"
+        "first), which has no numpy, pyarrow, orjson. Before Spark is started, set "
+        "PYSPARK_PYTHON to the Python in which rocketpoll was installed with pip"
     ) in done.stderr

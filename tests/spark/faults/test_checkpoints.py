@@ -93,7 +93,7 @@ def _foreign(text):
     ("change", "words"),
     [
         (_newer, "the checkpoint's offset has version 2, and this release of rocketpoll reads 1"),
-        (_of_another, "the checkpoint is of other, and option subscribe names test_"),
+        (_of_another, "the checkpoint is of other, but option subscribe names test_"),
         (_foreign, "the checkpoint has an offset that is not rocketpoll's (it has no version)"),
         (lambda text: text[: len(text) - 30], "JSON"),
         (lambda _: "", "offset"),

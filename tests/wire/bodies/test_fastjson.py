@@ -73,7 +73,7 @@ def test_escapes_are_understood():
         (b"{1:[2 3]}", "at byte 6: needed ',' or ']'"),
         (b"{1:2}}", "at byte 5: needed the end"),
         (b"{1:nul}", "at byte 3: needed JSON"),
-        (b'{1:"\\x"}', "needed JSON's escapes"),
+        (b'{1:"\\x"}', "needed JSON escapes"),
         (b'{1:"open', "needed JSON"),
         (b'{1:"\xff"}', "at byte 4: needed UTF-8"),
         (b"{1:,}", "needed a value"),
