@@ -3,9 +3,9 @@
 python -m benchmarks.abuse [--requests N] [--seconds S] [--only SUBSTRING] [--json PATH]
 
 A figure is the processor time that the broker, a process of its own, takes from an honest request
-to its answer, whomever it works for. In calm that is the price of the request; beside an abuse it
-is also all that the broker did for others first. A busy machine changes wall time more than this,
-but if the honest client itself waits for a core, the broker goes on with what others want.
+to its answer, for any client. In calm that is the price of the request; beside an abuse it includes
+what the broker did for others first. A busy machine changes wall time more than this, but if the
+honest client itself waits for a core, the broker works for others meanwhile.
 
 Linux tells the processor time of another process to 4 ms while it runs, exactly when it waits. So a
 broker that is never idle has a coarse p99, and the usual price is a median of the means of parts of

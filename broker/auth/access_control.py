@@ -228,7 +228,7 @@ class AccessControl:
     def require(
         self, connection: Channel, resource: ResourceType, name: str, *actions: Action
     ) -> None:
-        """Refuse and count what `allows` forbids, when it shows behind the check of a request.
+        """Refuse and count what `allows` forbids, if that shows only in the handler.
 
         Raises:
             RequestRejected: The client may do none of these actions.

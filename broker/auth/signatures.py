@@ -1,7 +1,7 @@
 """Signatures: verifies that the owner of a secret key has signed a request.
 
 RocketMQ's signature covers the values of the ext fields and the body; not the code, and no time. So
-whoever reads a request on its way can send it again, which only TLS prevents.
+anyone who reads a request on its way can send it again; only TLS prevents that.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ event loop serves other clients. Three kinds of work take turns, one step each:
     searches    of new messages for a filter that has to read them, which takes a third of a
                 millisecond or more: by turns of addresses and connections
 
-So a client that holds thousands of pulls with dear filters delays its own, but nobody else's pull
-by more than one step for each client. A pull has one search at most, which goes on to what arrives
-meanwhile. The arrivals of one queue are processed in order, or a match would be missed.
+So a client that holds thousands of pulls with expensive filters delays its own pulls, and those of
+others by at most one step for each client. A pull has at most one search, which includes messages
+that arrive meanwhile. The arrivals of one queue are processed in order, or a match would be missed.
 
 Nothing can arrive between a pull's read of its queue and its suspension: both happen in one turn of
 the one thread that also reports arrivals. Hence the sweep never has anything to rescue;

@@ -321,7 +321,7 @@ class ClientConnection(asyncio.Protocol):
             self._enqueue()
 
     def _is_plain(self, data: bytes) -> bool:
-        """Return whether the connection goes on without TLS; if it does not, begin or refuse it."""
+        """Return whether the connection has no TLS; otherwise begin TLS, or refuse the client."""
         tls = self._server_tls
         if tls is None or self.is_closed:
             return True

@@ -45,7 +45,7 @@ REFUSED = {"users": 16, "accounts": 1}
 """The code of a refusal: as 5.x says it, and as 4.9 does."""
 
 NOT_FOUND = -1
-"""The code of what a client says that has been given no route, and so knows no broker."""
+"""The code that a client reports if it got no route, and so knows no broker."""
 
 FOR_EVER = (1 << 63) - 1
 
@@ -86,7 +86,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def start(java):
-    """Start a client that signs with a key; it is stopped behind the test."""
+    """Start a client that signs with a key; it is stopped after the test."""
     started = []
 
     def start(kind, key, group, **options):

@@ -34,7 +34,7 @@ _SERVER = {
     "tls.server.certPath": certificate("server.pem"),
 }
 AS_IT_COMES = ("-Dtls.enable=true",)
-"""A Java client trusts every certificate, unless it is told otherwise."""
+"""A Java client trusts every certificate by default."""
 
 
 @pytest.fixture(scope="module", params=every_kind(VERSIONS))

@@ -40,7 +40,7 @@ class PlainAclFiles:
     def reload(self) -> PlainAcl | None:
         """Return the accounts if the files have changed and are valid, else None; blocks.
 
-        A fault is logged once: the accounts of before stay in force until it is mended.
+        A fault is logged once. Until it is fixed, the previous accounts stay in force.
         """
         try:
             contents = self._read()

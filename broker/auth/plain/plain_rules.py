@@ -39,8 +39,6 @@ class PlainRules:
         if key is None:
             raise _refused("No accessKey is configured")
         account = self._account(key)
-        if isinstance(account, RequestRejected):
-            raise account
         if account.white_address.covers(address):
             return Identity(key, is_super=True)
         if not is_signed_by(request, account.secret_key):
@@ -49,52 +47,47 @@ class PlainRules:
 
     def refusal(self, identity: Identity, address: str, need: Need) -> RequestRejected | None:
         """Return why an account may not have what a request needs, or None if it may."""
-        if self._is_white(address):
-            return None
-        account = self._account_of(identity)
-        if isinstance(account, RequestRejected):
-            return account
-        if account.white_address.covers(address) or account.is_super:
-            return None
-        fault = account.fault(need)
+        try:
+            account = self._bound_account(identity, address)
+        except RequestRejected as refused:
+            return refused
+        fault = None if account is None or account.is_super else account.fault(need)
         return None if fault is None else _refused(fault)
 
     def secret_of(self, identity: Identity, address: str) -> str | None:
         """Return the key that signs an account's requests; None if its address is white."""
-        if self._is_white(address):
-            return None
-        account = self._account_of(identity)
-        if isinstance(account, RequestRejected):
-            raise account
-        return None if account.white_address.covers(address) else account.secret_key
+        account = self._bound_account(identity, address)
+        return None if account is None else account.secret_key
 
     def allows_every_topic(self, identity: Identity, address: str, action: Action) -> bool:
         """Return whether an account may do this with every topic that there is, or will be."""
-        if self._is_white(address):
-            return True
-        account = self._account_of(identity)
-        if isinstance(account, RequestRejected):
+        try:
+            account = self._bound_account(identity, address)
+        except RequestRejected:
             return False
-        if account.white_address.covers(address) or account.is_super:
-            return True
-        return account.allows_every_topic(action)
+        return account is None or account.is_super or account.allows_every_topic(action)
+
+    def _bound_account(self, identity: Identity, address: str) -> PlainAccount | None:
+        """Return the account whose rights bind a client; None if a white address frees it.
+
+        Raises:
+            RequestRejected: The account is gone, or its key has changed since it was proven.
+        """
+        if self._is_white(address):
+            return None
+        account = self._account(identity.name)
+        if identity.secret_key not in (None, account.secret_key):
+            raise _refused(f"the secretKey of accessKey={identity.name} has changed")
+        return None if account.white_address.covers(address) else account
 
     def _is_white(self, address: str) -> bool:
         return any(pattern.covers(address) for pattern in self._acl.white_addresses)
 
-    def _account_of(self, identity: Identity) -> PlainAccount | RequestRejected:
-        """Return the account of an identity, unless its key has changed since it was proven."""
-        account = self._account(identity.name)
-        if isinstance(account, PlainAccount) and identity.secret_key not in (
-            None,
-            account.secret_key,
-        ):
-            return _refused(f"the secretKey of accessKey={identity.name} has changed")
-        return account
-
-    def _account(self, key: str) -> PlainAccount | RequestRejected:
+    def _account(self, key: str) -> PlainAccount:
         account = self._acl.accounts.get(key)
-        return _refused(f"No acl config for {key}") if account is None else account
+        if account is None:
+            raise _refused(f"No acl config for {key}")
+        return account
 
 
 def _refused(text: str) -> RequestRejected:

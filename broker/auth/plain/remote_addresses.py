@@ -5,7 +5,7 @@
     10.1.2.{3,30}               several numbers                ::1  fe80::*        IPv6 likewise
     *                           every address
 
-A number in IPv6 is hexadecimal. RocketMQ looks at nothing behind the first ``*``, so that it reads
+A number in IPv6 is hexadecimal. RocketMQ ignores what follows the first ``*``, and reads
 ``10.1.*.3`` as ``10.1.*.*``; here each place counts.
 """
 

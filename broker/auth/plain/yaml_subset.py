@@ -118,7 +118,7 @@ class _Line(NamedTuple):
         return self.text == "-" or self.text.startswith("- ")
 
     def rest(self, at: int) -> _Line:
-        """Return the text behind a place of the line as a line of its own."""
+        """Return the text from a position of the line on, as a line of its own."""
         left = self.text[at:]
         stripped = left.lstrip(" ")
         return _Line(self.number, self.indent + at + len(left) - len(stripped), stripped)
@@ -262,7 +262,7 @@ def _plain(line: _Line, text: str, at: int = 0) -> YamlScalar:
 
 
 def _quoted(line: _Line, at: int) -> tuple[YamlScalar, int]:
-    """Return a value in quotes, and where the text behind it begins."""
+    """Return a value in quotes, and where the text after it begins."""
     place, quote, text = Place(line.number, line.indent + at + 1), line.text[at], line.text
     found: list[str] = []
     at += 1

@@ -320,7 +320,7 @@ class LocalDisk:
         """Return whether the modes of a file and its directory let other users read the file."""
         try:
             mode, of_directory = path.stat().st_mode, path.parent.stat().st_mode
-        except OSError:  # who reads it is told why
+        except OSError:  # reading the file reports it
             return False
         group = mode & S_IRGRP and of_directory & S_IXGRP
         return bool(group or (mode & S_IROTH and of_directory & S_IXOTH))

@@ -8,7 +8,7 @@ resource, and refuse to replace one that says something else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -53,17 +53,25 @@ def _resources(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) ->
         raise click.BadParameter(f"{error.found!r} is not {error.needed}") from error
 
 
-_actions_option = click.option(
-    "--actions", required=True, metavar="A,B", callback=_actions,
-    help=f"Some of {', '.join(ACTIONS)}.",
+_ENTRY_PARAMETERS: Final = (
+    click.argument("user", metavar="USER"),
+    click.argument(
+        "resources", nargs=-1, required=True, metavar="RESOURCE...", callback=_resources
+    ),
+    click.option("--actions", required=True, metavar="A,B", callback=_actions,
+                 help=f"Some of {', '.join(ACTIONS)}."),
+    click.option("--from", "sources", multiple=True, metavar="ADDRESS",
+                 help="Limit to clients at this IP address or range, as 10.0.0.0/8. Repeatable."),
+    broker_options,
+    connection_options,
 )  # fmt: skip
-_sources_option = click.option(
-    "--from", "sources", multiple=True, metavar="ADDRESS",
-    help="Limit to clients at this IP address or range, as 10.0.0.0/8. Repeatable.",
-)  # fmt: skip
-_resources_argument = click.argument(
-    "resources", nargs=-1, required=True, metavar="RESOURCE...", callback=_resources
-)
+
+
+def _entry_command(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the parameters of a command that adds an entry for a user, some resources and actions."""
+    for add in reversed(_ENTRY_PARAMETERS):
+        function = add(function)
+    return function
 
 
 @click.group(cls=CommandGroup)
@@ -100,12 +108,7 @@ def list_acls(
 
 
 @acl.command(example="rocketpoll acl grant billing Topic:orders Group:billing --actions Sub")
-@click.argument("user", metavar="USER")
-@_resources_argument
-@_actions_option
-@_sources_option
-@broker_options
-@connection_options
+@_entry_command
 def grant(
     user: str,
     resources: tuple[str, ...],
@@ -126,12 +129,7 @@ def grant(
 
 
 @acl.command(example="rocketpoll acl deny billing 'Topic:orders-secret*' --actions All")
-@click.argument("user", metavar="USER")
-@_resources_argument
-@_actions_option
-@_sources_option
-@broker_options
-@connection_options
+@_entry_command
 def deny(
     user: str,
     resources: tuple[str, ...],

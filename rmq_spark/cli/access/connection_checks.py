@@ -170,7 +170,7 @@ def _explain_validity(
     clock = f"this machine's clock says {now:%Y-%m-%d %H:%M} UTC"
     if now < certificate.not_before:
         remedy = (
-            "set this clock if it is behind; otherwise have the certificate made anew, by a "
+            "set this clock if it is behind; otherwise have a new certificate made, on a "
             "machine whose clock is right"
         )
         return f"{its} is not valid before {_date(certificate.not_before)}, and {clock}", remedy

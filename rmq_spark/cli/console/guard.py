@@ -97,8 +97,8 @@ class Guard:
     def check_site(self, request: Request) -> None:
         """Refuse what a page of another site loads: it may follow a link to a page, and no more.
 
-        Such a page cannot read the response, but with images it could start dear searches, with the
-        keys of whoever runs the console. Programs, and old browsers, do not say where they are.
+        Such a page cannot read the response, but with images it could start expensive searches,
+        with the keys of the console's user. Programs and old browsers do not send the header.
         """
         headers = request.headers
         is_own = headers.get("sec-fetch-site", "none") in _SAME_SITE

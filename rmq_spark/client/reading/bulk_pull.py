@@ -381,7 +381,7 @@ class BulkPull(ForkAware):
 
         In an answer that is out of order, one past the end may come before it: it stays, so that
         the answer is refused instead of losing the records that follow it. So does all that follows
-        an unreadable record, at which whoever decodes the answer stops.
+        an unreadable record, at which decoding stops.
         """
         records = memoryview(result.records)
         at = kept_bytes = kept_count = count = 0

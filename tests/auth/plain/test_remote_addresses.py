@@ -14,7 +14,7 @@ from rocketpoll.broker.auth.plain.remote_addresses import AddressPattern
 
 ROWS = [row for row in java_vectors.load("4.9.7", "plain_lists") if row["kind"] == "address"]
 NARROWER = {"10.1.*.3": ["10.1.2.3", "10.1.20.3"]}
-"""RocketMQ looks at nothing behind the first asterisk."""
+"""RocketMQ ignores what follows the first asterisk."""
 REFUSED_HERE = {"fe80::1%eth0"}
 """RocketMQ accepts it, and it covers nothing."""
 ONLY_HERE = {
