@@ -158,7 +158,7 @@ def test_broker_without_extensions_refuses_visible_to_all_and_supports_manifests
 def test_topics_of_several_brokers_are_refused_for_all_at_the_start(room):
     with FakeCluster(a=lambda _: 0, b=lambda _: 0) as cluster:
         error = room.refusal(**ALL, namesrvAddr=cluster.address, topic="T")
-    assert "hasa, b" in error
+    assert "has rows for a, b" in error
     assert "remove visibleTo" in error
 
 
