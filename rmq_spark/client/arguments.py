@@ -46,11 +46,7 @@ def wrong_kind(name: str, needed: str, found: str, example: str) -> TypeError:
 def check_kind(
     name: str, found: object, kinds: type | tuple[type, ...], needed: str, example: str
 ) -> None:
-    """Raise an error if a value has none of these types.
-
-    Raises:
-        TypeError: The message says what was needed and what was found, and shows an example.
-    """
+    """Raise an error if a value has none of these types."""
     if not isinstance(found, kinds):
         raise wrong_kind(name, needed, f"{type(found).__name__} {excerpt(found)}", example)
 
@@ -60,20 +56,13 @@ def check_text(name: str, found: object, example: str) -> str:
 
     A str enum is a str, but formats as its name or as its value, depending on Python's release: a
     path or a name made from it would change with an upgrade.
-
-    Raises:
-        TypeError: The message says what was found, and shows an example.
     """
     check_kind(name, found, str, "a string (str)", repr(example))
     return str.__str__(found)
 
 
 def check_utf8(name: str, found: str) -> None:
-    """Raise an error if a text cannot be encoded in UTF-8, such as half of a surrogate pair.
-
-    Raises:
-        MessageRejected: The text cannot be sent.
-    """
+    """Raise an error if a text cannot be encoded in UTF-8, such as half of a surrogate pair."""
     try:
         found.encode()
     except UnicodeEncodeError as error:
@@ -81,12 +70,7 @@ def check_utf8(name: str, found: str) -> None:
 
 
 def check_name(name: str, found: object, example: str) -> str | None:
-    """Return a text that can be sent, as a plain str; None is allowed.
-
-    Raises:
-        MessageRejected: The text has no form in UTF-8.
-        TypeError: The value is not a str.
-    """
+    """Return a text that can be sent, as a plain str; None is allowed."""
     if found is None:
         return None
     check_kind(name, found, str, "a string (str) or None", repr(example))
@@ -96,11 +80,7 @@ def check_name(name: str, found: object, example: str) -> str | None:
 
 
 def check_flag(name: str, found: object) -> None:
-    """Raise an error if a value is not True or False; no text or number is accepted instead.
-
-    Raises:
-        TypeError: The message says what was found.
-    """
+    """Raise an error if a value is not True or False; no text or number is accepted instead."""
     if type(found) is not bool:
         raise wrong_kind(name, "True or False", f"{type(found).__name__} {excerpt(found)}", "True")
 
@@ -112,23 +92,14 @@ def check_number(
     kinds: tuple[type, ...] = (int,),
     needed: str = "a whole number (int)",
 ) -> None:
-    """Raise an error if a value is not an int; True and False are not.
-
-    Raises:
-        TypeError: The message says what was found, and shows an example.
-    """
+    """Raise an error if a value is not an int; True and False are not."""
     check_kind(name, found, kinds, needed, str(example))
     if isinstance(found, bool):
         raise wrong_kind(name, needed, repr(found), str(example))
 
 
 def check_range(name: str, found: int, minimum: int = 1, maximum: int | None = None) -> None:
-    """Raise an error if a value is not an int within limits.
-
-    Raises:
-        MessageRejected: The value is outside of the limits.
-        TypeError: The value is not an int.
-    """
+    """Raise an error if a value is not an int within limits."""
     check_number(name, found, max(minimum, 1))
     if found < minimum or (maximum is not None and found > maximum):
         needed = f"{minimum} or more" if maximum is None else f"{minimum} to {maximum}"
@@ -136,24 +107,14 @@ def check_range(name: str, found: int, minimum: int = 1, maximum: int | None = N
 
 
 def check_time_ms(name: str, found: float) -> None:
-    """Raise an error if a value is not a possible timeout in milliseconds; 0 is one.
-
-    Raises:
-        MessageRejected: It is negative, or longer than any wait can be.
-        TypeError: The message says what was found, and shows an example.
-    """
+    """Raise an error if a value is not a possible timeout in milliseconds; 0 is one."""
     check_number(name, found, 3_000, (int, float), "a number of milliseconds")
     if not 0 <= found <= MILLISECONDS_MAX:  # nan is neither
         raise MessageRejected(name, f"milliseconds, 0 to {MILLISECONDS_MAX}", found)
 
 
 def check_period_ms(name: str, found: int, minimum: int = 1) -> None:
-    """Raise an error if a value is not a possible period in whole milliseconds.
-
-    Raises:
-        MessageRejected: The value is outside of the limits.
-        TypeError: The value is not an int.
-    """
+    """Raise an error if a value is not a possible period in whole milliseconds."""
     check_range(name, found, minimum)
     if found > MILLISECONDS_MAX:
         raise MessageRejected(name, f"milliseconds, at most {MILLISECONDS_MAX}", found)
@@ -178,22 +139,12 @@ def check_timestamp_ms(name: str, found: int) -> int:
 
 
 def check_offset(name: str, found: int) -> None:
-    """Raise an error if a value is not an offset that a queue may have.
-
-    Raises:
-        MessageRejected: It is negative, or of more than 64 bits.
-        TypeError: It is not an int.
-    """
+    """Raise an error if a value is not an offset that a queue may have."""
     check_range(name, found, 0, INT64_MAX)
 
 
 def check_queue(name: str, found: object) -> None:
-    """Raise an error if a value is not a `MessageQueue` of two texts and a number.
-
-    Raises:
-        MessageRejected: A text has no form in UTF-8, or no queue can have the number.
-        TypeError: The message says what was found, and shows an example.
-    """
+    """Raise an error if a value is not a `MessageQueue` of two texts and a number."""
     if not isinstance(found, MessageQueue):
         raise wrong_kind(
             name, "a MessageQueue", f"{type(found).__name__} {excerpt(found)}", _QUEUE_EXAMPLE
@@ -209,11 +160,7 @@ def check_queue(name: str, found: object) -> None:
 
 
 def check_queues(name: str, found: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
-    """Return several queues as a set; refuse one alone, or names instead of queues.
-
-    Raises:
-        TypeError: The message says what was found, and shows an example.
-    """
+    """Return several queues as a set; refuse one alone, or names instead of queues."""
     example = f"[{_QUEUE_EXAMPLE}]"
     if isinstance(found, str):
         raise wrong_kind(name, "several queues", f"str {excerpt(found)}", example)
@@ -239,12 +186,7 @@ _SHOWN_CHARACTERS_MAX: Final = 60
 
 
 def check_topic(topic: str, what: str = "topic") -> str:
-    """Return the topic, if its name is valid; ``what`` is the argument that errors name.
-
-    Raises:
-        MessageRejected: The name is not valid.
-        TypeError: The name is not a str.
-    """
+    """Return the topic, if its name is valid; ``what`` is the argument that errors name."""
     topic = check_text(what, topic, "orders")
     if topic_fault(topic) is not None:
         raise _invalid_name(what, topic, topic_characters_max(topic))
@@ -253,23 +195,14 @@ def check_topic(topic: str, what: str = "topic") -> str:
 
 @lru_cache(maxsize=256)  # successive messages mostly have the same topic
 def check_send_topic(topic: str) -> str:
-    """Return the topic, if clients may send to it.
-
-    Raises:
-        MessageRejected: The name is not valid, or the topic is the broker's own.
-    """
+    """Return the topic, if clients may send to it."""
     if topic in NOT_ALLOWED_SEND_TOPICS:
         raise MessageRejected("topic", "a topic that the broker does not reserve", topic)
     return check_topic(topic)
 
 
 def check_group(group: str, what: str = "group") -> str:
-    """Return the group, if its name is valid; ``what`` is the argument that errors name.
-
-    Raises:
-        MessageRejected: The name is not valid.
-        TypeError: The name is not a str.
-    """
+    """Return the group, if its name is valid; ``what`` is the argument that errors name."""
     group = check_text(what, group, "billing")
     if group_fault(group) is not None:
         raise _invalid_name(what, group, GROUP_CHARACTERS_MAX)
@@ -280,10 +213,6 @@ def check_client_id(client_id: str) -> str:
     """Return a client id, if brokers accept it and a directory can have its name.
 
     Offsets in BROADCASTING are kept in a directory of that name.
-
-    Raises:
-        MessageRejected: It is empty or too long, or would name another directory.
-        TypeError: It is not a str.
     """
     client_id = check_text("client_id", client_id, "10.0.0.1@42")
     is_path = "/" in client_id or client_id in {".", ".."}
@@ -309,11 +238,7 @@ def _invalid_name(what: str, name: str, characters_max: int) -> MessageRejected:
 
 
 def check_keywords(call: str, method: Callable[..., object], keywords: Iterable[str]) -> None:
-    """Raise an error if a method has no parameter of one of these names.
-
-    Raises:
-        TypeError: The message names the call, and the parameter that was probably meant.
-    """
+    """Raise an error if a method has no parameter of one of these names."""
     parameters = inspect.signature(method).parameters
     if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         return

@@ -279,11 +279,7 @@ class CommitState:
 
     @classmethod
     def from_json(cls, document: Any) -> CommitState:
-        """Return the state from the JSON of `to_json`.
-
-        Raises:
-            ManifestError: The document is not such a state.
-        """
+        """Return the state from the JSON of `to_json`."""
         try:
             queries = {
                 str(name): (int(last), tuple(map(str, names)))

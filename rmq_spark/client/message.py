@@ -368,9 +368,6 @@ def to_message(
     """Return the message that a stored record holds.
 
     With ``with_fault``, a message whose body cannot be decompressed is returned with its ``fault``.
-
-    Raises:
-        BodyError: The body was compressed, and cannot be decompressed.
     """
     try:
         return _build_message(stored, broker_name, stored.plain_body(max_body_bytes), None)
@@ -434,12 +431,7 @@ def decode_pulled(
     max_body_bytes: int = PLAIN_BYTES_MAX,
     with_faults: bool = False,
 ) -> Iterator[MessageExt]:
-    """Yield the messages in the records of a pull of a queue.
-
-    Raises:
-        WrongQueueRecord: A record is of another queue.
-        RecordError, BodyError: As `decode_messages` says.
-    """
+    """Yield the messages in the records of a pull of a queue."""
     for message in decode_messages(
         records, queue.broker_name, max_body_bytes=max_body_bytes, with_faults=with_faults
     ):

@@ -73,9 +73,6 @@ def read_profile(name: str) -> Profile:
 
     Args:
         name: Its section in the file.
-
-    Raises:
-        ProfileRejected: The file cannot be read, has no such section, or a setting is wrong.
     """
     path = _profiles_path(name)
     section, others_may_read = _read_section(name, path)

@@ -107,9 +107,6 @@ class PullResult(NamedTuple):
         """Return the first message; None if it cannot be read, or is of another queue.
 
         Reading the queue then shows what is wrong, and handles it.
-
-        Args:
-            queue: The queue that was pulled; by default a message of any queue is returned.
         """
         if self.pull_status is not PullStatus.FOUND:
             return None

@@ -220,11 +220,7 @@ SERIALIZERS: Final[Mapping[str, Serializer]] = {
 
 
 def resolve_serializer(found: str | Serializer | None) -> Serializer | None:
-    """Return the serializer that an argument names or is; None for None.
-
-    Raises:
-        TypeError: It is not a serializer; the message says what was needed.
-    """
+    """Return the serializer that an argument names or is; None for None."""
     if found is None or (isinstance(found, Serializer) and not isinstance(found, type)):
         return found
     if isinstance(found, str) and found in SERIALIZERS:
@@ -251,11 +247,7 @@ def encode_value(value: Any, serializer: Serializer) -> bytes:
 
 
 def decode_value(body: Any, serializer: Serializer, subject: str, at: str) -> Any:
-    """Return the value of a body; ``subject`` and ``at`` name the message in the error.
-
-    Raises:
-        BodyError: The serializer cannot decode the body.
-    """
+    """Return the value of a body; ``subject`` and ``at`` name the message in the error."""
     try:
         return serializer.loads(bytes(body))
     except (ValueError, RecursionError) as error:

@@ -84,17 +84,7 @@ def check_selector(selector: object) -> None:
 
 
 def subscription_data(topic: str, selector: MessageSelector, sub_version: int) -> SubscriptionData:
-    """Return a subscription in the form that brokers receive.
-
-    Args:
-        topic: Name of the topic.
-        selector: The messages to select.
-        sub_version: Milliseconds since the epoch at which the subscription was made.
-
-    Raises:
-        MessageRejected: The topic's name is not valid, the condition is missing, or a text cannot
-            be sent.
-    """
+    """Return a subscription in the form that brokers receive."""
     topic = check_topic(topic)
     expression = selector.expression.strip(BLANKS)
     check_utf8("subscription", expression)

@@ -188,11 +188,7 @@ def starting_offsets(
 def find_batch(
     location: str | Path, batches: Sequence[CheckpointedBatch], batch_id: int
 ) -> CheckpointedBatch:
-    """Return the batch with a given id among those of a checkpoint.
-
-    Raises:
-        CheckpointError: There is no such batch.
-    """
+    """Return the batch with a given id among those of a checkpoint."""
     for batch in batches:
         if batch.batch_id == batch_id:
             return batch

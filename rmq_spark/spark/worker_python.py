@@ -28,11 +28,7 @@ print("missing", *[name for name in sys.argv[1:] if importlib.util.find_spec(nam
 
 
 def check_this_python() -> None:
-    """Refuse the Python of this process if it lacks packages.
-
-    Raises:
-        SetUpError: The message names that Python, the missing packages, and what to set.
-    """
+    """Refuse the Python of this process if it lacks packages."""
     missing = tuple(name for name in _REQUIRED_PACKAGES if find_spec(name) is None)
     if missing:
         named = os.environ.get(_PYTHON_VARIABLE)
@@ -49,10 +45,6 @@ def check_worker_python() -> None:
 
     Spark may call this in a worker already, which finds the sources on a path and nothing else. A
     worker Python that cannot be inspected from here is accepted.
-
-    Raises:
-        SetUpError: The message names that Python, the missing packages, and the command that
-            installs them.
     """
     check_this_python()
     named = os.environ.get(_PYTHON_VARIABLE)

@@ -65,11 +65,7 @@ class Host(NamedTuple):
 
 
 def host_of(name: Any) -> Host:
-    """Return the host of a socket's address, with IPv4-mapped IPv6 addresses as IPv4.
-
-    Raises:
-        ValueError: The address is not an internet socket's.
-    """
+    """Return the host of a socket's address, with IPv4-mapped IPv6 addresses as IPv4."""
     import ipaddress  # noqa: PLC0415  # as above
 
     address = ipaddress.ip_address(name[0].partition("%")[0])

@@ -43,16 +43,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Request:
-    """A request: the segments of its path, its parameters, and the fields of its form.
-
-    Attributes:
-        method: GET or POST.
-        segments: Parts of the path, decoded.
-        query: Parameters of the query, name and value, in order.
-        form: Fields of the form, name and value, in order.
-        headers: Headers, by names in lower case.
-        client: Address that the request comes from.
-    """
+    """A request: the segments of its path, its parameters, and the fields of its form."""
 
     method: str
     segments: tuple[str, ...]

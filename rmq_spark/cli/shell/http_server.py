@@ -54,11 +54,7 @@ class _DeadlineReader(RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read what has arrived, or wait for it.
-
-        Raises:
-            TimeoutError: The time is over.
-        """
+        """Read what has arrived, or wait for it."""
         seconds = self._deadline - time.monotonic()
         if seconds <= 0:
             raise TimeoutError("the request has not arrived in time")

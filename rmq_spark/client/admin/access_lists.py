@@ -391,11 +391,7 @@ def parse_resource(text: str) -> str:
 
 
 def parse_actions(texts: Collection[str]) -> tuple[str, ...]:
-    """Return actions in RocketMQ's spelling, in its order, each once.
-
-    Raises:
-        MessageRejected: There are none, or one is unknown.
-    """
+    """Return actions in RocketMQ's spelling, in its order, each once."""
     check_kind("actions", texts, _TEXTS, "a tuple of texts", "('Pub', 'Sub')")
     known = {each.lower(): each for each in ACTIONS}
     found = set()

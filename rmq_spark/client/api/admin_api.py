@@ -241,11 +241,7 @@ class AdminApi:
     # ---- clients
 
     def consumer_connection(self, address: str, group: str) -> ConsumerConnection:
-        """Return the online members of a consumer group.
-
-        Raises:
-            ConsumerNotOnline: There are none.
-        """
+        """Return the online members of a consumer group."""
         header, code = ConsumerGroupRequestHeader(group), RequestCode.GET_CONSUMER_CONNECTION_LIST
         return self.requests.body(ConsumerConnection, address, code, header)
 
@@ -271,11 +267,7 @@ class AdminApi:
     def consumer_running_info(
         self, address: str, group: str, client_id: str
     ) -> ConsumerRunningInfo:
-        """Return a consumer's report on itself, which the broker requests from it.
-
-        Raises:
-            ConsumerNotOnline: The consumer does not answer.
-        """
+        """Return a consumer's report on itself, which the broker requests from it."""
         code = RequestCode.GET_CONSUMER_RUNNING_INFO
         header = GetConsumerRunningInfoRequestHeader(group, client_id)
         return self.requests.body(ConsumerRunningInfo, address, code, header, RELAY_TIMEOUT_MS)

@@ -32,12 +32,7 @@ _Found = TypeVar("_Found")
 
 
 def parse_addresses(text: str | Iterable[str] | None) -> tuple[str, ...]:
-    """Return the addresses in ``a:9876;b:9876``; commas and spaces separate them as well.
-
-    Raises:
-        MessageRejected: One has a scheme, as ``http://``.
-        TypeError: They are no texts.
-    """
+    """Return the addresses in ``a:9876;b:9876``; commas and spaces separate them as well."""
     texts = (text or "",) if isinstance(text, (str, bytes)) or text is None else text
     name, needed, example = (
         "name_servers",
@@ -83,12 +78,7 @@ class NameServers:
         self._preferred_index = 0
 
     def route(self, topic: str) -> TopicRouteData:
-        """Return the brokers and queues of a topic.
-
-        Raises:
-            RouteNotFound: The name servers know no such topic.
-            NoNameServer: None of them answers.
-        """
+        """Return the brokers and queues of a topic."""
         header = GetRouteInfoRequestHeader(topic)
         try:
             found = self.ask_any(

@@ -103,11 +103,7 @@ class ThreadScheduler(ForkAware):
         ForkAware.__init__(self)
 
     def start_all(self) -> None:
-        """Start all threads now instead of on demand.
-
-        Raises:
-            ThreadNotStarted: A limit of threads is reached.
-        """
+        """Start all threads now instead of on demand."""
         with self._lock:
             while len(self._threads) < self._threads_max:
                 self._start_thread()

@@ -24,11 +24,7 @@ SIGNAL_CHECK_SECONDS: Final = 1.0
 
 
 def start_thread(thread: threading.Thread) -> None:
-    """Start a thread.
-
-    Raises:
-        ThreadNotStarted: A limit of threads is reached, or Python is exiting.
-    """
+    """Start a thread."""
     if sys.is_finalizing():
         raise ThreadNotStarted("can't start new thread at interpreter shutdown")
     try:

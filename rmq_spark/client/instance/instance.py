@@ -670,12 +670,7 @@ def local_address(peers: Iterable[str]) -> str:
 
 
 def require_topics(instance: ClientInstance, topics: Iterable[str]) -> None:
-    """Fetch the routes of topics that are not known.
-
-    Raises:
-        RouteNotFound: The name servers do not know one of them; the error suggests a similar name.
-        NoNameServer: None of them answers.
-    """
+    """Fetch the routes of topics that are not known."""
     with suggest_similar_topics(instance.name_servers):
         instance.routes.require(topics)
 

@@ -99,31 +99,16 @@ class Routes(ForkAware):
         return self._brokers
 
     def route(self, topic: str) -> TopicRoute:
-        """Return a topic's route, fetching it if it is not known.
-
-        Raises:
-            RouteNotFound: The name servers know no such topic.
-            NoNameServer: None of them answers.
-        """
+        """Return a topic's route, fetching it if it is not known."""
         return self._table.get(topic) or self.refresh(topic)
 
     def require(self, topics: Iterable[str]) -> None:
-        """Fetch the routes of several topics if they are not known, up to 16 at a time.
-
-        Raises:
-            RouteNotFound: The name servers do not know one of them.
-            NoNameServer: None of them answers.
-        """
+        """Fetch the routes of several topics if they are not known, up to 16 at a time."""
         unknown = [topic for topic in topics if topic not in self._table]
         raise_first(self.refresh_each(unknown).values())
 
     def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Return the queues that a topic's messages may be sent to.
-
-        Raises:
-            RouteNotFound: There is no such topic.
-            TopicNotUsable: The topic cannot be written anywhere.
-        """
+        """Return the queues that a topic's messages may be sent to."""
         queues = self.route(topic).publish_queues or self.refresh(topic).publish_queues
         if not queues:
             why = (
@@ -139,12 +124,7 @@ class Routes(ForkAware):
         return route.publish_queues if route is not None else ()
 
     def subscribe_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Return the queues that a topic's messages may be pulled from.
-
-        Raises:
-            RouteNotFound: There is no such topic.
-            TopicNotUsable: The topic cannot be read anywhere.
-        """
+        """Return the queues that a topic's messages may be pulled from."""
         queues = self.route(topic).subscribe_queues or self.refresh(topic).subscribe_queues
         if not queues:
             raise TopicNotUsable(topic, "no broker allows reading it. Set its perm to 6")
@@ -189,22 +169,14 @@ class Routes(ForkAware):
     # ---- addresses
 
     def master_address(self, broker_name: str) -> str:
-        """Return the address to write to.
-
-        Raises:
-            BrokerNotFound: No route leads to a broker of this name, or it has no master.
-        """
+        """Return the address to write to."""
         address = self._get_broker(broker_name).broker_addrs.get(MASTER_ID)
         if address is None:
             raise BrokerNotFound(broker_name, "it has no master at the moment")
         return address
 
     def address_for_read(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
-        """Return the address to read from: the broker with that id, else the master, or any.
-
-        Raises:
-            BrokerNotFound: No route leads to a broker of this name.
-        """
+        """Return the address to read from: the broker with that id, else the master, or any."""
         addresses = self._get_broker(broker_name).broker_addrs
         for number in (broker_id, MASTER_ID, *sorted(addresses)):
             if number in addresses:

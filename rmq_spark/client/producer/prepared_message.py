@@ -128,19 +128,11 @@ class UniqueIdGenerator:
         self._month_valid_until_ms = 0
 
     def next(self) -> str:
-        """Return an id that no other message has.
-
-        Raises:
-            ClientShutDown: Python is exiting, and stops the threads that a send needs.
-        """
+        """Return an id that no other message has."""
         return f"{self._current_prefix()}{next(self._counter) & 0xFFFF:04X}"
 
     def next_many(self, count: int) -> list[str]:
-        """Return a number of new ids at once.
-
-        Raises:
-            ClientShutDown: Python is exiting.
-        """
+        """Return a number of new ids at once."""
         start = self._current_prefix()
         return [
             f"{start}{number & 0xFFFF:04X}" for number in itertools.islice(self._counter, count)
@@ -203,11 +195,7 @@ class PreparedMessage(NamedTuple):
 def prepare_message(
     message: Message, rules: SendRules, ids: UniqueIdGenerator, now_ms: int
 ) -> PreparedMessage:
-    """Return a message prepared for sending.
-
-    Raises:
-        MessageRejected: No broker would accept the message.
-    """
+    """Return a message prepared for sending."""
     message = _check_message(message, rules)
     message_id = ids.next()
     body, sys_flag = message.body, 0
@@ -271,11 +259,7 @@ class BatchPart(NamedTuple):
 def prepare_batch(
     messages: Iterable[Message], rules: SendRules, ids: UniqueIdGenerator
 ) -> list[BatchPart]:
-    """Return messages prepared for sending together.
-
-    Raises:
-        MessageRejected: No broker would accept one of them, or RocketMQ cannot batch them.
-    """
+    """Return messages prepared for sending together."""
     parts: list[BatchPart] = []
     for message in (_check_message(given, rules) for given in messages):
         first = parts[0].message if parts else message

@@ -100,11 +100,7 @@ class SyncSender:
         timeout_ms: int,
         attempts_left: int = 0,
     ) -> SendResult:
-        """Send to one queue, with one try.
-
-        Raises:
-            ClientError: The try failed. Unless the broker refused it, the message may be stored.
-        """
+        """Send to one queue, with one try."""
         instance = self._instance
         started = time.monotonic()
         try:
@@ -189,11 +185,7 @@ class SyncSender:
     def send_one_way_once(
         self, prepared: PreparedMessage, queue: MessageQueue, timeout_ms: int
     ) -> None:
-        """Send to one queue without a response, with one try.
-
-        Raises:
-            ClientError: The broker cannot be reached, or the connection failed.
-        """
+        """Send to one queue without a response, with one try."""
         try:
             address = self._instance.routes.master_address(queue.broker_name)
             self._instance.connections.connect(address, timeout_ms)

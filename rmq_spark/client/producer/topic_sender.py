@@ -205,9 +205,6 @@ class TopicSender:
         """Return the queue that a message must go to, None if it may be any of the topic's.
 
         The topic's queues are fetched if they are needed, unless they are ``known``.
-
-        Raises:
-            TypeError, MessageRejected: ``queue`` is, or chooses, no queue of the message's topic.
         """
         if queue is None and message.sharding_key is None:
             return None

@@ -98,9 +98,6 @@ class RecordBatchConverter:
             chunk: The records.
             origin: The queue that all of them were pulled from, which is more reliable than what
                 each record says, or the name of the broker, if they are of several queues.
-
-        Raises:
-            RecordFault: A body cannot be read, and the policy ends the query.
         """
         queue = None if isinstance(origin, str) else origin
         broker_name = origin if isinstance(origin, str) else origin.broker_name

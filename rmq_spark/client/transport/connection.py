@@ -229,11 +229,7 @@ class RemotingConnection:
         timeout_ms: int = CONNECT_TIMEOUT_MS,
         tls: TlsClient | None = None,
     ) -> RemotingConnection:
-        """Connect to ``host:port``; a TLS handshake gets the rest of the timeout.
-
-        Raises:
-            ConnectionFailed: No connection, or no TLS, within ``timeout_ms``.
-        """
+        """Connect to ``host:port``; a TLS handshake gets the rest of the timeout."""
         host, port = parse_address(address)
         deadline = time.monotonic() + timeout_ms / 1000
         try:

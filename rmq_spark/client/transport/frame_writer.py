@@ -94,12 +94,7 @@ class FrameWriter:
         self._is_closed = False
 
     def write(self, command: RemotingCommand, deadline: float, timeout_ms: int) -> None:
-        """Write a request now.
-
-        Raises:
-            RequestTimeout: The peer reads nothing, or not all of it.
-            ConnectionClosed: The connection has ended.
-        """
+        """Write a request now."""
         if not self._write_lock.acquire(timeout=max(deadline - self._clock(), 0)):
             raise RequestTimeout(self._address, command.code, timeout_ms)
         try:

@@ -117,19 +117,11 @@ class ForkSafeFuture(Future[_Answer]):
         self._process_id = os.getpid()
 
     def result(self, timeout: float | None = None) -> _Answer:
-        """Return the result, or raise the error, waiting up to ``timeout`` seconds.
-
-        Raises:
-            ClientShutDown: The future belongs to the process that this one was forked from.
-        """
+        """Return the result, or raise the error, waiting up to ``timeout`` seconds."""
         return self._wait_in_slices(timeout, super().result)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the error, or None if there is none, waiting up to ``timeout`` seconds.
-
-        Raises:
-            ClientShutDown: The future belongs to the process that this one was forked from.
-        """
+        """Return the error, or None if there is none, waiting up to ``timeout`` seconds."""
         return self._wait_in_slices(timeout, super().exception)
 
     def _before_wait(self, timeout: float | None) -> float | None:
@@ -256,11 +248,7 @@ class PendingRequests:
         return pending.opaque in self._pending
 
     def resolve(self, response: RemotingCommand) -> None:
-        """Pass a response to its request.
-
-        Raises:
-            ProtocolError: There were too many responses to no request.
-        """
+        """Pass a response to its request."""
         with self._lock:
             waiter = self._pending.pop(response.opaque, None)
             if waiter is None:

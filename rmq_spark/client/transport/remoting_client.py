@@ -95,9 +95,6 @@ class RemotingClient(ConnectionPool):
         reads_itself: Whether the threads that wait for responses also read them.
         connect_timeout_ms: Milliseconds to wait for a connection.
         negotiation_timeout_ms: Milliseconds to wait for a broker's response about its extensions.
-
-    Raises:
-        TlsRejected: The TLS settings cannot work.
     """
 
     def __init__(

@@ -112,20 +112,12 @@ class PollableSocket(Protocol):
 
 
 def poll_readable(sock: PollableSocket) -> Callable[[float | None], bool]:
-    """Return a function that waits up to some milliseconds, None for ever, until data is there.
-
-    Raises:
-        ValueError: The socket is closed.
-    """
+    """Return a function that waits up to some milliseconds, None for ever, until data is there."""
     return _poll(sock, "POLLIN")
 
 
 def poll_writable(sock: PollableSocket) -> Callable[[float | None], bool]:
-    """Return a function that waits up to some milliseconds, None for ever, until there is room.
-
-    Raises:
-        ValueError: The socket is closed.
-    """
+    """Return a function that waits up to some milliseconds, None for ever, until there is room."""
     return _poll(sock, "POLLOUT")
 
 

@@ -24,11 +24,7 @@ RequestFunction = Callable[[str, RemotingCommand, int], RemotingCommand]
 
 
 def build_request(code: int, header: Any = None, body: object = b"") -> RemotingCommand:
-    """Return a request; ``body`` is bytes, or an instance of a body class.
-
-    Raises:
-        MessageRejected: A value cannot be sent, such as a number of more than 64 bits.
-    """
+    """Return a request; ``body`` is bytes, or an instance of a body class."""
     ext_fields: dict[str, str] = {}
     try:
         if header is not None:
@@ -47,11 +43,7 @@ def build_request(code: int, header: Any = None, body: object = b"") -> Remoting
 def check_response(
     address: str, request_code: int, response: RemotingCommand, accepted: Collection[int] = SUCCESS
 ) -> RemotingCommand:
-    """Return the response, if its code is an accepted one.
-
-    Raises:
-        BrokerRefused: Its code is another; the class depends on the code.
-    """
+    """Return the response, if its code is an accepted one."""
     if response.code not in accepted:
         raise refusal(response.code, response.remark, address, request_code)
     return response

@@ -70,11 +70,7 @@ class JsonBodies:
         self._decimal_overflow = _decimal_overflow_of(kind)
 
     def decode_all(self, bodies: pa.Array) -> pa.StructArray:
-        """Return bodies, none of them null, as structs.
-
-        Raises:
-            ValueError: A body cannot be decoded, or must be decoded alone.
-        """
+        """Return bodies, none of them null, as structs."""
         if not self._is_columnar:
             raise ValueError("pyarrow cannot read such fields")
         joined = self._join_lines(bodies)

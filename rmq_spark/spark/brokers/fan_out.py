@@ -86,11 +86,7 @@ class BrokerAddresses:
         return self._resolve_by_name(queue.broker_name)
 
     def all_addresses(self) -> Mapping[str, str]:
-        """Return the address of each broker by name, including brokers to which no route leads.
-
-        Raises:
-            NoNameServer: No name server answers.
-        """
+        """Return the address of each broker by name, including brokers to which no route leads."""
         if self._all_addresses is None:
             brokers = self.instance.name_servers.admin.cluster_info().broker_addr_table
             self._all_addresses = {
@@ -240,12 +236,7 @@ class BrokerFanOut:
         return dict(self._connect_each(brokers, faults, required_brokers=())), faults
 
     def connected_address(self, queue: MessageQueue) -> str:
-        """Return the address for a queue if its broker is connected; else start to connect.
-
-        Raises:
-            ConnectionFailed: It is not connected yet.
-            BrokerNotFound: No route leads to the broker.
-        """
+        """Return the address for a queue if its broker is connected; else start to connect."""
         address = self.addresses.resolve(queue)
         if not self._connections.is_ready(address):
             self._start_connecting(address)

@@ -195,11 +195,7 @@ class ManifestReader:
         return _NO_STATE.apply(ids)[0]
 
     def _assemble(self, queue: MessageQueue, body: bytes) -> CommitManifest | None:
-        """Return the manifest of a message with all of its parts; None if the message is a part.
-
-        Raises:
-            ManifestError: The message is not a manifest, or parts of it are gone.
-        """
+        """Return the manifest of a message with all of its parts; None if the message is a part."""
         manifest = decode_manifest(body)
         if manifest is None or not manifest.parts:
             return manifest

@@ -271,11 +271,7 @@ class _TaskStaging:
 def abort_attempts(
     producer: Producer, broker_name: str, batch: BatchRequestHeader, attempts: Sequence[str]
 ) -> None:
-    """Have a broker delete what attempts have staged; rows of others are kept.
-
-    Raises:
-        ClientError: The broker did not delete it.
-    """
+    """Have a broker delete what attempts have staged; rows of others are kept."""
     instance = producer.instance
     address = instance.routes.master_address(broker_name)
     instance.api.staging.abort_batch(address, batch, attempts, _ABORT_TIMEOUT_MS)
@@ -320,11 +316,7 @@ def require_single_broker(broker_names: Iterable[str]) -> str:
 
 
 def check_supports_staging(producer: Producer, broker_name: str) -> str:
-    """Return the address of a broker, if it supports staged batches.
-
-    Raises:
-        ClientError: It cannot be reached.
-    """
+    """Return the address of a broker, if it supports staged batches."""
     address = producer.instance.routes.master_address(broker_name)
     if Extension.STAGED_BATCHES not in producer.instance.api.agreement(address).extensions:
         raise WriteError(
@@ -407,9 +399,6 @@ def check_stageable(options: WriteOptions) -> str | None:
     """Check that batches can be published as a whole; return the address of the topic's broker.
 
     If rows name their topics, tasks check each, and this returns None.
-
-    Raises:
-        ClientError: No broker could be asked.
     """
     if options.topic is None:
         return None
@@ -427,9 +416,6 @@ def next_batch_header(options: WriteOptions) -> BatchRequestHeader:
     """Return the identity of a batch write outside a query: a number that was never used before.
 
     Options may give the writer's name and its batch number instead, as with Delta.
-
-    Raises:
-        OptionError, ClientError: As `check_stageable` does.
     """
     address = check_stageable(options)
     if options.transaction is not None:

@@ -70,11 +70,7 @@ class BrokerAccess:
 
 
 def add_connection_defaults(options: OptionReader) -> None:
-    """Take what the user did not write from the profile that option profile names, and variables.
-
-    Raises:
-        OptionError: The profile cannot be used.
-    """
+    """Take what the user did not write from the profile that option profile names and variables."""
     name = options.text("profile")
     if name is not None:
         try:

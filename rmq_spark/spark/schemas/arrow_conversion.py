@@ -78,11 +78,7 @@ def parsed_type(kind: pa.DataType, *, keeps_decimals: bool = False) -> pa.DataTy
 
 
 def to_exact_type(found: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
-    """Convert an array, as a reader returned it, to the exact type.
-
-    Raises:
-        BodyFault: A value does not fit the type.
-    """
+    """Convert an array, as a reader returned it, to the exact type."""
     if pa.types.is_struct(kind):
         before = f"{path}." if path else ""
         children = [

@@ -106,11 +106,7 @@ def avro_name_faults(kind: sql.DataType, path: str = "") -> list[str]:
 
 
 def spark_schema_of(text: str) -> sql.StructType:
-    """Return the columns of bodies that have an Avro schema.
-
-    Raises:
-        ValueError: It is not the schema of a record, or has a type that no column can have.
-    """
+    """Return the columns of bodies that have an Avro schema."""
     try:
         schema = json.loads(text)
         found = _to_spark(schema, "", {})
@@ -245,11 +241,7 @@ class AvroBodies:
         self._read: Callable[..., Any] = fastavro.schemaless_reader
 
     def decode_all(self, bodies: pa.Array) -> pa.StructArray:
-        """Return bodies, none of them null, as structs.
-
-        Raises:
-            ValueError: A body cannot be decoded.
-        """
+        """Return bodies, none of them null, as structs."""
         return self._to_array([self._decode(body) for body in bodies.to_pylist()])
 
     def decode_each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:

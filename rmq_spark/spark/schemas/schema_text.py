@@ -55,11 +55,7 @@ _KINDS: Final = (
 
 
 def parse_schema(text: str) -> sql.StructType:
-    """Return the schema that DDL, or the JSON of a Spark schema, describes.
-
-    Raises:
-        ValueError: The text is neither; the message says where, and what was expected.
-    """
+    """Return the schema that DDL, or the JSON of a Spark schema, describes."""
     try:
         return _DdlParser(text).schema() if not text.lstrip().startswith("{") else _from_json(text)
     except RecursionError:

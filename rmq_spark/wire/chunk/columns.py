@@ -54,9 +54,6 @@ def plain_bodies(
     A body that has more than ``bytes_max`` bytes when decompressed is null, with a problem.
 
     A slice has at least one row; a chunk without compressed bodies is one slice, whatever its size.
-
-    Raises:
-        CodecMissing: A module that some of the bodies need is not installed.
     """
     if not chunk.sys_flags_union & _COMPRESSED:
         yield BodySlice(0, chunk.stored_bodies, {})

@@ -97,11 +97,7 @@ class BoundedBatches:
         self.batches: list[pa.RecordBatch] = []
 
     def add(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Add batches, which are made one after the other.
-
-        Raises:
-            TableTooLarge: They take too many bytes.
-        """
+        """Add batches, which are made one after the other."""
         for batch in batches:
             self._bytes += batch.nbytes
             self._rows += batch.num_rows

@@ -103,9 +103,6 @@ def check_listener(
     """Raise an error if a listener does not accept these parameters, or its body would not run.
 
     With ``allows_coroutine``, it may be a coroutine function.
-
-    Raises:
-        TypeError: The message says what was needed and what was found, and shows an example.
     """
     example = _EXAMPLE.format(", ".join(parameters))
     if not callable(listener):

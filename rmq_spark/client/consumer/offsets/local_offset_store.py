@@ -92,10 +92,6 @@ class LocalFileOffsetStore(OffsetStore):
         """Load the offsets of the file; a missing file counts as empty.
 
         Files that killed writers have left beside it are removed.
-
-        Raises:
-            OffsetFileDamaged: Neither the file nor its backup holds offsets.
-            OffsetFileFailed: The file cannot be read.
         """
         kept = self._read()
         if self._get_former_path is not None and not (self._path.exists() or self._backup.exists()):

@@ -146,11 +146,7 @@ class RemoteBrokerOffsetStore(OffsetStore):
         return None if stored is None or stored < 0 else stored
 
     def persist_all(self, queues: Collection[MessageQueue]) -> None:
-        """Send the offsets one-way: the next persist soon sends the same offsets or later ones.
-
-        Raises:
-            ClientShutDown: There is no next persist. This concerns all queues, and is logged once.
-        """
+        """Send the offsets one-way: the next persist soon sends the same offsets or later ones."""
         with self._mutex:
             known = {queue: self._offsets[queue] for queue in queues if queue in self._offsets}
         for queue, offset in known.items():

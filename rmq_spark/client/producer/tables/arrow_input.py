@@ -28,11 +28,7 @@ _STREAM: Final = "__arrow_c_stream__"
 
 
 def normalize_tables(tables: Iterable[Any]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of tables, frames and record batches, with columns in the types of messages.
-
-    Raises:
-        TypeError: A value is not a table, or a column's type does not fit its name.
-    """
+    """Yield tables, frames and record batches, with columns in the types of messages."""
     for rows in tables:
         for batch in _to_batches(rows):
             columns = [

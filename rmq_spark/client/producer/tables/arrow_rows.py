@@ -119,11 +119,7 @@ def _property_lengths(rows: pa.RecordBatch) -> Any:
 def encode_sized_records(
     rows: pa.RecordBatch, queue: MessageQueue, born_host: str, store_host: str
 ) -> bytes:
-    """Return rows as records for a queue, their sizes in front: the body of a chunk.
-
-    Raises:
-        MessageRejected: A row cannot be a message.
-    """
+    """Return rows as records for a queue, their sizes in front: the body of a chunk."""
     columns = record_columns(rows, queue, born_host, store_host)
     with translate_record_errors():
         encoded = encode_chunk(columns, has_checksums=True)

@@ -66,13 +66,7 @@ _ROUTE_SECONDS: Final = 1.0
 
 
 class SentSpan(NamedTuple):
-    """Messages that are stored at successive offsets of a queue.
-
-    Attributes:
-        queue: The queue.
-        queue_offset: Offset of the first message.
-        message_count: Number of messages.
-    """
+    """Messages that are stored at successive offsets of a queue."""
 
     queue: MessageQueue
     queue_offset: int

@@ -23,14 +23,7 @@ _COMMON_NAME: Final = "commonName"
 
 @dataclass(frozen=True, slots=True)
 class PresentedCertificate:
-    """The certificate of a server.
-
-    Attributes:
-        names: Host names and addresses that it is for.
-        issuer: Common name of the authority that has signed it.
-        not_before: When it begins to be valid.
-        not_after: When it ends.
-    """
+    """The certificate of a server."""
 
     names: tuple[str, ...]
     issuer: str
@@ -48,9 +41,6 @@ def fetch_certificate(
         port: Its port.
         settings: Settings of the client; its certificate is presented if the server asks.
         timeout_seconds: Seconds that each of the two handshakes may take.
-
-    Raises:
-        OSError: The server does not answer, or not with a certificate.
     """
     trusting = replace(settings, ca=None, verify=False)
     context = ssl_context(trusting)

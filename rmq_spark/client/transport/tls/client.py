@@ -278,11 +278,7 @@ class TlsClient:
             )
 
     def handshake(self, sock: socket.socket, address: str, host: str, seconds: float) -> TlsSocket:
-        """Return the TLS socket, within this many seconds; close the socket if that fails.
-
-        Raises:
-            TlsFailed: The handshake failed; the message says how to fix that.
-        """
+        """Return the TLS socket, within this many seconds; close the socket if that fails."""
         name = self._server_name or host.partition("%")[0]
         try:
             with self._lock:

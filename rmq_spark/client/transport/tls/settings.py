@@ -36,16 +36,7 @@ class Pem:
 
     @classmethod
     def read(cls, setting: str, path: str | os.PathLike[str]) -> Pem:
-        """Read the PEM blocks of a file; ignore everything else.
-
-        Args:
-            setting: Name of the setting that errors blame.
-            path: The file.
-
-        Raises:
-            TlsRejected: The file cannot be read.
-            TypeError: The path is not a path.
-        """
+        """Read the PEM blocks of a file; ignore everything else."""
         needed, example = "the path of a PEM file (str)", "'/etc/rocketmq/ca.pem'"
         check_kind(setting, path, (str, os.PathLike), needed, example)
         path = os.fspath(path)
