@@ -15,11 +15,9 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..auth.access_control import AccessControl
-from ..auth.plain.plain_acl_files import PlainAclFiles
-from ..auth.plain.plain_rules import PlainRules
 from ..auth.user_rules import UserRules
 from ..auth.user_tables import USERS_FILE, User, UserType
 from ..settings.access import AccessConfig, InitialUser
@@ -27,6 +25,10 @@ from ..settings.config import BrokerConfig
 from ..settings.settings import ConfigError
 from ..store.files.disk import Disk
 from .state_tables import StateTables
+
+if TYPE_CHECKING:
+    from ..auth.plain.plain_acl_files import PlainAclFiles
+    from ..auth.plain.plain_rules import PlainRules
 
 PLAIN_ACL_FILE: Final = "plain_acl.yml"
 _log = logging.getLogger(__name__)
@@ -57,6 +59,9 @@ class AccessSetup:
         files: PlainAclFiles | None = None
         directory = config.store.store_path_root_dir / "config"
         if access.acl_enable:
+            from ..auth.plain.plain_acl_files import PlainAclFiles  # noqa: PLC0415  # brings PyYAML
+            from ..auth.plain.plain_rules import PlainRules  # noqa: PLC0415  # only with aclEnable
+
             default = directory / PLAIN_ACL_FILE
             files = PlainAclFiles(disk, access.plain_acl_file or default)
             plain_rules = PlainRules(files.load())

@@ -15,14 +15,16 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from functools import reduce
 from operator import or_
-from typing import Final, NoReturn
+from typing import Final
 
-from rmq_spark.errors import RocketPollError, nearest_name
+import yaml
+
+from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.names import TRACE_TOPIC
 
 from ..needs import Action, Need, ResourceType
 from .remote_addresses import NOBODY, AddressPattern
-from .yaml_subset import Place, YamlError, YamlList, YamlMap, YamlNode, YamlScalar, parse_yaml
+from .yaml_fields import YamlError, YamlFields, is_ambiguous, parse_yaml, text_of
 
 KEY_CHARACTERS_MIN: Final = 7
 """RocketMQ refuses access keys and secret keys of six characters or fewer."""
@@ -143,135 +145,78 @@ def _read_file(
 ) -> None:
     """Add the accounts and the white addresses of one file to those of all."""
     try:
-        document = _Fields.of(parse_yaml(text))
+        node = parse_yaml(text)
+        if node is None:
+            return
+        document = YamlFields(node, "plain_acl.yml")
         addresses.extend(map(_address, document.items("globalWhiteRemoteAddresses")))
-        for node in document.items("accounts"):
-            fields = _Fields.of(node, "an account")
-            account = _account(fields)
-            if accounts.setdefault(account.access_key, account) is not account:
-                fields.fail(f"accessKey {account.access_key} exists already")
-        document.skip("dataVersion")
+        for each in document.items("accounts"):
+            _add_account(YamlFields(each, "an account"), accounts)
+        document.get("dataVersion")  # it means nothing here
         document.check_all_known()
     except YamlError as error:
         raise PlainAclError(f"{name}:{error}") from error
 
 
-def _account(fields: _Fields) -> PlainAccount:
+def _add_account(fields: YamlFields, accounts: dict[str, PlainAccount]) -> None:
     account = PlainAccount(
-        access_key=fields.key("accessKey"),
-        secret_key=fields.key("secretKey"),
-        white_address=_address(fields.scalar("whiteRemoteAddress")),
-        is_admin=fields.flag("admin"),
-        default_topic_right=_right_of(fields.scalar("defaultTopicPerm")),
-        default_group_right=_right_of(fields.scalar("defaultGroupPerm")),
+        access_key=_key(fields, "accessKey"),
+        secret_key=_key(fields, "secretKey"),
+        white_address=_address(fields.get("whiteRemoteAddress")),
+        is_admin=_is_admin(fields.get("admin")),
+        default_topic_right=_default_right(fields, "defaultTopicPerm"),
+        default_group_right=_default_right(fields, "defaultGroupPerm"),
         topic_rights=dict(map(_named_right, fields.items("topicPerms"))),
         group_rights=dict(map(_named_right, fields.items("groupPerms"))),
     )
     fields.check_all_known()
-    return account
+    if accounts.setdefault(account.access_key, account) is not account:
+        raise YamlError(fields.mark, f"accessKey {account.access_key} exists already")
 
 
-class _Fields:
-    """The fields of one map, and which of them have been read."""
-
-    def __init__(self, place: Place, entries: YamlMap | None, what: str) -> None:
-        self.place = place
-        self._map = entries
-        self._what = what
-        self._known: list[str] = []
-
-    @classmethod
-    def of(cls, node: YamlNode, what: str = "plain_acl.yml") -> _Fields:
-        if isinstance(node, YamlMap):
-            return cls(node.place, node, what)
-        if isinstance(node, YamlScalar) and node.text is None and what == "plain_acl.yml":
-            return cls(node.place, None, what)
-        raise YamlError(node.place, f"{what} must consist of keys and values")
-
-    def fail(self, message: str) -> NoReturn:
-        """Refuse the map as a whole."""
-        raise YamlError(self.place, message)
-
-    def _get(self, name: str) -> YamlNode | None:
-        self._known.append(name)
-        return None if self._map is None else self._map.entries.get(name)
-
-    def skip(self, name: str) -> None:
-        """Accept a field that means nothing here."""
-        self._get(name)
-
-    def scalar(self, name: str) -> YamlScalar:
-        """Return a single value; an absent one is None."""
-        node = self._get(name)
-        if node is None:
-            return YamlScalar(self.place, None)
-        if not isinstance(node, YamlScalar):
-            raise YamlError(node.place, f"{name} must be one value")
-        return node
-
-    def items(self, name: str) -> tuple[YamlNode, ...]:
-        """Return the items of a list; an absent one is empty."""
-        node = self._get(name)
-        if node is None or (isinstance(node, YamlScalar) and node.text is None):
-            return ()
-        if not isinstance(node, YamlList):
-            raise YamlError(node.place, f"{name} must be a list")
-        return node.items
-
-    def key(self, name: str) -> str:
-        """Return an access key or a secret key, which no error shows."""
-        scalar = self.scalar(name)
-        if scalar.is_ambiguous:
-            raise YamlError(scalar.place, f"YAML reads this {name} as a number or flag: quote it")
-        if scalar.text is None or len(scalar.text) < KEY_CHARACTERS_MIN:
-            raise YamlError(
-                scalar.place, f"{name} must have at least {KEY_CHARACTERS_MIN} characters"
-            )
-        return scalar.text
-
-    def flag(self, name: str) -> bool:
-        scalar = self.scalar(name)
-        if scalar.text is not None and scalar.text.lower() not in ("true", "false"):
-            raise YamlError(scalar.place, f"{name} must be true or false")
-        return scalar.text is not None and scalar.text.lower() == "true"
-
-    def check_all_known(self) -> None:
-        """Refuse a field that nobody has read."""
-        for name, place in () if self._map is None else self._map.key_places.items():
-            if name not in self._known:
-                nearest = nearest_name(name, self._known)
-                hint = f"; did you mean {nearest}?" if nearest else ""
-                raise YamlError(place, f"{self._what} has no {name}{hint}")
+def _key(fields: YamlFields, name: str) -> str:
+    """Return an access key or a secret key, which no error shows."""
+    node = fields.get(name)
+    text = text_of(node, name)
+    if text is None or len(text) < KEY_CHARACTERS_MIN:
+        raise YamlError(
+            node.start_mark, f"{name} must have at least {KEY_CHARACTERS_MIN} characters"
+        )
+    if is_ambiguous(node):
+        raise YamlError(node.start_mark, f"YAML reads this {name} as a number or flag: quote it")
+    return text
 
 
-def _address(node: YamlNode) -> AddressPattern:
-    text = _text(node, "a white address")
+def _is_admin(node: yaml.Node) -> bool:
+    text = (text_of(node, "admin") or "false").lower()
+    if text not in ("true", "false"):
+        raise YamlError(node.start_mark, "admin must be true or false")
+    return text == "true"
+
+
+def _address(node: yaml.Node) -> AddressPattern:
+    text = text_of(node, "a white address")
     try:
         return AddressPattern.parse(text or "")
     except ValueError as error:
-        raise YamlError(node.place, f"a white address must be {error}") from error
+        raise YamlError(node.start_mark, f"a white address must be {error}") from error
 
 
-def _right_of(node: YamlScalar) -> PlainRight:
-    return PlainRight.DENY if node.text is None else _right(node, node.text)
+def _default_right(fields: YamlFields, name: str) -> PlainRight:
+    node = fields.get(name)
+    text = text_of(node, name)
+    return PlainRight.DENY if text is None else _right(node, text)
 
 
-def _right(node: YamlNode, text: str) -> PlainRight:
+def _right(node: yaml.Node, text: str) -> PlainRight:
     right = _RIGHTS.get(text.strip())
     if right is None:  # RocketMQ reads it as DENY
-        raise YamlError(node.place, f"a right must be {_RIGHTS_SHOWN}, not {text[:40]!r}")
+        raise YamlError(node.start_mark, f"a right must be {_RIGHTS_SHOWN}, not {text[:40]!r}")
     return right
 
 
-def _named_right(node: YamlNode) -> tuple[str, PlainRight]:
-    text = _text(node, "a right") or ""
-    name, equals, right = text.partition("=")
+def _named_right(node: yaml.Node) -> tuple[str, PlainRight]:
+    name, equals, right = (text_of(node, "a right") or "").partition("=")
     if not equals or not name.strip():
-        raise YamlError(node.place, f"a right by name must be name={_RIGHTS_SHOWN}")
+        raise YamlError(node.start_mark, f"a right by name must be name={_RIGHTS_SHOWN}")
     return name.strip(), _right(node, right)
-
-
-def _text(node: YamlNode, what: str) -> str | None:
-    if not isinstance(node, YamlScalar):
-        raise YamlError(node.place, f"{what} must be one value")
-    return node.text
