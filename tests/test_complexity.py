@@ -114,6 +114,15 @@ def avro(count):
     return [avro_encoder(avro_schema_of(AVRO))(record)]
 
 
+def msgpack_object(pair):
+    return b"\x81" + pair
+
+
+def msgpack_map(count, numbers):
+    head = b"\xdf" + count.to_bytes(4, "big")
+    return head + b"".join(b"\xa8%08d\x01" % number for number in numbers)
+
+
 BODIES = {
     "a map with a repeated name": (
         lambda n: [b'{"m":{' + members(n) + b"}}"],
@@ -236,6 +245,16 @@ BODIES = {
         lambda n: [body if at % 7 else body[:-1] for at in range(n) for body in avro(1)],
         200,
         typed(json.dumps(avro_schema_of(AVRO)), "avro"),
+    ),
+    "a MessagePack map with all names repeated": (
+        lambda n: [msgpack_object(b"\xa1m" + msgpack_map(2 * n, [*range(n), *range(n)]))],
+        700,
+        typed(MAP, "msgpack"),
+    ),
+    "a MessagePack list that claims more than there is": (
+        lambda n: [msgpack_object(b"\xa1m\xdd\xff\xff\xff\xff" + b"\x01" * n)] * 3,
+        50_000,
+        typed(MAP, "msgpack"),
     ),
     "bodies without a field of the schema": (
         lambda n: [b"{" + members(n, last=b'"z":1') + b"}"],

@@ -12,6 +12,7 @@ from support.spark.body_rows import alone, options_of, same, structs
 
 from rmq_spark.spark.bodies.encoder import BodyEncoder
 from rmq_spark.spark.bodies.json_bodies import JsonBodies
+from rmq_spark.spark.bodies.msgpack_bodies import MsgPackBodies
 from rmq_spark.spark.errors import RowError
 from rmq_spark.spark.options.sink_columns import check_sink_columns
 from rmq_spark.spark.schemas.avro_schema import AvroBodies, avro_schema_of
@@ -31,14 +32,20 @@ def bodies_of(schema, columns, kind="json", **more):
     return encoded.columns[-1]
 
 
-@pytest.mark.parametrize("kind", ["json", "avro"])
+def decoder_of(kind, arrow, schema):
+    if kind == "avro":
+        return AvroBodies(arrow, avro_schema_of(schema))
+    return JsonBodies(arrow) if kind == "json" else MsgPackBodies(arrow)
+
+
+@pytest.mark.parametrize("kind", ["json", "avro", "msgpack"])
 @given(structs().flatmap(lambda each: st.tuples(st.just(each[0]), st.lists(each[1], max_size=4))))
 def test_encoded_rows_are_decoded_equal(kind, written):
     schema, rows = written
     arrow = pa.struct(list(arrow_schema_of(schema)))
     structs_written = pa.array(rows, arrow)
     bodies = bodies_of(schema, structs_written.flatten(), kind)
-    decoder = JsonBodies(arrow) if kind == "json" else AvroBodies(arrow, avro_schema_of(schema))
+    decoder = decoder_of(kind, arrow, schema)
     if len(bodies):
         assert same(
             pa.concat_arrays([alone(decoder, body) for body in bodies.to_pylist()]), structs_written
@@ -74,7 +81,7 @@ def in_zone(kind, zone):
     return pa.timestamp("us", zone) if pa.types.is_timestamp(kind) else kind
 
 
-@pytest.mark.parametrize("kind", ["json", "avro"])
+@pytest.mark.parametrize("kind", ["json", "avro", "msgpack"])
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Amsterdam", "America/New_York", "Asia/Kathmandu"])
 @pytest.mark.parametrize("type_", OF_MOMENTS)
 def test_timestamps_of_years_1_to_9999_are_encoded_in_any_zone(kind, zone, type_):
@@ -86,7 +93,7 @@ def test_timestamps_of_years_1_to_9999_are_encoded_in_any_zone(kind, zone, type_
     structs_written = pa.StructArray.from_arrays([moments, numbers], names=["v", "n"])
     found = bodies_of(schema, [given, numbers], kind)
     whole = pa.struct(list(arrow_schema_of(schema)))
-    decoder = JsonBodies(whole) if kind == "json" else AvroBodies(whole, avro_schema_of(schema))
+    decoder = decoder_of(kind, whole, schema)
     read = pa.concat_arrays([alone(decoder, body) for body in found.to_pylist()])
     assert same(read, structs_written.cast(whole))
     sliced = bodies_of(schema, [given.slice(1), numbers.slice(1)], kind)

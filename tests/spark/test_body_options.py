@@ -37,14 +37,24 @@ def test_body_options_can_be_pickled():
 @pytest.mark.parametrize(
     ("kind", "schema", "more", "said"),
     [
-        ("yaml", None, {}, "option bodyFormat: needed binary, text, json or avro, found 'yaml'"),
+        (
+            "yaml",
+            None,
+            {},
+            "option bodyFormat: needed binary, text, json, avro or msgpack, found 'yaml'",
+        ),
         (
             "text",
             "id INT",
             {},
-            "option bodySchema: it applies to bodyFormat json and avro only, found text",
+            "option bodySchema: it applies to bodyFormat json, avro and msgpack only, found text",
         ),
-        ("binary", None, {"bodyColumn": "v"}, "option bodyColumn: it applies to bodyFormat json"),
+        (
+            "binary",
+            None,
+            {"bodyColumn": "v"},
+            "option bodyColumn: it does not apply to bodyFormat binary",
+        ),
         ("json", "id", {}, "option bodySchema: needed a type, found the end: 'id'"),
         ("json", "m MAP<INT, INT>", {}, "option bodySchema: m has keys of int: needed string"),
         ("json", " ", {}, "option bodySchema: it is empty"),

@@ -18,12 +18,12 @@ from rmq_spark.spark.schemas.columns import check_columns
 OF_READS = [
     (
         {"bodyFormat": "xml"},
-        "bodyFormat: needed binary, text, json or avro, found 'xml'",
+        "bodyFormat: needed binary, text, json, avro or msgpack, found 'xml'",
     ),
     (
         {"bodySchema": "id BIGINT"},
         (
-            "bodySchema: it applies to bodyFormat json and avro only, found binary. Set "
+            "bodySchema: it applies to bodyFormat json, avro and msgpack only, found binary. Set "
             "bodyFormat, or remove this option"
         ),
     ),
@@ -43,8 +43,8 @@ OF_READS = [
     (
         {"bodyColumn": "value"},
         (
-            "bodyColumn: it applies to bodyFormat json, avro and text only, found "
-            "binary. Set bodyFormat, or remove this option"
+            "bodyColumn: it does not apply to bodyFormat binary. Set bodyFormat, or remove this "
+            "option"
         ),
     ),
     (
@@ -174,13 +174,13 @@ OF_WRITES = [
     ),
     (
         {"bodyFormat": "xml"},
-        "bodyFormat: needed binary, text, json or avro, found 'xml'",
+        "bodyFormat: needed binary, text, json, avro or msgpack, found 'xml'",
     ),
     (
         {"bodyColumn": "value"},
         (
-            "bodyColumn: it applies to bodyFormat json, avro and text only, found "
-            "binary. Set bodyFormat, or remove this option"
+            "bodyColumn: it does not apply to bodyFormat binary. Set bodyFormat, or remove this "
+            "option"
         ),
     ),
     (

@@ -155,7 +155,7 @@ def test_texts_and_bytes_are_written_and_read(sink, form, column, more):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"bodyFormat": "yaml"}, "option bodyFormat: needed binary, text, json or avro"),
+        ({"bodyFormat": "yaml"}, "option bodyFormat: needed binary, text, json, avro or msgpack"),
         (
             {"bodyFormat": "json"},
             "option bodySchema: bodyFormat=json needs the schema of the bodies. Give",
@@ -163,7 +163,10 @@ def test_texts_and_bytes_are_written_and_read(sink, form, column, more):
         ({"bodyFormat": "json", "bodySchema": "id INTERVAL"}, "a type of bodies"),
         ({"bodyFormat": "json", "bodySchema": "tags INT"}, "Name one column for the whole body"),
         ({"bodyFormat": "json", "bodySchema": "x STRUCT<>"}, "x is a struct without fields"),
-        ({"bodySchema": "id INT"}, "it applies to bodyFormat json and avro only, found binary"),
+        (
+            {"bodySchema": "id INT"},
+            "it applies to bodyFormat json, avro and msgpack only, found binary",
+        ),
     ],
 )
 def test_invalid_typed_body_options_are_refused_by_load(source, options, said):
@@ -186,7 +189,7 @@ def orders(spark):
     )
 
 
-@pytest.mark.parametrize("form", ["json", "avro"])
+@pytest.mark.parametrize("form", ["json", "avro", "msgpack"])
 def test_typed_bodies_round_trip(sink, form):
     rows = orders(sink.spark)
     sink.write(rows, bodyFormat=form)

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmq_spark.client.reading.record_batches import RecordBatchConverter
+from rmq_spark.client.serializers import SERIALIZERS
 from rmq_spark.errors import excerpt
 from rmq_spark.spark.bodies.bad_records import BadRecordHandler
 from rmq_spark.spark.bodies.columns import is_body_column
@@ -39,9 +41,10 @@ _LISTED_MAX: Final = 10
 class MissingFieldsWarning:
     """The warning that bodies have none of the schema's fields; logged once per task."""
 
-    def __init__(self, names: Collection[str]) -> None:
-        """Take the names of all fields of the schema."""
+    def __init__(self, names: Collection[str], loads: Callable[[bytes], Any] = json.loads) -> None:
+        """Take the names of all fields of the schema, and the parser of bodies."""
         self._names = set(names)
+        self._loads = loads
         self._is_done = False
 
     def check(self, topic: str, bodies: pa.Array, values: pa.StructArray) -> None:
@@ -49,8 +52,11 @@ class MissingFieldsWarning:
         if self._is_done or any(each.null_count < len(each) for each in values.flatten()):
             return
         found: dict[str, None] = {}
-        for names in _field_names(bodies.drop_null().slice(0, _SAMPLED_BODIES_MAX)):
-            found.update(dict.fromkeys(names))
+        for body in bodies.drop_null().slice(0, _SAMPLED_BODIES_MAX).to_pylist():
+            with suppress(ValueError, TypeError, RecursionError):  # a bad body, which was reported
+                value = self._loads(body)
+                names = value if isinstance(value, dict) else ()
+                found.update(dict.fromkeys(each for each in names if isinstance(each, str)))
         if not found or self._names & set(found):
             return
         self._is_done = True
@@ -62,16 +68,6 @@ class MissingFieldsWarning:
             _list_names(self._names),
             _list_names(found),
         )
-
-
-def _field_names(bodies: pa.Array) -> Iterator[Collection[str]]:
-    for body in bodies.to_pylist():
-        try:
-            value: Any = json.loads(body)
-        except (ValueError, RecursionError):  # a bad body, which the decoder has said
-            continue
-        if isinstance(value, dict):
-            yield value
 
 
 def _list_names(names: Collection[str]) -> str:
@@ -186,8 +182,9 @@ class BodyColumns:
         self._kind: pa.DataType = fields[0].type if self._is_single_column else pa.struct(fields)
         self._decoder = _create_decoder(body, self._kind)
         self._missing_fields: MissingFieldsWarning | None = None
-        if body.format is BodyFormat.JSON and body.schema is not None:
-            self._missing_fields = MissingFieldsWarning(body.schema.names)
+        if body.format in (BodyFormat.JSON, BodyFormat.MSGPACK) and body.schema is not None:
+            loads = SERIALIZERS[body.format.value].loads
+            self._missing_fields = MissingFieldsWarning(body.schema.names, loads)
 
     def decode_batch(
         self, batch: pa.RecordBatch, topic: str, broker_name: str
@@ -256,6 +253,10 @@ def _create_decoder(body: BodyOptions, kind: pa.DataType) -> BodyDecoder:
         from rmq_spark.spark.bodies.json_bodies import JsonBodies  # noqa: PLC0415  # only for this format
 
         return JsonBodies(kind)
+    if body.format is BodyFormat.MSGPACK:
+        from rmq_spark.spark.bodies.msgpack_bodies import MsgPackBodies  # noqa: PLC0415  # the same
+
+        return MsgPackBodies(kind)
     from rmq_spark.spark.schemas.avro_schema import AvroBodies, avro_schema_of  # noqa: PLC0415  # only for this format
 
     if body.avro_schema is not None:

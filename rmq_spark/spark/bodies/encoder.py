@@ -1,11 +1,11 @@
-"""BodyEncoder: encodes columns of a data frame as JSON or Avro bodies, for the sink.
+"""BodyEncoder: encodes columns of a data frame as JSON, Avro or MessagePack bodies, for the sink.
 
     the struct in bodyColumn, or all columns that are not a message's ──> one more column, bodies
 
 The source reads the bodies back equal with the same schema: null as null, NaN and infinities as
 "NaN" and "Infinity", decimals with all digits, binaries in base64, timestamps in UTC. The error for
-a row that cannot be encoded has its number. pyarrow writes neither format, so that orjson and
-fastavro encode the rows one by one.
+a row that cannot be encoded has its number. pyarrow writes none of the formats, so that the library
+of each encodes the rows one by one.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pyarrow as pa
 
+from rmq_spark.client.serializers import MsgPack
 from rmq_spark.spark.errors import RowError
 from rmq_spark.spark.options.bodies import BODY, BodyOptions
 from rmq_spark.spark.options.sink_columns import body_positions
@@ -89,8 +90,11 @@ class BodyEncoder:
             kind = kind.field(0).type
         is_json = self._body.format is BodyFormat.JSON
         change = _converter_of(kind, is_json=is_json)
+        write: Callable[[Any], bytes]
         if is_json:
-            write: Callable[[Any], bytes] = _encode_json
+            write = _encode_json
+        elif self._body.format is BodyFormat.MSGPACK:
+            write = MsgPack().dumps  # so that source, sink and client have the same bodies
         else:
             from rmq_spark.spark.schemas.avro_schema import avro_encoder, avro_schema_of  # noqa: PLC0415  # for Avro only
 

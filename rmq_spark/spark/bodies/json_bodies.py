@@ -64,7 +64,7 @@ class JsonBodies:
     def __init__(self, kind: pa.StructType) -> None:
         self._kind = kind
         self._parsed_type = parsed_type(kind)
-        self._builder = _create_builder(kind)
+        self._builder = create_builder(kind, _leaf_builder)
         self._is_columnar = _is_columnar(kind)
         self._schema = pa.schema(list(parsed_type(kind, keeps_decimals=True)))
         self._decimal_overflow = _decimal_overflow_of(kind)
@@ -135,7 +135,7 @@ class JsonBodies:
             text = body.decode()
             value = json.loads(
                 text,
-                object_pairs_hook=_JsonObject,
+                object_pairs_hook=ObjectFields,
                 parse_int=_JsonInteger,
                 parse_float=_JsonFloat,
                 parse_constant=_reject_constant,
@@ -168,8 +168,8 @@ class _JsonFloat(str):
     __slots__ = ()
 
 
-class _JsonObject(dict[str, Any]):
-    """A JSON object that knows which of its names occur more than once."""
+class ObjectFields(dict[str, Any]):
+    """The fields of an object, which knows which of its names occur more than once."""
 
     __slots__ = ("_pairs",)
 
@@ -250,28 +250,39 @@ def _has_infinite(found: pa.Array) -> bool:
 # ---- one body
 
 
-def _create_builder(kind: pa.DataType) -> ValueBuilder:
-    build = _create_non_null_builder(kind)
+def create_builder(kind: pa.DataType, leaf: Callable[[pa.DataType], ValueBuilder]) -> ValueBuilder:
+    """Return the function from a parsed body, or a part of it, to what `parsed_type` holds.
+
+    It demands objects (`ObjectFields`) and lists where the type has them. ``leaf`` returns the
+    function for a type without others within.
+    """
+    build = _create_non_null_builder(kind, leaf)
     return lambda value, path: None if value is None and path is not None else build(value, path)
 
 
-def _create_non_null_builder(kind: pa.DataType) -> ValueBuilder:
+def _create_non_null_builder(
+    kind: pa.DataType, leaf: Callable[[pa.DataType], ValueBuilder]
+) -> ValueBuilder:
     if pa.types.is_struct(kind):
-        return _create_struct_builder(kind)
+        return _create_struct_builder(kind, leaf)
     if pa.types.is_list(kind):
-        element = _create_builder(kind.value_type)
+        element = create_builder(kind.value_type, leaf)
         return lambda value, path: [
             element(each, (path, at))
-            for at, each in enumerate(_require_type(value, list, path, "an array"))
+            for at, each in enumerate(require_type(value, list, path, "an array"))
         ]
     if pa.types.is_map(kind):
-        item = _create_builder(kind.item_type)
+        item = create_builder(kind.item_type, leaf)
         return lambda value, path: [
-            (_text(name, path), item(each, (path, name)))
+            (build_text(name, path), item(each, (path, name)))
             for name, each in _require_object(value, path, None).items()
         ]
+    return leaf(kind)
+
+
+def _leaf_builder(kind: pa.DataType) -> ValueBuilder:
     if pa.types.is_boolean(kind):
-        return lambda value, path: _require_type(value, bool, path, "true or false")
+        return build_boolean
     if pa.types.is_integer(kind):
         return _create_integer_builder(kind)
     if pa.types.is_floating(kind):
@@ -280,11 +291,13 @@ def _create_non_null_builder(kind: pa.DataType) -> ValueBuilder:
         return _decimal
     if pa.types.is_binary(kind):
         return _base64
-    return _text
+    return build_text
 
 
-def _create_struct_builder(kind: pa.StructType) -> ValueBuilder:
-    fields = [(field.name, _create_builder(field.type)) for field in kind]
+def _create_struct_builder(
+    kind: pa.StructType, leaf: Callable[[pa.DataType], ValueBuilder]
+) -> ValueBuilder:
+    fields = [(field.name, create_builder(field.type, leaf)) for field in kind]
     names = frozenset(name for name, _ in fields)
 
     def build(value: Any, path: FieldPath) -> Any:
@@ -294,8 +307,8 @@ def _create_struct_builder(kind: pa.StructType) -> ValueBuilder:
     return build
 
 
-def _require_object(value: Any, path: FieldPath, names: frozenset[str] | None) -> _JsonObject:
-    found: _JsonObject = _require_type(value, _JsonObject, path, "an object")
+def _require_object(value: Any, path: FieldPath, names: frozenset[str] | None) -> ObjectFields:
+    found: ObjectFields = require_type(value, ObjectFields, path, "an object")
     twice = [name for name in found.repeated_names() if names is None or name in names]
     if twice:
         shown = ", ".join(map(sanitize, nsmallest(_REPEATED_SHOWN_MAX, twice)))
@@ -310,9 +323,9 @@ def _create_integer_builder(kind: pa.DataType) -> ValueBuilder:
 
     def build(value: Any, path: FieldPath) -> Any:
         needed = f"a whole number of {kind.bit_width} bits"
-        text = _require_type(value, _JsonInteger, path, needed)
+        text = require_type(value, _JsonInteger, path, needed)
         if len(text) > _INTEGER_CHARS_MAX or not -bound <= int(text) < bound:
-            raise BodyFault(path, needed, _describe_value(text))
+            raise BodyFault(path, needed, describe_value(text))
         return int(text)
 
     return build
@@ -322,41 +335,49 @@ def _float(value: Any, path: FieldPath) -> float:
     if type(value) is str and value in _NOT_FINITE:
         return float(value)
     if not isinstance(value, (_JsonInteger, _JsonFloat)):
-        raise BodyFault(path, "a number", _describe_value(value))
+        raise BodyFault(path, "a number", describe_value(value))
     number = float(value)
     if number in (float("inf"), float("-inf")):
-        raise BodyFault(path, "a number that fits into 64 bits", _describe_value(value))
+        raise BodyFault(path, "a number that fits into 64 bits", describe_value(value))
     return number
 
 
 def _decimal(value: Any, path: FieldPath) -> str:
     if not isinstance(value, str):
-        raise BodyFault(path, "a number, or a string with a number", _describe_value(value))
-    return _text(str(value), path)
+        raise BodyFault(path, "a number, or a string with a number", describe_value(value))
+    return build_text(str(value), path)
 
 
-def _text(value: Any, path: FieldPath) -> str:
-    text: str = _require_type(value, str, path, "a string")
+def build_boolean(value: Any, path: FieldPath) -> Any:
+    """Return a value that must be true or false."""
+    return require_type(value, bool, path, "true or false")
+
+
+def build_text(value: Any, path: FieldPath) -> str:
+    """Return a value that must be a string; raise `UnicodeEncodeError` if UTF-8 has no bytes."""
+    text: str = require_type(value, str, path, "a string")
     if not text.isascii():
         text.encode()  # refuses halves of pairs of surrogates
     return text
 
 
 def _base64(value: Any, path: FieldPath) -> bytes:
-    text = _require_type(value, str, path, "a string of base64")
+    text = require_type(value, str, path, "a string of base64")
     try:
         return base64.b64decode(text, validate=True)
     except (ValueError, binascii.Error) as error:
-        raise BodyFault(path, "a string of base64", _describe_value(value)) from error
+        raise BodyFault(path, "a string of base64", describe_value(value)) from error
 
 
-def _require_type(value: Any, kind: type, path: FieldPath, needed: str) -> Any:
+def require_type(value: Any, kind: type, path: FieldPath, needed: str) -> Any:
+    """Return a value that must be of a type; raise a `BodyFault` if it is not."""
     if type(value) is not kind:
-        raise BodyFault(path, needed, _describe_value(value))
+        raise BodyFault(path, needed, describe_value(value))
     return value
 
 
-def _describe_value(value: Any) -> str:
+def describe_value(value: Any) -> str:
+    """Describe a value that does not fit, for an error."""
     if isinstance(value, (_JsonInteger, _JsonFloat)):
         return str(value) if len(value) <= _SHOWN_MAX else f"{value[:_SHOWN_MAX]}..."
     if isinstance(value, dict):

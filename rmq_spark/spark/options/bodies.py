@@ -35,7 +35,7 @@ class BodyOptions:
     @property
     def has_fields(self) -> bool:
         """True if a body is an object with fields."""
-        return self.format in (BodyFormat.JSON, BodyFormat.AVRO)
+        return self.format not in (BodyFormat.BINARY, BodyFormat.TEXT)
 
 
 BINARY_BODIES: Final = BodyOptions()
@@ -48,11 +48,11 @@ def read_body(options: OptionReader) -> BodyOptions:
     text = options.text("bodySchema")
     if text is None:
         return BodyOptions(format=kind, column=column)
-    if kind not in (BodyFormat.JSON, BodyFormat.AVRO):
+    if kind in (BodyFormat.BINARY, BodyFormat.TEXT):
         raise OptionError(
             "bodySchema",
-            f"it applies to bodyFormat json and avro only, found {kind.value}. Set bodyFormat, or "
-            "remove this option",
+            f"it applies to bodyFormat json, avro and msgpack only, found {kind.value}. Set "
+            "bodyFormat, or remove this option",
         )
     from rmq_spark.spark.schemas.schema_text import parse_schema, schema_faults  # noqa: PLC0415  # brings pyspark
 
@@ -97,7 +97,6 @@ def _format_and_column(options: OptionReader) -> tuple[BodyFormat, str | None]:
     if column is not None and kind is BodyFormat.BINARY:
         raise OptionError(
             "bodyColumn",
-            "it applies to bodyFormat json, avro and text only, found binary. Set bodyFormat, or "
-            "remove this option",
+            "it does not apply to bodyFormat binary. Set bodyFormat, or remove this option",
         )
     return kind, None if column is None else column.strip()

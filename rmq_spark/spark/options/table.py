@@ -131,10 +131,10 @@ OPTIONS: Final[Mapping[str, Option]] = {
     # what bodies are
     "bodyFormat": Option(
         _ALL,
-        "format of bodies: binary, text, json or avro",
+        "format of bodies: binary, text, json, avro or msgpack",
         Kind(member_of(BodyFormat), BodyFormat.BINARY),
     ),
-    "bodySchema": Option(_READ, "schema of json or avro bodies: DDL, or a schema in JSON"),
+    "bodySchema": Option(_READ, "schema of json, avro or msgpack bodies: DDL, or in JSON"),
     "bodyColumn": Option(_ALL, "name of one column for the whole body, a struct or a string"),
     # from where to where
     "startingOffsets": Option(_READ, "where a new query starts reading"),

@@ -22,6 +22,7 @@ class BodyFormat(Enum):
     TEXT = "text"
     JSON = "json"
     AVRO = "avro"
+    MSGPACK = "msgpack"
 
 
 class OnBadRecord(Enum):
