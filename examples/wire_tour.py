@@ -9,12 +9,11 @@ import random
 import time
 
 from rmq_spark.wire.chunk import DEFAULT_COLUMNS, RecordChunk, chunk_columns, encode_chunk
-from rmq_spark.wire.codes import RequestCode, SerializeType
+from rmq_spark.wire.codes import PullSysFlag, RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand, decode_command
-from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.framing import FrameReader
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.members import PullMessageRequestHeader
+from rmq_spark.wire.headers.operators import HEADERS
 
 MESSAGES = 100_000
 

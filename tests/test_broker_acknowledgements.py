@@ -16,11 +16,14 @@ from support.disks.faulty_disk import FaultyDisk
 from support.stores.small_store import encoded, message
 
 from rmq_spark.wire.bodies import decode_body
-from rmq_spark.wire.bodies.cluster_lists import KVTable
+from rmq_spark.wire.bodies.operators import KVTable
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers.send import AppendChunkRequestHeader, ConsumerSendMsgBackRequestHeader
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.members import (
+    AppendChunkRequestHeader,
+    ConsumerSendMsgBackRequestHeader,
+)
+from rmq_spark.wire.headers.operators import HEADERS
 
 pytestmark = pytest.mark.usefixtures("on_each_loop")
 

@@ -18,11 +18,10 @@ from support.brokers.processes import BrokerProcess
 from support.clients.remoting_clients import BrokerClients, pull_request, pulled, send_request
 from support.suite.log_records import lines_of
 
-from rmq_spark.wire.codes import RequestCode, ResponseCode, SerializeType
+from rmq_spark.wire.codes import MessageSysFlag, RequestCode, ResponseCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import FRAME_BYTES_MAX
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.operators import HEADERS
 
 # Longer campaigns take their length from here.
 REQUESTS = int(os.environ.get("ROCKETPOLL_FUZZ_REQUESTS", "2000"))

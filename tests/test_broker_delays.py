@@ -15,8 +15,8 @@ from support.disks.faulty_disk import FaultyDisk, ManualClock
 from support.suite.log_records import lines_of
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.members import ConsumerSendMsgBackRequestHeader
+from rmq_spark.wire.headers.operators import HEADERS
 
 pytestmark = pytest.mark.usefixtures("on_each_loop")
 

@@ -15,11 +15,11 @@ from support.disks.faulty_disk import Fault, FaultyDisk
 from support.stores.small_store import encoded, message
 
 from rmq_spark.wire.bodies import decode_body
-from rmq_spark.wire.bodies.cluster_lists import KVTable
+from rmq_spark.wire.bodies.operators import KVTable
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers.send import AppendChunkRequestHeader
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.members import AppendChunkRequestHeader
+from rmq_spark.wire.headers.operators import HEADERS
 from rocketpoll.broker.store.files.disk import LocalDisk
 
 # Longer campaigns let the disk fail at every operation: 1.

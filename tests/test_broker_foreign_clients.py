@@ -12,16 +12,15 @@ from support.brokers.in_process import tell
 from support.clients.remoting_clients import pull_request, send_request
 
 from rmq_spark.wire.bodies import decode_body
-from rmq_spark.wire.bodies.client_info import ConsumerConnection
 from rmq_spark.wire.bodies.clients import (
     ConsumeFromWhere,
     ConsumeType,
     GetConsumerListByGroupResponseBody,
     MessageModel,
 )
-from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.bodies.operators import ConsumerConnection
+from rmq_spark.wire.codes import PullSysFlag, RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.flags import PullSysFlag
 
 HEARTBEATS = {
     # librocketmq, and so rocketmq-client-python, rocketmq-client-php and Node's addon

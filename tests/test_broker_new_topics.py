@@ -24,8 +24,11 @@ from support.suite.log_records import lines_of
 
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers.send import AppendChunkRequestHeader, ConsumerSendMsgBackRequestHeader
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.members import (
+    AppendChunkRequestHeader,
+    ConsumerSendMsgBackRequestHeader,
+)
+from rmq_spark.wire.headers.operators import HEADERS
 from rocketpoll.broker.store.files.disk import LocalDisk
 
 each_loop = pytest.mark.usefixtures("on_each_loop")

@@ -24,7 +24,7 @@ from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader
 from rmq_spark.wire.framing import FrameReader
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.operators import HEADERS
 
 pytestmark = pytest.mark.deep
 

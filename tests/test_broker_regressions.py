@@ -13,8 +13,8 @@ from support.stores.small_store import message
 from support.suite.log_records import lines_of_this_thread
 
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.headers.consumer_groups import UpdateConsumerOffsetRequestHeader
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.members import UpdateConsumerOffsetRequestHeader
+from rmq_spark.wire.headers.operators import HEADERS
 from rocketpoll.broker.server.event_loop import monotonic_ms
 from rocketpoll.broker.store.files.disk import LocalDisk
 

@@ -13,8 +13,8 @@ from support.disks.faulty_disk import FaultyDisk
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.members import ConsumerSendMsgBackRequestHeader
+from rmq_spark.wire.headers.operators import HEADERS
 
 DURABLE = {"flushDiskType": "SYNC_FLUSH", "messageDelayLevel": "1s"}
 

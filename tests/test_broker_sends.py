@@ -18,10 +18,9 @@ from support.disks.faulty_disk import Fault, FaultyDisk
 from support.messages.wire_strategies import odd_properties
 
 from rmq_spark.wire.bodies import decode_body
-from rmq_spark.wire.bodies.cluster_lists import KVTable
-from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.bodies.operators import KVTable
+from rmq_spark.wire.codes import MessageSysFlag, RequestCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
 from rmq_spark.wire.message_id import decode_offset_message_id

@@ -24,8 +24,8 @@ from rmq_spark.wire.bodies.staged_batches import (
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.headers.staging import BatchRequestHeader, StageChunkRequestHeader
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.members import BatchRequestHeader, StageChunkRequestHeader
+from rmq_spark.wire.headers.operators import HEADERS
 
 ROWS = 400
 QUEUES = (("StagedT", 0), ("StagedT", 1), ("StagedU", 0))

@@ -16,8 +16,7 @@ from support.faults.preloaded_libraries import preload
 
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers.operators import QueryMessageRequestHeader
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.operators import HEADERS, QueryMessageRequestHeader
 from rmq_spark.wire.record import decode_records
 
 SIZES = {

@@ -20,8 +20,8 @@ from support.brokers.in_process import tell
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader
-from rmq_spark.wire.headers.send import AppendChunkRequestHeader
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.members import AppendChunkRequestHeader
+from rmq_spark.wire.headers.operators import HEADERS
 
 assert "pyarrow" not in sys.modules
 loaders = []

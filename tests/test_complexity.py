@@ -48,10 +48,10 @@ from rmq_spark.wire.bodies.configs import (
     TopicConfigSerializeWrapper,
 )
 from rmq_spark.wire.bodies.incremental_codec import decode_body_in_steps
-from rmq_spark.wire.bodies.stats import ConsumeStats
+from rmq_spark.wire.bodies.operators import ConsumeStats
 from rmq_spark.wire.chunk import RecordChunk, chunk_columns
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import uncompress_body
-from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import FrameReader
 from rmq_spark.wire.message_batch import BatchedMessage, decode_batch, encode_batch
 from rmq_spark.wire.message_queue import MessageQueue

@@ -10,7 +10,7 @@ from support.disks.faulty_disk import FaultyDisk, ManualClock, usage_of_large_di
 
 from rmq_spark.cli.cluster.cluster_command import BrokerStatus, check_broker
 from rmq_spark.wire.bodies.body_codec import decode_body
-from rmq_spark.wire.bodies.cluster_lists import KVTable
+from rmq_spark.wire.bodies.operators import KVTable
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rocketpoll.broker.runtime.deletion_log import DeletionLog

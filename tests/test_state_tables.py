@@ -6,8 +6,8 @@ import pytest
 from support.disks.faulty_disk import ManualClock
 from support.stores.small_store import small_config
 
-from rmq_spark.wire.bodies.access_lists import PolicyEntryInfo, PolicyInfo
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
+from rmq_spark.wire.bodies.operators import PolicyEntryInfo, PolicyInfo
 from rocketpoll.broker.auth.access_lists import AccessList
 from rocketpoll.broker.auth.user_tables import User, UserType
 from rocketpoll.broker.runtime.state_tables import StateTables

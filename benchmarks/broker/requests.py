@@ -7,15 +7,16 @@ import time
 from types import TracebackType
 from typing import NamedTuple
 
-from rmq_spark.wire.codes import LanguageCode, RequestCode, ResponseCode
+from rmq_spark.wire.codes import LanguageCode, PullSysFlag, RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand, decode_command
-from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.framing import FrameReader
-from rmq_spark.wire.headers.consumer_groups import GetMaxOffsetRequestHeader
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader
-from rmq_spark.wire.headers.routes import GetRouteInfoRequestHeader
-from rmq_spark.wire.headers.send import SendMessageRequestHeader
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.members import (
+    GetMaxOffsetRequestHeader,
+    GetRouteInfoRequestHeader,
+    PullMessageRequestHeader,
+    SendMessageRequestHeader,
+)
+from rmq_spark.wire.headers.operators import HEADERS
 
 TOPIC_OF_ALL = "TBW102"
 """A topic that a broker has from the start, if it creates topics on the first send."""

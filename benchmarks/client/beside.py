@@ -21,7 +21,7 @@ from contextlib import ExitStack, suppress
 
 from rmq_spark.client.consumer.dispatch.listeners import MessageListenerConcurrently
 from rmq_spark.wire.bodies import encode_body
-from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
+from rmq_spark.wire.bodies.clients import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import decode_command
 from rmq_spark.wire.framing import FrameReader

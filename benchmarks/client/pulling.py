@@ -10,8 +10,8 @@ from benchmarks.client.clients import message
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.reading.bulk_pull import BulkPull
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
-from rmq_spark.wire.flags import PullSysFlag
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.codes import PullSysFlag
+from rmq_spark.wire.headers.members import PullMessageRequestHeader
 from rocketpoll import ClientInstance, LitePullConsumer, LitePullSettings, MessageQueue, Producer
 
 _POLL_MS = 10_000

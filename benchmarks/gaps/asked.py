@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from rmq_spark.wire.bodies import encode_body
-from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.codes import PullSysFlag, RequestCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.flags import PullSysFlag
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader
-from rmq_spark.wire.headers.send import SendMessageRequestHeader
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.members import PullMessageRequestHeader, SendMessageRequestHeader
+from rmq_spark.wire.headers.operators import HEADERS
 from rmq_spark.wire.properties import encode_properties
 
 

@@ -16,7 +16,7 @@ from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.headers.staging import (
+from rmq_spark.wire.headers.members import (
     BatchRequestHeader,
     ForgetSinkRequestHeader,
     LastBatchRequestHeader,

@@ -13,7 +13,7 @@ from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.headers.send import AppendChunkRequestHeader
+from rmq_spark.wire.headers.members import AppendChunkRequestHeader
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
 from rmq_spark.wire.message_id import encode_offset_message_id
 from rmq_spark.wire.properties import encode_properties

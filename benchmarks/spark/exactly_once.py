@@ -34,7 +34,7 @@ from rmq_spark.spark.options.options import WriteOptions, write_options
 from rmq_spark.spark.options.sink_columns import SinkColumn
 from rmq_spark.spark.write.rows import WriteTask
 from rmq_spark.spark.write.sender import producer_of, send_rows
-from rmq_spark.wire.headers.staging import BatchRequestHeader
+from rmq_spark.wire.headers.members import BatchRequestHeader
 from rocketpoll import EmbeddedBroker
 
 _BODY = "cast(lpad(id, 100, '.') as binary) as body"

@@ -24,12 +24,10 @@ from types import TracebackType
 from benchmarks.broker.process import Process
 from benchmarks.harness import Case
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.codes import PullSysFlag, RequestCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.flags import PullSysFlag
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader
-from rmq_spark.wire.headers.send import SendMessageRequestHeader
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.members import PullMessageRequestHeader, SendMessageRequestHeader
+from rmq_spark.wire.headers.operators import HEADERS
 from rocketpoll import Admin, TlsSettings
 from rocketpoll.broker.embedded.throwaway_authority import ThrowawayAuthority
 

@@ -19,10 +19,8 @@ import uvloop
 from benchmarks.broker.requests import encode_request
 from benchmarks.harness import Case
 from rmq_spark.wire.bodies.configs import TopicConfig
-from rmq_spark.wire.codes import LanguageCode, RequestCode
-from rmq_spark.wire.flags import PullSysFlag
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader
-from rmq_spark.wire.headers.send import SendMessageRequestHeader
+from rmq_spark.wire.codes import LanguageCode, PullSysFlag, RequestCode
+from rmq_spark.wire.headers.members import PullMessageRequestHeader, SendMessageRequestHeader
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.server.client_connection import ClientConnection, ConnectionTable

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from benchmarks.machine import describe_machine, load_average
 from benchmarks.turns import LIBRARIES, Turns, batch, pull, send
 from rmq_spark.wire.bodies import encode_body
-from rmq_spark.wire.bodies.access_lists import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from rmq_spark.wire.bodies.operators import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.framing import FrameReader

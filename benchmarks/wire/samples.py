@@ -10,13 +10,22 @@ import numpy as np
 import pyarrow as pa
 
 from rmq_spark.wire.chunk import COLUMNS
-from rmq_spark.wire.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
+from rmq_spark.wire.codes import (
+    CommandFlag,
+    LanguageCode,
+    PullSysFlag,
+    RequestCode,
+    ResponseCode,
+    SerializeType,
+)
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.flags import CommandFlag, PullSysFlag
 from rmq_spark.wire.headers.codec import HeaderCodec
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
-from rmq_spark.wire.headers.send import SendMessageRequestHeader
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.members import (
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    SendMessageRequestHeader,
+)
+from rmq_spark.wire.headers.operators import HEADERS
 from rmq_spark.wire.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
 
 Columns: TypeAlias = Mapping[str, Any]

@@ -20,7 +20,7 @@ from ipaddress import ip_address, ip_network
 from typing import Final, TypeAlias, TypeVar
 
 from rmq_spark.errors import RocketPollError
-from rmq_spark.wire.bodies.access_lists import AclInfo, PolicyEntryInfo, PolicyInfo
+from rmq_spark.wire.bodies.operators import AclInfo, PolicyEntryInfo, PolicyInfo
 
 from .needs import Action, Need, ResourceType
 

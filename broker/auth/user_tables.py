@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, TypeVar
 
-from rmq_spark.wire.bodies.access_lists import PolicyInfo, UserInfo
+from rmq_spark.wire.bodies.operators import PolicyInfo, UserInfo
 
 from ..state.tables.table import Change, PendingChanges, SavedTable, Table, check_limit
 from ..store.errors import DamagedTable

@@ -13,7 +13,7 @@ from rmq_spark.errors import HeaderError, RocketPollError
 from rmq_spark.wire.bodies import decode_body, decode_body_in_steps
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.operators import HEADERS
 
 Body = TypeVar("Body")
 

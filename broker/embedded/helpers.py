@@ -30,8 +30,8 @@ from rmq_spark.client.results import PullResult, SendResult
 from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.client.transport.tls.settings import TlsSettings
 from rmq_spark.errors import RocketPollError, excerpt
-from rmq_spark.wire.flags import PullSysFlag
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.codes import PullSysFlag
+from rmq_spark.wire.headers.members import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import is_system_topic
 

@@ -15,7 +15,7 @@ from math import copysign, inf, isnan
 from typing import Any, TypeAlias, TypeVar
 
 from rmq_spark.wire.java_numbers import parse_int32, parse_int64
-from rmq_spark.wire.tags import BLANKS
+from rmq_spark.wire.properties import BLANKS
 
 Value: TypeAlias = "bool | int | float | str | None"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.headers.members import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import QueueKey
 
 from ..common.channel import Channel

@@ -12,7 +12,7 @@ from collections import Counter as Counts
 from collections.abc import Generator, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from rmq_spark.wire.client_labels import CLIENT_LABELS, client_labels, consume_mode
+from rmq_spark.wire.bodies.clients import CLIENT_LABELS, client_labels, consume_mode
 from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
 
 from ..state.stats.broker_stats import GROUP_GET, TOPIC_PUT, Key, Sum

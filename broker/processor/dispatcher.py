@@ -14,9 +14,8 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from rmq_spark.errors import WireError
-from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.codes import CommandFlag, RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import Buffer
 
 from ..auth.access_control import AccessControl

@@ -25,10 +25,9 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from rmq_spark.errors import FrameError, HeaderError
-from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.codes import CommandFlag, ResponseCode
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import PREFIX_BYTES, Buffer, FrameReader
 from rmq_spark.wire.header import NO_EXT_FIELDS
 from rmq_spark.wire.hosts import Host, host_of

@@ -8,7 +8,7 @@ from typing import Final
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import decode_body
-from rmq_spark.wire.bodies.access_lists import UserInfo
+from rmq_spark.wire.bodies.operators import UserInfo
 
 from ..common.setting import FLAG, HIDDEN, OPTIONAL_PATH, ValueType, setting
 

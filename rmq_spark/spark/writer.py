@@ -57,7 +57,7 @@ from rmq_spark.spark.options.values import RowIds
 from rmq_spark.spark.preflight import check_writable
 from rmq_spark.spark.write.rows import StagedReport, TaskReport, WriteTask
 from rmq_spark.spark.write.sender import send_rows
-from rmq_spark.wire.headers.staging import BatchRequestHeader
+from rmq_spark.wire.headers.members import BatchRequestHeader
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from rmq_spark.errors import HeaderError, escape_surrogates
 from rmq_spark.wire import header_json, header_msgpack, header_rocketmq
-from rmq_spark.wire.codes import LanguageCode, SerializeType
-from rmq_spark.wire.flags import CommandFlag
+from rmq_spark.wire.codes import CommandFlag, LanguageCode, SerializeType
 from rmq_spark.wire.framing import Buffer, Frame, encode_prefix
 from rmq_spark.wire.header import NO_EXT_FIELDS, Header
 

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from rmq_spark.errors import BodyError, BodyTooLarge, CodecMissing, Verbatim
-from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 
 PLAIN_BYTES_MAX = 16_777_216

@@ -9,7 +9,7 @@ from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import ConsumerData, HeartbeatData, SubscriptionData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers.routes import GetRouteInfoRequestHeader
+from rmq_spark.wire.headers.members import GetRouteInfoRequestHeader
 from rocketpoll.broker.auth.access_control import AccessControl
 from rocketpoll.broker.auth.needs import Action, ResourceType
 from rocketpoll.broker.common.identity import Identity

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.access import answers
 
 from rmq_spark.wire.bodies import decode_body
-from rmq_spark.wire.bodies.access_lists import AclInfo, PolicyEntryInfo, PolicyInfo
+from rmq_spark.wire.bodies.operators import AclInfo, PolicyEntryInfo, PolicyInfo
 from rmq_spark.wire.command import RemotingCommand
 from rocketpoll.broker.auth.access_lists import (
     RULES_MAX,

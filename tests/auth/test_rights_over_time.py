@@ -26,11 +26,11 @@ from rmq_spark.wire.bodies.clients import (
     ProducerData,
     SubscriptionData,
 )
-from rmq_spark.wire.bodies.stats import QueryCorrectionOffsetBody
+from rmq_spark.wire.bodies.operators import QueryCorrectionOffsetBody
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.operators import HEADERS
 from rmq_spark.wire.record import StoredMessage, encode_record
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 

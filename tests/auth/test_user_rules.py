@@ -9,7 +9,7 @@ from support.access import answers
 from support.brokers.connections import FakeConnection
 
 from rmq_spark.wire.bodies import decode_body
-from rmq_spark.wire.bodies.access_lists import AclInfo
+from rmq_spark.wire.bodies.operators import AclInfo
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.signature import signed_fields
 from rocketpoll.broker.auth.access_control import AccessControl

@@ -8,7 +8,7 @@ import stat
 import pytest
 from support.disks.faulty_disk import FaultyDisk
 
-from rmq_spark.wire.bodies.access_lists import PolicyEntryInfo, PolicyInfo, UserInfo
+from rmq_spark.wire.bodies.operators import PolicyEntryInfo, PolicyInfo, UserInfo
 from rocketpoll.broker.auth.access_lists import AccessList, AccessListError
 from rocketpoll.broker.auth.user_tables import (
     AclsBody,

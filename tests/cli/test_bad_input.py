@@ -10,8 +10,8 @@ from support.servers.fake_servers import FakeServer, answering
 from support.servers.joining_name_server import JoiningNameServer
 
 from rmq_spark.wire.bodies import encode_body
-from rmq_spark.wire.bodies.cluster_lists import BrokerData, ClusterInfo, TopicList
-from rmq_spark.wire.bodies.routes import QueueData, TopicRouteData
+from rmq_spark.wire.bodies.clients import QueueData, TopicRouteData
+from rmq_spark.wire.bodies.operators import BrokerData, ClusterInfo, TopicList
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rocketpoll import Admin, EmbeddedBroker
 

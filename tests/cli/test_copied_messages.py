@@ -20,8 +20,8 @@ from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.message import Message, MessageExt, decode_messages
 from rmq_spark.client.subscriptions import by_tag, filter_by_tags, subscription_data
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import compress_body
-from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.properties import RESERVED_NAMES
 from rmq_spark.wire.record import StoredMessage, encode_record
 from rocketpoll import EmbeddedBroker

@@ -24,7 +24,7 @@ from rmq_spark.client.producer.prepared_message import SendRules
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.wire.bodies.configs import TopicConfig
-from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll import aio
 

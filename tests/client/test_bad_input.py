@@ -36,8 +36,8 @@ from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.transport import remoting_client
 from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.clients import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.bodies.configs import TopicConfig
-from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.message_queue import MessageQueue
 

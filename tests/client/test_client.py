@@ -22,14 +22,9 @@ SELDOM_NEEDED = {
     "rmq_spark.client.consumer.offsets.local_offset_store",
     "rmq_spark.wire.signature",
     "rmq_spark.wire.chunk",
-    "rmq_spark.wire.bodies.client_info",
+    "rmq_spark.wire.bodies.operators",
     "rmq_spark.wire.bodies.configs",
-    "rmq_spark.wire.bodies.cluster_lists",
-    "rmq_spark.wire.bodies.stats",
-    "rmq_spark.wire.headers.namesrv",
     "rmq_spark.wire.headers.operators",
-    "rmq_spark.wire.headers.table",
-    "rmq_spark.wire.headers.topics",
 }
 
 

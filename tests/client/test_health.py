@@ -13,9 +13,8 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.wire.bodies import encode_body
-from rmq_spark.wire.bodies.clients import ConsumeFromWhere
+from rmq_spark.wire.bodies.clients import BrokerData, ConsumeFromWhere, QueueData, TopicRouteData
 from rmq_spark.wire.bodies.configs import TopicConfig
-from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.message_queue import MessageQueue
 

@@ -21,7 +21,7 @@ from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX, uncompress_body
-from rmq_spark.wire.headers.send import SendMessageRequestHeader
+from rmq_spark.wire.headers.members import SendMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll import (
     Admin,

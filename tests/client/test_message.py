@@ -15,8 +15,8 @@ from rmq_spark.client.message import (
     to_message,
 )
 from rmq_spark.errors import BodyError, RecordError
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import compress_body
-from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.properties import RESERVED_NAMES, decode_properties

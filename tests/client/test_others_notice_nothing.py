@@ -22,10 +22,15 @@ from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.bulk_pull import BulkPull
 from rmq_spark.client.transport import remoting_client
 from rmq_spark.wire.bodies import encode_body
-from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
+from rmq_spark.wire.bodies.clients import (
+    BrokerData,
+    ConsumeFromWhere,
+    MessageModel,
+    QueueData,
+    TopicRouteData,
+)
 from rmq_spark.wire.bodies.configs import TopicConfig
-from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
-from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.message_queue import MessageQueue
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET

@@ -19,8 +19,8 @@ from rmq_spark.client.errors import ClientError, NoNameServer
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message, decode_messages
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
-from rmq_spark.wire.flags import PullSysFlag
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.codes import PullSysFlag
+from rmq_spark.wire.headers.members import PullMessageRequestHeader
 
 
 @pytest.fixture(scope="module", params=[with_own_tls, behind_tls], ids=["itself", "terminator"])

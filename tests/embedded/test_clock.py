@@ -14,8 +14,8 @@ import pytest
 
 from rmq_spark.client.reading.read_bounds import READER_GROUP
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
-from rmq_spark.wire.flags import PullSysFlag
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.codes import PullSysFlag
+from rmq_spark.wire.headers.members import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll import Message, PushConsumer, PushSettings
 from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError, NotInTime

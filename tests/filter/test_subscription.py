@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rmq_spark.wire.bodies.clients import SubscriptionData
-from rmq_spark.wire.tags import tags_code
+from rmq_spark.wire.properties import tags_code
 from rocketpoll.broker.filter.errors import FilterError
 from rocketpoll.broker.filter.sql_filter import SqlFilter
 from rocketpoll.broker.filter.sql_limits import SqlLimits

@@ -3,8 +3,8 @@ import pytest
 from support.stores.small_store import message
 
 from rmq_spark.wire.chunk import RecordChunk
+from rmq_spark.wire.properties import tags_code
 from rmq_spark.wire.record import encode_record
-from rmq_spark.wire.tags import tags_code
 from rocketpoll.broker.filter.tags_filter import TagsFilter
 
 TAGS = ["TagA", "polygenelubricants", "AaAa", "BBBB", None]

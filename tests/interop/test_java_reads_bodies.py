@@ -17,16 +17,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 
-from rmq_spark.wire.bodies import (
-    access_lists,
-    client_info,
-    clients,
-    cluster_lists,
-    configs,
-    encode_body,
-    routes,
-    stats,
-)
+from rmq_spark.wire.bodies import clients, configs, encode_body, operators
 from rmq_spark.wire.codes import LanguageCode
 
 pytestmark = pytest.mark.interop
@@ -35,7 +26,7 @@ NON_ASCII = "\u00fc \u5024 \U0001f680"
 
 BODY_CLASSES = {
     name: member
-    for module in (routes, cluster_lists, configs, client_info, clients, stats, access_lists)
+    for module in (clients, configs, operators)
     for name, member in vars(module).items()
     if dataclasses.is_dataclass(member) and member.__module__ == module.__name__
 } | {"UnlockBatchRequestBody": clients.LockBatchRequestBody}
@@ -126,7 +117,7 @@ HOLDERS = {
     clients.ConsumeType: ("ConsumerConnection", "consumeType"),
     clients.MessageModel: ("ConsumerConnection", "messageModel"),
     clients.ConsumeFromWhere: ("ConsumerConnection", "consumeFromWhere"),
-    client_info.ConsumeResult: ("ConsumeMessageDirectlyResult", "consumeResult"),
+    operators.ConsumeResult: ("ConsumeMessageDirectlyResult", "consumeResult"),
     configs.TopicFilterType: ("TopicConfig", "topicFilterType"),
     LanguageCode: ("Connection", "language"),
 }
@@ -203,8 +194,11 @@ def test_java_reads_every_character_and_every_digit(java):
     floats = {f"float {number!r}": number for number in numbers}
     read = java.read(
         "body",
-        {name: encode_body(cluster_lists.KVTable(table=table)) for name, table in tables.items()}
-        | {name: encode_body(stats.BrokerStatsItem(tps=number)) for name, number in floats.items()},
+        {name: encode_body(operators.KVTable(table=table)) for name, table in tables.items()}
+        | {
+            name: encode_body(operators.BrokerStatsItem(tps=number))
+            for name, number in floats.items()
+        },
         dict.fromkeys(tables, "KVTable") | dict.fromkeys(floats, "BrokerStatsItem"),
     )
     assert read == {name: {"table": table} for name, table in tables.items()} | {

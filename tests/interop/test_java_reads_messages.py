@@ -18,14 +18,13 @@ from support.suite.selection import ends
 
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import encode_chunk
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import compress_body
-from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
-from rmq_spark.wire.properties import KEYS, TAGS, encode_properties
+from rmq_spark.wire.properties import KEYS, TAGS, encode_properties, tags_code
 from rmq_spark.wire.record import StoredMessage, encode_record
-from rmq_spark.wire.record_checksum import CHECKSUM_BYTES, with_empty_checksum
-from rmq_spark.wire.tags import tags_code
+from rmq_spark.wire.record_layout import CHECKSUM_BYTES, with_empty_checksum
 
 pytestmark = pytest.mark.interop
 

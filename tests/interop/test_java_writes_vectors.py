@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.rocketmq import java_vectors
 
-from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.codes import MessageSysFlag
 
 pytestmark = pytest.mark.interop
 

@@ -15,7 +15,7 @@ from support.clients.conformance_clients import Clients, Listener, numbers, poll
 from support.rocketmq.java_clients import bodies_of, to_send
 
 from rmq_spark.client.message import Message
-from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.names import retry_topic
 from rmq_spark.wire.properties import UNIQ_KEY
 

@@ -30,8 +30,8 @@ from support.rocketmq.shared_store import (
 from support.stores.small_store import message, messages_of, put_batch, read_all
 
 from rmq_spark.wire.chunk import encode_chunk
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import compress_body
-from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import Host, parse_host
 from rmq_spark.wire.message_id import UniqueId
 from rmq_spark.wire.names import SCHEDULE_TOPIC

@@ -3,7 +3,7 @@ from support.brokers.connections import finished
 
 from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.configs import DataVersion, DelayOffsetSerializeWrapper
-from rmq_spark.wire.bodies.stats import BrokerStatsData
+from rmq_spark.wire.bodies.operators import BrokerStatsData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rocketpoll.broker.processor.admin.broker_admin import properties_text
 

@@ -10,8 +10,8 @@ from rmq_spark.wire.bodies.clients import HeartbeatData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.headers.consumer_groups import OffsetResponseHeader
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.members import OffsetResponseHeader
+from rmq_spark.wire.headers.operators import HEADERS
 from rocketpoll.broker.processor.request import (
     RequestRejected,
     body_of,

@@ -2,7 +2,7 @@ import pytest
 from support.brokers.connections import finished
 from support.brokers.hold_service import Client, a_pull
 
-from rmq_spark.wire.bodies.cluster_lists import KVTable
+from rmq_spark.wire.bodies.operators import KVTable
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import CURRENT_VERSION
 from rocketpoll.broker.processor.admin.broker_admin import VERSION_DESC, SendQueue

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from support.brokers.in_process import run
 
 from rmq_spark.errors import HeaderError
-from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.codes import CommandFlag, ResponseCode
 from rmq_spark.wire.command import RemotingCommand, decode_command
-from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import FrameReader
 from rocketpoll.broker.server.client_connection import ClientConnection
 from rocketpoll.broker.server.fair_scheduler import FairScheduler

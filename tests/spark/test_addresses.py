@@ -5,8 +5,8 @@ from support.spark.source_queries import options_for, queue_of
 from rmq_spark.client.api.admin_api import NameServerApi
 from rmq_spark.client.errors import BrokerNotFound
 from rmq_spark.spark.brokers.fan_out import BrokerAddresses, instance_for
-from rmq_spark.wire.bodies.cluster_lists import ClusterInfo
-from rmq_spark.wire.bodies.routes import BrokerData
+from rmq_spark.wire.bodies.clients import BrokerData
+from rmq_spark.wire.bodies.operators import ClusterInfo
 from rmq_spark.wire.message_queue import MessageQueue
 
 

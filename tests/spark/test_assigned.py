@@ -16,7 +16,7 @@ from rmq_spark.spark.brokers import retry_timer
 from rmq_spark.spark.errors import BrokersAway, DataLoss, OptionError
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
 from rmq_spark.spark.preflight import check_with_brokers
-from rmq_spark.wire.bodies.routes import TopicRouteData
+from rmq_spark.wire.bodies.clients import TopicRouteData
 
 NO_WAY = "cannot reach broker b: no name server knows a broker of that name"
 A_ALONE = json.dumps({"T": {"a": [0]}})

@@ -14,8 +14,8 @@ from rmq_spark.spark.options.values import OnBadRecord
 from rmq_spark.spark.schemas.columns import DDL_TYPES, arrow_schema_of, ddl_of
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import RecordChunk
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import compress_body
-from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import StoredMessage, encode_record

@@ -14,7 +14,7 @@ from support.spark.source_fixture import SourceRoom, complaint
 from support.suite.selection import spread
 
 from rmq_spark.client.message import Message
-from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.codes import MessageSysFlag
 
 USUAL = (
     "topic string, brokerName string, queueId int, queueOffset bigint, keys string, tags string, "

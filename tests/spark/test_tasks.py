@@ -19,8 +19,8 @@ from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.read import record_chunks
 from rmq_spark.spark.read.partition_reader import addresses_of, read_range
 from rmq_spark.spark.schemas.columns import arrow_schema_of
-from rmq_spark.wire.bodies.cluster_lists import ClusterInfo
-from rmq_spark.wire.bodies.routes import BrokerData
+from rmq_spark.wire.bodies.clients import BrokerData
+from rmq_spark.wire.bodies.operators import ClusterInfo
 from rocketpoll.broker.embedded import EmbeddedBroker
 
 SCHEMA = arrow_schema_of(schema_of("body binary, queueOffset bigint"))

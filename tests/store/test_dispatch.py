@@ -7,10 +7,10 @@ from support.messages.stored_messages import has_offset
 from support.stores.small_store import message
 
 from rmq_spark.wire.chunk import RecordChunk
-from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.names import SCHEDULE_TOPIC
+from rmq_spark.wire.properties import tags_code
 from rmq_spark.wire.record import encode_blank, encode_record
-from rmq_spark.wire.tags import tags_code
 from rocketpoll.broker.store.config import StoreConfig
 from rocketpoll.broker.store.dispatch.dispatcher import Dispatcher
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_STRUCT

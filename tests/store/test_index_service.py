@@ -22,7 +22,7 @@ from support.disks.faulty_disk import (
     power_loss_states,
 )
 
-from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.codes import MessageSysFlag
 from rocketpoll.broker.store.errors import ForeignFile, StoreClosed
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.files.file_pool import FilePool

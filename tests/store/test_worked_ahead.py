@@ -19,7 +19,7 @@ from support.stores.small_store import (
 from support.stores.staged_batches import Sink
 from support.suite.selection import some
 
-from rmq_spark.wire.tags import tags_code
+from rmq_spark.wire.properties import tags_code
 from rocketpoll.broker.store.append import chunk_appender
 from rocketpoll.broker.store.dispatch import precomputed_dispatch
 from rocketpoll.broker.store.errors import BatchRefused

@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq_spark.wire.blank_entries import BLANK_SIZE, ROLLED_BACK
-from rmq_spark.wire.tags import tags_code
+from rmq_spark.wire.properties import tags_code
+from rmq_spark.wire.record_layout import BLANK_SIZE, ROLLED_BACK
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_STRUCT
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmq_spark.wire.bodies.clients import ConsumeType
-from rmq_spark.wire.client_labels import client_labels, consume_mode, version_desc
+from rmq_spark.wire.bodies.clients import ConsumeType, client_labels, consume_mode, version_desc
 
 
 @pytest.mark.parametrize(

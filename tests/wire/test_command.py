@@ -5,9 +5,8 @@ from support.messages.wire_strategies import commands
 from support.rocketmq import java_vectors
 
 from rmq_spark.errors import HeaderError
-from rmq_spark.wire.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
+from rmq_spark.wire.codes import CommandFlag, LanguageCode, RequestCode, ResponseCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand, decode_command
-from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import HEADER_BYTES_MAX, Frame, FrameReader
 from rmq_spark.wire.header import EXT_FIELDS_MAX
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from support.rocketmq import java_vectors
 
 from rmq_spark.errors import BodyError
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import compress_body, uncompress_body
-from rmq_spark.wire.flags import MessageSysFlag
 
 COMPRESSED = MessageSysFlag.COMPRESSED
 TYPES = [

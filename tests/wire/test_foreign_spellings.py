@@ -17,7 +17,7 @@ from support.rocketmq import java_vectors
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.bodies import clients, configs, decode_body, encode_body
 from rmq_spark.wire.header_json import decode_header
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.operators import HEADERS
 
 BODIES: dict[str, Any] = {
     "HeartbeatData": clients.HeartbeatData,

@@ -38,23 +38,14 @@ from support.rocketmq import java_vectors
 from support.suite.selection import count
 
 from rmq_spark.errors import WireError
-from rmq_spark.wire.bodies import (
-    client_info,
-    clients,
-    cluster_lists,
-    configs,
-    decode_body,
-    routes,
-    stats,
-)
+from rmq_spark.wire.bodies import clients, configs, decode_body, operators
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk, chunk_columns
 from rmq_spark.wire.chunk.checksums import intact_records
-from rmq_spark.wire.codes import RequestCode, SerializeType
+from rmq_spark.wire.codes import MessageSysFlag, RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX, compress_body, uncompress_body
-from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import FRAME_BYTES_MAX, FrameReader
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.operators import HEADERS
 from rmq_spark.wire.message_batch import BatchedMessage, decode_batch, encode_batch
 from rmq_spark.wire.properties import decode_properties
 from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
@@ -81,7 +72,7 @@ SHARES = {  # per cent
     "compressed": 5,
 }
 
-BODY_MODULES = (client_info, clients, configs, cluster_lists, routes, stats)
+BODY_MODULES = (clients, configs, operators)
 WORDS = [0, 1, -1, 2, 4, 90, 91, 127, 128, 255, 32767, 65535, 1 << 24, (1 << 31) - 1, -(1 << 31)]
 TEXTS = [
     "",

@@ -10,8 +10,9 @@ from support.rocketmq import java_vectors
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.hosts import Host, parse_host
+from rmq_spark.wire.properties import tags_code
 from rmq_spark.wire.record import (
     StoredMessage,
     body_crc_of,
@@ -23,7 +24,6 @@ from rmq_spark.wire.record import (
     magic_of,
     record_size,
 )
-from rmq_spark.wire.tags import tags_code
 
 MESSAGE = StoredMessage(
     topic="T",

@@ -14,7 +14,7 @@ from support.messages.wire_strategies import (
 
 from rmq_spark.wire.properties import decode_properties
 from rmq_spark.wire.record import StoredMessage, decode_record, encode_record
-from rmq_spark.wire.record_checksum import (
+from rmq_spark.wire.record_layout import (
     CHECKSUM_BYTES,
     EMPTY_CHECKSUM,
     encode_checksum,

@@ -3,7 +3,7 @@ import sys
 import pytest
 from support.rocketmq import java_vectors
 
-from rmq_spark.wire.tags import java_string_hash, tags_code
+from rmq_spark.wire.properties import java_string_hash, tags_code
 
 
 @java_vectors.each("ids", where=lambda vector: vector["kind"] == "hash")

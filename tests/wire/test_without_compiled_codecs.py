@@ -19,7 +19,7 @@ def test_missing_codec_packages_are_named_only_when_needed(tmp_path):
     program = f"""{WITHOUT}
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.compression import compress_body, uncompress_body
-from rmq_spark.wire.flags import MessageSysFlag as Flag
+from rmq_spark.wire.codes import MessageSysFlag as Flag
 
 zipped = compress_body(b"body", Flag.COMPRESSION_ZLIB)
 print(bytes(uncompress_body(zipped, Flag.COMPRESSED | Flag.COMPRESSION_ZLIB)))

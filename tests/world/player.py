@@ -12,7 +12,7 @@ from world.client import ANSWER_SECONDS, Connection
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.operators import HEADERS
 
 _CONNECT_SECONDS = 2.0
 _RECONNECT_SECONDS = 0.05

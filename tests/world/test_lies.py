@@ -16,7 +16,7 @@ from world.spark.drawing import _LIES as SPARK_LIES
 from world.spark.lied_to import draw as spark_story
 
 from rmq_spark.wire.bodies import encode_body
-from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
+from rmq_spark.wire.bodies.clients import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.chunk.record_locations import encode_locations
 from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import RequestCode, SerializeType

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import encode_body
-from rmq_spark.wire.bodies.access_lists import AclInfo, UserInfo
+from rmq_spark.wire.bodies.operators import AclInfo, UserInfo
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 

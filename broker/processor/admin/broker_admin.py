@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 
 from rmq_spark.errors import escape_surrogates
 from rmq_spark.wire.bodies import encode_body
-from rmq_spark.wire.bodies.cluster_lists import KVTable
+from rmq_spark.wire.bodies.clients import version_desc
 from rmq_spark.wire.bodies.configs import DataVersion
-from rmq_spark.wire.client_labels import version_desc
+from rmq_spark.wire.bodies.operators import KVTable
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import CURRENT_VERSION, RemotingCommand
-from rmq_spark.wire.headers.topics import GetBrokerConfigResponseHeader
+from rmq_spark.wire.headers.operators import GetBrokerConfigResponseHeader
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record import decode_record
 

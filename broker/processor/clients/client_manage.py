@@ -19,7 +19,7 @@ from rmq_spark.wire.bodies.clients import (
 )
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers.consumer_groups import (
+from rmq_spark.wire.headers.members import (
     ConsumerGroupRequestHeader,
     UnregisterClientRequestHeader,
 )

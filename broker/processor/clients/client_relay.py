@@ -13,7 +13,7 @@ from typing import Final
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import decode_body, encode_body_in_steps
-from rmq_spark.wire.bodies.stats import GetConsumerStatusBody
+from rmq_spark.wire.bodies.operators import GetConsumerStatusBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers import operators as headers

@@ -16,7 +16,7 @@ from typing import Final
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers.send import ReplyMessageRequestHeader, SendMessageRequestHeader
+from rmq_spark.wire.headers.members import ReplyMessageRequestHeader, SendMessageRequestHeader
 from rmq_spark.wire.properties import change_properties, decode_properties
 
 from ...common.channel import Channel

@@ -11,7 +11,7 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader, is_nonce
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.headers.send import AppendChunkRequestHeader, AppendChunkResponseHeader
+from rmq_spark.wire.headers.members import AppendChunkRequestHeader, AppendChunkResponseHeader
 from rmq_spark.wire.record import decode_record
 
 from ...auth.needs import Action

@@ -21,11 +21,10 @@ from rmq_spark.wire.bodies.staged_batches import (
     SinksBody,
     SinkState,
 )
-from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.codes import RequestCode, ResponseCode, TopicPermission
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.flags import TopicPermission
-from rmq_spark.wire.headers.staging import (
+from rmq_spark.wire.headers.members import (
     BatchRequestHeader,
     ForgetSinkRequestHeader,
     LastBatchRequestHeader,

@@ -18,9 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from rmq_spark.errors import HeaderError
-from rmq_spark.wire.codes import ResponseCode, SerializeType
+from rmq_spark.wire.codes import CommandFlag, ResponseCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.header import Header
 from rmq_spark.wire.header_json import JsonResponseTemplate, decode_header

@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable, Iterator
 from typing import Final
 
 from rmq_spark.wire.bodies.configs import TopicConfig
-from rmq_spark.wire.bodies.stats import (
+from rmq_spark.wire.bodies.operators import (
     ConsumeStats,
     ConsumeStatsList,
     OffsetWrapper,

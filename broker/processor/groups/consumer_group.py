@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Sequence
 from typing import Final
 
-from rmq_spark.wire.bodies import client_info, clients
+from rmq_spark.wire.bodies import clients
+from rmq_spark.wire.bodies import operators as bodies
 from rmq_spark.wire.bodies.clients import GetConsumerListByGroupResponseBody
-from rmq_spark.wire.bodies.cluster_lists import TopicList
-from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.bodies.operators import TopicList
+from rmq_spark.wire.codes import RequestCode, ResponseCode, TopicPermission
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.flags import TopicPermission
-from rmq_spark.wire.headers import consumer_groups, operators
+from rmq_spark.wire.headers import members, operators
 from rmq_spark.wire.message_queue import MessageQueue
 
 from ...common.channel import Channel, ResponseSteps
@@ -38,7 +38,7 @@ class ConsumerGroupProcessor(Processor):
     @handles(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
     def get_consumer_list_by_group(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
         """List the ids of the members, each of which divides the queues in the same way."""
-        header: consumer_groups.ConsumerGroupRequestHeader = header_of(request)
+        header: members.ConsumerGroupRequestHeader = header_of(request)
         group = self._broker.consumers.group(header.consumer_group)
         if group is None:
             raise system_error(f"no consumer for this group, {header.consumer_group}")
@@ -138,7 +138,7 @@ class ConsumerGroupProcessor(Processor):
 
         Subscriptions to topics that the client may not see are left out.
         """
-        header: consumer_groups.ConsumerGroupRequestHeader = header_of(request)
+        header: members.ConsumerGroupRequestHeader = header_of(request)
         group = self._broker.consumers.group(header.consumer_group)
         if group is None:
             raise RequestRejected(
@@ -147,7 +147,7 @@ class ConsumerGroupProcessor(Processor):
             )
         connections = yield from _connections(tuple(group.clients.values()))
         visible = self._broker.access.visible_to(connection)
-        body = client_info.ConsumerConnection(
+        body = bodies.ConsumerConnection(
             connection_set=connections,
             subscription_table={
                 topic: data
@@ -170,7 +170,7 @@ class ConsumerGroupProcessor(Processor):
         connections = yield from _connections(channels)
         return (
             yield from success_response_in_steps(
-                request, client_info.ProducerConnection(connection_set=connections)
+                request, bodies.ProducerConnection(connection_set=connections)
             )
         )
 
@@ -184,13 +184,11 @@ class ConsumerGroupProcessor(Processor):
                 yield None
                 infos.append(self._producer_info(channel))
             data[group] = tuple(infos)
-        return (
-            yield from success_response_in_steps(request, client_info.ProducerTableInfo(data=data))
-        )
+        return (yield from success_response_in_steps(request, bodies.ProducerTableInfo(data=data)))
 
-    def _producer_info(self, channel: ClientChannelInfo) -> client_info.ProducerInfo:
+    def _producer_info(self, channel: ClientChannelInfo) -> bodies.ProducerInfo:
         since_ms = self._broker.monotonic_ms() - channel.last_heartbeat_ms
-        return client_info.ProducerInfo(
+        return bodies.ProducerInfo(
             client_id=channel.client_id,
             remote_ip=str(channel.connection.remote_host),
             language=channel.language,
@@ -214,7 +212,7 @@ class ConsumerGroupProcessor(Processor):
     ) -> RemotingCommand:
         """Answer a group's subscription to a topic, empty if it is offline or has none."""
         header: operators.QuerySubscriptionByConsumerRequestHeader = header_of(request)
-        body = client_info.QuerySubscriptionResponseBody(
+        body = bodies.QuerySubscriptionResponseBody(
             subscription_data=self._broker.consumers.subscription(header.group, header.topic),
             group=header.group,
             topic=header.topic,
@@ -248,7 +246,7 @@ def _lock_body_of(request: RemotingCommand) -> Generator[None, None, clients.Loc
 
 def _connections(
     channels: Iterable[ClientChannelInfo],
-) -> Generator[None, None, tuple[client_info.Connection, ...]]:
+) -> Generator[None, None, tuple[bodies.Connection, ...]]:
     found = []
     for channel in channels:
         yield
@@ -256,8 +254,8 @@ def _connections(
     return tuple(found)
 
 
-def _connection(channel: ClientChannelInfo) -> client_info.Connection:
-    return client_info.Connection(
+def _connection(channel: ClientChannelInfo) -> bodies.Connection:
+    return bodies.Connection(
         client_id=channel.client_id,
         client_addr=str(channel.connection.remote_host),
         language=channel.language,

@@ -12,7 +12,7 @@ from typing import Final
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers import consumer_groups as headers
+from rmq_spark.wire.headers import members as headers
 from rmq_spark.wire.record import decode_record
 
 from ...common.channel import Channel, ResponseSteps

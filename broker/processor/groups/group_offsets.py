@@ -20,7 +20,7 @@ from typing import Final
 from rmq_spark.wire.bodies import encode_body_in_steps
 from rmq_spark.wire.bodies.clients import MessageModel
 from rmq_spark.wire.bodies.configs import TopicConfig
-from rmq_spark.wire.bodies.stats import (
+from rmq_spark.wire.bodies.operators import (
     MessageQueueForC,
     QueryCorrectionOffsetBody,
     ResetOffsetBody,

@@ -37,11 +37,10 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
-from rmq_spark.wire.codes import RequestCode, SerializeType
+from rmq_spark.wire.codes import PullSysFlag, RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.framing import PREFIX_BYTES, Buffer
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.headers.members import PullMessageRequestHeader
 
 from ...auth.signed_template import SignedTemplate, UnsignedTemplate
 from ...common.channel import Channel, ResponseSteps

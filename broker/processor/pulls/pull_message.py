@@ -15,13 +15,12 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Final, cast
 
 from rmq_spark.wire.bodies.clients import MessageModel, SubscriptionData
-from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.codes import PullSysFlag, RequestCode, ResponseCode, TopicPermission
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.flags import PullSysFlag, TopicPermission
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.header import NO_EXT_FIELDS
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.headers.members import PullMessageRequestHeader
 
 from ...auth.needs import Action, ResourceType
 from ...common.channel import Channel, ResponseSteps

@@ -11,9 +11,8 @@ from collections.abc import Callable, Container, Iterator
 from typing import Final
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.blank_entries import BLANK_SIZE, ROLLED_BACK
 from rmq_spark.wire.bodies.clients import SubscriptionData
-from rmq_spark.wire.bodies.stats import ConsumeQueueData, QueryConsumeQueueResponseBody
+from rmq_spark.wire.bodies.operators import ConsumeQueueData, QueryConsumeQueueResponseBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
@@ -22,8 +21,9 @@ from rmq_spark.wire.headers.operators import (
     QueryMessageRequestHeader,
     QueryMessageResponseHeader,
 )
+from rmq_spark.wire.properties import tags_code
 from rmq_spark.wire.record import StoredMessage, decode_record
-from rmq_spark.wire.tags import tags_code
+from rmq_spark.wire.record_layout import BLANK_SIZE, ROLLED_BACK
 
 from ...auth.needs import Action
 from ...common.channel import Channel, ResponseSteps

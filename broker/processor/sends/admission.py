@@ -12,8 +12,7 @@ from random import randrange
 from typing import Final
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
-from rmq_spark.wire.codes import ResponseCode
-from rmq_spark.wire.flags import TopicPermission
+from rmq_spark.wire.codes import ResponseCode, TopicPermission
 from rmq_spark.wire.names import light_queue_fault
 from rmq_spark.wire.properties import change_properties
 from rmq_spark.wire.record import StoredMessage, magic_of

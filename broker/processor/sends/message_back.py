@@ -19,10 +19,9 @@ from random import randrange
 from typing import Final
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
-from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.codes import MessageSysFlag, RequestCode, ResponseCode, TopicPermission
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.flags import MessageSysFlag, TopicPermission
-from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
+from rmq_spark.wire.headers.members import ConsumerSendMsgBackRequestHeader
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.properties import UNIQ_KEY, change_properties
 from rmq_spark.wire.record import StoredMessage, decode_record, magic_of

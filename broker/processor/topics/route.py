@@ -11,18 +11,17 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Final
 
-from rmq_spark.wire.bodies.cluster_lists import ClusterInfo, KVTable, TopicList
+from rmq_spark.wire.bodies.clients import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig
-from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
-from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.bodies.operators import ClusterInfo, KVTable, TopicList
+from rmq_spark.wire.codes import RequestCode, ResponseCode, TopicPermission
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.flags import TopicPermission
-from rmq_spark.wire.headers.namesrv import (
+from rmq_spark.wire.headers.operators import (
     AddWritePermOfBrokerResponseHeader,
     GetKVConfigResponseHeader,
+    QueryDataVersionResponseHeader,
     WipeWritePermOfBrokerResponseHeader,
 )
-from rmq_spark.wire.headers.topics import QueryDataVersionResponseHeader
 
 from ...common.channel import Channel, ResponseSteps
 from ...state.tables.kv_config import ORDER_TOPIC_CONFIG, KVName

@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from rmq_spark.wire.bodies.cluster_lists import GroupList
 from rmq_spark.wire.bodies.configs import CreateTopicListRequestBody, TopicConfig, TopicFilterType
-from rmq_spark.wire.bodies.stats import TopicOffset, TopicStatsTable
+from rmq_spark.wire.bodies.operators import GroupList, TopicOffset, TopicStatsTable
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers.topics import CreateTopicRequestHeader
+from rmq_spark.wire.headers.operators import CreateTopicRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 
 from ...common.channel import Channel, ResponseSteps

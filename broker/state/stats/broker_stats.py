@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from typing import Final, NamedTuple
 
-from rmq_spark.wire.bodies.stats import BrokerStatsData, BrokerStatsItem
+from rmq_spark.wire.bodies.operators import BrokerStatsData, BrokerStatsItem
 
 from ...common.local_time import local_time
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from rmq_spark.wire.bodies.configs import TopicConfig, TopicConfigSerializeWrapper
-from rmq_spark.wire.flags import TopicPermission
+from rmq_spark.wire.codes import TopicPermission
 from rmq_spark.wire.names import (
     BENCHMARK_TOPIC,
     DEFAULT_TOPIC,

@@ -22,7 +22,7 @@ from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import LONG_TOPIC_CHARACTERS_MAX, light_queue_fault
 from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX
 from rmq_spark.wire.record import StoredMessage
-from rmq_spark.wire.record_checksum import CHECKSUM_BYTES
+from rmq_spark.wire.record_layout import CHECKSUM_BYTES
 
 from ..errors import StoreFailed, TransientFailure, describe_error
 from ..log.commit_log import BLANK_BYTES, CommitLog, Draft

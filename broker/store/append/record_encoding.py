@@ -17,14 +17,14 @@ from zlib import crc32
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.hosts import decode_host
 from rmq_spark.wire.message_batch import FixedSizeEntries
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.properties import PROPERTY_SEPARATOR
 from rmq_spark.wire.record import StoredMessage, encode_record
-from rmq_spark.wire.record_checksum import (
+from rmq_spark.wire.record_layout import (
     CHECKSUM_BYTES,
     HEX_PIECES,
     encode_checksum,

@@ -15,10 +15,15 @@ from functools import cached_property, lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.properties import KEYS, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, UNIQ_KEY
-from rmq_spark.wire.tags import java_string_hash
+from rmq_spark.wire.properties import (
+    KEYS,
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    UNIQ_KEY,
+    java_string_hash,
+)
 
 from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np

@@ -6,7 +6,7 @@
 
 Entry number = queue offset = position / 20. A queue has blank entries where it does not begin at a
 file's start, or where messages are missing because the log has lost them or they were rolled back;
-blank entries say which of the two (`blank_entries`). They lead to the start of the log file before
+blank entries say which of the two (`record_layout`). They lead to the start of the log file before
 that of the next message: RocketMQ treats such an entry as if its log file was deleted, and
 continues with the next file.
 
@@ -21,10 +21,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from rmq_spark.wire.blank_entries import BLANK_SIZE, ROLLED_BACK
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.names import SCHEDULE_TOPIC
-from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
+from rmq_spark.wire.record_layout import BLANK_SIZE, RECORD_BYTES_MIN, ROLLED_BACK
 
 from ..bulk import lazy_numpy as np
 from ..errors import UnreadableFile

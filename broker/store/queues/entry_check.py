@@ -14,9 +14,9 @@ from struct import Struct, error
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.blank_entries import BLANK_SIZE
-from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.record_layout import BLANK_SIZE
 
 from ..bulk import lazy_numpy as np
 from ..records.fields import body_position

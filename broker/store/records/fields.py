@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.properties import (
     KEY_SEPARATOR,

@@ -16,7 +16,7 @@ from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import StoredMessage, body_crc_of, decode_blank, decode_record
-from rmq_spark.wire.record_checksum import has_valid_checksum
+from rmq_spark.wire.record_layout import has_valid_checksum
 
 from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np

@@ -26,7 +26,7 @@ from rmq_spark.client.admin.broker_report import (
     read_broker_report,
 )
 from rmq_spark.client.errors import ClientError
-from rmq_spark.wire.client_labels import CLIENT_LABELS, client_labels, consume_mode
+from rmq_spark.wire.bodies.clients import CLIENT_LABELS, client_labels, consume_mode
 from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
 
 _log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.client.admin.lag import total_lag
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.errors import nearest_name
-from rmq_spark.wire.bodies.client_info import Connection
+from rmq_spark.wire.bodies.operators import Connection
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic, retry_topic
 

@@ -32,7 +32,7 @@ from rmq_spark.client.errors import (
     NotFound,
 )
 from rmq_spark.errors import Verbatim, sanitize
-from rmq_spark.wire.bodies.access_lists import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from rmq_spark.wire.bodies.operators import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 
 ACTIONS: Final = ("Pub", "Sub", "Create", "Update", "Delete", "Get", "List", "All")

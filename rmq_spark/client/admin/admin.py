@@ -35,8 +35,8 @@ from rmq_spark.client.reading.read_bounds import READER_GROUP
 from rmq_spark.client.results import PullStatus
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig, TopicFilterType
+from rmq_spark.wire.bodies.operators import TopicOffset
 from rmq_spark.wire.bodies.staged_batches import SinkState
-from rmq_spark.wire.bodies.stats import TopicOffset
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.message_id import decode_offset_message_id, is_unique_id
 from rmq_spark.wire.message_queue import MessageQueue

@@ -18,7 +18,7 @@ from rmq_spark.client.admin.lag import messages_behind
 from rmq_spark.client.admin.lookups import ADMIN_TIMEOUT_MS
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import BrokerRefused, ConsumerNotOnline
-from rmq_spark.wire.bodies.client_info import ConsumerConnection
+from rmq_spark.wire.bodies.operators import ConsumerConnection
 
 ROWS_MAX: Final = 65_536
 """Most rows requested per report to look up the times of groups that have lag."""

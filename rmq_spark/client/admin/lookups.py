@@ -36,10 +36,9 @@ from rmq_spark.client.message import MessageExt, decode_messages, decode_pulled
 from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, READER_GROUP, Bound
 from rmq_spark.client.results import PullStatus
 from rmq_spark.errors import WireError, sanitize
-from rmq_spark.wire.bodies.client_info import Connection
-from rmq_spark.wire.bodies.cluster_lists import ClusterInfo
+from rmq_spark.wire.bodies.clients import TopicRouteData
 from rmq_spark.wire.bodies.configs import TopicConfig
-from rmq_spark.wire.bodies.routes import TopicRouteData
+from rmq_spark.wire.bodies.operators import ClusterInfo, Connection
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.operators import QueryMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue

@@ -10,9 +10,9 @@ from typing import Any, Final, TypeVar
 
 from rmq_spark.client.errors import NoPermission
 from rmq_spark.client.transport.typed_requests import TypedRequests, response_body
-from rmq_spark.wire.bodies.access_lists import ACL_LIST, USER_LIST, AclInfo, UserInfo
+from rmq_spark.wire.bodies.operators import ACL_LIST, USER_LIST, AclInfo, UserInfo
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.headers.access_lists import (
+from rmq_spark.wire.headers.operators import (
     AclRequestHeader,
     DeleteAclRequestHeader,
     ListAclsRequestHeader,

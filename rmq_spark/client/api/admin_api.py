@@ -29,21 +29,29 @@ from rmq_spark.client.transport.typed_requests import (
     response_body,
     response_header,
 )
-from rmq_spark.wire.bodies.client_info import (
-    Connection,
-    ConsumeMessageDirectlyResult,
-    ConsumerConnection,
-    ConsumerRunningInfo,
-    ProducerConnection,
-    ProducerTableInfo,
-)
-from rmq_spark.wire.bodies.cluster_lists import ClusterInfo, GroupList, KVTable, TopicList
 from rmq_spark.wire.bodies.configs import (
     ConsumerOffsetSerializeWrapper,
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
     TopicConfig,
     TopicConfigSerializeWrapper,
+)
+from rmq_spark.wire.bodies.operators import (
+    BrokerStatsData,
+    ClusterInfo,
+    Connection,
+    ConsumeMessageDirectlyResult,
+    ConsumerConnection,
+    ConsumerRunningInfo,
+    ConsumeStats,
+    GroupList,
+    KVTable,
+    ProducerConnection,
+    ProducerTableInfo,
+    QueryConsumeQueueResponseBody,
+    ResetOffsetBody,
+    TopicList,
+    TopicStatsTable,
 )
 from rmq_spark.wire.bodies.staged_batches import (
     AbortBatchRequestBody,
@@ -53,47 +61,36 @@ from rmq_spark.wire.bodies.staged_batches import (
     SinkState,
     StagedAttempt,
 )
-from rmq_spark.wire.bodies.stats import (
-    BrokerStatsData,
-    ConsumeStats,
-    QueryConsumeQueueResponseBody,
-    ResetOffsetBody,
-    TopicStatsTable,
-)
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.headers.consumer_groups import ConsumerGroupRequestHeader
-from rmq_spark.wire.headers.namesrv import (
-    BrokerNameRequestHeader,
-    DeleteTopicFromNamesrvRequestHeader,
-    GetKVListByNamespaceRequestHeader,
-    GetTopicsByClusterRequestHeader,
-    KVConfigRequestHeader,
-    PutKVConfigRequestHeader,
-)
-from rmq_spark.wire.headers.operators import (
-    CloneGroupOffsetRequestHeader,
-    ConsumeMessageDirectlyResultRequestHeader,
-    DeleteSubscriptionGroupRequestHeader,
-    GetConsumerRunningInfoRequestHeader,
-    GetConsumeStatsRequestHeader,
-    GetProducerConnectionListRequestHeader,
-    QueryConsumeQueueRequestHeader,
-    QueryMessageRequestHeader,
-    ResetOffsetRequestHeader,
-    ViewMessageRequestHeader,
-)
-from rmq_spark.wire.headers.staging import (
+from rmq_spark.wire.headers.members import (
     BatchRequestHeader,
+    ConsumerGroupRequestHeader,
     ForgetSinkRequestHeader,
     LastBatchRequestHeader,
     StageChunkRequestHeader,
 )
-from rmq_spark.wire.headers.topics import (
+from rmq_spark.wire.headers.operators import (
+    BrokerNameRequestHeader,
+    CloneGroupOffsetRequestHeader,
+    ConsumeMessageDirectlyResultRequestHeader,
     CreateTopicRequestHeader,
+    DeleteSubscriptionGroupRequestHeader,
+    DeleteTopicFromNamesrvRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumeStatsRequestHeader,
+    GetKVListByNamespaceRequestHeader,
+    GetProducerConnectionListRequestHeader,
+    GetTopicsByClusterRequestHeader,
+    KVConfigRequestHeader,
+    PutKVConfigRequestHeader,
+    QueryConsumeQueueRequestHeader,
+    QueryMessageRequestHeader,
+    ResetOffsetRequestHeader,
     TopicRequestHeader,
     ViewBrokerStatsDataRequestHeader,
+    ViewMessageRequestHeader,
 )
 from rmq_spark.wire.message_queue import MessageQueue
 

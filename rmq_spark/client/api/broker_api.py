@@ -34,26 +34,23 @@ from rmq_spark.wire.bodies.clients import (
     LockBatchRequestBody,
     LockBatchResponseBody,
 )
-from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.codes import PullSysFlag, RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.headers.consumer_groups import (
+from rmq_spark.wire.headers.members import (
+    AppendChunkRequestHeader,
     ConsumerGroupRequestHeader,
+    ConsumerSendMsgBackRequestHeader,
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
+    PullMessageRequestHeader,
     QueryConsumerOffsetRequestHeader,
     SearchOffsetRequestHeader,
+    SendMessageRequestHeader,
     UnregisterClientRequestHeader,
     UpdateConsumerOffsetRequestHeader,
-)
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader
-from rmq_spark.wire.headers.send import (
-    AppendChunkRequestHeader,
-    ConsumerSendMsgBackRequestHeader,
-    SendMessageRequestHeader,
 )
 from rmq_spark.wire.message_queue import MessageQueue
 

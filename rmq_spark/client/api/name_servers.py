@@ -21,9 +21,9 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.transport.address_overrides import NO_ADDRESS_OVERRIDES, AddressOverrides
 from rmq_spark.client.transport.typed_requests import RequestFunction, TypedRequests
-from rmq_spark.wire.bodies.routes import TopicRouteData
+from rmq_spark.wire.bodies.clients import TopicRouteData
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.headers.routes import GetRouteInfoRequestHeader
+from rmq_spark.wire.headers.members import GetRouteInfoRequestHeader
 
 if TYPE_CHECKING:
     from rmq_spark.client.api.admin_api import NameServerApi

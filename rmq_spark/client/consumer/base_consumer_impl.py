@@ -63,7 +63,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from rmq_spark.wire.bodies.client_info import (
+    from rmq_spark.wire.bodies.operators import (
         ConsumeMessageDirectlyResult,
         ConsumerRunningInfo,
         ProcessQueueInfo,
@@ -543,7 +543,7 @@ class BaseConsumerImpl(ForkAware, ABC):
 
     def running_info(self) -> ConsumerRunningInfo:
         """Return the report on this consumer that operators are shown."""
-        from rmq_spark.wire.bodies.client_info import ConsumerRunningInfo  # noqa: PLC0415  # rarely needed
+        from rmq_spark.wire.bodies.operators import ConsumerRunningInfo  # noqa: PLC0415  # rarely needed
 
         return ConsumerRunningInfo(
             properties={
@@ -563,7 +563,7 @@ class BaseConsumerImpl(ForkAware, ABC):
         broker_name: str,  # noqa: ARG002  # the same
     ) -> ConsumeMessageDirectlyResult:
         """Refuse an operator's message from ``broker_name``, as there is no listener to call."""
-        from rmq_spark.wire.bodies.client_info import ConsumeMessageDirectlyResult, ConsumeResult  # noqa: PLC0415  # rarely needed
+        from rmq_spark.wire.bodies.operators import ConsumeMessageDirectlyResult, ConsumeResult  # noqa: PLC0415  # rarely needed
 
         return ConsumeMessageDirectlyResult(
             consume_result=ConsumeResult.CR_LATER, remark="a pull consumer has no listener to call"

@@ -78,7 +78,7 @@ from rmq_spark.wire.bodies.clients import ConsumeType
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from rmq_spark.wire.bodies.client_info import ProcessQueueInfo
+    from rmq_spark.wire.bodies.operators import ProcessQueueInfo
 
 
 # ---- TopicChangeMonitor: notifies listeners when the queues of a topic change.

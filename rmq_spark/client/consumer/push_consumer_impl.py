@@ -71,7 +71,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import retry_topic
 
 if TYPE_CHECKING:
-    from rmq_spark.wire.bodies.client_info import ConsumeMessageDirectlyResult, ProcessQueueInfo
+    from rmq_spark.wire.bodies.operators import ConsumeMessageDirectlyResult, ProcessQueueInfo
 
 
 # ---- Direct consumption: the listener is called with one message that an operator has sent.
@@ -83,7 +83,7 @@ def call_listener_directly(
     broker_name: str,
 ) -> ConsumeMessageDirectlyResult:
     """Call a service's listener with a message; return the result and the time that it took."""
-    from rmq_spark.wire.bodies.client_info import ConsumeMessageDirectlyResult, ConsumeResult  # noqa: PLC0415  # rarely needed
+    from rmq_spark.wire.bodies.operators import ConsumeMessageDirectlyResult, ConsumeResult  # noqa: PLC0415  # rarely needed
 
     began = time.monotonic()
     queue = replace(message.queue, broker_name=broker_name or message.queue.broker_name)

@@ -67,15 +67,18 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.compression import PLAIN_BYTES_LIMIT_MAX, PLAIN_BYTES_MAX
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers import exchange_of
-from rmq_spark.wire.headers.send import CheckTransactionStateRequestHeader
+from rmq_spark.wire.headers.members import CheckTransactionStateRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import is_system_topic
 from rmq_spark.wire.record import decode_record
 
 if TYPE_CHECKING:
     from rmq_spark.client.transport.tls.settings import TlsSettings
-    from rmq_spark.wire.bodies.client_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
-    from rmq_spark.wire.bodies.stats import GetConsumerStatusBody
+    from rmq_spark.wire.bodies.operators import (
+        ConsumeMessageDirectlyResult,
+        ConsumerRunningInfo,
+        GetConsumerStatusBody,
+    )
 
 
 # ---- ClientRequestProcessor: requests that brokers make of a client, passed to the member that
@@ -251,13 +254,13 @@ class ClientRequestProcessor(ForkAware):
         producer.check_transaction_state(address, message, header)
 
     def _reset_offsets(self, _: str, request: RemotingCommand, header: Any) -> None:
-        from rmq_spark.wire.bodies.stats import ResetOffsetBody  # noqa: PLC0415  # rarely needed
+        from rmq_spark.wire.bodies.operators import ResetOffsetBody  # noqa: PLC0415  # rarely needed
 
         offsets = decode_body(ResetOffsetBody, request.body).offset_table
         self._get_consumer(header.group).reset_offsets(header.topic, offsets)
 
     def _consume_status(self, _: str, __: RemotingCommand, header: Any) -> GetConsumerStatusBody:
-        from rmq_spark.wire.bodies.stats import GetConsumerStatusBody  # noqa: PLC0415  # rarely needed
+        from rmq_spark.wire.bodies.operators import GetConsumerStatusBody  # noqa: PLC0415  # rarely needed
 
         status = self._get_consumer(header.group).consume_status(header.topic)
         return GetConsumerStatusBody(message_queue_table=status)

@@ -26,8 +26,8 @@ from rmq_spark.client.errors import (
     ThreadNotStarted,
     TopicNotUsable,
 )
-from rmq_spark.wire.bodies.routes import BrokerData, TopicRouteData
-from rmq_spark.wire.flags import TopicPermission
+from rmq_spark.wire.bodies.clients import BrokerData, TopicRouteData
+from rmq_spark.wire.codes import TopicPermission
 from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)

@@ -28,10 +28,10 @@ from rmq_spark.client.arguments import (
 from rmq_spark.client.errors import ClientShutDown, MessageRejected
 from rmq_spark.client.message import BODY_BYTES_MAX, Message
 from rmq_spark.errors import BodyError, CodecMissing, Verbatim, excerpt
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import DEFAULT_LEVEL, LEVELS, PLAIN_BYTES_MAX, compress_body
-from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.headers.send import SendMessageRequestHeader
+from rmq_spark.wire.headers.members import SendMessageRequestHeader
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
 from rmq_spark.wire.message_id import UniqueId
 from rmq_spark.wire.message_queue import MessageQueue

@@ -47,7 +47,7 @@ from rmq_spark.client.serializers import Serializer, encode_value
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.tags import java_string_hash
+from rmq_spark.wire.properties import java_string_hash
 
 RETRY_MS_MIN: Final = 50
 """The shortest attempt in milliseconds; a shorter one would time out while the broker stores."""

@@ -16,8 +16,8 @@ from rmq_spark.client.errors import ConnectionFailed, MessageRejected
 from rmq_spark.client.transport.connection import parse_address
 
 if TYPE_CHECKING:
-    from rmq_spark.wire.bodies.cluster_lists import ClusterInfo
-    from rmq_spark.wire.bodies.routes import BrokerData, TopicRouteData
+    from rmq_spark.wire.bodies.clients import BrokerData, TopicRouteData
+    from rmq_spark.wire.bodies.operators import ClusterInfo
 
 _NAME: Final = "broker_addresses"
 _EXAMPLE: Final = "{'broker-a': 'localhost:10911'}"

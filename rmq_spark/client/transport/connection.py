@@ -41,9 +41,8 @@ from rmq_spark.client.transport.pending_requests import (
 )
 from rmq_spark.client.transport.sockets import SOCKETS, enable_keepalive, is_closed_by_peer
 from rmq_spark.errors import FrameError, HeaderError, RocketPollError
-from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.codes import CommandFlag, ResponseCode
 from rmq_spark.wire.command import RemotingCommand, decode_command
-from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import FRAME_BYTES_MAX, PREFIX_BYTES, FrameReader
 from rmq_spark.wire.hosts import Host, host_of
 

@@ -35,16 +35,15 @@ from rmq_spark.spark.errors import OptionError, describe_queue
 from rmq_spark.spark.options.options import ReadOptions
 from rmq_spark.spark.options.start_positions import Positions
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION
-from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.codes import PullSysFlag, RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.flags import PullSysFlag
-from rmq_spark.wire.headers.consumer_groups import (
+from rmq_spark.wire.headers.members import (
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
+    PullMessageRequestHeader,
     QueryConsumerOffsetRequestHeader,
     SearchOffsetRequestHeader,
 )
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import record_size
 

@@ -75,7 +75,7 @@ from rmq_spark.spark.write.sender import (
 )
 from rmq_spark.wire.bodies.staged_batches import CommittedBatch
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.headers.staging import BatchRequestHeader
+from rmq_spark.wire.headers.members import BatchRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 
 # ---- a task: staging its rows

@@ -50,7 +50,7 @@ from rmq_spark.wire.properties import (
 if TYPE_CHECKING:
     from rmq_spark.client.producer.tables.arrow_sender import SentSpan
     from rmq_spark.wire.bodies.staged_batches import StagedAttempt
-    from rmq_spark.wire.headers.staging import BatchRequestHeader
+    from rmq_spark.wire.headers.members import BatchRequestHeader
 
 ROW_ID: Final = "ROCKETPOLL_ROW"
 """The property with a row's id, so that a reader recognizes a row that was sent twice."""

@@ -1,13 +1,14 @@
-"""Client bodies: heartbeats, subscriptions and queue locks that group members and brokers exchange.
+"""Client bodies: heartbeats, subscriptions, queue locks and routes of producers and consumers.
 
-`client_info` has what operators see of members; a client imports it when it is asked about itself.
+`operators` has what operators see of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 from rmq_spark.wire.bodies.body_codec import json_name
 from rmq_spark.wire.message_queue import MessageQueue
@@ -173,3 +174,75 @@ class LockBatchResponseBody:
     """The response to LOCK_BATCH_MQ: which of the queues the client holds now."""
 
     lock_ok_mq_set: frozenset[MessageQueue] = json_name("lockOKMQSet", default=frozenset())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueData:
+    """The numbers of queues that one broker has for a topic, and the permissions for them."""
+
+    broker_name: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_sys_flag: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerData:
+    """The addresses of one broker: the master has number 0, its slaves the others."""
+
+    cluster: str | None = None
+    broker_name: str
+    broker_addrs: Mapping[int, str]
+    enable_acting_master: bool | None = None
+    zone_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRouteData:
+    """The response to GET_ROUTEINFO_BY_TOPIC."""
+
+    order_topic_conf: str | None = None
+    queue_datas: tuple[QueueData, ...] = ()
+    broker_datas: tuple[BrokerData, ...] = ()
+    filter_server_table: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+# ---- A client in RocketMQ 5's metrics. Version numbers in headers count all possible releases and
+# snapshots, ten of each, starting at 4.0.0:
+#
+#     212 V4_0_0_SNAPSHOT   213 V4_0_0   214 V4_0_1_SNAPSHOT ... 409 V4_9_8 ... 513 V5_5_0
+
+CLIENT_LABELS: Final = ("language", "version", "protocol_type")
+"""Names of the labels whose values `client_labels` returns."""
+
+_V4_0_0_SNAPSHOT: Final = 212
+_OLDER: Final = "V3"
+_PROTOCOL: Final = "remoting"
+_MODES: Final[Mapping[ConsumeType | None, str]] = {
+    ConsumeType.CONSUME_ACTIVELY: "pull",
+    ConsumeType.CONSUME_PASSIVELY: "push",
+    ConsumeType.CONSUME_POP: "pop",
+}
+
+
+def version_desc(version: int) -> str:
+    """Return RocketMQ's name for the number of a release, such as V4_9_8 for 409.
+
+    All releases before 4.0.0, for which there is no rule, are V3.
+    """
+    if version < _V4_0_0_SNAPSHOT:
+        return _OLDER
+    releases, is_final = divmod(version - _V4_0_0_SNAPSHOT, 2)
+    name = f"V{4 + releases // 100}_{releases // 10 % 10}_{releases % 10}"
+    return name if is_final else f"{name}_SNAPSHOT"
+
+
+def client_labels(language: str, version: int) -> tuple[str, str, str]:
+    """Return the values of `CLIENT_LABELS` for a client, from its headers."""
+    return language.lower(), version_desc(version).lower(), _PROTOCOL
+
+
+def consume_mode(consume_type: ConsumeType | None) -> str:
+    """Return the value of the label ``consume_mode``; empty if unknown."""
+    return _MODES.get(consume_type, "")

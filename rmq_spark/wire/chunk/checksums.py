@@ -1,4 +1,4 @@
-"""Checksums of many records at once; `rmq_spark.wire.record_checksum` describes the format."""
+"""Checksums of many records at once; `rmq_spark.wire.record_layout` describes the format."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rmq_spark.wire.chunk.buffer_slices import (
 from rmq_spark.wire.chunk.crc import Crcs, combine_crcs, crcs_of_slices
 from rmq_spark.wire.chunk.decode import RecordChunk
 from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX, PROPERTY_SEPARATOR
-from rmq_spark.wire.record_checksum import CHECKSUM_BYTES, EMPTY_CHECKSUM, HEX_PIECES
+from rmq_spark.wire.record_layout import CHECKSUM_BYTES, EMPTY_CHECKSUM, HEX_PIECES
 
 _CHECKSUM = np.dtype(f"V{CHECKSUM_BYTES}")
 _HEX_PIECES = np.frombuffer(b"".join(HEX_PIECES), f"V{len(HEX_PIECES[0])}")

@@ -29,8 +29,8 @@ from rmq_spark.wire.chunk.buffer_slices import (
 )
 from rmq_spark.wire.chunk.decode import RecordChunk
 from rmq_spark.wire.chunk.properties import MAP_TYPE
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX, uncompress_body
-from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import decode_host
 from rmq_spark.wire.message_id import encode_offset_message_id
 from rmq_spark.wire.properties import KEYS, TAGS, UNIQ_KEY

@@ -32,11 +32,11 @@ from rmq_spark.wire.chunk.buffer_slices import (
 )
 from rmq_spark.wire.chunk.crc import Crcs, crcs_of_strings
 from rmq_spark.wire.chunk.properties import PropertyColumns
-from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.properties import PROPERTY_SEPARATOR
 from rmq_spark.wire.record import record_size
-from rmq_spark.wire.record_checksum import CHECKSUM_BYTES
+from rmq_spark.wire.record_layout import CHECKSUM_BYTES
 
 _HEAD = struct_dtype(layout.HEAD)
 _STORE_TIMESTAMP = np.dtype(">i8")

@@ -27,8 +27,8 @@ from rmq_spark.wire.chunk.buffer_slices import (
 from rmq_spark.wire.chunk.columns import COLUMNS
 from rmq_spark.wire.chunk.crc import crcs_of_strings
 from rmq_spark.wire.chunk.properties import encode_maps, encode_named
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import compress_body
-from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_batch import ENTRY_BYTES_MIN, HEAD
 from rmq_spark.wire.properties import (
@@ -39,7 +39,7 @@ from rmq_spark.wire.properties import (
     WAIT,
     encode_properties,
 )
-from rmq_spark.wire.record_checksum import EMPTY_CHECKSUM
+from rmq_spark.wire.record_layout import EMPTY_CHECKSUM
 
 _HEAD = struct_dtype(layout.HEAD)
 _STORE_TIMESTAMP = struct_dtype(layout.STORE_TIMESTAMP)

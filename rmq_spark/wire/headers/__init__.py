@@ -1,11 +1,11 @@
 """The ext fields of requests and responses, as typed, frozen headers.
 
-`table.HEADERS` maps each request code to its headers. `exchange_of` looks one up; it imports the
-requests of operators, which programs that send or consume do not need, at the first of them.
+`operators.HEADERS` maps each request code to its headers. `exchange_of` looks one up; at the first
+request of an operator it imports those, which programs that send or consume do not need.
 """
 
 from rmq_spark.wire.headers.codec import HeaderCodec, Int32, Int64
-from rmq_spark.wire.headers.member_table import MEMBER_HEADERS, Exchange
+from rmq_spark.wire.headers.members import MEMBER_HEADERS, Exchange
 
 __all__ = ["Exchange", "HeaderCodec", "Int32", "Int64", "exchange_of"]
 
@@ -14,7 +14,7 @@ def exchange_of(code: int) -> Exchange:
     """Return the codecs of a request's and its response's header; None if without fields."""
     found = MEMBER_HEADERS.get(code)
     if found is None:
-        from rmq_spark.wire.headers.table import HEADERS  # noqa: PLC0415  # for operators only
+        from rmq_spark.wire.headers.operators import HEADERS  # noqa: PLC0415  # for operators only
 
         found = HEADERS.get(code, Exchange())
     return found

@@ -1,11 +1,26 @@
-"""Operator headers: looking up messages, resetting offsets, groups and their clients.
+"""Operator headers, and the table of the header codecs by request code, for all requests.
 
-Programs that only send or consume do not import them.
+Programs that only send or consume do not import them. Codes that are not listed carry no ext fields
+that rocketpoll reads, in either direction. To add a request: its number in `codes`, its header here
+and a line in the table below; or both in `members`, if programs that send or consume need it.
 """
 
-from typing import Annotated, NamedTuple
+from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple
+
+from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.headers.codec import Int32, Int64
+from rmq_spark.wire.headers.members import (
+    MEMBER_HEADERS,
+    ConsumerGroupRequestHeader,
+    Exchange,
+    ReplyMessageRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageResponseHeader,
+    exchange_table,
+)
 
 
 class QueryMessageRequestHeader(NamedTuple):
@@ -148,3 +163,281 @@ class QuerySubscriptionByConsumerRequestHeader(NamedTuple):
 
     group: str
     topic: str
+
+
+class CreateTopicRequestHeader(NamedTuple):
+    """A topic to create or to change."""
+
+    topic: str
+    default_topic: str
+    read_queue_nums: Int32
+    write_queue_nums: Int32
+    perm: Int32
+    topic_filter_type: str
+    topic_sys_flag: Int32 | None = None
+    order: bool = False
+    attributes: str | None = None
+    force: bool | None = None
+
+
+class TopicRequestHeader(NamedTuple):
+    """The header of requests that name a topic and nothing else."""
+
+    topic: str
+
+
+class ViewBrokerStatsDataRequestHeader(NamedTuple):
+    """The counter of the broker's statistics that is requested."""
+
+    stats_name: str
+    stats_key: str
+
+
+class GetConsumeStatsInBrokerHeader(NamedTuple):
+    """A request for the lag of every group."""
+
+    is_order: bool
+
+
+class GetAllTopicConfigRequestHeader(NamedTuple):
+    """A request for all topics; 5.5 may ask for them in pages."""
+
+    topic_seq: Int32 | None = None
+    data_version: str | None = None
+    max_topic_num: Int32 | None = None
+
+
+class GetAllSubscriptionGroupRequestHeader(NamedTuple):
+    """A request for all consumer groups; 5.5 may ask for them in pages."""
+
+    group_seq: Int32 | None = None
+    data_version: str | None = None
+    max_group_num: Int32 | None = None
+
+
+class GetBrokerConfigResponseHeader(NamedTuple):
+    """The data version of the configuration that the body lists."""
+
+    version: str
+
+
+class QueryDataVersionRequestHeader(NamedTuple):
+    """A broker that asks whether its topics are known; the body is its data version."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: Int64
+
+
+class QueryDataVersionResponseHeader(NamedTuple):
+    """The header of the response that says whether the topics have changed."""
+
+    changed: bool
+
+
+class PutKVConfigRequestHeader(NamedTuple):
+    """A value to set in a namespace."""
+
+    namespace: str
+    key: str
+    value: str
+
+
+class KVConfigRequestHeader(NamedTuple):
+    """A value to get or to delete in a namespace."""
+
+    namespace: str
+    key: str
+
+
+class GetKVConfigResponseHeader(NamedTuple):
+    """The value, if there is one."""
+
+    value: str | None = None
+
+
+class GetKVListByNamespaceRequestHeader(NamedTuple):
+    """The namespace whose values are requested."""
+
+    namespace: str
+
+
+class RegisterBrokerRequestHeader(NamedTuple):
+    """The broker that registers; the body lists its topics."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    ha_server_addr: str
+    broker_id: Int64
+    compressed: bool = False
+    body_crc32: Int32 = 0
+    heartbeat_timeout_millis: Int64 | None = None
+    enable_acting_master: bool | None = None
+
+
+class RegisterBrokerResponseHeader(NamedTuple):
+    """The addresses at which a slave finds its master."""
+
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+
+
+class UnRegisterBrokerRequestHeader(NamedTuple):
+    """The broker that unregisters from a name server."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: Int64
+
+
+class BrokerNameRequestHeader(NamedTuple):
+    """The broker whose topics lose, or regain, the write permission."""
+
+    broker_name: str
+
+
+class WipeWritePermOfBrokerResponseHeader(NamedTuple):
+    """The number of topics that lost the permission."""
+
+    wipe_topic_count: Int32
+
+
+class AddWritePermOfBrokerResponseHeader(NamedTuple):
+    """The number of topics that regained the permission."""
+
+    add_topic_count: Int32
+
+
+class GetTopicsByClusterRequestHeader(NamedTuple):
+    """The cluster whose topics are requested."""
+
+    cluster: str
+
+
+class DeleteTopicFromNamesrvRequestHeader(NamedTuple):
+    """The topic to remove from the routes."""
+
+    topic: str
+    cluster_name: str | None = None
+
+
+class UserRequestHeader(NamedTuple):
+    """The user to create, change, delete or return."""
+
+    username: str | None = None
+
+
+class ListUsersRequestHeader(NamedTuple):
+    """A part of the names of the users that are requested; None for all users."""
+
+    filter: str | None = None
+
+
+class AclRequestHeader(NamedTuple):
+    """The subject, ``User:name``, whose access list is created, changed or returned."""
+
+    subject: str | None = None
+
+
+class DeleteAclRequestHeader(NamedTuple):
+    """A rule to delete from a subject's access list; without a resource, the whole list."""
+
+    subject: str | None = None
+    policy_type: str | None = None
+    resource: str | None = None
+
+
+class ListAclsRequestHeader(NamedTuple):
+    """Parts of the subjects and of the resources whose rules are requested; None for all."""
+
+    subject_filter: str | None = None
+    resource_filter: str | None = None
+
+
+_TYPES: Mapping[int, tuple[Any, ...]] = {
+    # replies
+    RequestCode.SEND_REPLY_MESSAGE: (SendMessageRequestHeader, SendMessageResponseHeader),
+    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: (ReplyMessageRequestHeader,),
+    # looking up
+    RequestCode.QUERY_MESSAGE: (
+        QueryMessageRequestHeader,
+        QueryMessageResponseHeader,
+    ),
+    RequestCode.VIEW_MESSAGE_BY_ID: (ViewMessageRequestHeader,),
+    RequestCode.QUERY_CONSUME_QUEUE: (QueryConsumeQueueRequestHeader,),
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: (ResumeCheckHalfMessageRequestHeader,),
+    # offsets
+    RequestCode.RESET_CONSUMER_CLIENT_OFFSET: (ResetOffsetRequestHeader,),
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: (ResetOffsetRequestHeader,),
+    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: (GetConsumerStatusRequestHeader,),
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: (GetConsumerStatusRequestHeader,),
+    RequestCode.QUERY_CORRECTION_OFFSET: (QueryCorrectionOffsetRequestHeader,),
+    RequestCode.CLONE_GROUP_OFFSET: (CloneGroupOffsetRequestHeader,),
+    RequestCode.QUERY_CONSUME_TIME_SPAN: (QueryConsumeTimeSpanRequestHeader,),
+    # groups and clients
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: (ConsumerGroupRequestHeader,),
+    RequestCode.GET_PRODUCER_CONNECTION_LIST: (GetProducerConnectionListRequestHeader,),
+    RequestCode.GET_CONSUMER_RUNNING_INFO: (GetConsumerRunningInfoRequestHeader,),
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: (ConsumeMessageDirectlyResultRequestHeader,),
+    RequestCode.GET_CONSUME_STATS: (GetConsumeStatsRequestHeader,),
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: (DeleteSubscriptionGroupRequestHeader,),
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: (GetSubscriptionGroupConfigRequestHeader,),
+    RequestCode.QUERY_TOPICS_BY_CONSUMER: (GetSubscriptionGroupConfigRequestHeader,),
+    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: (QuerySubscriptionByConsumerRequestHeader,),
+    # topics and the broker
+    RequestCode.UPDATE_AND_CREATE_TOPIC: (CreateTopicRequestHeader,),
+    RequestCode.DELETE_TOPIC_IN_BROKER: (TopicRequestHeader,),
+    RequestCode.GET_TOPIC_STATS_INFO: (TopicRequestHeader,),
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: (TopicRequestHeader,),
+    RequestCode.GET_TOPIC_CONFIG: (TopicRequestHeader,),
+    RequestCode.GET_ALL_TOPIC_CONFIG: (GetAllTopicConfigRequestHeader,),
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: (GetAllSubscriptionGroupRequestHeader,),
+    RequestCode.VIEW_BROKER_STATS_DATA: (ViewBrokerStatsDataRequestHeader,),
+    RequestCode.GET_BROKER_CONSUME_STATS: (GetConsumeStatsInBrokerHeader,),
+    RequestCode.GET_BROKER_CONFIG: (None, GetBrokerConfigResponseHeader),
+    # users and access lists
+    RequestCode.AUTH_CREATE_USER: (UserRequestHeader,),
+    RequestCode.AUTH_UPDATE_USER: (UserRequestHeader,),
+    RequestCode.AUTH_DELETE_USER: (UserRequestHeader,),
+    RequestCode.AUTH_GET_USER: (UserRequestHeader,),
+    RequestCode.AUTH_LIST_USER: (ListUsersRequestHeader,),
+    RequestCode.AUTH_CREATE_ACL: (AclRequestHeader,),
+    RequestCode.AUTH_UPDATE_ACL: (AclRequestHeader,),
+    RequestCode.AUTH_DELETE_ACL: (DeleteAclRequestHeader,),
+    RequestCode.AUTH_GET_ACL: (AclRequestHeader,),
+    RequestCode.AUTH_LIST_ACL: (ListAclsRequestHeader,),
+    # name server
+    RequestCode.PUT_KV_CONFIG: (PutKVConfigRequestHeader,),
+    RequestCode.GET_KV_CONFIG: (KVConfigRequestHeader, GetKVConfigResponseHeader),
+    RequestCode.DELETE_KV_CONFIG: (KVConfigRequestHeader,),
+    RequestCode.GET_KVLIST_BY_NAMESPACE: (GetKVListByNamespaceRequestHeader,),
+    RequestCode.REGISTER_BROKER: (
+        RegisterBrokerRequestHeader,
+        RegisterBrokerResponseHeader,
+    ),
+    RequestCode.UNREGISTER_BROKER: (UnRegisterBrokerRequestHeader,),
+    RequestCode.WIPE_WRITE_PERM_OF_BROKER: (
+        BrokerNameRequestHeader,
+        WipeWritePermOfBrokerResponseHeader,
+    ),
+    RequestCode.ADD_WRITE_PERM_OF_BROKER: (
+        BrokerNameRequestHeader,
+        AddWritePermOfBrokerResponseHeader,
+    ),
+    RequestCode.DELETE_TOPIC_IN_NAMESRV: (DeleteTopicFromNamesrvRequestHeader,),
+    RequestCode.REGISTER_TOPIC_IN_NAMESRV: (TopicRequestHeader,),
+    RequestCode.GET_TOPICS_BY_CLUSTER: (GetTopicsByClusterRequestHeader,),
+    RequestCode.QUERY_DATA_VERSION: (
+        QueryDataVersionRequestHeader,
+        QueryDataVersionResponseHeader,
+    ),
+}
+
+HEADERS: Mapping[int, Exchange] = {
+    **MEMBER_HEADERS,
+    RequestCode.SEND_REPLY_MESSAGE_V2: MEMBER_HEADERS[RequestCode.SEND_MESSAGE_V2],
+    **exchange_table(_TYPES),
+}

@@ -13,8 +13,7 @@ from support.programs.terminals import new_terminal, terminal_environment
 from support.servers.fake_servers import FakeServer, answering
 
 from rmq_spark.wire.bodies import encode_body
-from rmq_spark.wire.bodies.access_lists import UserInfo
-from rmq_spark.wire.bodies.cluster_lists import BrokerData, ClusterInfo
+from rmq_spark.wire.bodies.operators import BrokerData, ClusterInfo, UserInfo
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rocketpoll import Admin, EmbeddedBroker
 

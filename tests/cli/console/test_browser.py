@@ -15,8 +15,8 @@ from support.programs.web_console import TOKEN, paths, served, staged, with_topi
 from rmq_spark.client.admin.access_lists import ACTIONS
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.wire.flags import MessageSysFlag
-from rmq_spark.wire.headers.send import SendMessageRequestHeader
+from rmq_spark.wire.codes import MessageSysFlag
+from rmq_spark.wire.headers.members import SendMessageRequestHeader
 from rocketpoll import AclPolicy, Admin, EmbeddedBroker
 
 pytestmark = pytest.mark.deep

@@ -22,7 +22,7 @@ from rmq_spark.cli.console.markup.components import sign_in_path
 from rmq_spark.cli.main import main
 from rmq_spark.cli.shell import connection
 from rmq_spark.wire.bodies import encode_body
-from rmq_spark.wire.bodies.cluster_lists import ClusterInfo, TopicList
+from rmq_spark.wire.bodies.operators import ClusterInfo, TopicList
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rocketpoll import EmbeddedBroker
 

@@ -14,7 +14,7 @@ from rmq_spark.cli.doctor import check_cluster
 from rmq_spark.cli.main import main
 from rmq_spark.spark.options.options import write_options
 from rmq_spark.wire.bodies import encode_body
-from rmq_spark.wire.bodies.cluster_lists import ClusterInfo
+from rmq_spark.wire.bodies.operators import ClusterInfo
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rocketpoll import AclPolicy, Admin, EmbeddedBroker
 

@@ -20,8 +20,8 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.wire.bodies.client_info import Connection
 from rmq_spark.wire.bodies.clients import ConsumeType
+from rmq_spark.wire.bodies.operators import Connection
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll import EmbeddedBroker

@@ -7,9 +7,9 @@ import tracemalloc
 import pytest
 
 from rmq_spark.client.producer.prepared_message import now_ms
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import compress_body
-from rmq_spark.wire.flags import MessageSysFlag
-from rmq_spark.wire.headers.send import SendMessageRequestHeader
+from rmq_spark.wire.headers.members import SendMessageRequestHeader
 from rocketpoll import Admin
 from rocketpoll.errors import LookupTooLarge
 

@@ -9,7 +9,7 @@ from rmq_spark.client.errors import NotSupported
 from rmq_spark.client.message import Message
 from rmq_spark.wire.codes import SerializeType
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.headers.members import PullMessageRequestHeader
 
 NONE = {"extensions": frozenset()}
 

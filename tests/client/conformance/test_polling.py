@@ -22,8 +22,8 @@ from rmq_spark.client.message import Message, decode_messages
 from rmq_spark.client.results import PullStatus
 from rmq_spark.client.subscriptions import by_sql
 from rmq_spark.wire.bodies.clients import MessageModel
-from rmq_spark.wire.flags import PullSysFlag
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.codes import PullSysFlag
+from rmq_spark.wire.headers.members import PullMessageRequestHeader
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from support.clients.conformance_clients import bodies_of, messages, numbers
 from rmq_spark.client.errors import ClientError, MessageIllegal, MessageRejected, RouteNotFound
 from rmq_spark.client.message import Message
 from rmq_spark.client.results import SendStatus
-from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.codes import MessageSysFlag
 
 LONG = "".join(f"line {number}\n" for number in range(10_000)).encode()
 MESSAGE_BYTES_MAX = 1 << 19

@@ -8,10 +8,10 @@ from rmq_spark.client.transport.typed_requests import (
     response_body,
     response_header,
 )
-from rmq_spark.wire.bodies.cluster_lists import TopicList
+from rmq_spark.wire.bodies.operators import TopicList
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers.consumer_groups import GetMaxOffsetRequestHeader
+from rmq_spark.wire.headers.members import GetMaxOffsetRequestHeader
 
 MAX_OFFSET = RequestCode.GET_MAX_OFFSET
 HEADER = GetMaxOffsetRequestHeader("T", 1)

@@ -7,8 +7,8 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.transport.address_overrides import NO_ADDRESS_OVERRIDES, AddressOverrides
-from rmq_spark.wire.bodies.cluster_lists import ClusterInfo
-from rmq_spark.wire.bodies.routes import BrokerData, TopicRouteData
+from rmq_spark.wire.bodies.clients import BrokerData, TopicRouteData
+from rmq_spark.wire.bodies.operators import ClusterInfo
 from rocketpoll import EmbeddedBroker
 
 A = BrokerData(broker_name="a", broker_addrs={0: "10.0.0.1:1", 1: "10.0.0.2:1"})

@@ -13,7 +13,7 @@ from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeOrderlyStatus,
 )
 from rmq_spark.client.consumer.push_consumer_impl import call_listener_directly
-from rmq_spark.wire.bodies.client_info import ConsumeResult
+from rmq_spark.wire.bodies.operators import ConsumeResult
 
 
 def never(*_):

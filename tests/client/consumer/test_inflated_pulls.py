@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from rmq_spark.client.consumer.brokers.pull_decoder import SuspectRecord, decode_pull
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
 from rmq_spark.client.producer.prepared_message import now_ms
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import compress_body
-from rmq_spark.wire.flags import MessageSysFlag
-from rmq_spark.wire.headers.send import SendMessageRequestHeader
+from rmq_spark.wire.headers.members import SendMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import StoredMessage, encode_record
 from rocketpoll import (

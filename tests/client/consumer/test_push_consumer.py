@@ -20,8 +20,8 @@ from rmq_spark.client.consumer.queues.process_queue import PULL_EXPIRES_MS, mono
 from rmq_spark.client.consumer.rebalance.rebalance_service import TopicAssignment
 from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.errors import BrokerRefused
-from rmq_spark.wire.bodies.client_info import ConsumeResult
 from rmq_spark.wire.bodies.clients import MessageModel
+from rmq_spark.wire.bodies.operators import ConsumeResult
 from rmq_spark.wire.headers.operators import (
     ConsumeMessageDirectlyResultRequestHeader,
     ResetOffsetRequestHeader,

@@ -7,12 +7,13 @@ from rmq_spark.client.errors import ConnectionClosed
 from rmq_spark.client.instance.instance import CONCURRENT_REQUESTS_MAX, ClientRequestProcessor
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.bodies import decode_body, encode_body
-from rmq_spark.wire.bodies.client_info import (
+from rmq_spark.wire.bodies.operators import (
     ConsumeMessageDirectlyResult,
     ConsumeResult,
     ConsumerRunningInfo,
+    GetConsumerStatusBody,
+    ResetOffsetBody,
 )
-from rmq_spark.wire.bodies.stats import GetConsumerStatusBody, ResetOffsetBody
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import StoredMessage, encode_record

@@ -4,7 +4,7 @@ import pytest
 
 from rmq_spark.client.errors import BrokerNotFound, NoNameServer, RouteNotFound, TopicNotUsable
 from rmq_spark.client.instance.routes import QUEUES_MAX, ROUTE_THREADS_MAX, Routes
-from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
+from rmq_spark.wire.bodies.clients import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.message_queue import MessageQueue
 
 

@@ -3,7 +3,7 @@ import pytest
 
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.producer.tables.arrow_rows import message_columns, record_columns, split_rows
-from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.message_queue import MessageQueue
 
 MEBIBYTE = 1 << 20

@@ -12,9 +12,8 @@ from rmq_spark.client.message import decode_messages
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.producer.tables.arrow_sender import CHUNK_ROWS, _TableSend
 from rmq_spark.wire.bodies.configs import TopicConfig
-from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.flags import PullSysFlag
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.codes import PullSysFlag, RequestCode, ResponseCode
+from rmq_spark.wire.headers.members import PullMessageRequestHeader
 from rmq_spark.wire.message_batch import decode_batch
 from rmq_spark.wire.message_queue import MessageQueue
 

@@ -18,7 +18,7 @@ from rmq_spark.client.producer.prepared_message import (
     split_batches,
 )
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.message_batch import decode_batch
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.properties import decode_properties

@@ -27,8 +27,8 @@ from rmq_spark.client.producer.producer import Producer, topic_sender
 from rmq_spark.client.producer.topic_sender import RETRY_RESPONSE_CODES
 from rmq_spark.client.results import SendStatus
 from rmq_spark.wire.bodies.configs import TopicConfig
-from rmq_spark.wire.flags import PullSysFlag
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.codes import PullSysFlag
+from rmq_spark.wire.headers.members import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll import EmbeddedBroker
 

@@ -27,9 +27,8 @@ from rmq_spark.client.reading.log_files import (
 from rmq_spark.client.transport.connection import RemotingConnection
 from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.codes import MessageSysFlag, RequestCode
 from rmq_spark.wire.extensions import LogLocation, proof_content
-from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import host_of, parse_host
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import StoredMessage, encode_record

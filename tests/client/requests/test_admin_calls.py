@@ -8,13 +8,13 @@ from rmq_spark.wire.bodies.clients import (
     SubscriptionData,
 )
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
+from rmq_spark.wire.headers.members import SendMessageRequestHeader
 from rmq_spark.wire.headers.operators import (
     CloneGroupOffsetRequestHeader,
     ConsumeMessageDirectlyResultRequestHeader,
     QueryMessageRequestHeader,
     ResetOffsetRequestHeader,
 )
-from rmq_spark.wire.headers.send import SendMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import decode_record, decode_records
 

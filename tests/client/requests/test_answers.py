@@ -6,7 +6,7 @@ from rmq_spark.client.errors import BrokerRefused, MessageIllegal, ProtocolError
 from rmq_spark.client.results import PullStatus, SendStatus
 from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers.send import SendMessageRequestHeader
+from rmq_spark.wire.headers.members import SendMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 
 SEND, PULL, PULL_CHUNK = 310, 11, 29_001

@@ -20,11 +20,11 @@ from rmq_spark.wire.bodies.clients import (
 )
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.chunk.sized_chunk import encode_sizes
-from rmq_spark.wire.flags import PullSysFlag
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader
-from rmq_spark.wire.headers.send import (
+from rmq_spark.wire.codes import PullSysFlag
+from rmq_spark.wire.headers.members import (
     AppendChunkRequestHeader,
     ConsumerSendMsgBackRequestHeader,
+    PullMessageRequestHeader,
     SendMessageRequestHeader,
 )
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch

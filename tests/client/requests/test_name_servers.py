@@ -11,7 +11,7 @@ from rmq_spark.client.errors import (
     RouteNotFound,
 )
 from rmq_spark.wire.bodies import encode_body
-from rmq_spark.wire.bodies.cluster_lists import TopicList
+from rmq_spark.wire.bodies.operators import TopicList
 from rmq_spark.wire.command import RemotingCommand
 
 

@@ -12,7 +12,7 @@ from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.bodies.staged_batches import StagedAttempt
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.headers.staging import BatchRequestHeader, StageChunkRequestHeader
+from rmq_spark.wire.headers.members import BatchRequestHeader, StageChunkRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 
 BATCH = BatchRequestHeader("sink", 7, "query")

@@ -11,7 +11,7 @@ from support.access import answers
 from support.brokers.admin_processors import AdminRoom
 
 from rmq_spark.errors import WireError
-from rmq_spark.wire.bodies.access_lists import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from rmq_spark.wire.bodies.operators import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand

@@ -18,7 +18,7 @@ from rmq_spark.wire.bodies.clients import (
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.codes import LanguageCode, ResponseCode
 from rmq_spark.wire.codes import RequestCode as Code
-from rmq_spark.wire.headers.consumer_groups import UnregisterClientRequestHeader
+from rmq_spark.wire.headers.members import UnregisterClientRequestHeader
 from rocketpoll.broker.processor.clients.client_manage import (
     ClientManageProcessor,
     NotifyConsumerIdsChanged,

@@ -8,7 +8,7 @@ from support.stores.small_store import STORE_HOST
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies import encode_body
-from rmq_spark.wire.bodies.stats import GetConsumerStatusBody
+from rmq_spark.wire.bodies.operators import GetConsumerStatusBody
 from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.codes import ResponseCode as Answer
 from rmq_spark.wire.headers import operators as headers

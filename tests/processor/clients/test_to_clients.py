@@ -2,7 +2,7 @@ import pytest
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import RequestCode
-from rmq_spark.wire.headers.consumer_groups import ConsumerGroupRequestHeader
+from rmq_spark.wire.headers.members import ConsumerGroupRequestHeader
 from rocketpoll.broker.processor.request import one_way_command, request_command
 
 

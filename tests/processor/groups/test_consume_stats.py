@@ -3,7 +3,7 @@ from support.brokers.connections import finished
 
 from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
-from rmq_spark.wire.bodies.stats import (
+from rmq_spark.wire.bodies.operators import (
     ConsumeStats,
     ConsumeStatsList,
     QueryConsumeTimeSpanBody,

@@ -4,13 +4,14 @@ from support.brokers.processors import refused
 from support.brokers.state_tables import join, produce, room
 
 from rmq_spark.client.consumer.rebalance import strategies
-from rmq_spark.wire.bodies import client_info, clients
+from rmq_spark.wire.bodies import clients
+from rmq_spark.wire.bodies import operators as bodies
 from rmq_spark.wire.bodies.clients import GetConsumerListByGroupResponseBody
-from rmq_spark.wire.bodies.cluster_lists import TopicList
+from rmq_spark.wire.bodies.operators import TopicList
 from rmq_spark.wire.codes import LanguageCode
 from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.codes import ResponseCode as Answer
-from rmq_spark.wire.headers import consumer_groups, operators
+from rmq_spark.wire.headers import members, operators
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll.broker.processor.groups.consumer_group import ConsumerGroupProcessor
 from rocketpoll.broker.processor.request import RequestRejected
@@ -54,15 +55,13 @@ def test_consumer_list_is_sorted(processor, consumers):
     for client_id in "daebfchg":
         join(consumers, "g", client_id, "T")
     answer = ask(
-        processor, Code.GET_CONSUMER_LIST_BY_GROUP, consumer_groups.ConsumerGroupRequestHeader("g")
+        processor, Code.GET_CONSUMER_LIST_BY_GROUP, members.ConsumerGroupRequestHeader("g")
     )
     assert body_in(GetConsumerListByGroupResponseBody, answer).consumer_id_list == tuple("abcdefgh")
 
 
 def test_consumer_list_of_a_group_without_members_is_refused(processor):
-    request = CLIENT.ask(
-        Code.GET_CONSUMER_LIST_BY_GROUP, consumer_groups.ConsumerGroupRequestHeader("g")
-    )
+    request = CLIENT.ask(Code.GET_CONSUMER_LIST_BY_GROUP, members.ConsumerGroupRequestHeader("g"))
     assert refused(processor.get_consumer_list_by_group, CLIENT, request) == (
         Answer.SYSTEM_ERROR,
         "no consumer for this group, g",
@@ -191,11 +190,11 @@ def test_consumer_connection_list_shows_subscriptions(processor, consumers):
     answer = ask(
         processor,
         Code.GET_CONSUMER_CONNECTION_LIST,
-        consumer_groups.ConsumerGroupRequestHeader("g"),
+        members.ConsumerGroupRequestHeader("g"),
     )
-    body = body_in(client_info.ConsumerConnection, answer)
+    body = body_in(bodies.ConsumerConnection, answer)
     assert body.connection_set == (
-        client_info.Connection(
+        bodies.Connection(
             client_id="c", client_addr=str(member.remote_host), language="GO", version=477
         ),
     )
@@ -206,9 +205,7 @@ def test_consumer_connection_list_shows_subscriptions(processor, consumers):
 
 
 def test_consumer_connections_of_an_offline_group_are_refused(processor):
-    request = CLIENT.ask(
-        Code.GET_CONSUMER_CONNECTION_LIST, consumer_groups.ConsumerGroupRequestHeader("g")
-    )
+    request = CLIENT.ask(Code.GET_CONSUMER_CONNECTION_LIST, members.ConsumerGroupRequestHeader("g"))
     assert (
         refused(processor.get_consumer_connection_list, CLIENT, request)[0]
         == Answer.CONSUMER_NOT_ONLINE
@@ -220,15 +217,13 @@ def test_producer_connection_list_is_by_group(processor, producers, parts):
     produce(producers, "q", "two")
     header = operators.GetProducerConnectionListRequestHeader("p")
     body = body_in(
-        client_info.ProducerConnection, ask(processor, Code.GET_PRODUCER_CONNECTION_LIST, header)
+        bodies.ProducerConnection, ask(processor, Code.GET_PRODUCER_CONNECTION_LIST, header)
     )
     assert [each.client_id for each in body.connection_set] == ["one"]
-    everybody = body_in(
-        client_info.ProducerTableInfo, ask(processor, Code.GET_ALL_PRODUCER_INFO)
-    ).data
+    everybody = body_in(bodies.ProducerTableInfo, ask(processor, Code.GET_ALL_PRODUCER_INFO)).data
     assert set(everybody) == {"p", "q"}
     assert everybody["p"] == (
-        client_info.ProducerInfo(
+        bodies.ProducerInfo(
             client_id="one",
             remote_ip=str(one.remote_host),
             language="JAVA",
@@ -245,10 +240,7 @@ def test_empty_producer_group_does_not_exist(processor):
         Answer.SYSTEM_ERROR,
         "the producer group[p] not exist",
     )
-    assert (
-        body_in(client_info.ProducerTableInfo, ask(processor, Code.GET_ALL_PRODUCER_INFO)).data
-        == {}
-    )
+    assert body_in(bodies.ProducerTableInfo, ask(processor, Code.GET_ALL_PRODUCER_INFO)).data == {}
 
 
 def test_topics_of_a_group_are_those_with_offsets(processor, parts):
@@ -264,6 +256,6 @@ def test_query_subscription_of_a_group_in_a_topic(processor, consumers):
     for topic in ("T", "U"):
         header = operators.QuerySubscriptionByConsumerRequestHeader("g", topic)
         answer = ask(processor, Code.QUERY_SUBSCRIPTION_BY_CONSUMER, header)
-        body = body_in(client_info.QuerySubscriptionResponseBody, answer)
+        body = body_in(bodies.QuerySubscriptionResponseBody, answer)
         assert (body.group, body.topic) == ("g", topic)
         assert (body.subscription_data is None) == (topic == "U")

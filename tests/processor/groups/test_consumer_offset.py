@@ -10,7 +10,7 @@ from rmq_spark.errors import HeaderError
 from rmq_spark.wire.bodies.configs import ConsumerOffsetSerializeWrapper
 from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.codes import ResponseCode as Answer
-from rmq_spark.wire.headers import consumer_groups as headers
+from rmq_spark.wire.headers import members as headers
 from rocketpoll.broker.processor.groups.consumer_offset import (
     ConsumerOffsetProcessor,
 )

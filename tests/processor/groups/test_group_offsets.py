@@ -4,7 +4,7 @@ from support.brokers.processors import open_parts, refused
 from support.brokers.state_tables import join, room
 
 from rmq_spark.wire.bodies.configs import TopicConfig
-from rmq_spark.wire.bodies.stats import (
+from rmq_spark.wire.bodies.operators import (
     QueryCorrectionOffsetBody,
     ResetOffsetBody,
     ResetOffsetBodyForC,
@@ -13,7 +13,7 @@ from rmq_spark.wire.codes import LanguageCode
 from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.codes import ResponseCode as Answer
 from rmq_spark.wire.headers import operators as headers
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.operators import HEADERS
 from rocketpoll.broker.processor.groups.group_offsets import (
     NO_CORRECTION_OFFSET,
     GroupOffsetsProcessor,

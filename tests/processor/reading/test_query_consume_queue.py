@@ -1,11 +1,11 @@
 import pytest
 from support.stores.staged_batches import roll_back_between
 
-from rmq_spark.wire.blank_entries import BLANK_SIZE, ROLLED_BACK
-from rmq_spark.wire.bodies.stats import QueryConsumeQueueResponseBody
+from rmq_spark.wire.bodies.operators import QueryConsumeQueueResponseBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.properties import tags_code
 from rmq_spark.wire.record import decode_records
-from rmq_spark.wire.tags import tags_code
+from rmq_spark.wire.record_layout import BLANK_SIZE, ROLLED_BACK
 from rocketpoll.broker.processor.pulls.query_message import ENTRIES_MAX
 
 

@@ -2,7 +2,7 @@ import pytest
 from support.brokers.admin_processors import AdminRoom
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.operators import HEADERS
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.record import decode_record, decode_records
 from rocketpoll.broker.processor.pulls import query_message

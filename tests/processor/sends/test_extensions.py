@@ -14,8 +14,8 @@ from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.headers.send import AppendChunkRequestHeader
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.members import AppendChunkRequestHeader
+from rmq_spark.wire.headers.operators import HEADERS
 from rmq_spark.wire.hosts import parse_host
 from rocketpoll.broker.processor.dispatcher import RequestDispatcher
 from rocketpoll.broker.processor.extensions.negotiation import (

@@ -14,10 +14,10 @@ from support.brokers.processors import (
 from support.stores.small_store import STORE_HOST, encoded, message, read_all, small_config
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.codes import ResponseCode as Answer
-from rmq_spark.wire.flags import MessageSysFlag
-from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader
+from rmq_spark.wire.headers.members import ConsumerSendMsgBackRequestHeader
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_id import encode_offset_message_id
 from rocketpoll.broker.processor.sends.admission import RetryRules, TopicAdmission

@@ -18,8 +18,7 @@ from support.clients.remoting_clients import batch_request, send_request
 from support.stores.small_store import bodies, read_all, small_config
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
-from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.codes import MessageSysFlag, RequestCode, ResponseCode
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rocketpoll.broker.processor.dispatcher import RequestDispatcher

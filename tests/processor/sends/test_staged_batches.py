@@ -21,7 +21,7 @@ from rmq_spark.wire.bodies.staged_batches import (
 )
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.headers.staging import (
+from rmq_spark.wire.headers.members import (
     BatchRequestHeader,
     ForgetSinkRequestHeader,
     LastBatchRequestHeader,

@@ -1,4 +1,4 @@
-from rmq_spark.wire.bodies.cluster_lists import KVTable
+from rmq_spark.wire.bodies.operators import KVTable
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rocketpoll.broker.state.tables.kv_config import KVConfigSerializeWrapper
 

@@ -2,9 +2,9 @@ import pytest
 from support.brokers.admin_processors import AdminRoom
 
 from rmq_spark.wire.bodies import decode_body
-from rmq_spark.wire.bodies.cluster_lists import ClusterInfo, TopicList
+from rmq_spark.wire.bodies.clients import TopicRouteData
 from rmq_spark.wire.bodies.configs import DataVersion, TopicConfigSerializeWrapper
-from rmq_spark.wire.bodies.routes import TopicRouteData
+from rmq_spark.wire.bodies.operators import ClusterInfo, TopicList
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 
 SYSTEM = {

@@ -8,7 +8,6 @@ from support.brokers.connections import finished
 
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.bodies import decode_body
-from rmq_spark.wire.bodies.cluster_lists import GroupList
 from rmq_spark.wire.bodies.configs import (
     ConsumerOffsetSerializeWrapper,
     CreateTopicListRequestBody,
@@ -16,7 +15,7 @@ from rmq_spark.wire.bodies.configs import (
     TopicConfigSerializeWrapper,
     TopicFilterType,
 )
-from rmq_spark.wire.bodies.stats import TopicOffset, TopicStatsTable
+from rmq_spark.wire.bodies.operators import GroupList, TopicOffset, TopicStatsTable
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
 

@@ -18,9 +18,9 @@ from rmq_spark.spark.options.options import read_options
 from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.spark.schemas.columns import arrow_schema_of
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import compress_body
-from rmq_spark.wire.flags import MessageSysFlag
-from rmq_spark.wire.headers.send import SendMessageRequestHeader
+from rmq_spark.wire.headers.members import SendMessageRequestHeader
 from rocketpoll import EmbeddedBroker
 
 FLIPPED = (

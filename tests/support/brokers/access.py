@@ -6,7 +6,7 @@ import json
 
 from support.brokers.state_tables import table_in
 
-from rmq_spark.wire.bodies.access_lists import PolicyEntryInfo, PolicyInfo, UserInfo
+from rmq_spark.wire.bodies.operators import PolicyEntryInfo, PolicyInfo, UserInfo
 from rmq_spark.wire.signature import SIGNATURE, signed_fields
 from rocketpoll.broker.auth.access_control import AccessControl
 from rocketpoll.broker.auth.access_lists import AccessList

@@ -9,7 +9,7 @@ from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.codes import LanguageCode
 from rmq_spark.wire.command import CURRENT_VERSION, RemotingCommand, decode_command
 from rmq_spark.wire.framing import FrameReader
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.operators import HEADERS
 from rmq_spark.wire.hosts import parse_host
 
 _ports = itertools.count(40_000)

@@ -16,7 +16,6 @@ from support.clients.remoting_clients import batch_request, pull_request, send_r
 from support.stores.staged_batches import sized
 
 from rmq_spark.wire.bodies import clients, encode_body
-from rmq_spark.wire.bodies.access_lists import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from rmq_spark.wire.bodies.configs import (
     CreateTopicListRequestBody,
     DataVersion,
@@ -24,11 +23,12 @@ from rmq_spark.wire.bodies.configs import (
     SubscriptionGroupList,
     TopicConfig,
 )
+from rmq_spark.wire.bodies.operators import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 from rmq_spark.wire.bodies.staged_batches import CommitBatchRequestBody, StagedAttempt
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.operators import HEADERS
 from rmq_spark.wire.message_queue import MessageQueue
 
 TOPIC, GROUP, MEMBER, SINK = "orders", "billing", "member", "ledger"

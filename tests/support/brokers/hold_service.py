@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.headers.members import PullMessageRequestHeader
 from rmq_spark.wire.hosts import Host
 from rocketpoll.broker.longpolling.hold_limits import HoldLimits
 from rocketpoll.broker.longpolling.pull_request import PullRequest

@@ -23,8 +23,8 @@ from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
 from rmq_spark.client.message import Message, decode_messages
 from rmq_spark.client.producer.prepared_message import SendRules
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.wire.flags import PullSysFlag
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader
+from rmq_spark.wire.codes import PullSysFlag
+from rmq_spark.wire.headers.members import PullMessageRequestHeader
 
 POLL_MS = 20_000
 PULL_MESSAGES = 32

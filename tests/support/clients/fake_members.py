@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 
-from rmq_spark.wire.bodies.client_info import (
+from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
+from rmq_spark.wire.bodies.operators import (
     ConsumeMessageDirectlyResult,
     ConsumeResult,
     ConsumerRunningInfo,
 )
-from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
 from rmq_spark.wire.message_queue import MessageQueue
 
 

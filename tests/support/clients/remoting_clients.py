@@ -15,14 +15,12 @@ from typing import NamedTuple
 
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import ConsumerData, HeartbeatData, SubscriptionData
-from rmq_spark.wire.codes import RequestCode
+from rmq_spark.wire.codes import PullSysFlag, RequestCode
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader
-from rmq_spark.wire.flags import PullSysFlag
 from rmq_spark.wire.framing import FrameReader
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader
-from rmq_spark.wire.headers.send import SendMessageRequestHeader
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.members import PullMessageRequestHeader, SendMessageRequestHeader
+from rmq_spark.wire.headers.operators import HEADERS
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
 from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import decode_records

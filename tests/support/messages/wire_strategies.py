@@ -12,18 +12,9 @@ from types import NoneType, UnionType
 from hypothesis import strategies as st
 
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.bodies import (
-    access_lists,
-    client_info,
-    clients,
-    cluster_lists,
-    configs,
-    routes,
-    stats,
-)
-from rmq_spark.wire.codes import LanguageCode, SerializeType
+from rmq_spark.wire.bodies import clients, configs, operators
+from rmq_spark.wire.codes import LanguageCode, MessageSysFlag, SerializeType
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import StoredMessage
@@ -145,7 +136,7 @@ def stored_messages(draw: st.DrawFn, *, compressed: bool = False) -> StoredMessa
 
 CLASSES = {
     name: member
-    for module in (access_lists, client_info, clients, configs, cluster_lists, routes, stats)
+    for module in (clients, configs, operators)
     for name, member in vars(module).items()
     if dataclasses.is_dataclass(member) and member.__module__ == module.__name__
 }

@@ -17,7 +17,7 @@ from rmq_spark.wire.bodies.configs import (
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
-from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.hosts import Host, parse_host
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.record import StoredMessage, decode_record

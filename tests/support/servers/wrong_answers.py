@@ -22,8 +22,11 @@ from rmq_spark.client.reading.log_files import machine_identity
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.body_codec import decode_body
-from rmq_spark.wire.bodies.clients import GetConsumerListByGroupResponseBody, LockBatchResponseBody
-from rmq_spark.wire.bodies.routes import TopicRouteData
+from rmq_spark.wire.bodies.clients import (
+    GetConsumerListByGroupResponseBody,
+    LockBatchResponseBody,
+    TopicRouteData,
+)
 from rmq_spark.wire.chunk.record_locations import decode_located, encode_locations
 from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import RequestCode, ResponseCode, SerializeType

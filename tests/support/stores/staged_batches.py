@@ -15,7 +15,7 @@ from support.stores.small_store import encoded, message
 from rmq_spark.wire.bodies.staged_batches import StagedAttempt
 from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.headers.staging import BatchRequestHeader, StageChunkRequestHeader
+from rmq_spark.wire.headers.members import BatchRequestHeader, StageChunkRequestHeader
 from rocketpoll.broker.store.errors import BatchRefused
 from rocketpoll.broker.store.staging.staging_area import StagedName
 

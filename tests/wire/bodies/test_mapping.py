@@ -12,16 +12,7 @@ from support.messages.wire_strategies import CLASSES, values_of
 from support.rocketmq import java_vectors
 
 from rmq_spark.errors import BodyError
-from rmq_spark.wire.bodies import (
-    access_lists,
-    clients,
-    cluster_lists,
-    configs,
-    decode_body,
-    encode_body,
-    routes,
-    stats,
-)
+from rmq_spark.wire.bodies import clients, configs, decode_body, encode_body, operators
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -158,47 +149,49 @@ QUEUE = {"brokerName": "b", "queueId": 0, "topic": "T"}
     ],
 )
 def test_message_queue_map_key_is_decoded_in_every_dialect(text):
-    assert decode_body(stats.ResetOffsetBody, text).offset_table == {MessageQueue("T", "b", 0): 5}
+    assert decode_body(operators.ResetOffsetBody, text).offset_table == {
+        MessageQueue("T", "b", 0): 5
+    }
 
 
 def test_message_queue_map_key_is_encoded_readable_for_all_java_versions():
-    body = stats.ResetOffsetBody(offset_table={MessageQueue("T", "b", 0): 5})
+    body = operators.ResetOffsetBody(offset_table={MessageQueue("T", "b", 0): 5})
     assert encode_body(body) == b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:5}}'
 
 
 def test_numbers_as_keys_are_written_in_quotes():
-    body = routes.BrokerData(broker_name="b", broker_addrs={0: "10.0.0.1:10911"})
+    body = clients.BrokerData(broker_name="b", broker_addrs={0: "10.0.0.1:10911"})
     assert encode_body(body) == b'{"brokerAddrs":{"0":"10.0.0.1:10911"},"brokerName":"b"}'
 
 
 def test_sets_are_written_in_one_order():
-    body = cluster_lists.TopicList(topic_list=frozenset({"b", "c", "a"}))
+    body = operators.TopicList(topic_list=frozenset({"b", "c", "a"}))
     assert encode_body(body) == b'{"topicList":["a","b","c"]}'
 
 
 @pytest.mark.parametrize(
     ("body_class", "text", "message"),
     [
-        (cluster_lists.TopicList, b"[]", r"JSON body at \$: needed an object, found \[\]"),
-        (cluster_lists.TopicList, b'{"topicList":5}', r"\$.topicList: needed an array, found 5"),
+        (operators.TopicList, b"[]", r"JSON body at \$: needed an object, found \[\]"),
+        (operators.TopicList, b'{"topicList":5}', r"\$.topicList: needed an array, found 5"),
         (
-            cluster_lists.TopicList,
+            operators.TopicList,
             b'{"topicList":[{}]}',
             r"\$.topicList\[0\]: needed text, found {}",
         ),
-        (routes.BrokerData, b'{"brokerName":"b"}', r"\$.brokerAddrs: needed a value, found None"),
+        (clients.BrokerData, b'{"brokerName":"b"}', r"\$.brokerAddrs: needed a value, found None"),
         (
-            routes.BrokerData,
+            clients.BrokerData,
             b'{"brokerName":null,"brokerAddrs":{}}',
             r"\$.brokerName: needed a value",
         ),
         (
-            routes.BrokerData,
+            clients.BrokerData,
             b'{"brokerName":"b","brokerAddrs":[]}',
             r"\$.brokerAddrs: needed an object",
         ),
         (
-            routes.BrokerData,
+            clients.BrokerData,
             b'{"brokerName":"b","brokerAddrs":{"x":"a"}}',
             r"a key of \$.brokerAddrs: needed a 64-bit integer",
         ),
@@ -214,7 +207,7 @@ def test_sets_are_written_in_one_order():
             b'{"topicName":"T","topicFilterType":"X"}',
             "needed one of SINGLE_TAG, MULTI",
         ),
-        (stats.ConsumeStats, b'{"consumeTps":"x"}', r"\$.consumeTps: needed a number"),
+        (operators.ConsumeStats, b'{"consumeTps":"x"}', r"\$.consumeTps: needed a number"),
         (
             clients.HeartbeatData,
             b'{"clientID":"c","consumerDataSet":[{}]}',
@@ -228,25 +221,25 @@ def test_bodies_that_do_not_fit_say_where_and_what(body_class, text, message):
 
 
 def test_scalars_become_text_as_in_java():
-    body = decode_body(cluster_lists.KVTable, b'{"table":{"a":true,"b":false,"c":1.5,"d":7}}')
+    body = decode_body(operators.KVTable, b'{"table":{"a":true,"b":false,"c":1.5,"d":7}}')
     assert body.table == {"a": "true", "b": "false", "c": "1.5", "d": "7"}
 
 
 def test_nulls_in_maps_and_lists_are_as_good_as_absent():
-    assert decode_body(cluster_lists.KVTable, b'{"table":{"a":null,"b":"x"}}').table == {"b": "x"}
-    assert decode_body(cluster_lists.TopicList, b'{"topicList":[null,"T"]}').topic_list == {"T"}
+    assert decode_body(operators.KVTable, b'{"table":{"a":null,"b":"x"}}').table == {"b": "x"}
+    assert decode_body(operators.TopicList, b'{"topicList":[null,"T"]}').topic_list == {"T"}
 
 
 @pytest.mark.parametrize("number", [1e300, -1e300, 2.0**63])
 def test_large_floats_are_read_as_they_were_written(number):
-    body = stats.ConsumeStats(consume_tps=number)
-    assert decode_body(stats.ConsumeStats, encode_body(body)) == body
+    body = operators.ConsumeStats(consume_tps=number)
+    assert decode_body(operators.ConsumeStats, encode_body(body)) == body
 
 
 def test_number_beyond_float_range_is_refused_by_both_json_readers():
     for data in (b'{"consumeTps":1e999}', b'{0:0,"consumeTps":1e999}'):
         with pytest.raises(BodyError):
-            decode_body(stats.ConsumeStats, data)
+            decode_body(operators.ConsumeStats, data)
 
 
 @pytest.mark.parametrize("word", ["1_0", " 5", "5 ", "x", "0x5"])
@@ -265,23 +258,25 @@ def test_long_map_key_does_not_slow_down_its_items():
 
 def test_body_error_path_shortens_long_keys_and_shows_objects():
     with pytest.raises(BodyError, match=r"at \$\.table\.x{60}: needed text, found \[\]"):
-        decode_body(cluster_lists.KVTable, b'{"table":{"%s":[]}}' % (b"x" * 100_000))
+        decode_body(operators.KVTable, b'{"table":{"%s":[]}}' % (b"x" * 100_000))
     with pytest.raises(
         BodyError, match=r"at \$\.offsetTable\.\{'brokerName': 'b'.*: needed a 64-bit integer"
     ):
         decode_body(
-            stats.ResetOffsetBody,
+            operators.ResetOffsetBody,
             b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:[]}}',
         )
     with pytest.raises(BodyError, match=r"at a key of \$\.offsetTable\.queueId: needed a value"):
-        decode_body(stats.ResetOffsetBody, b'{"offsetTable":{{"brokerName":"b","topic":"T"}:1}}')
+        decode_body(
+            operators.ResetOffsetBody, b'{"offsetTable":{{"brokerName":"b","topic":"T"}:1}}'
+        )
 
 
 def test_array_of_bodies_is_read():
-    users = (access_lists.UserInfo(username="a"), access_lists.UserInfo(username="b"))
+    users = (operators.UserInfo(username="a"), operators.UserInfo(username="b"))
     data = b"[%b]" % b",".join(map(encode_body, users))
-    assert decode_body(access_lists.USER_LIST, data) == users
+    assert decode_body(operators.USER_LIST, data) == users
 
 
 def test_user_shows_no_password():
-    assert "s3cret" not in repr(access_lists.UserInfo(username="a", password="s3cret"))
+    assert "s3cret" not in repr(operators.UserInfo(username="a", password="s3cret"))

@@ -16,9 +16,8 @@ from rmq_spark.wire.bodies import (
     incremental_codec,
 )
 from rmq_spark.wire.bodies.clients import HeartbeatData, SubscriptionData
-from rmq_spark.wire.bodies.cluster_lists import TopicList
 from rmq_spark.wire.bodies.configs import ConsumerOffsetSerializeWrapper
-from rmq_spark.wire.bodies.stats import ConsumeStats, ConsumeStatsList, OffsetWrapper
+from rmq_spark.wire.bodies.operators import ConsumeStats, ConsumeStatsList, OffsetWrapper, TopicList
 from rmq_spark.wire.message_queue import MessageQueue
 
 

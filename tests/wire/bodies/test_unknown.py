@@ -10,7 +10,7 @@ from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.body_codec import unknown_members
 from rmq_spark.wire.bodies.clients import LockBatchRequestBody
 from rmq_spark.wire.bodies.configs import TopicConfigSerializeWrapper
-from rmq_spark.wire.bodies.stats import TopicStatsTable
+from rmq_spark.wire.bodies.operators import TopicStatsTable
 
 
 @pytest.mark.parametrize("body_type", CLASSES.values(), ids=CLASSES)

@@ -16,7 +16,7 @@ from rmq_spark.wire.chunk.checksums import ChecksumWriter, intact_records, with_
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.properties import decode_properties, encode_properties
 from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
-from rmq_spark.wire.record_checksum import (
+from rmq_spark.wire.record_layout import (
     CHECKSUM_BYTES,
     EMPTY_CHECKSUM,
     has_valid_checksum,

@@ -14,8 +14,8 @@ from support.rocketmq import java_vectors
 
 from rmq_spark.errors import BodyError, RecordError
 from rmq_spark.wire.chunk import COLUMNS, DEFAULT_COLUMNS, RecordChunk, chunk_columns
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import compress_body
-from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.record import StoredMessage, decode_record, decode_records, encode_record
 
 RAW_COLUMNS = [name for name in COLUMNS if name != "body"]

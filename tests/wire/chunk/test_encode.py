@@ -11,8 +11,8 @@ from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk, chunk_columns, encode_chunk
 from rmq_spark.wire.chunk.buffer_slices import BUFFER_BYTES_MAX, lengths_of
 from rmq_spark.wire.chunk.checksums import with_empty_checksums
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import compress_body
-from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.properties import decode_properties, encode_properties
 from rmq_spark.wire.record import StoredMessage, decode_record, decode_records, encode_record
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from support.messages.wire_strategies import int32, int64, text
 
 from rmq_spark.errors import HeaderError
-from rmq_spark.wire.flags import PullSysFlag
+from rmq_spark.wire.codes import PullSysFlag
 from rmq_spark.wire.headers import HeaderCodec, Int32, Int64
 
 

@@ -9,14 +9,19 @@ from hypothesis import strategies as st
 from support.messages.wire_strategies import int32, int64, text
 from support.rocketmq import java_vectors
 
-from rmq_spark.wire.codes import RequestCode, SerializeType
+from rmq_spark.wire.codes import (
+    MessageSysFlag,
+    PullSysFlag,
+    RequestCode,
+    SerializeType,
+    TopicPermission,
+)
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader
-from rmq_spark.wire.flags import MessageSysFlag, PullSysFlag, TopicPermission
 from rmq_spark.wire.framing import FrameReader
 from rmq_spark.wire.headers import Int32, Int64, exchange_of
 from rmq_spark.wire.headers.codec import fields_of
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.operators import HEADERS
 
 # Not read by rocketpoll: the field of "lite topics", which are pop consumption.
 NOT_OURS = {"liteTopic"}

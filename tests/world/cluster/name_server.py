@@ -11,8 +11,8 @@ from functools import partial
 from world.network import End
 
 from rmq_spark.wire.bodies import encode_body
-from rmq_spark.wire.bodies.cluster_lists import ClusterInfo, TopicList
-from rmq_spark.wire.bodies.routes import BrokerData, QueueData, TopicRouteData
+from rmq_spark.wire.bodies.clients import BrokerData, QueueData, TopicRouteData
+from rmq_spark.wire.bodies.operators import ClusterInfo, TopicList
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import decode_command
 from rmq_spark.wire.framing import FrameReader

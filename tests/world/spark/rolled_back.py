@@ -21,8 +21,8 @@ from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader
-from rmq_spark.wire.headers.staging import BatchRequestHeader, StageChunkRequestHeader
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.members import BatchRequestHeader, StageChunkRequestHeader
+from rmq_spark.wire.headers.operators import HEADERS
 
 SINK = "never-commits"
 _OWNER, _ATTEMPT = "nobody", "a"

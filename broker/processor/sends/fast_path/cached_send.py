@@ -22,11 +22,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from rmq_spark.wire.bodies.configs import TopicConfig
-from rmq_spark.wire.codes import RequestCode, SerializeType
+from rmq_spark.wire.codes import MessageSysFlag, RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.flags import MessageSysFlag
-from rmq_spark.wire.headers.send import SendMessageRequestHeader
-from rmq_spark.wire.headers.table import HEADERS
+from rmq_spark.wire.headers.members import SendMessageRequestHeader
+from rmq_spark.wire.headers.operators import HEADERS
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.java_numbers import parse_int64
 from rmq_spark.wire.names import RETRY_PREFIX

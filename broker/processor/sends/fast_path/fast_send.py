@@ -33,9 +33,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
-from rmq_spark.wire.codes import RequestCode, SerializeType
+from rmq_spark.wire.codes import CommandFlag, RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.flags import CommandFlag
 from rmq_spark.wire.framing import PREFIX_BYTES, Buffer
 
 from ....common.channel import Channel

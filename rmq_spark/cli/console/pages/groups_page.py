@@ -36,7 +36,7 @@ from rmq_spark.cli.shell.parameter_types import (
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.lag import Lag, messages_behind, total_lag
 from rmq_spark.errors import format_count
-from rmq_spark.wire.bodies.client_info import Connection
+from rmq_spark.wire.bodies.operators import Connection
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import is_system_group
 

@@ -21,7 +21,7 @@ from rmq_spark.cli.console.visit import Visit, group_path, message_path, queue_t
 from rmq_spark.client.admin.lag import total_lag
 from rmq_spark.client.errors import TopicNotUsable
 from rmq_spark.client.message import MessageExt
-from rmq_spark.wire.bodies.stats import TopicOffset
+from rmq_spark.wire.bodies.operators import TopicOffset
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import is_system_group
 

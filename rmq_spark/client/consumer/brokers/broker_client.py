@@ -30,9 +30,12 @@ from rmq_spark.client.producer.prepared_message import now_ms
 from rmq_spark.client.results import PullResult, PullStatus
 from rmq_spark.client.subscriptions import filter_by_tags
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION, CheckClientRequestBody, SubscriptionData
-from rmq_spark.wire.flags import PullSysFlag
-from rmq_spark.wire.headers.pull import PullMessageRequestHeader
-from rmq_spark.wire.headers.send import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeader
+from rmq_spark.wire.codes import PullSysFlag
+from rmq_spark.wire.headers.members import (
+    ConsumerSendMsgBackRequestHeader,
+    PullMessageRequestHeader,
+    SendMessageRequestHeader,
+)
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import DEFAULT_TOPIC, RETRY_PREFIX, dlq_topic
 from rmq_spark.wire.properties import encode_properties

@@ -34,8 +34,8 @@ from rmq_spark.client.damaged_records import (
 )
 from rmq_spark.client.message import MessageExt, decode_messages, to_message, unreadable_message
 from rmq_spark.errors import BodyError, CodecMissing, RecordError, Verbatim, WireError
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
-from rmq_spark.wire.flags import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import decode_record

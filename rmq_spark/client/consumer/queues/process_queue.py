@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from rmq_spark.client.message import MessageExt
 
 if TYPE_CHECKING:
-    from rmq_spark.wire.bodies.client_info import ProcessQueueInfo
+    from rmq_spark.wire.bodies.operators import ProcessQueueInfo
 
 LOCK_EXPIRES_MS = 30_000
 """Milliseconds that a broker's lock counts here; the broker keeps it for twice as long."""
@@ -306,7 +306,7 @@ class ProcessQueue:
 
     def info(self, commit_offset: int | None, wall_ms: int) -> ProcessQueueInfo:
         """Return the report for operators; ``wall_ms`` is ms since the epoch."""
-        from rmq_spark.wire.bodies.client_info import ProcessQueueInfo  # noqa: PLC0415  # rarely needed
+        from rmq_spark.wire.bodies.operators import ProcessQueueInfo  # noqa: PLC0415  # rarely needed
 
         def time_of_day(at_ms: int | None) -> int:
             return 0 if at_ms is None else wall_ms - (self._clock() - at_ms)

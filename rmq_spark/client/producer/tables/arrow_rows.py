@@ -29,7 +29,7 @@ from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.chunk.columns import TIMESTAMP
 from rmq_spark.wire.chunk.properties import lengths_of_maps
 from rmq_spark.wire.chunk.sized_chunk import encode_sizes
-from rmq_spark.wire.flags import MessageSysFlag
+from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.properties import RESERVED_NAMES

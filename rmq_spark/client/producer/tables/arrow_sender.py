@@ -50,7 +50,7 @@ from rmq_spark.client.producer.tables.arrow_rows import (
 from rmq_spark.client.producer.topic_sender import is_retryable, is_route_stale
 from rmq_spark.wire.chunk import encode_batch_columns
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.headers.send import AppendChunkRequestHeader
+from rmq_spark.wire.headers.members import AppendChunkRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:

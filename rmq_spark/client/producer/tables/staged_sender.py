@@ -33,7 +33,7 @@ from rmq_spark.client.producer.tables.arrow_sender import (
 from rmq_spark.wire.bodies.staged_batches import StagedAttempt
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.extensions import Extension
-from rmq_spark.wire.headers.staging import BatchRequestHeader, StageChunkRequestHeader
+from rmq_spark.wire.headers.members import BatchRequestHeader, StageChunkRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
