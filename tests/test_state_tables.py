@@ -30,7 +30,7 @@ def test_state_tables_survive_a_restart(tmp_path):
     tables = load(tmp_path)
     tables.topics.put(TopicConfig(topic_name="T", read_queue_nums=3, write_queue_nums=3, perm=6))
     tables.groups.put(SubscriptionGroupConfig(group_name="G", retry_max_times=2))
-    tables.kv_configs.put("N", "k", "v")
+    tables.kv_configs.put(("N", "k"), "v")
     tables.users.put(User("root", "x", UserType.SUPER))
     with tables.acls.changes.begin() as change:
         tables.acls.put("root", ACL, change)
@@ -43,7 +43,7 @@ def test_state_tables_survive_a_restart(tmp_path):
     again = load(tmp_path)
     assert again.topics.get("T").read_queue_nums == 3
     assert again.groups.get("G").retry_max_times == 2
-    assert again.kv_configs.get("N", "k") == "v"
+    assert again.kv_configs.get(("N", "k")) == "v"
     assert again.users.get("root").is_super
     assert again.acls.get("root") == ACL
     assert again.offsets.query("G", "T", 1) == 7

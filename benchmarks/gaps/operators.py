@@ -135,7 +135,7 @@ def _of_lists(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[
         tables.offsets.commit(f"group-{number}", "wide", 0, 1)
     namespace = {"namespace": "filled"}
     for number in range(scale.values):
-        tables.kv_configs.put("filled", str(number), "x" * 1_000)
+        tables.kv_configs.put(("filled", str(number)), "x" * 1_000)
     topics, groups = f"{scale.topics:,} topics", f"{scale.groups:,} groups"
     requests: dict[str, RemotingCommand] = {
         f"all of {topics}": ask(RequestCode.GET_ALL_TOPIC_CONFIG),

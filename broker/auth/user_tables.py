@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from rmq_spark.wire.bodies.operators import PolicyInfo, UserInfo
 
-from ..state.tables.table import Change, PendingChanges, SavedTable, Table, check_limit
+from ..state.tables.table import Change, NamedTable, Table, check_limit
 from ..store.errors import DamagedTable
 from .access_lists import NAME_CHARACTERS_MAX, AccessList, AccessListError, member_of
 
@@ -107,27 +107,19 @@ class UsersBody:
     users: Mapping[str, UserInfo] = field(default_factory=dict)
 
 
-class UserTable(SavedTable[UsersBody]):
+class UserTable(NamedTable[UsersBody, str, User]):
     """All users. A change is durable after the next `save`."""
 
     def __init__(self, table: Table[UsersBody]) -> None:
-        super().__init__(table, self.body)
-        self._users = {
+        users = {
             name: _checked(USERS_FILE, name, User(name, "").with_changes, info)
             for name, info in table.load(UsersBody()).users.items()
         }
-        self.changes = PendingChanges[str, User](self._set)
-        """The changes under way, which undo a change that is refused."""
-        self.version = 0
-        """A number that grows with each change."""
-
-    def get(self, name: str) -> User | None:
-        """Return a user, or None if there is none of this name."""
-        return self._users.get(name)
+        super().__init__(table, users, self.body)
 
     def __iter__(self) -> Iterator[User]:
         """Return all users, sorted by name."""
-        return iter(sorted(self._users.values(), key=lambda user: user.name))
+        return iter(sorted(self._values.values(), key=lambda user: user.name))
 
     def put(self, user: User, change: Change[str, User] | None = None) -> None:
         """Create or replace a user, as part of a change that may still be refused.
@@ -136,13 +128,10 @@ class UserTable(SavedTable[UsersBody]):
             TooMany: There is no room for the user.
             AccessListError: Nobody would be left who may administer the broker.
         """
-        before = self.get(user.name)
-        if before is None:
-            check_limit("users", len(self._users), USERS_MAX)
+        if self.get(user.name) is None:
+            check_limit("users", len(self._values), USERS_MAX)
         self._check_supers(user.name, user)
-        self._set(user.name, user)
-        if change is not None:
-            change.record(user.name, before, user)
+        self._change(user.name, user, change)
 
     def delete(self, name: str, change: Change[str, User] | None = None) -> None:
         """Remove a user, if there is one, as part of such a change.
@@ -150,23 +139,20 @@ class UserTable(SavedTable[UsersBody]):
         Raises:
             AccessListError: As in `put`.
         """
-        before = self.get(name)
         self._check_supers(name, None)
-        self._set(name, None)
-        if change is not None:
-            change.record(name, before, None)
+        self._change(name, None, change)
 
     @property
     def has_super(self) -> bool:
         """True if there is a super user who may sign in."""
-        return any(user.is_super and user.is_enabled for user in self._users.values())
+        return any(user.is_super and user.is_enabled for user in self._values.values())
 
     def _check_supers(self, name: str, user: User | None) -> None:
         """Refuse to delete, disable or demote the last super user who may sign in."""
         stays = user is not None and user.is_super and user.is_enabled
         others = any(
             other.is_super and other.is_enabled
-            for other in self._users.values()
+            for other in self._values.values()
             if other.name != name
         )
         if self.has_super and not stays and not others:
@@ -174,22 +160,12 @@ class UserTable(SavedTable[UsersBody]):
                 f"User:{name} is the last enabled super user: create or enable another one first"
             )
 
-    def _set(self, name: str, user: User | None) -> None:
-        if self.get(name) == user:
-            return
-        self.is_dirty = True
-        self.version += 1
-        if user is None:
-            del self._users[name]
-        else:
-            self._users[name] = user
-
     def body(self) -> UsersBody:
         """Return all users with their passwords, as they are saved."""
         return UsersBody(
             users={
                 name: replace(user.info(), username=None, password=user.password)
-                for name, user in tuple(self._users.items())
+                for name, user in tuple(self._values.items())
             }
         )
 
@@ -201,48 +177,27 @@ class AclsBody:
     acls: Mapping[str, tuple[PolicyInfo, ...]] = field(default_factory=dict)
 
 
-class AclTable(SavedTable[AclsBody]):
+class AclTable(NamedTable[AclsBody, str, AccessList]):
     """The access lists of all users. A change is durable after the next `save`."""
 
     def __init__(self, table: Table[AclsBody]) -> None:
-        super().__init__(table, self.body)
-        self._acls = {
+        acls = {
             name: _checked(ACLS_FILE, name, AccessList.of_policies, rules)
             for name, rules in table.load(AclsBody()).acls.items()
         }
-        self.changes = PendingChanges[str, AccessList](self._set)
-        """The changes under way, which undo a change that is refused."""
-        self.version = 0
-        """A number that grows with each change."""
-
-    def get(self, name: str) -> AccessList | None:
-        """Return the access list of a user, or None if it has none."""
-        return self._acls.get(name)
+        super().__init__(table, acls, self.body)
 
     def items(self) -> list[tuple[str, AccessList]]:
         """Return all users with access lists, sorted by name."""
-        return sorted(self._acls.items(), key=lambda item: item[0])
+        return sorted(self._values.items(), key=lambda item: item[0])
 
     def put(self, name: str, acl: AccessList | None, change: Change[str, AccessList]) -> None:
         """Set the access list of a user, or remove it, as part of a change."""
-        before = self.get(name)
-        acl = None if acl is None or acl.is_empty else acl
-        self._set(name, acl)
-        change.record(name, before, acl)
-
-    def _set(self, name: str, acl: AccessList | None) -> None:
-        if self.get(name) == acl:
-            return
-        self.is_dirty = True
-        self.version += 1
-        if acl is None:
-            del self._acls[name]
-        else:
-            self._acls[name] = acl
+        self._change(name, None if acl is None or acl.is_empty else acl, change)
 
     def body(self) -> AclsBody:
         """Return all access lists, as they are saved."""
-        return AclsBody(acls={name: acl.policies() for name, acl in tuple(self._acls.items())})
+        return AclsBody(acls={name: acl.policies() for name, acl in tuple(self._values.items())})
 
 
 def _checked(file: str, name: str, make: Callable[[_ReadT], _LoadedT], content: _ReadT) -> _LoadedT:

@@ -20,11 +20,19 @@ from rmq_spark.wire.framing import Buffer
 
 from ..auth.access_control import AccessControl
 from ..common.channel import Channel, ResponseSteps
-from ..common.log_limit import printable
+from ..common.log_limit import LogLimit, printable
 from ..common.request_content import NotAuthenticated
 from ..state.tables.table import TooMany
 from ..store.errors import Degradations, StoreError, describe_error, is_transient
-from .request import Handler, Handlers, RequestRejected, TopicNotSaved, system_error
+from .request import (
+    Answer,
+    Handler,
+    Handlers,
+    RequestRejected,
+    TopicNotSaved,
+    not_supported,
+    system_error,
+)
 
 SuspendSend: TypeAlias = Callable[[Channel, RemotingCommand, str], "RemotingCommand | None"]
 
@@ -58,10 +66,6 @@ _MESSAGE_BODY_CODES: Final = frozenset(
 _CHECKED_AT_ONCE_BYTES_MAX: Final = 16_384
 """Larger JSON bodies may name so many resources that they are checked in steps."""
 
-REFUSAL_LOG_SECONDS: Final = 60.0
-"""Seconds between two log lines about refusals of one kind."""
-REFUSAL_LINES_MAX: Final = 64
-"""The maximum number of kinds of refusals logged in that time."""
 _CLIENT_ID: Final = re.compile(rb'"client_?id"\s*:\s*"([^"\\]{1,200})"', re.IGNORECASE)
 _CLIENT_ID_WITHIN_BYTES: Final = 65_536
 _REMARK_CHARACTERS_MAX: Final = 500
@@ -96,11 +100,12 @@ class RequestDispatcher:
         self._json_body_bytes_max = json_body_bytes_max
         self._suspend_send = suspend_send
         self._clock = clock
+        self._client_id_of = client_id_of
         self._degradations = Degradations[int]()
         """What degrades requests, by code: the disk fails, or something is in short supply."""
         self._degraded_at: dict[int, float] = {}
         self._background_codes: set[int] = set()
-        self._refusal_log = RefusalLog(clock, client_id_of)
+        self._refusal_log = LogLimit()
         self.refused: Counter[tuple[int, int]] = Counter()
         """The number of refused requests, by request code and response code."""
         self._handlers: dict[int, Handler] = {}
@@ -115,9 +120,7 @@ class RequestDispatcher:
         """The codes that have a handler."""
         return frozenset(self._handlers)
 
-    def __call__(
-        self, connection: Channel, request: RemotingCommand
-    ) -> RemotingCommand | ResponseSteps | None:
+    def __call__(self, connection: Channel, request: RemotingCommand) -> Answer:
         """Dispatch a request to its handler.
 
         Return the response, its steps for a multi-step request, or None if the response comes later
@@ -133,21 +136,17 @@ class RequestDispatcher:
 
     def run_checked(
         self, handler: Handler, connection: Channel, request: RemotingCommand
-    ) -> RemotingCommand | ResponseSteps | None:
+    ) -> Answer:
         """Run a handler if the client may send the request; return as `__call__` does."""
         if self._access.is_enabled:
             handler = partial(self._check_and_handle, handler)
         return self.run_handler(handler, connection, request)
 
-    def dispatch_as(
-        self, code: int, connection: Channel, request: RemotingCommand
-    ) -> RemotingCommand | ResponseSteps | None:
+    def dispatch_as(self, code: int, connection: Channel, request: RemotingCommand) -> Answer:
         """Dispatch a request as one of another code, if the client may send it by its own."""
         handler, other = self._handlers[code], request._replace(code=code)
 
-        def handle(
-            connection: Channel, _: RemotingCommand
-        ) -> RemotingCommand | ResponseSteps | None:
+        def handle(connection: Channel, _: RemotingCommand) -> Answer:
             self._access.check(connection, request)
             return handler(connection, other)
 
@@ -155,7 +154,7 @@ class RequestDispatcher:
 
     def _check_and_handle(
         self, handler: Handler, connection: Channel, request: RemotingCommand
-    ) -> RemotingCommand | ResponseSteps | None:
+    ) -> Answer:
         if handler in (_not_supported, self._refuse_body):  # it does nothing, and needs no right
             self._access.authenticate(connection, request)
         elif (
@@ -178,30 +177,26 @@ class RequestDispatcher:
 
     def run_handler(
         self, handler: Handler, connection: Channel, request: RemotingCommand
-    ) -> RemotingCommand | ResponseSteps | None:
+    ) -> Answer:
         """Run a handler and turn its exceptions into responses; return as `__call__` does."""
         try:
             answer = handler(connection, request)
-        except TopicNotSaved as not_saved:
-            answer = self._suspend(connection, request, not_saved.topic)
         except Exception as error:  # noqa: BLE001  # one request must not end the broker
             answer = self.error_response(connection, request, error)
         else:
             if not (answer is None or isinstance(answer, RemotingCommand)):
                 return self._wrap_steps(connection, request, answer)
-            if answer is not None or request.code not in self._background_codes:
-                self._record_success(request.code)
-            if answer is not None and answer.code:
-                self._record_refusal(connection, request, answer)
+            self._record(connection, request, answer)
         return None if request.flag & _ONE_WAY else answer
 
-    def _suspend(
-        self, connection: Channel, request: RemotingCommand, topic: str
-    ) -> RemotingCommand | None:
-        answer = self._suspend_send(connection, request, topic)
-        if answer is not None:
+    def _record(
+        self, connection: Channel, request: RemotingCommand, answer: RemotingCommand | None
+    ) -> None:
+        """Record a response without an error; None means success, unless it comes later."""
+        if answer is not None or request.code not in self._background_codes:
+            self._record_success(request.code)
+        if answer is not None and answer.code:
             self._record_refusal(connection, request, answer)
-        return answer
 
     def _record_refusal(
         self,
@@ -214,11 +209,33 @@ class RequestDispatcher:
         if answer.code not in _EXPECTED_CODES:
             known = request.code if request.code in self._handlers else UNKNOWN_REQUEST
             self.refused[known, answer.code] += 1
-            if isinstance(error, NotAuthenticated):
-                return
-            is_unreadable = isinstance(error, WireError) or known == RequestCode.HEART_BEAT
-            level = logging.WARNING if is_unreadable else logging.INFO
-            self._refusal_log.log(level, connection, request, answer)
+            if not isinstance(error, NotAuthenticated):
+                is_unreadable = isinstance(error, WireError) or known == RequestCode.HEART_BEAT
+                level = logging.WARNING if is_unreadable else logging.INFO
+                self._log_refusal(level, connection, request, answer)
+
+    def _log_refusal(
+        self, level: int, connection: Channel, request: RemotingCommand, answer: RemotingCommand
+    ) -> None:
+        """Log a refusal, once a minute for each address, request code and response code.
+
+        A refused client often reports nothing to its user: its consumers just receive nothing.
+        """
+        host = str(connection.remote_host)
+        kind = host.rpartition(":")[0], request.code, answer.code
+        suppressed = self._refusal_log.admit(kind, self._clock())
+        if suppressed is None:
+            return
+        _log.log(
+            level,
+            "%s of %s, client id %s, refused with %s: %s%s",
+            _name_of(RequestCode, request.code),
+            host,
+            self._client_id_of(connection) or _find_client_id(request.body),
+            _name_of(ResponseCode, answer.code),
+            printable((answer.remark or "")[:_REMARK_CHARACTERS_MAX]),
+            f" ({suppressed} more of this kind since the last line)" if suppressed else "",
+        )
 
     def _wrap_steps(
         self, connection: Channel, request: RemotingCommand, steps: ResponseSteps
@@ -226,15 +243,10 @@ class RequestDispatcher:
         """Pass on a handler's steps; replace an exception by a response."""
         try:
             answer = yield from steps
-        except TopicNotSaved as not_saved:
-            answer = self._suspend(connection, request, not_saved.topic)
         except Exception as error:  # noqa: BLE001  # one request must not end the broker
             answer = self.error_response(connection, request, error)
         else:
-            if answer is not None or request.code not in self._background_codes:
-                self._record_success(request.code)
-            if answer is not None and answer.code:
-                self._record_refusal(connection, request, answer)
+            self._record(connection, request, answer)
         return None if request.flag & _ONE_WAY else answer
 
     def _record_success(self, code: int) -> None:
@@ -262,10 +274,14 @@ class RequestDispatcher:
 
     def error_response(
         self, connection: Channel, request: RemotingCommand, error: Exception
-    ) -> RemotingCommand:
-        """Return the response for an exception, so that the client does not wait in vain."""
-        answer = self._response_for(connection, request, error)
-        self._record_refusal(connection, request, answer, error)
+    ) -> RemotingCommand | None:
+        """Return the response for an exception; None if the request waits for its topic."""
+        if isinstance(error, TopicNotSaved):
+            answer = self._suspend_send(connection, request, error.topic)
+        else:
+            answer = self._response_for(connection, request, error)
+        if answer is not None:
+            self._record_refusal(connection, request, answer, error)
         return answer
 
     def _response_for(
@@ -286,73 +302,6 @@ class RequestDispatcher:
         return request.respond(ResponseCode.SYSTEM_ERROR, "internal error; the broker's log has it")
 
 
-class RefusalLog:
-    """Logs refusals once for each kind instead of once for each request.
-
-    A refused client often reports nothing to its user: its consumers just receive nothing. A kind
-    is one request code, one response code and one address. It is logged when it starts, and at most
-    once every `REFUSAL_LOG_SECONDS` while it continues, with the number of refusals since the
-    previous line.
-    """
-
-    def __init__(
-        self, clock: Callable[[], float], client_id_of: Callable[[Channel], str | None]
-    ) -> None:
-        self._clock = clock
-        self._client_id_of = client_id_of
-        self._period_started_at = clock()
-        self._unlogged: dict[tuple[str, int, int], int] = {}
-        """The number of refusals since the last line, by address, request and response code."""
-        self._unlogged_kinds = 0
-
-    def log(
-        self, level: int, connection: Channel, request: RemotingCommand, answer: RemotingCommand
-    ) -> None:
-        """Log a refusal, unless one of its kind was logged in this period."""
-        if self._clock() - self._period_started_at >= REFUSAL_LOG_SECONDS:
-            self._end_period()
-        host = str(connection.remote_host)
-        kind = (host.rpartition(":")[0], request.code, answer.code)
-        if kind in self._unlogged:
-            self._unlogged[kind] += 1
-        elif len(self._unlogged) >= REFUSAL_LINES_MAX:
-            self._unlogged_kinds += 1
-        else:
-            self._unlogged[kind] = 0
-            _log.log(
-                level,
-                "%s of %s, client id %s, refused with %s: %s",
-                _name_of(RequestCode, request.code),
-                host,
-                self._client_id_of(connection) or _find_client_id(request.body),
-                _name_of(ResponseCode, answer.code),
-                printable((answer.remark or "")[:_REMARK_CHARACTERS_MAX]),
-            )
-
-    def _end_period(self) -> None:
-        seconds = self._clock() - self._period_started_at
-        for (ip, code, answer_code), count in self._unlogged.items():
-            if count:
-                _log.info(
-                    "%s of %s refused with %s %d more times within %.0f s",
-                    _name_of(RequestCode, code),
-                    ip,
-                    _name_of(ResponseCode, answer_code),
-                    count,
-                    seconds,
-                )
-        if self._unlogged_kinds:
-            _log.warning(
-                "%d more requests of too many kinds for the log were refused within %.0f s; "
-                "rocketpoll_requests_refused_total counts all",
-                self._unlogged_kinds,
-                seconds,
-            )
-        self._unlogged.clear()
-        self._unlogged_kinds = 0
-        self._period_started_at = self._clock()
-
-
 def _name_of(codes: type[RequestCode | ResponseCode], number: int) -> str:
     return codes(number).name if number in codes._value2member_map_ else f"request {number}"
 
@@ -364,5 +313,4 @@ def _find_client_id(body: Buffer) -> str:
 
 
 def _not_supported(_: Channel, request: RemotingCommand) -> RemotingCommand:
-    remark = f" request type {request.code} not supported"
-    return request.respond(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+    raise not_supported(request)

@@ -6,16 +6,19 @@ that is passed in.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
 
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 
-from ..common.channel import Channel
-from ..state.tables.table import Change
+from ..common.channel import Channel, ResponseSteps
+from ..state.tables.table import Change, Name, NamedTable, Value
 from ..store.steps import JobExecutor
-from .request import reply
+from .request import RequestRejected, reply, success_response
+
+_Config = TypeVar("_Config")
 
 _FAILURE: Final = "the change could not be saved"
 
@@ -45,22 +48,59 @@ class ReplyAfterSave:
             failure,
         )
 
-    def commit_change(
+    @contextmanager
+    def saving(
+        self, connection: Channel, request: RemotingCommand, table: NamedTable[Any, Name, Value]
+    ) -> Iterator[Change[Name, Value]]:
+        """Enter a context for a change of a table; then save it, and reply with success."""
+        with table.changes.begin() as change:
+            yield change
+        self.commit_changes(connection, request, table.save, success_response(request), change)
+
+    def put_all(
+        self,
+        connection: Channel,
+        request: RemotingCommand,
+        table: NamedTable[Any, Name, Value],
+        configs: Iterable[_Config],
+        put: Callable[[_Config, Change[Name, Value]], None],
+    ) -> ResponseSteps:
+        """Put configurations in steps, up to the first that is refused; save, and reply."""
+        settled = success_response(request)
+        with table.changes.begin() as change:
+            for number, config in enumerate(configs):
+                yield None
+                try:
+                    put(config, change)
+                except RequestRejected as error:
+                    settled = request.respond(
+                        error.code, f"{error.remark}; the {number} before it were accepted"
+                    )
+                    break
+        self.commit_changes(connection, request, table.save, settled, change)
+        return None
+
+    def commit_changes(
         self,
         connection: Channel,
         request: RemotingCommand,
         save: Callable[[], None],
         success: RemotingCommand,
-        change: Change[Any, Any],
+        *changes: Change[Any, Any],
     ) -> None:
-        """Save a change, then reply; if that fails, undo the change, and reply with the reason."""
+        """Save changes, then reply; if that fails, undo them, and reply with the reason."""
         request = request.without_content()
 
         def saved() -> None:
-            change.commit()
+            for change in changes:
+                change.commit()
             reply(connection, request, success)
 
-        self.run(connection, request, save, saved, change.rollback, overwrite=save)
+        def undo() -> None:
+            for change in changes:
+                change.rollback()
+
+        self.run(connection, request, save, saved, undo, overwrite=save)
 
     def run(
         self,

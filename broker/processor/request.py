@@ -29,10 +29,13 @@ from ..common.request_content import (
     system_error,
 )
 
-Handler: TypeAlias = Callable[[Channel, RemotingCommand], "RemotingCommand | ResponseSteps | None"]
+Answer: TypeAlias = "RemotingCommand | ResponseSteps | None"
+"""The response; its steps, if it takes many; None if it comes later or is not wanted."""
+Handler: TypeAlias = Callable[[Channel, RemotingCommand], Answer]
 Handlers: TypeAlias = Mapping[int, Handler]
 
 __all__ = [
+    "Answer",
     "Handler",
     "Handlers",
     "RequestRejected",
@@ -41,6 +44,7 @@ __all__ = [
     "body_of",
     "header_of",
     "negotiated",
+    "not_supported",
     "one_way_command",
     "reply",
     "request_command",
@@ -101,17 +105,18 @@ def reply(connection: Channel, request: RemotingCommand, response: RemotingComma
         connection.send(response)
 
 
+def not_supported(request: RemotingCommand) -> RequestRejected:
+    """Return the refusal of a request of an unknown code, or of an extension not agreed on."""
+    remark = f" request type {request.code} not supported"
+    return RequestRejected(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+
+
 def negotiated(extension: Extension, handler: Handler) -> Handler:
     """Return a handler for clients that have agreed on an extension; others are refused."""
 
-    def handle(
-        connection: Channel, request: RemotingCommand
-    ) -> RemotingCommand | ResponseSteps | None:
+    def handle(connection: Channel, request: RemotingCommand) -> Answer:
         if extension not in connection.extensions:
-            raise RequestRejected(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                f" request type {request.code} not supported",
-            )
+            raise not_supported(request)
         return handler(connection, request)
 
     return handle

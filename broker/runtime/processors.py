@@ -28,6 +28,7 @@ from ..processor.pulls.fast_pull import FastPull
 from ..processor.pulls.pull_message import PullMessageProcessor
 from ..processor.pulls.query_message import QueryConsumeQueueProcessor, QueryMessageProcessor
 from ..processor.pulls.subscription_filters import SubscriptionFilters
+from ..processor.request import Answer
 from ..processor.sends.acknowledger import Acknowledger
 from ..processor.sends.admission import RetryRules, TopicAdmission
 from ..processor.sends.message_back import MessageBackProcessor
@@ -121,9 +122,7 @@ class Processors:
         if steps is not None:
             self.broker.run_steps(steps)
 
-    def _answer(
-        self, connection: Channel, answer: RemotingCommand | ResponseSteps | None
-    ) -> ResponseSteps | None:
+    def _answer(self, connection: Channel, answer: Answer) -> ResponseSteps | None:
         """Send a response, or return the steps that do."""
         if answer is None:
             return None

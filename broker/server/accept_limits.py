@@ -16,14 +16,13 @@ has left thousands of connections open.
 Refused clients are counted, and logged in one line a minute.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from typing import Final, Generic, Protocol, TypeVar
 
 from rmq_spark.wire.hosts import Host
 
+from ..common.log_limit import LogLimit
 from ..settings.config import ServerLimits
 
 _log = logging.getLogger(__name__)
@@ -34,8 +33,6 @@ _RESERVE_DIVISOR: Final = 10
 """The part of new clients that come on top, from addresses that have none."""
 LOOPBACK_RESERVE_DIVISOR: Final = 64
 """The part of the connections per address that a loopback address has on top."""
-REFUSAL_LOG_SECONDS: Final = 60.0
-"""Seconds between two log lines about refused clients."""
 
 
 class AcceptRate:
@@ -110,7 +107,7 @@ class AcceptLimits(Generic[_Client]):
         self.refused: Counter[str] = Counter()
         """The number of rejected clients, by the setting that limits them."""
         self._logged: Counter[str] = Counter()
-        self._logged_at: float | None = None
+        self._log_limit = LogLimit()
         self._last_refused = Host(bytes(4), 0)
 
     def start(self, now: float) -> None:
@@ -162,16 +159,12 @@ class AcceptLimits(Generic[_Client]):
 
     def log_refused(self, now: float) -> None:
         """Log how many clients were refused, at once and then once a minute."""
-        if self._logged_at is not None and now - self._logged_at < REFUSAL_LOG_SECONDS:
-            return
         new = self.refused - self._logged
-        if not new:
-            self._logged_at = None
-            return
-        _log.warning(
-            "refused new clients: %s; the last was %s. Find what connects so often, or raise the "
-            "setting",
-            ", ".join(f"{setting} {count}" for setting, count in sorted(new.items())),
-            self._last_refused,
-        )
-        self._logged, self._logged_at = self.refused.copy(), now
+        if new and self._log_limit.admit(None, now) is not None:
+            _log.warning(
+                "refused new clients: %s; the last was %s. Find what connects so often, or raise "
+                "the setting",
+                ", ".join(f"{setting} {count}" for setting, count in sorted(new.items())),
+                self._last_refused,
+            )
+            self._logged = self.refused.copy()

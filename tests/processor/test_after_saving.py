@@ -28,7 +28,7 @@ def asked(*, one_way=False):
     changes = PendingChanges(lambda name, value: happened.append(f"{name} is {value} again"))
     with changes.begin() as change:
         change.record("T", 2, 5)
-    returned = ReplyAfterSave(aside).commit_change(
+    returned = ReplyAfterSave(aside).commit_changes(
         connection, request, lambda: happened.append("saved"), success, change
     )
     assert returned is None

@@ -147,7 +147,7 @@ KINDS = (
         ("k", "new"),
         put_text,
         delete_text,
-        lambda room, name: int(room.kv_configs.get("N", name) or 0) or None,
+        lambda room, name: int(room.kv_configs.get(("N", name)) or 0) or None,
         saved_texts,
     ),
 )

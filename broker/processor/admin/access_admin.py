@@ -7,9 +7,9 @@ ignored, and somebody who may administer the broker always remains.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import encode_body
@@ -20,9 +20,8 @@ from rmq_spark.wire.command import RemotingCommand
 from ...auth.access_lists import AccessList, AccessListError, ResourcePattern
 from ...auth.user_tables import User, UserType
 from ...common.channel import Channel, ResponseSteps
-from ...state.tables.table import Change
 from ..processor import Processor, handles
-from ..request import RequestRejected, body_of, header_of, reply, success_response, system_error
+from ..request import RequestRejected, body_of, header_of, success_response, system_error
 
 _SUBJECT_TYPE: Final = "user:"
 
@@ -66,11 +65,8 @@ class AccessAdminProcessor(Processor):
 
     def _put_user(self, connection: Channel, request: RemotingCommand, user: User) -> None:
         users = self._broker.users
-        with users.changes.begin() as change:
+        with self._broker.reply_after_save.saving(connection, request, users) as change:
             users.put(user, change)
-        self._broker.reply_after_save.commit_change(
-            connection, request, users.save, success_response(request), change
-        )
 
     @handles(RequestCode.AUTH_DELETE_USER)
     def delete_user(self, connection: Channel, request: RemotingCommand) -> None:
@@ -87,7 +83,14 @@ class AccessAdminProcessor(Processor):
             with users.changes.begin() as change, acls.changes.begin() as acl_change:
                 users.delete(name, change)
                 acls.put(name, None, acl_change)
-        self._commit(connection, request, (users.save, acls.save), (change, acl_change))
+
+        def save() -> None:
+            users.save()
+            acls.save()
+
+        self._broker.reply_after_save.commit_changes(
+            connection, request, save, success_response(request), change, acl_change
+        )
 
     @handles(RequestCode.AUTH_GET_USER)
     def get_user(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -141,11 +144,8 @@ class AccessAdminProcessor(Processor):
         self, connection: Channel, request: RemotingCommand, name: str, acl: AccessList | None
     ) -> None:
         acls = self._broker.acls
-        with acls.changes.begin() as change:
+        with self._broker.reply_after_save.saving(connection, request, acls) as change:
             acls.put(name, acl, change)
-        self._broker.reply_after_save.commit_change(
-            connection, request, acls.save, success_response(request), change
-        )
 
     @handles(RequestCode.AUTH_GET_ACL)
     def get_acl(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -195,30 +195,6 @@ class AccessAdminProcessor(Processor):
         if self._broker.users.get(name) is None:
             raise AccessListError("The subject is not exist.")
         return name, self._broker.acls.get(name)
-
-    def _commit(
-        self,
-        connection: Channel,
-        request: RemotingCommand,
-        saves: tuple[Callable[[], None], ...],
-        changes: tuple[Change[Any, Any], ...],
-    ) -> None:
-        """Save several tables, then reply; if that fails, undo the changes of all."""
-
-        def save() -> None:
-            for each in saves:
-                each()
-
-        def saved() -> None:
-            for change in changes:
-                change.commit()
-            reply(connection, request, success_response(request))
-
-        def undo() -> None:
-            for change in changes:
-                change.rollback()
-
-        self._broker.reply_after_save.run(connection, request, save, saved, undo, overwrite=save)
 
 
 @contextmanager

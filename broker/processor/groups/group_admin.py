@@ -35,11 +35,9 @@ class GroupAdminProcessor(Processor):
     def update(self, connection: Channel, request: RemotingCommand) -> None:
         """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP; an existing group is overwritten."""
         config = body_of(request, SubscriptionGroupConfig)
-        with self._broker.groups.changes.begin() as change:
+        groups = self._broker.groups
+        with self._broker.reply_after_save.saving(connection, request, groups) as change:
             self._put(config, change)
-        self._broker.reply_after_save.commit_change(
-            connection, request, self._broker.groups.save, success_response(request), change
-        )
 
     @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
     def update_all(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
@@ -59,21 +57,11 @@ class GroupAdminProcessor(Processor):
             yield from self._broker.groups.check_list(configs)
         except ValueError as error:
             raise system_error(str(error)) from error
-        settled = success_response(request)
-        with self._broker.groups.changes.begin() as change:
-            for number, config in enumerate(configs):
-                yield None
-                try:
-                    self._put(config, change)
-                except RequestRejected as error:
-                    settled = request.respond(
-                        error.code, f"{error.remark}; the {number} before it were accepted"
-                    )
-                    break
-        self._broker.reply_after_save.commit_change(
-            connection, request, self._broker.groups.save, settled, change
+        return (
+            yield from self._broker.reply_after_save.put_all(
+                connection, request, self._broker.groups, configs, self._put
+            )
         )
-        return None
 
     def _put(
         self, config: SubscriptionGroupConfig, change: Change[str, SubscriptionGroupConfig]

@@ -43,11 +43,11 @@ from rmq_spark.wire.framing import PREFIX_BYTES, Buffer
 from rmq_spark.wire.headers.members import PullMessageRequestHeader
 
 from ...auth.signed_template import SignedTemplate, UnsignedTemplate
-from ...common.channel import Channel, ResponseSteps
+from ...common.channel import Channel
 from ..fast_path.per_client_cache import LearningBudget, PerClientCache
 from ..fast_path.templates import cut_signature, is_changed_header
 from ..processor import BrokerParts
-from ..request import Handler, RequestRejected, header_of
+from ..request import Answer, Handler, RequestRejected, header_of
 from .pull_message import PullMessageProcessor
 from .subscription_filters import SubscriptionFilter
 
@@ -265,9 +265,7 @@ _SUBSCRIPTION = PullSysFlag.SUBSCRIPTION.value
 _LENGTH_WORD_BYTES = 4
 _read_words = struct.Struct(">iI").unpack_from
 
-RunHandler: TypeAlias = Callable[
-    [Handler, Channel, RemotingCommand], "RemotingCommand | ResponseSteps | None"
-]
+RunHandler: TypeAlias = Callable[[Handler, Channel, RemotingCommand], Answer]
 """The dispatcher's function that runs a handler and turns exceptions into responses."""
 
 

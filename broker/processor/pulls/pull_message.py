@@ -32,7 +32,7 @@ from ...store.results import GetMessageResult, GetMessageStatus, Numbers, QueueO
 from ..fast_path.templates import ResponseTemplate
 from ..processor import BrokerParts, Processor, handles
 from ..queues import topic_not_exist
-from ..request import RequestRejected, header_of, system_error
+from ..request import Answer, RequestRejected, header_of, system_error
 from .subscription_filters import SubscriptionFilter, SubscriptionFilters
 
 _COMMIT_OFFSET = PullSysFlag.COMMIT_OFFSET.value
@@ -83,9 +83,7 @@ class PullMessageProcessor(Processor):
     @handles(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
     @handles(RequestCode.PULL_CHUNK, extension=Extension.PULL_CHUNK)
     @handles(RequestCode.PULL_PLACES, extension=Extension.READ_FILES)
-    def pull_message(
-        self, connection: Channel, request: RemotingCommand
-    ) -> RemotingCommand | ResponseSteps | None:
+    def pull_message(self, connection: Channel, request: RemotingCommand) -> Answer:
         """Answer a pull that has just arrived."""
         header: PullMessageRequestHeader = header_of(request)
         if request.code == RequestCode.PULL_PLACES:

@@ -24,8 +24,7 @@ from rmq_spark.wire.headers.operators import (
 )
 
 from ...common.channel import Channel, ResponseSteps
-from ...state.tables.kv_config import ORDER_TOPIC_CONFIG, KVName
-from ...state.tables.table import Change
+from ...state.tables.kv_config import ORDER_TOPIC_CONFIG
 from ...state.tables.topic_config import SYSTEM_TOPICS, is_system_topic
 from ..admin.broker_admin import properties_text, read_only_error, reserved_topics
 from ..processor import Processor, handles
@@ -75,7 +74,7 @@ class RouteProcessor(Processor):
             topic_sys_flag=config.topic_sys_flag,
         )
         body = TopicRouteData(
-            order_topic_conf=self._broker.kv_configs.get(ORDER_TOPIC_CONFIG, topic),
+            order_topic_conf=self._broker.kv_configs.get((ORDER_TOPIC_CONFIG, topic)),
             queue_datas=(queues,),
             broker_datas=(self._broker_data(connection),),
         )
@@ -191,7 +190,7 @@ class RouteProcessor(Processor):
                 if config is not None and changed(config.perm) != config.perm:
                     topics.put(replace(config, perm=changed(config.perm)), change)
         success = success_response(request, response_header(len(names)))
-        self._broker.reply_after_save.commit_change(
+        self._broker.reply_after_save.commit_changes(
             connection, request, topics.save, success, change
         )
         return None
@@ -259,16 +258,15 @@ class KVConfigProcessor(Processor):
     @handles(RequestCode.PUT_KV_CONFIG)
     def put(self, connection: Channel, request: RemotingCommand) -> None:
         """Answer PUT_KV_CONFIG: set a value."""
-        header = header_of(request)
-        with self._broker.kv_configs.changes.begin() as change:
-            self._broker.kv_configs.put(header.namespace, header.key, header.value, change)
-        self._commit(connection, request, change)
+        header, values = header_of(request), self._broker.kv_configs
+        with self._broker.reply_after_save.saving(connection, request, values) as change:
+            values.put((header.namespace, header.key), header.value, change)
 
     @handles(RequestCode.GET_KV_CONFIG)
     def get(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_KV_CONFIG with a value."""
         header = header_of(request)
-        value = self._broker.kv_configs.get(header.namespace, header.key)
+        value = self._broker.kv_configs.get((header.namespace, header.key))
         if value is None:
             raise RequestRejected(
                 ResponseCode.QUERY_NOT_FOUND,
@@ -279,17 +277,9 @@ class KVConfigProcessor(Processor):
     @handles(RequestCode.DELETE_KV_CONFIG)
     def delete(self, connection: Channel, request: RemotingCommand) -> None:
         """Answer DELETE_KV_CONFIG, with success even if there is no such key."""
-        header = header_of(request)
-        with self._broker.kv_configs.changes.begin() as change:
-            self._broker.kv_configs.delete(header.namespace, header.key, change)
-        self._commit(connection, request, change)
-
-    def _commit(
-        self, connection: Channel, request: RemotingCommand, change: Change[KVName, str]
-    ) -> None:
-        self._broker.reply_after_save.commit_change(
-            connection, request, self._broker.kv_configs.save, success_response(request), change
-        )
+        header, values = header_of(request), self._broker.kv_configs
+        with self._broker.reply_after_save.saving(connection, request, values) as change:
+            values.delete((header.namespace, header.key), change)
 
     @handles(RequestCode.GET_KVLIST_BY_NAMESPACE)
     def get_all(self, _: Channel, request: RemotingCommand) -> ResponseSteps:

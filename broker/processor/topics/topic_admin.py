@@ -124,11 +124,9 @@ class TopicAdminProcessor(Processor):
             order=header.order,
             attributes=attributes,
         )
-        with self._broker.topics.changes.begin() as change:
+        topics = self._broker.topics
+        with self._broker.reply_after_save.saving(connection, request, topics) as change:
             self._put(config, change)
-        self._broker.reply_after_save.commit_change(
-            connection, request, self._broker.topics.save, success_response(request), change
-        )
 
     @handles(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
     def update_all(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
@@ -151,21 +149,14 @@ class TopicAdminProcessor(Processor):
             yield from self._broker.topics.check_list(configs)
         except ValueError as error:
             raise system_error(str(error)) from error
-        settled = success_response(request)
-        with self._broker.topics.changes.begin() as change:
-            for number, config in enumerate(configs):
-                yield None
-                try:
-                    self._put(self._with_changed_attributes(config), change)
-                except RequestRejected as error:
-                    settled = request.respond(
-                        error.code, f"{error.remark}; the {number} before it were accepted"
-                    )
-                    break
-        self._broker.reply_after_save.commit_change(
-            connection, request, self._broker.topics.save, settled, change
+        return (
+            yield from self._broker.reply_after_save.put_all(
+                connection, request, self._broker.topics, configs, self._put_changed
+            )
         )
-        return None
+
+    def _put_changed(self, config: TopicConfig, change: Change[str, TopicConfig]) -> None:
+        self._put(self._with_changed_attributes(config), change)
 
     def _with_changed_attributes(self, config: TopicConfig) -> TopicConfig:
         known = self._broker.topics.get(config.topic_name)

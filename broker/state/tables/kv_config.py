@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from .table import Change, PendingChanges, SavedTable, Table, TooMany, check_limit
+from .table import Change, NamedTable, Table, TooMany, check_limit
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """The namespace of ordered topics, with values such as ``broker-a:4;broker-b:4`` by topic."""
@@ -31,68 +31,43 @@ KVName: TypeAlias = tuple[str, str]
 """A namespace and a key."""
 
 
-class KVConfigs(SavedTable[KVConfigSerializeWrapper]):
+class KVConfigs(NamedTable[KVConfigSerializeWrapper, KVName, str]):
     """All key-value configurations. A change is durable after the next `save`."""
 
     def __init__(self, table: Table[KVConfigSerializeWrapper]) -> None:
-        super().__init__(table, self.wrapper)
-        loaded = table.load(KVConfigSerializeWrapper())
-        self._namespaces = {name: dict(values) for name, values in loaded.config_table.items()}
-        self.changes = PendingChanges[KVName, str](self._restore)
-        """The changes under way, which undo a `put` or `delete` that is refused."""
+        loaded = table.load(KVConfigSerializeWrapper()).config_table
+        values = {
+            (namespace, key): value
+            for namespace, keys in loaded.items()
+            for key, value in keys.items()
+        }
+        super().__init__(table, values, self.wrapper)
 
-    def put(
-        self, namespace: str, key: str, value: str, change: Change[KVName, str] | None = None
-    ) -> None:
+    def put(self, name: KVName, value: str, change: Change[KVName, str] | None = None) -> None:
         """Set one value, as part of a change that may still be refused.
 
         Raises:
             TooMany: There is no room for the value.
         """
-        before = self.get(namespace, key)
-        if before is None:
-            there_are = sum(map(len, self._namespaces.values()))
-            check_limit("key-value configurations", there_are, VALUES_MAX)
-        if len(namespace) + len(key) + len(value) > CHARACTERS_MAX:
+        if self.get(name) is None:
+            check_limit("key-value configurations", len(self._values), VALUES_MAX)
+        if sum(map(len, name)) + len(value) > CHARACTERS_MAX:
             raise TooMany(
                 f"namespace, key and value have over {CHARACTERS_MAX} characters together"
             )
-        self._set(namespace, key, value)
-        if change is not None:
-            change.record((namespace, key), before, value)
+        self._change(name, value, change)
 
-    def get(self, namespace: str, key: str) -> str | None:
-        """Return one value, or None if it is not set."""
-        return self._namespaces.get(namespace, {}).get(key)
-
-    def delete(self, namespace: str, key: str, change: Change[KVName, str] | None = None) -> None:
-        """Remove one value, and with its last one the namespace, as part of such a change."""
-        before = self.get(namespace, key)
-        self._set(namespace, key, None)
-        if change is not None:
-            change.record((namespace, key), before, None)
-
-    def _restore(self, name: KVName, value: str | None) -> None:
-        self._set(*name, value)
-
-    def _set(self, namespace: str, key: str, value: str | None) -> None:
-        if self.get(namespace, key) == value:
-            return
-        self.is_dirty = True
-        if value is not None:
-            self._namespaces.setdefault(namespace, {})[key] = value
-            return
-        values = self._namespaces[namespace]
-        del values[key]
-        if not values:
-            del self._namespaces[namespace]
+    def delete(self, name: KVName, change: Change[KVName, str] | None = None) -> None:
+        """Remove one value, as part of such a change."""
+        self._change(name, None, change)
 
     def list(self, namespace: str) -> Mapping[str, str]:
         """Return all values of a namespace, by key; empty if the namespace does not exist."""
-        return MappingProxyType(self._namespaces.get(namespace, {}))
+        return MappingProxyType(self.wrapper().config_table.get(namespace, {}))
 
     def wrapper(self) -> KVConfigSerializeWrapper:
         """Return all values as they are saved."""
-        return KVConfigSerializeWrapper(
-            config_table={name: dict(values) for name, values in tuple(self._namespaces.items())}
-        )
+        table: dict[str, dict[str, str]] = {}
+        for (namespace, key), value in tuple(self._values.items()):
+            table.setdefault(namespace, {})[key] = value
+        return KVConfigSerializeWrapper(config_table=table)

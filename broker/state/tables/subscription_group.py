@@ -16,7 +16,7 @@ from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rmq_spark.wire.names import SYSTEM_GROUPS, group_fault
 
-from .table import Change, PendingChanges, SavedTable, Table, check_limit, int32_fault
+from .table import Change, NamedTable, Table, check_limit, int32_fault
 from .topic_config import QUEUE_NUMS_MAX
 
 __all__ = ["SubscriptionGroupManager", "group_fault"]
@@ -26,7 +26,7 @@ GROUP_BYTES_MAX: Final = 2_560
 """The maximum JSON size of a group: a change writes all, and 5,000 must fit into a response."""
 
 
-class SubscriptionGroupManager(SavedTable[SubscriptionGroupWrapper]):
+class SubscriptionGroupManager(NamedTable[SubscriptionGroupWrapper, str, SubscriptionGroupConfig]):
     """All groups. A change is durable after the next `save`."""
 
     def __init__(
@@ -38,16 +38,13 @@ class SubscriptionGroupManager(SavedTable[SubscriptionGroupWrapper]):
         now_ms: Callable[[], int],
     ) -> None:
         """Load the table; with ``auto_create``, a group is created with its first member."""
-        super().__init__(table, self._wrapper_to_save)
+        loaded = table.load(SubscriptionGroupWrapper())
+        super().__init__(table, dict(loaded.subscription_group_table), self._wrapper_to_save)
         self._auto_create = auto_create
         self.max_groups = max_groups
         self._now_ms = now_ms
-        loaded = table.load(SubscriptionGroupWrapper())
-        self._groups = dict(loaded.subscription_group_table)
         self._forbidden = loaded.forbidden_table  # 5.x: not used here, but kept
-        self.groups: Mapping[str, SubscriptionGroupConfig] = MappingProxyType(self._groups)
-        self.changes = PendingChanges[str, SubscriptionGroupConfig](self._restore)
-        """The pending changes, which undo a `put` that is refused."""
+        self.groups: Mapping[str, SubscriptionGroupConfig] = MappingProxyType(self._values)
         self._deleting: dict[str, None] = {}
         self.deleting: Container[str] = self._deleting
         """Groups after `begin_deletion`: unchanged until the table is saved or the save fails."""
@@ -60,13 +57,9 @@ class SubscriptionGroupManager(SavedTable[SubscriptionGroupWrapper]):
                     group,
                     group,
                 )
-                self._set(replace(config, group_name=group))
-        for group in sorted(SYSTEM_GROUPS - self._groups.keys()):
-            self._set(SubscriptionGroupConfig(group_name=group))
-
-    def get(self, group: str) -> SubscriptionGroupConfig | None:
-        """Return a group's configuration, or None if the group does not exist."""
-        return self._groups.get(group)
+                self._set(group, replace(config, group_name=group))
+        for group in sorted(SYSTEM_GROUPS - self._values.keys()):
+            self._set(group, SubscriptionGroupConfig(group_name=group))
 
     def find_or_create(self, group: str) -> SubscriptionGroupConfig | None:
         """Return a group; create it if allowed and if its name is valid, or return None.
@@ -77,10 +70,10 @@ class SubscriptionGroupManager(SavedTable[SubscriptionGroupWrapper]):
         Raises:
             TooMany: The limit of groups is reached.
         """
-        if group not in self._groups and self._auto_create and group_fault(group) is None:
+        if group not in self._values and self._auto_create and group_fault(group) is None:
             self._check_limit()
-            self._set(SubscriptionGroupConfig(group_name=group))
-        return self._groups.get(group)
+            self._set(group, SubscriptionGroupConfig(group_name=group))
+        return self._values.get(group)
 
     def put(
         self,
@@ -94,13 +87,9 @@ class SubscriptionGroupManager(SavedTable[SubscriptionGroupWrapper]):
             TooMany: The limit of groups is reached.
         """
         _check(config)
-        group = config.group_name
-        known = self._groups.get(group)
-        if known is None:
+        if config.group_name not in self._values:
             self._check_limit()
-        self._set(config)
-        if change is not None:
-            change.record(group, known, self._groups[group])
+        self._change(config.group_name, config, change)
 
     def check_list(self, configs: Iterable[SubscriptionGroupConfig]) -> Iterator[None]:
         """Check in steps whether `put` would accept these groups, one after another.
@@ -115,12 +104,12 @@ class SubscriptionGroupManager(SavedTable[SubscriptionGroupWrapper]):
         for config in configs:
             yield
             _check(config)
-            if config.group_name not in self._groups and config.group_name not in new:
-                check_limit("groups", len(self._groups) + len(new), self.max_groups, "maxGroups")
+            if config.group_name not in self._values and config.group_name not in new:
+                check_limit("groups", len(self._values) + len(new), self.max_groups, "maxGroups")
                 new[config.group_name] = None
 
     def _check_limit(self) -> None:
-        check_limit("groups", len(self._groups), self.max_groups, "maxGroups")
+        check_limit("groups", len(self._values), self.max_groups, "maxGroups")
 
     def begin_deletion(self, group: str) -> None:
         """Leave a group out of the next `save`; until then it is unchanged.
@@ -128,29 +117,29 @@ class SubscriptionGroupManager(SavedTable[SubscriptionGroupWrapper]):
         Call `delete` or `cancel_deletion` afterwards.
         """
         self._deleting[group] = None
-        if group in self._groups:
+        if group in self._values:
             self._mark_changed()
 
     def cancel_deletion(self, group: str) -> None:
         """Keep a group whose deletion could not be saved."""
         del self._deleting[group]
-        if group in self._groups:
+        if group in self._values:
             self._mark_changed()
 
     def delete(self, group: str) -> None:
         """Delete a group after it was left out of a save; its offsets are in another table."""
         self.changes.forget(group)
-        self._groups.pop(group, None)
+        self._values.pop(group, None)
         del self._deleting[group]
 
     def wrapper(self) -> SubscriptionGroupWrapper:
         """Return all groups and their version, for responses."""
-        return self._wrapper(dict(self._groups))
+        return self._wrapper(dict(self._values))
 
     def _wrapper_to_save(self) -> SubscriptionGroupWrapper:
         # before the copy, because a group deleted meanwhile is in neither
         leaving = tuple(self._deleting)
-        groups = dict(self._groups)
+        groups = dict(self._values)
         for group in leaving:
             groups.pop(group, None)
         return self._wrapper(groups)
@@ -161,18 +150,6 @@ class SubscriptionGroupManager(SavedTable[SubscriptionGroupWrapper]):
             forbidden_table=self._forbidden,
             data_version=self.data_version,
         )
-
-    def _set(self, config: SubscriptionGroupConfig) -> None:
-        if self._groups.get(config.group_name) != config:
-            self._groups[config.group_name] = config
-            self._mark_changed()
-
-    def _restore(self, group: str, config: SubscriptionGroupConfig | None) -> None:
-        if config is None:
-            del self._groups[group]
-            self._mark_changed()
-        else:
-            self._set(config)
 
     def _mark_changed(self) -> None:
         self.data_version = self.data_version.next_version(self._now_ms())

@@ -42,6 +42,8 @@ def check_limit(what: str, count: int, limit: int, setting: str = "", *, more: i
 
 
 Body = TypeVar("Body")
+Name = TypeVar("Name", bound=Hashable)
+Value = TypeVar("Value")
 
 
 class Table(Protocol[Body]):
@@ -91,10 +93,51 @@ class SavedTable(Generic[Body]):
             self._on_saved(saved)
 
 
-# ---- Changes that are in effect but not saved yet, and their undo.
+class NamedTable(SavedTable[Body], Generic[Body, Name, Value]):
+    """A table of values by name. A change that is refused is undone."""
 
-Name = TypeVar("Name", bound=Hashable)
-Value = TypeVar("Value")
+    def __init__(
+        self,
+        table: Table[Body],
+        values: dict[Name, Value],
+        copy: Callable[[], Body],
+        on_saved: Callable[[Body], object] = lambda _: None,
+    ) -> None:
+        """Begin with the loaded values; ``copy`` and ``on_saved`` are as for `SavedTable`."""
+        super().__init__(table, copy, on_saved)
+        self._values = values
+        self.changes = PendingChanges[Name, Value](self._set)
+        """The changes under way, which undo what is refused."""
+        self.version = 0
+        """A number that grows with each change."""
+
+    def get(self, name: Name) -> Value | None:
+        """Return the value of a name, or None if it has none."""
+        return self._values.get(name)
+
+    def _set(self, name: Name, value: Value | None) -> None:
+        """Set the value of a name; None removes it."""
+        if self._values.get(name) == value:
+            return
+        if value is None:
+            del self._values[name]
+        else:
+            self._values[name] = value
+        self._mark_changed()
+
+    def _change(self, name: Name, value: Value | None, change: Change[Name, Value] | None) -> None:
+        """Set a value as part of a change that may still be refused; None removes it."""
+        before = self._values.get(name)
+        self._set(name, value)
+        if change is not None:
+            change.record(name, before, self._values.get(name))
+
+    def _mark_changed(self) -> None:
+        self.is_dirty = True
+        self.version += 1
+
+
+# ---- Changes that are in effect but not saved yet, and their undo.
 
 
 class _PendingValue(Generic[Name, Value]):

@@ -31,7 +31,7 @@ from rmq_spark.wire.names import (
     topic_fault,
 )
 
-from .table import Change, PendingChanges, SavedTable, Table, check_limit, int32_fault
+from .table import Change, NamedTable, Table, check_limit, int32_fault
 
 __all__ = [
     "DLQ_PREFIX",
@@ -56,7 +56,7 @@ _BENCHMARK_QUEUES = 1_024
 _CLUSTER_QUEUES = 16
 
 
-class TopicConfigManager(SavedTable[TopicConfigSerializeWrapper]):
+class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfig]):
     """All topics. A change is durable after the next `save`."""
 
     def __init__(
@@ -73,29 +73,27 @@ class TopicConfigManager(SavedTable[TopicConfigSerializeWrapper]):
         now_ms: Callable[[], int],
     ) -> None:
         """Load the table; with ``auto_create``, a message to an unknown topic creates the topic."""
-        super().__init__(table, self.wrapper, self._record_saved)
+        loaded = table.load(TopicConfigSerializeWrapper())
+        topics = dict(loaded.topic_config_table)
+        super().__init__(table, topics, self.wrapper, self._record_saved)
         self._auto_create = auto_create
         self.max_topics = max_topics
         self.max_queues = max_queues
         self._now_ms = now_ms
-        loaded = table.load(TopicConfigSerializeWrapper())
-        self._topics = dict(loaded.topic_config_table)
-        self._queues = sum(map(_queues_of, self._topics.values()))
+        self._queues = sum(map(_queues_of, topics.values()))
         self.data_version = loaded.data_version
         for name, config in loaded.topic_config_table.items():
             self._repair(name, config)
         self._saved = loaded.topic_config_table
-        self.topics: Mapping[str, TopicConfig] = MappingProxyType(self._topics)
-        self.changes = PendingChanges[str, TopicConfig](self._restore)
-        """The pending changes, which undo a `put` that is refused."""
+        self.topics: Mapping[str, TopicConfig] = MappingProxyType(self._values)
         self._deleting: dict[str, None] = {}
         self.deleting: Container[str] = self._deleting
         """Topics after `begin_deletion`: until deleted, they accept no messages and cannot be
         created.
         """
         for config in _system_topics(cluster_name, broker_name):
-            if config.topic_name not in self._topics:
-                self._set(config)
+            if config.topic_name not in self._values:
+                self._set(config.topic_name, config)
         self._set_default_topic(default_queue_nums)
         self._set_schedule_topic(delay_levels)
 
@@ -123,26 +121,22 @@ class TopicConfigManager(SavedTable[TopicConfigSerializeWrapper]):
                 read_queue_nums=min(config.read_queue_nums, QUEUE_NUMS_MAX),
                 write_queue_nums=min(config.write_queue_nums, QUEUE_NUMS_MAX),
             )
-        self._set(config)
+        self._set(name, config)
 
     def _set_default_topic(self, queue_nums: int) -> None:
         """Set the topic that new topics inherit from; clients that see it may send to any topic."""
-        config = self._topics.get(DEFAULT_TOPIC)
+        config = self.get(DEFAULT_TOPIC)
         if config is not None:
             inherits = _INHERIT if self._auto_create else 0
-            self._set(replace(config, perm=config.perm & ~_INHERIT | inherits))
+            config = replace(config, perm=config.perm & ~_INHERIT | inherits)
+            self._set(DEFAULT_TOPIC, config)
         elif self._auto_create:
-            self._set(_topic(DEFAULT_TOPIC, queue_nums, _READ_WRITE | _INHERIT))
+            self._set(DEFAULT_TOPIC, _topic(DEFAULT_TOPIC, queue_nums, _READ_WRITE | _INHERIT))
 
     def _set_schedule_topic(self, delay_levels: int) -> None:
         """Give each delay level a queue; a level no longer configured may still have messages."""
-        config = self._topics.get(SCHEDULE_TOPIC, _topic(SCHEDULE_TOPIC, delay_levels))
-        queues = max(delay_levels, config.write_queue_nums, config.read_queue_nums)
-        self._set(replace(config, read_queue_nums=queues, write_queue_nums=queues))
-
-    def get(self, topic: str) -> TopicConfig | None:
-        """Return a topic's configuration, or None if the topic does not exist."""
-        return self._topics.get(topic)
+        config = self._values.get(SCHEDULE_TOPIC, _topic(SCHEDULE_TOPIC, delay_levels))
+        self._set(SCHEDULE_TOPIC, _with_queues(config, max(delay_levels, _queues_of(config))))
 
     def put(self, config: TopicConfig, change: Change[str, TopicConfig] | None = None) -> None:
         """Create a topic, or overwrite it, as part of a change that may still be refused.
@@ -152,14 +146,12 @@ class TopicConfigManager(SavedTable[TopicConfigSerializeWrapper]):
             TooMany: The limit of topics or of queues in total would be exceeded.
         """
         _check(config)
-        known = self._topics.get(config.topic_name)
+        known = self.get(config.topic_name)
         if known is None:
             self._check_limits()
         more = _queues_of(config) - _queues_of(known)
         check_limit("queues", self._queues, self.max_queues, "maxQueues", more=more)
-        self._set(config)
-        if change is not None:
-            change.record(config.topic_name, known, self._topics[config.topic_name])
+        self._change(config.topic_name, config, change)
 
     def check_list(self, configs: Iterable[TopicConfig]) -> Iterator[None]:
         """Check in steps whether `put` would accept these topics, one after another.
@@ -171,11 +163,11 @@ class TopicConfigManager(SavedTable[TopicConfigSerializeWrapper]):
             TooMany: A limit would be exceeded.
         """
         wanted: dict[str, TopicConfig] = {}
-        topics, queues = len(self._topics), self._queues
+        topics, queues = len(self._values), self._queues
         for config in configs:
             yield
             _check(config)
-            known = wanted.get(config.topic_name) or self._topics.get(config.topic_name)
+            known = wanted.get(config.topic_name) or self.get(config.topic_name)
             if known is None:
                 check_limit("topics", topics, self.max_topics, "maxTopics")
                 topics += 1
@@ -185,7 +177,7 @@ class TopicConfigManager(SavedTable[TopicConfigSerializeWrapper]):
             wanted[config.topic_name] = config
 
     def _check_limits(self) -> None:
-        check_limit("topics", len(self._topics), self.max_topics, "maxTopics")
+        check_limit("topics", len(self._values), self.max_topics, "maxTopics")
 
     def create_in_send(self, topic: str, default_topic: str, queue_nums: int) -> TopicConfig | None:
         """Return a topic, or create it like ``default_topic``; None if that is refused.
@@ -196,13 +188,13 @@ class TopicConfigManager(SavedTable[TopicConfigSerializeWrapper]):
         Raises:
             TooMany: The limit of topics is reached.
         """
-        known = self._topics.get(topic)
+        known = self.get(topic)
         if known is not None:
             return known
         if topic.startswith(RETRY_PREFIX):
             self._check_limits()
             return self.create_in_send_back(topic, 1)
-        default = self._topics.get(default_topic)
+        default = self.get(default_topic)
         if not self._auto_create or default is None or not default.perm & _INHERIT:
             return None
         queues = max(1, min(queue_nums, default.write_queue_nums))
@@ -212,30 +204,23 @@ class TopicConfigManager(SavedTable[TopicConfigSerializeWrapper]):
                 topic_sys_flag=default.topic_sys_flag,
             )
         )
-        return self._topics[topic]
+        return self._values[topic]
 
     def create_in_send_back(
         self, topic: str, queue_nums: int, perm: int = _READ_WRITE
     ) -> TopicConfig:
         """Return a topic that the broker itself needs, such as a retry topic, or create it."""
-        known = self._topics.get(topic)
+        known = self.get(topic)
         if known is not None:
             return known
         made = _topic(topic, max(1, queue_nums), perm)
         _check(made)
-        self._set(made)
-        return self._topics[topic]
+        self._set(topic, made)
+        return self._values[topic]
 
     def add_queues(self, topic: str, queue_nums: int) -> None:
         """Give an existing topic at least this many queues, for reading and writing."""
-        config = self._topics[topic]
-        self._set(
-            replace(
-                config,
-                read_queue_nums=max(config.read_queue_nums, queue_nums),
-                write_queue_nums=max(config.write_queue_nums, queue_nums),
-            )
-        )
+        self._set(topic, _with_queues(self._values[topic], queue_nums))
 
     def begin_deletion(self, topic: str) -> None:
         """Begin to delete a topic, which is unchanged but in `deleting` from now on.
@@ -252,15 +237,15 @@ class TopicConfigManager(SavedTable[TopicConfigSerializeWrapper]):
     def delete(self, topic: str) -> None:
         """Delete a topic from the table; the store deletes its queues."""
         self.changes.forget(topic)
-        if topic in self._topics:
-            self._remove(topic)
+        if topic in self._values:
+            self._set(topic, None)
         elif topic in self._deleting:
             self._mark_changed()
 
     def wrapper(self) -> TopicConfigSerializeWrapper:
         """Return all topics and their version, in the form that is saved, sent and registered."""
         return TopicConfigSerializeWrapper(
-            topic_config_table=dict(self._topics), data_version=self.data_version
+            topic_config_table=dict(self._values), data_version=self.data_version
         )
 
     def is_saved(self, config: TopicConfig) -> bool:
@@ -271,25 +256,12 @@ class TopicConfigManager(SavedTable[TopicConfigSerializeWrapper]):
     def _record_saved(self, saved: TopicConfigSerializeWrapper) -> None:
         self._saved = saved.topic_config_table
         for topic in tuple(self._deleting):
-            if topic not in self._saved and topic not in self._topics:
+            if topic not in self._saved and topic not in self._values:
                 self.cancel_deletion(topic)  # its name may be used again
 
-    def _set(self, config: TopicConfig) -> None:
-        known = self._topics.get(config.topic_name)
-        if known != config:
-            self._queues += _queues_of(config) - _queues_of(known)
-            self._topics[config.topic_name] = config
-            self._mark_changed()
-
-    def _remove(self, topic: str) -> None:
-        self._queues -= _queues_of(self._topics.pop(topic))
-        self._mark_changed()
-
-    def _restore(self, topic: str, config: TopicConfig | None) -> None:
-        if config is None:
-            self._remove(topic)
-        else:
-            self._set(config)
+    def _set(self, name: str, value: TopicConfig | None) -> None:
+        self._queues += _queues_of(value) - _queues_of(self.get(name))
+        super()._set(name, value)
 
     def _mark_changed(self) -> None:
         self.data_version = self.data_version.next_version(self._now_ms())
@@ -317,6 +289,15 @@ def _topic(name: str, queue_nums: int, perm: int = _READ_WRITE) -> TopicConfig:
 
 def _queues_of(config: TopicConfig | None) -> int:
     return max(config.read_queue_nums, config.write_queue_nums) if config is not None else 0
+
+
+def _with_queues(config: TopicConfig, queue_nums: int) -> TopicConfig:
+    """Return a configuration with at least this many queues, for reading and for writing."""
+    return replace(
+        config,
+        read_queue_nums=max(config.read_queue_nums, queue_nums),
+        write_queue_nums=max(config.write_queue_nums, queue_nums),
+    )
 
 
 def _check(config: TopicConfig) -> None:

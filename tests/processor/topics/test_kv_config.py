@@ -48,7 +48,7 @@ def test_unsaved_kv_change_is_rolled_back(room):
     ]:
         answered, remark = room.refused(code, fields)
         assert (answered, "No space left" in remark) == (ResponseCode.SYSTEM_ERROR, True)
-        assert room.kv_configs.get("N", "kept") == "1"
+        assert room.kv_configs.get(("N", "kept")) == "1"
         assert room.kv_configs.list("M") == {}
     room.disk.refuse()
     room.kv_configs.save()

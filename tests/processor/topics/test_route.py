@@ -46,7 +46,7 @@ def test_topic_route_body_is_javas_text_with_this_broker(room):
 
 def test_ordered_topics_route_has_its_order_configuration(room):
     room.create_topic("T")
-    room.kv_configs.put("ORDER_TOPIC_CONFIG", "T", "broker-a:2")
+    room.kv_configs.put(("ORDER_TOPIC_CONFIG", "T"), "broker-a:2")
     assert route_of(room, "T").order_topic_conf == "broker-a:2"
 
 

@@ -363,7 +363,9 @@ def test_system_and_invalid_topics_cannot_be_deleted(room, topic):
 
 def test_topic_with_a_system_prefix_that_is_not_the_brokers_own_can_be_deleted(room):
     """As earlier releases made them of any message, and a store of RocketMQ may have them."""
-    room.topics._set(TopicConfig(topic_name="rmq_sys_x", read_queue_nums=1, write_queue_nums=1))
+    room.topics._set(
+        "rmq_sys_x", TopicConfig(topic_name="rmq_sys_x", read_queue_nums=1, write_queue_nums=1)
+    )
     room.put("body", topic="rmq_sys_x")
     answer = room.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "rmq_sys_x"})
     assert answer.code == ResponseCode.SUCCESS
