@@ -12,16 +12,29 @@ from __future__ import annotations
 
 import struct
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import StoredMessage, decode_record, record_size
 
 _HEAD: Final = struct.Struct(layout.struct_format(layout.HEAD))
 _SIZE_AND_MAGIC: Final = struct.Struct(layout.struct_format(layout.HEAD[:2]))
 _QUEUE_OFFSET: Final = [name for name, _ in layout.HEAD].index("queue_offset")
 _MAGICS: Final = (layout.MAGIC_V1, layout.MAGIC_V2)
+
+
+class BadRecord(NamedTuple):
+    """A stored message that cannot be read: its place, the problem, and its record.
+
+    ``record`` is None if the broker's answer does not tell where the record ends.
+    """
+
+    queue: MessageQueue
+    queue_offset: int
+    problem: object
+    record: bytes | None = None
 
 
 def read_queue_offset(data: bytes, at: int) -> int:

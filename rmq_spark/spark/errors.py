@@ -100,8 +100,8 @@ class RecordFault(SparkError):
     def __str__(self) -> str:
         return (
             f"the message at offset {self.queue_offset} of {describe_queue(self.queue)} cannot be "
-            f"read: {self.problem}. Set option onBadRecord to null for a row without its body, or "
-            "to skip to leave it out"
+            f"read: {self.problem}. Set option onBadRecord to null for a row without its body, to "
+            "skip to leave it out, or to dead_letter to send it to another topic"
         )
 
 

@@ -34,6 +34,7 @@ from rmq_spark.spark.options.options import (
     ReadOptions,
     WriteOptions,
     commits_options,
+    dead_letter_options,
     is_broker_topic,
 )
 from rmq_spark.spark.plan.position_resolver import LoadSnapshot
@@ -54,6 +55,9 @@ def check_with_brokers(options: ReadOptions) -> LoadSnapshot:
         _check_queues(replace(options, is_committed=False))
     else:
         ends = _check_queues(options)
+    letters = dead_letter_options(options)
+    if letters is not None:
+        check_writable(letters, "deadLetterTopic")
     return LoadSnapshot(ends, now_ms)
 
 
@@ -126,10 +130,10 @@ def check_filter(options: ReadOptions, instance: ClientInstance, queues: QueueCl
             ) from None
 
 
-def check_writable(options: WriteOptions) -> None:
+def check_writable(options: WriteOptions, topic_option: str = "topic") -> None:
     """Check that the topic of a sink exists, or that its first message would create it."""
     topic = options.topic
-    with _preflight_client(options.access, "topic", options.namespace) as instance:
+    with _preflight_client(options.access, topic_option, options.namespace) as instance:
         if topic is None:
             instance.name_servers.admin.topics()
         else:

@@ -96,6 +96,7 @@ CHANGES = {
     "endingOffsetsByTimestamp": _more(endingOffsetsByTimestamp='{"{topic}": {"*": 4102444800000}}'),
     "failOnDataLoss": _more(failOnDataLoss="false"),
     "onBadRecord": _more(onBadRecord="skip"),
+    "deadLetterTopic": _more(onBadRecord="dead_letter", deadLetterTopic="dead"),
     "checkCrc": _more(checkCrc="false"),
     "maxBodyBytes": _more(maxBodyBytes="64m"),
     "localFiles": _more(localFiles="false"),

@@ -597,7 +597,59 @@ _READ = [
         ),
     ),
     ({"failOnDataLoss": "maybe"}, "failOnDataLoss: needed true or false, found 'maybe'"),
-    ({"onBadRecord": "ignore"}, "onBadRecord: needed fail, null or skip, found 'ignore'"),
+    (
+        {"onBadRecord": "ignore"},
+        "onBadRecord: needed fail, null, skip or dead_letter, found 'ignore'",
+    ),
+    (
+        {"onBadRecord": "dead_letter"},
+        "deadLetterTopic: it is required with onBadRecord=dead_letter. Give a topic",
+    ),
+    (
+        {"onBadRecord": "skip", "deadLetterTopic": "dead"},
+        (
+            "deadLetterTopic: it has no effect without onBadRecord=dead_letter. Set onBadRecord, "
+            "or remove this option"
+        ),
+    ),
+    (
+        {"onBadRecord": "dead_letter", "deadLetterTopic": "a b"},
+        "deadLetterTopic: topic: needed letters, digits and % | _ -, 1 to 127 of them, found 'a b'",
+    ),
+    (
+        {"onBadRecord": "dead_letter", "deadLetterTopic": "%RETRY%billing"},
+        (
+            "deadLetterTopic: %RETRY%billing belongs to the brokers or to a group. Give a topic of "
+            "your own"
+        ),
+    ),
+    (
+        {"onBadRecord": "dead_letter", "deadLetterTopic": "T"},
+        (
+            "deadLetterTopic: the query reads T itself, and would read its own dead letters again "
+            "and again. Give another topic, or leave this one out of option topic"
+        ),
+    ),
+    (
+        {
+            "topic": None,
+            "subscribePattern": "or.*",
+            "onBadRecord": "dead_letter",
+            "deadLetterTopic": "orders-dead",
+        },
+        (
+            "deadLetterTopic: the query reads orders-dead itself, and would read its own dead "
+            "letters again and again. Give another topic, or leave this one out of option "
+            "subscribePattern"
+        ),
+    ),
+    (
+        {"isolation": "committed", "onBadRecord": "dead_letter", "deadLetterTopic": "T_COMMITS"},
+        (
+            "deadLetterTopic: the query reads T_COMMITS itself, and would read its own dead "
+            "letters again and again. Give another topic, or leave this one out of option topic"
+        ),
+    ),
     ({"checkCrc": "1"}, "checkCrc: needed true or false, found '1'"),
     ({"maxBodyBytes": "2g"}, "maxBodyBytes: needed a size up to 1073741824, found '2g'"),
     ({"onBrokerAway": "fail"}, "onBrokerAway: needed wait or skip, found 'fail'"),

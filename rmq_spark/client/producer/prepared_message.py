@@ -26,6 +26,7 @@ from rmq_spark.client.arguments import (
     wrong_kind,
 )
 from rmq_spark.client.errors import ClientShutDown, MessageRejected
+from rmq_spark.client.forwarding import ForwardedMessage
 from rmq_spark.client.message import BODY_BYTES_MAX, Message
 from rmq_spark.errors import BodyError, CodecMissing, Verbatim, excerpt
 from rmq_spark.wire.codes import MessageSysFlag
@@ -197,6 +198,12 @@ def prepare_message(
 ) -> PreparedMessage:
     """Return a message prepared for sending."""
     message = _check_message(message, rules)
+    if isinstance(message, ForwardedMessage):
+        message_id, born_ms = message.message_id or ids.next(), message.born_timestamp or now_ms
+        text, flags = message.properties_text(message_id), (message.sys_flag, message.flag)
+        return PreparedMessage(
+            rules, message.topic, message.body, message_id, text, *flags, born_ms
+        )
     message_id = ids.next()
     body, sys_flag = message.body, 0
     if len(body) >= rules.compress_body_bytes:

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rmq_spark.client.api.broker_api import BrokerApi
+from rmq_spark.client.damaged_records import record_size_at
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.client.reading.bulk_pull import RawChunk
 from rmq_spark.errors import RecordError, RocketPollError, Verbatim, sanitize
@@ -33,12 +34,14 @@ class ReadableChunk(NamedTuple):
     """Records that can be read; ``fault`` says why the one at ``next_offset`` cannot, if any.
 
     ``stated_crc`` is the body CRC that the faulty record states; None if it is too short.
+    ``record`` has the bytes of the faulty record; None if it is unknown where they end.
     """
 
     records: RecordChunk
     next_offset: int
     fault: RecordError | None
     stated_crc: int | None = None
+    record: bytes | None = None
 
 
 def readable_chunks(
@@ -55,7 +58,7 @@ def readable_chunks(
             records = chunk.decoded
         else:
             records, fault = readable_records(chunk.records, chunk.sizes)
-        next_offset, stated_crc = chunk.next_offset, None
+        next_offset, stated_crc, record = chunk.next_offset, None, None
         stranger = _first_mismatch(records, queue, range(at, next_offset), is_filtered=is_filtered)
         if stranger is not None:
             row, fault = stranger
@@ -64,7 +67,8 @@ def readable_chunks(
         if fault is not None:
             next_offset = _offset_after(records, at, chunk, is_filtered=is_filtered)
             stated_crc = _read_field(chunk, records, layout.BODY_CRC_AT, layout.QUEUE_ID_AT)
-        yield ReadableChunk(records, next_offset, fault, stated_crc)
+            record = _read_record(chunk, records)
+        yield ReadableChunk(records, next_offset, fault, stated_crc, record)
         at = next_offset
 
 
@@ -144,6 +148,17 @@ def _read_field(chunk: RawChunk, readable: RecordChunk, start: int, end: int) ->
     place = int(readable.ends[-1]) if len(readable) else 0
     found = bytes(chunk.records[place + start : place + end])
     return int.from_bytes(found, "big", signed=True) if len(found) == end - start else None
+
+
+def _read_record(chunk: RawChunk, readable: RecordChunk) -> bytes | None:
+    """Return the record that follows the readable ones; None if it is unknown where it ends."""
+    rest = bytes(chunk.records[int(readable.ends[-1]) if len(readable) else 0 :])
+    if chunk.sizes is not None:
+        return rest[: int(chunk.sizes[len(readable)])]
+    try:
+        return rest[: record_size_at(rest, 0)]
+    except RecordError:
+        return None
 
 
 # ---- Offsets that an answer omits. If our broker cannot commit a batch, it rolls it back. If

@@ -10,7 +10,7 @@ times, and no broker checks them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmq_spark.client.damaged_records import BadRecord
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk
 from rmq_spark.wire.chunk.body_checks import damaged_bodies
 from rmq_spark.wire.chunk.buffer_slices import to_arrow
@@ -54,8 +55,8 @@ class BadRecordPolicy(Protocol):
     def keeps_rows(self) -> bool:
         """True if such a message keeps its row, with a null body; False if it is omitted."""
 
-    def report(self, queue: MessageQueue, queue_offset: int, problem: object) -> None:
-        """Log a message that cannot be read, or raise the error that ends the read."""
+    def report(self, records: Sequence[BadRecord]) -> None:
+        """Log messages that cannot be read, or raise the error that ends the read."""
 
 
 class RecordBatchConverter:
@@ -172,13 +173,17 @@ class RecordBatchConverter:
         problems: dict[int, object],
     ) -> tuple[pa.Array, pa.Array | None]:
         """Report unreadable bodies; return the bodies with these as null, and the rows to keep."""
+        found = []
         for row in sorted(problems):
             if kept is None or kept[row - first].as_py():
                 queue = origin
                 if isinstance(queue, str):
                     topic = COLUMNS[_TOPIC].build(chunk)[row].as_py()
                     queue = MessageQueue(topic, queue, int(chunk.head["queue_id"][row]))
-                self._bad_records.report(queue, int(chunk.head["queue_offset"][row]), problems[row])
+                at, problem = int(chunk.head["queue_offset"][row]), problems[row]
+                found.append(BadRecord(queue, at, problem, chunk.record(row)))
+        if found:
+            self._bad_records.report(found)
         is_right = np.ones(len(bodies), bool)
         is_right[np.fromiter(problems, np.int64, len(problems)) - first] = False
         mask = pa.array(is_right)

@@ -1,32 +1,47 @@
-"""BadRecordHandler: fails, nulls or skips messages that cannot be read, by option ``onBadRecord``.
+"""BadRecordHandler: handles messages that cannot be read, by option ``onBadRecord``.
 
-    fail    the query fails, and the error names the message
-    null    the row has a null body; if the whole record is unreadable, only its position is known
-    skip    the message has no row
+    fail         the query fails, and the error names the message
+    null         the row has a null body; if the whole record is unreadable, only its position is
+                 known
+    skip         the message has no row
+    dead_letter  the message has no row, and is in another topic before the task goes on
 
 The error or a warning names each message by its position. If a task has very many, only the first
-are named.
+are named, and all are counted at its end.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
+from types import TracebackType
 from typing import Final
 
+from rmq_spark.client.damaged_records import BadRecord
+from rmq_spark.errors import format_count
 from rmq_spark.spark.errors import RecordFault, describe_queue
 from rmq_spark.spark.options.values import OnBadRecord
-from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
 
 LOGGED_MAX: Final = 20
 
+_DONE: Final = {
+    OnBadRecord.NULL: "its body is null",
+    OnBadRecord.SKIP: "it is skipped",
+    OnBadRecord.DEAD_LETTER: "it is a dead letter",
+}
+
 
 class BadRecordHandler:
-    """Counts and logs the messages of one task that cannot be read."""
+    """Counts and logs the messages of one task that cannot be read; logs the count at its end."""
 
-    def __init__(self, policy: OnBadRecord) -> None:
+    def __init__(
+        self, policy: OnBadRecord, send: Callable[[Sequence[BadRecord]], None] | None = None
+    ) -> None:
+        """Take the policy; ``send`` sends dead letters, and returns when they are stored."""
         self.policy = policy
+        self._send = send
         self._count = 0
 
     @property
@@ -34,19 +49,31 @@ class BadRecordHandler:
         """True if such a message keeps its row, with a null body."""
         return self.policy is OnBadRecord.NULL
 
-    def report(self, queue: MessageQueue, queue_offset: int, problem: object) -> None:
-        """Count and log a message that cannot be read, or fail, by option ``onBadRecord``."""
+    def report(self, records: Sequence[BadRecord]) -> None:
+        """Fail, or count, log and perhaps send messages that cannot be read."""
         if self.policy is OnBadRecord.FAIL:
+            queue, queue_offset, problem, _ = records[0]
             raise RecordFault(queue, queue_offset, str(problem))
-        self._count += 1
-        if self._count <= LOGGED_MAX:
-            done = "its body is null" if self.policy is OnBadRecord.NULL else "it is skipped"
+        if self._send is not None:
+            self._send(records)
+        for queue, queue_offset, problem, _ in records[: max(LOGGED_MAX - self._count, 0)]:
             _log.warning(
                 "the message at offset %d of %s cannot be read, and %s: %s",
-                queue_offset,
-                describe_queue(queue),
-                done,
-                problem,
+                *(queue_offset, describe_queue(queue), _DONE[self.policy], problem),
             )
-        if self._count == LOGGED_MAX:
+        before, self._count = self._count, self._count + len(records)
+        if before < LOGGED_MAX <= self._count:
             _log.warning("this task logs no more of them")
+
+    def __enter__(self) -> BadRecordHandler:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._count:
+            messages = format_count(self._count, "message")
+            _log.warning("onBadRecord=%s applied to %s of a task", self.policy.value, messages)

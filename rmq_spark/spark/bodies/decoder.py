@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmq_spark.client.damaged_records import BadRecord
 from rmq_spark.client.reading.record_batches import RecordBatchConverter
 from rmq_spark.client.serializers import SERIALIZERS
 from rmq_spark.errors import excerpt
@@ -29,6 +30,7 @@ from rmq_spark.spark.options.values import BodyFormat
 from rmq_spark.spark.schemas.arrow_conversion import BodyFault, decode_one_by_one
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX
 
 # ---- MissingFieldsWarning: warns if no body has any field of the schema.
 
@@ -143,18 +145,17 @@ class TypedBatchConverter:
     def convert(self, chunk: RecordChunk, origin: MessageQueue | str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a queue's or a broker's chunk, in order."""
         for batch in self._batches.convert(chunk, origin):
-            if isinstance(origin, str):
-                topic, broker_name = COLUMNS["topic"].build(chunk)[0].as_py(), origin
-            else:
-                topic, broker_name = origin.topic, origin.broker_name
-            yield from self._columns.decode_batch(batch, topic, broker_name)
+            queue = origin
+            if isinstance(queue, str):
+                queue = MessageQueue(COLUMNS["topic"].build(chunk)[0].as_py(), queue, 0)
+            yield from self._columns.decode_batch(batch, queue, [chunk])
 
     def convert_unreadable(
         self, queue: MessageQueue, queue_offset: int
     ) -> Iterator[pa.RecordBatch]:
         """Return the row for a record of which only the position is known, if it gets a row."""
         for batch in self._batches.convert_unreadable(queue, queue_offset):
-            yield from self._columns.decode_batch(batch, queue.topic, queue.broker_name)
+            yield from self._columns.decode_batch(batch, queue, ())
 
 
 def body_columns_for(
@@ -187,17 +188,22 @@ class BodyColumns:
             self._missing_fields = MissingFieldsWarning(body.schema.names, loads)
 
     def decode_batch(
-        self, batch: pa.RecordBatch, topic: str, broker_name: str
+        self, batch: pa.RecordBatch, queue: MessageQueue, records: Sequence[RecordChunk]
     ) -> Iterator[pa.RecordBatch]:
-        """Convert a record batch to the exact types; yield none if no row is left."""
+        """Convert a record batch to the exact types; yield none if no row is left.
+
+        Args:
+            batch: The rows, of any queues of a topic and a broker.
+            queue: One of these queues.
+            records: The records that these rows are made from, and perhaps more.
+        """
         bodies = batch.column(BODY)
         faults: dict[int, BodyFault] = {}
         values = self._decode(bodies, 0, faults)
-        for row in sorted(faults):
-            queue = MessageQueue(topic, broker_name, batch.column("queueId")[row].as_py())
-            self._bad_records.report(queue, batch.column("queueOffset")[row].as_py(), faults[row])
+        if faults:
+            self._bad_records.report(list(_bad_records(batch, queue, records, faults)))
         if self._missing_fields is not None:
-            self._missing_fields.check(topic, bodies, values)
+            self._missing_fields.check(queue.topic, bodies, values)
         if self._is_single_column:
             by_name = dict.fromkeys(self._names, values)
         else:
@@ -243,6 +249,27 @@ class BodyColumns:
         for at, row in enumerate(rows.to_pylist()):
             places[row] = at
         return there.take(pa.array(places, pa.int64()))
+
+
+def _bad_records(
+    batch: pa.RecordBatch,
+    queue: MessageQueue,
+    records: Sequence[RecordChunk],
+    faults: Mapping[int, BodyFault],
+) -> Iterator[BadRecord]:
+    is_light = queue.topic.startswith(LIGHT_QUEUE_PREFIX)  # its records state other queues
+    places: dict[tuple[int, int], tuple[RecordChunk, int]] = {}
+    for chunk in records:
+        offsets = chunk.head["queue_offset"].tolist()
+        ids = [queue.queue_id] * len(offsets) if is_light else chunk.head["queue_id"].tolist()
+        places.update(
+            (place, (chunk, row)) for row, place in enumerate(zip(ids, offsets, strict=True))
+        )
+    for row in sorted(faults):
+        queue_id, at = (batch.column(field.name)[row].as_py() for field in _POSITION_FIELDS)
+        chunk, number = places[queue_id, at]
+        its_queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
+        yield BadRecord(its_queue, at, faults[row], chunk.record(number))
 
 
 def _create_decoder(body: BodyOptions, kind: pa.DataType) -> BodyDecoder:

@@ -24,6 +24,7 @@ from rmq_spark.spark.errors import describe_queue, report_losses
 from rmq_spark.spark.options.bodies import BINARY_BODIES
 from rmq_spark.spark.options.options import ReadOptions
 from rmq_spark.spark.plan.partition_planner import CountedRange, OffsetRange, group_ranges
+from rmq_spark.spark.read.dead_letters import bad_record_handler
 from rmq_spark.spark.read.key_reader import KeyLookup, read_key_lookup
 from rmq_spark.spark.read.partition_reader import RecordObserver, read_range
 from rmq_spark.spark.schemas.columns import arrow_schema_of
@@ -112,30 +113,30 @@ def read_spans(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a group, in order, each span once all of it has been verified."""
     # Imported only in tasks. Bodies are decoded after they were verified as the committed ones.
-    from rmq_spark.spark.bodies.bad_records import BadRecordHandler  # noqa: PLC0415  # in tasks only, see above
     from rmq_spark.spark.bodies.decoder import body_columns_for  # noqa: PLC0415  # in tasks only, see above
 
-    typed = body_columns_for(schema, options.body, BadRecordHandler(options.on_bad_record))
-    everything = replace(options, expression="*", body=BINARY_BODIES)
-    for span in group.spans:
-        end = span.queue_offset + span.message_count
-        check = _SpanCheck(span)
-        batches = list(
-            read_range(
-                everything,
-                schema if typed is None else typed.raw_schema,
-                OffsetRange(span.queue, span.queue_offset, end),
-                tags=options.tags,
-                observer=check,
+    with bad_record_handler(options) as bad:
+        typed = body_columns_for(schema, options.body, bad)
+        everything = replace(options, expression="*", body=BINARY_BODIES)
+        for span in group.spans:
+            end = span.queue_offset + span.message_count
+            check = _SpanCheck(span)
+            batches = list(
+                read_range(
+                    everything,
+                    schema if typed is None else typed.raw_schema,
+                    OffsetRange(span.queue, span.queue_offset, end),
+                    tags=options.tags,
+                    observer=check,
+                )
             )
-        )
-        if check.is_passed and typed is None:
-            yield from batches
-        elif check.is_passed and typed is not None:
-            for batch in batches:
-                yield from typed.decode_batch(batch, span.queue.topic, span.queue.broker_name)
-        else:
-            report_losses([check.loss], is_failure=options.fail_on_data_loss)
+            if check.is_passed and typed is None:
+                yield from batches
+            elif check.is_passed and typed is not None:
+                for batch in batches:
+                    yield from typed.decode_batch(batch, span.queue, check.records)
+            else:
+                report_losses([check.loss], is_failure=options.fail_on_data_loss)
 
 
 class _SpanCheck(RecordObserver):
@@ -144,6 +145,8 @@ class _SpanCheck(RecordObserver):
         self._crc = 0
         self._count = self._unreadable = 0
         self._has_all_crcs = True
+        self.records: list[RecordChunk] = []
+        """The records of the span that can be read."""
 
     def on_records(self, records: RecordChunk) -> None:
         """Add the next records of the span."""
@@ -151,6 +154,7 @@ class _SpanCheck(RecordObserver):
             head: Any = records.head
             self._crc = add_crc(self._crc, int(head["body_crc"].astype("int64").sum()))
             self._count += len(records)
+            self.records.append(records)
 
     def on_unreadable(self, stated_crc: int | None) -> None:
         """Add an unreadable record of the span, which may still state the CRC of its body."""

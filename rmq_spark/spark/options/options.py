@@ -34,6 +34,7 @@ from rmq_spark.spark.options.start_positions import (
 from rmq_spark.spark.options.table import OPTIONS, OptionReader, Use, of_option
 from rmq_spark.spark.options.values import OnBadRecord, RowIds
 from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION
+from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.names import (
     SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPICS,
@@ -217,6 +218,8 @@ class ReadOptions:
     broker_names: Mapping[str, str] = field(default_factory=dict)
     """The present names of brokers, by their former names."""
     on_bad_record: OnBadRecord = of_option("onBadRecord")
+    dead_letter_topic: str | None = None
+    """The full name of the topic to which unreadable messages are sent."""
     checks_crc: bool = of_option("checkCrc")
     max_body_bytes: int = of_option("maxBodyBytes")
     reads_files: bool = True
@@ -311,6 +314,7 @@ def read_options(raw_options: Mapping[str, str]) -> ReadOptions:
         access=access,
         selection=selection,
         waits_for_topic=_waits_for_topic(options, selection),
+        dead_letter_topic=_dead_letter_topic(options, selection, is_committed=is_committed),
         consumer_group=group,
         expression=_expression(options, expression),
         is_sql=expression == "sql",
@@ -391,6 +395,36 @@ def _selection(options: OptionReader, namespace: str | None) -> Selection:
         return Selection(option=option, namespace=namespace, topics=tuple(dict.fromkeys(topics)))
     assigned = _assigned(values.json_object(option, text), namespace)
     return Selection(option=option, namespace=namespace, topics=tuple(assigned), assigned=assigned)
+
+
+def _dead_letter_topic(
+    options: OptionReader, selection: Selection, *, is_committed: bool
+) -> str | None:
+    name = "deadLetterTopic"
+    text, is_wanted = options.text(name), options["onBadRecord"] is OnBadRecord.DEAD_LETTER
+    if text is None and is_wanted:
+        raise OptionError(name, "it is required with onBadRecord=dead_letter. Give a topic")
+    if text is None:
+        return None
+    if not is_wanted:
+        raise OptionError(
+            name,
+            "it has no effect without onBadRecord=dead_letter. Set onBadRecord, or remove this "
+            "option",
+        )
+    topic = _topic(name, text.strip(), selection.namespace, check_send_topic)
+    if is_broker_topic(without_namespace(selection.namespace, topic)):
+        raise OptionError(
+            name, f"{topic} belongs to the brokers or to a group. Give a topic of your own"
+        )
+    commits = [commits_topic_name(each) for each in selection.topics] if is_committed else []
+    if selects(selection, topic) or topic in commits:
+        raise OptionError(
+            name,
+            f"the query reads {topic} itself, and would read its own dead letters again and "
+            f"again. Give another topic, or leave this one out of option {selection.option}",
+        )
+    return topic
 
 
 def _waits_for_topic(options: OptionReader, selection: Selection) -> bool:
@@ -560,12 +594,30 @@ def commits_options(options: ReadOptions) -> ReadOptions:
         selection=selection,
         expression="*",
         on_bad_record=OnBadRecord.FAIL,
+        dead_letter_topic=None,
         checks_crc=True,
         columns=(),
         body=BINARY_BODIES,
         partitions_min=None,
         partitions_max=None,
         partition_rows_max=None,
+    )
+
+
+def dead_letter_options(options: ReadOptions) -> WriteOptions | None:
+    """Return the options by which dead letters of a source are sent; None if it sends none.
+
+    Brokers have taken these messages before, so that only their limits count.
+    """
+    if options.dead_letter_topic is None:
+        return None
+    namespace = options.selection.namespace
+    return WriteOptions(
+        access=options.access,
+        namespace=namespace,
+        topic=options.dead_letter_topic,
+        producer_group=wrap_namespace(namespace, DEFAULT_GROUP),
+        max_message_bytes=PLAIN_BYTES_MAX,
     )
 
 

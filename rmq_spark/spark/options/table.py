@@ -153,9 +153,11 @@ OPTIONS: Final[Mapping[str, Option]] = {
     ),
     "onBadRecord": Option(
         _READ,
-        "for unreadable messages: fail the query, return a null body, or skip",
+        "for unreadable messages: fail the query, return a null body, skip, or dead_letter (send "
+        "them to deadLetterTopic)",
         Kind(member_of(OnBadRecord), OnBadRecord.FAIL),
     ),
+    "deadLetterTopic": Option(_READ, "topic of dead letters, for onBadRecord=dead_letter"),
     "checkCrc": Option(_READ, "whether the CRC of each body is verified", _ON),
     "maxBodyBytes": Option(
         _READ,

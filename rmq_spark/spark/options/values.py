@@ -31,6 +31,7 @@ class OnBadRecord(Enum):
     FAIL = "fail"
     NULL = "null"
     SKIP = "skip"
+    DEAD_LETTER = "dead_letter"
 
 
 class RowIds(str, Enum):

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq_spark.client.admin.lookups import FOREVER_MS
-from rmq_spark.spark.bodies.bad_records import BadRecordHandler
 from rmq_spark.spark.brokers.fan_out import BrokerAddresses
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.brokers.retry_timer import TRANSIENT_ERRORS
 from rmq_spark.spark.errors import BrokersAway, OptionError, SparkError
 from rmq_spark.spark.options.options import ReadOptions
 from rmq_spark.spark.options.start_positions import Positions, RelativeTimePosition, TimePosition
+from rmq_spark.spark.read.dead_letters import bad_record_handler
 from rmq_spark.spark.read.partition_reader import addresses_of, retry_timer_of
 from rmq_spark.wire.headers.operators import QueryMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
@@ -89,8 +89,9 @@ def read_key_lookup(
     messages = _find_messages(options, lookup)
     if messages:
         records = b"".join(encode_record(messages[at]) for at in sorted(messages))
-        batches = record_batches_for(options, schema, BadRecordHandler(options.on_bad_record))
-        yield from batches.convert(RecordChunk(records), lookup.broker_name)
+        with bad_record_handler(options) as bad:
+            batches = record_batches_for(options, schema, bad)
+            yield from batches.convert(RecordChunk(records), lookup.broker_name)
 
 
 def _find_messages(options: ReadOptions, lookup: KeyLookup) -> dict[int, StoredMessage]:

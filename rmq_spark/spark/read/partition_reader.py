@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.errors import BrokerRefused, OffsetMoved
-from rmq_spark.spark.bodies.bad_records import BadRecordHandler
 from rmq_spark.spark.brokers.fan_out import BrokerAddresses, instance_for, is_unknown_queue
 from rmq_spark.spark.brokers.retry_timer import TRANSIENT_ERRORS, FailureLog, RetryTimer
 from rmq_spark.spark.errors import BrokersAway, describe_lost_offsets, describe_queue, report_losses
 from rmq_spark.spark.options.access import BrokerAccess
 from rmq_spark.spark.options.options import ReadOptions
 from rmq_spark.spark.plan.partition_planner import OffsetRange
+from rmq_spark.spark.read.dead_letters import bad_record_handler
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,46 +80,46 @@ def read_range(
     from rmq_spark.spark.read.record_chunks import QueueRecreated, UnreadableRecord, pull_chunks  # noqa: PLC0415  # see above
 
     addresses = addresses_of(options.access)
-    bad = BadRecordHandler(options.on_bad_record)
-    batches = record_batches_for(options, schema, bad, options.tags if tags is None else tags)
-    queue, at = offset_range.queue, offset_range.start
-    timer = retry_timer_of(options.access, queue.broker_name)
-    is_done = False
-    while not is_done and at < offset_range.end:
-        try:
-            for records, next_offset in pull_chunks(
-                addresses, options, offset_range._replace(start=at)
-            ):
-                observer.on_records(records)
-                yield from batches.convert(records, queue)
-                at = next_offset
-                timer.reset()
-            is_done = True
-        except OffsetMoved as moved:  # noqa: PERF203  # to be read again from where it stands
-            at = _skip_lost(options, offset_range, at, moved)
-        except UnreadableRecord as unreadable:
-            bad.report(queue, unreadable.queue_offset, unreadable.fault)
-            observer.on_unreadable(unreadable.stated_crc)
-            yield from batches.convert_unreadable(queue, unreadable.queue_offset)
-            at = unreadable.queue_offset + 1
-        except QueueRecreated as made_again:
-            _report_loss(options, str(made_again))
-            return
-        except TRANSIENT_ERRORS as error:
-            if not timer.sleep_or_expire(error):
-                raise BrokersAway(
-                    queue.broker_name, options.access.retry_timeout_ms, error
-                ) from error
-            addresses.refresh()
-        except BrokerRefused as error:
-            if not is_unknown_queue(error):
-                raise
-            _report_loss(
-                options,
-                f"{describe_queue(queue)} is gone, before its offsets {at} to "
-                f"{offset_range.end - 1} were read",
-            )
-            return
+    with bad_record_handler(options) as bad:
+        batches = record_batches_for(options, schema, bad, options.tags if tags is None else tags)
+        queue, at = offset_range.queue, offset_range.start
+        timer = retry_timer_of(options.access, queue.broker_name)
+        is_done = False
+        while not is_done and at < offset_range.end:
+            try:
+                for records, next_offset in pull_chunks(
+                    addresses, options, offset_range._replace(start=at)
+                ):
+                    observer.on_records(records)
+                    yield from batches.convert(records, queue)
+                    at = next_offset
+                    timer.reset()
+                is_done = True
+            except OffsetMoved as moved:  # noqa: PERF203  # to be read again from where it stands
+                at = _skip_lost(options, offset_range, at, moved)
+            except UnreadableRecord as unreadable:
+                bad.report([unreadable.bad])
+                observer.on_unreadable(unreadable.stated_crc)
+                yield from batches.convert_unreadable(queue, unreadable.bad.queue_offset)
+                at = unreadable.bad.queue_offset + 1
+            except QueueRecreated as made_again:
+                _report_loss(options, str(made_again))
+                return
+            except TRANSIENT_ERRORS as error:
+                if not timer.sleep_or_expire(error):
+                    raise BrokersAway(
+                        queue.broker_name, options.access.retry_timeout_ms, error
+                    ) from error
+                addresses.refresh()
+            except BrokerRefused as error:
+                if not is_unknown_queue(error):
+                    raise
+                _report_loss(
+                    options,
+                    f"{describe_queue(queue)} is gone, before its offsets {at} to "
+                    f"{offset_range.end - 1} were read",
+                )
+                return
 
 
 def _skip_lost(options: ReadOptions, offset_range: OffsetRange, at: int, moved: OffsetMoved) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from rmq_spark.client.damaged_records import BadRecord
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.reading.log_files import LocalLogFinder
 from rmq_spark.client.reading.readable_chunks import (
@@ -21,7 +22,6 @@ from rmq_spark.client.reading.readable_chunks import (
     readable_chunks,
     without_rolled_back,
 )
-from rmq_spark.errors import RecordError
 from rmq_spark.spark.brokers.fan_out import BrokerAddresses
 from rmq_spark.spark.brokers.queue_client import MessagePosition, QueueClient, mark_of
 from rmq_spark.spark.errors import describe_lost_offsets, describe_queue, report_losses
@@ -40,13 +40,10 @@ IDLE_CONNECTION_SECONDS: Final = 10.0
 class UnreadableRecord(Exception):
     """A record cannot be read; all records before it have been yielded."""
 
-    def __init__(
-        self, queue_offset: int, fault: RecordError, stated_crc: int | None = None
-    ) -> None:
-        """Take the record's position, the fault, and the CRC that it states for its body."""
-        super().__init__(queue_offset, fault, stated_crc)
-        self.queue_offset = queue_offset
-        self.fault = fault
+    def __init__(self, bad: BadRecord, stated_crc: int | None = None) -> None:
+        """Take the record, and the CRC that it states for its body."""
+        super().__init__(bad, stated_crc)
+        self.bad = bad
         self.stated_crc = stated_crc
 
 
@@ -68,7 +65,7 @@ def pull_chunks(
     is_filtered = options.expression != "*"
     pulled = _bulk_pull(addresses, options, offset_range)
     for chunk in readable_chunks(pulled, queue, at, is_filtered=is_filtered):
-        records, next_offset, fault, stated_crc = chunk
+        records, next_offset, fault, stated_crc, record = chunk
         if fault is not None and not is_filtered:
             where = addresses.instance.api, addresses.resolve(queue), queue
             next_offset = first_not_rolled_back(*where, next_offset, end)
@@ -79,7 +76,7 @@ def pull_chunks(
         at = next_offset
         yield records, at
         if fault is not None:
-            raise UnreadableRecord(at, fault, stated_crc)
+            raise UnreadableRecord(BadRecord(queue, at, fault, record), stated_crc)
     if not is_filtered and at < end:
         _report_lost(addresses, options, queue, [(at, end)])
 

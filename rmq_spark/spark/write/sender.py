@@ -300,6 +300,17 @@ def send_message(options: WriteOptions, message: Message, queue: MessageQueue) -
     return sending.send_message(message, queue)
 
 
+def send_messages(
+    options: WriteOptions, messages: Sequence[Message], where: str, remedies: Remedies = REMEDIES
+) -> None:
+    """Send messages of one topic, and return when all are stored; some may be stored twice.
+
+    ``where`` is the beginning of errors and log lines.
+    """
+    sending = _TaskSender(options, producer_of(options), where, remedies=remedies)
+    sending.send_one_by_one(messages)
+
+
 def coalesce_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows in fewer, larger record batches."""
     waiting: list[pa.RecordBatch] = []
@@ -329,11 +340,12 @@ class _TaskSender:
         where: str,
         clock: Callable[[], float] | None = None,
         sleep: Callable[[float], None] | None = None,
+        remedies: Remedies = REMEDIES,
     ) -> None:
         self.spans = SpanCollector()
         self._options = options
         self._producer = producer
-        self.retries = SendRetries(options.access, producer, where, clock, sleep)
+        self.retries = SendRetries(options.access, producer, where, clock, sleep, remedies)
 
     def queues_of(self, topic: str) -> Sequence[MessageQueue]:
         """Return the queues to which messages of a topic may go."""
@@ -342,7 +354,7 @@ class _TaskSender:
     def send(self, routed: RoutedRows) -> None:
         """Send rows of one destination."""
         if routed.delay_level:
-            self._send_one_by_one(routed)
+            self.send_one_by_one(list(_to_messages(routed)), routed.queue, routed.first_row)
         else:
             self._send_in_bulk(routed)
 
@@ -380,15 +392,19 @@ class _TaskSender:
                 self.retries.reset()
                 return result
 
-    def _send_one_by_one(self, routed: RoutedRows) -> None:
-        left = list(_to_messages(routed))
+    def send_one_by_one(
+        self,
+        messages: Sequence[Message],
+        queue: MessageQueue | None = None,
+        first_row: int | None = None,
+    ) -> None:
+        """Send messages of one topic, many at once, until all of them are stored."""
+        left = list(messages)
         while left:
             now, later = left[:SINGLE_SENDS_MAX], left[SINGLE_SENDS_MAX:]
             failed: list[Message] = []
             failure: RocketPollError | None = None
-            for message, answer in [
-                (message, self._start_send(message, routed.queue)) for message in now
-            ]:
+            for message, answer in [(message, self._start_send(message, queue)) for message in now]:
                 try:
                     found = answer.result()
                 except RocketPollError as error:  # noqa: PERF203  # one that fails is not all that fail
@@ -398,7 +414,7 @@ class _TaskSender:
                     self._record_spans([SentSpan(found.queue, found.queue_offset, 1)])
             left = failed + later
             if failure is not None:
-                self.retries.wait_or_raise(failure, routed.topic, routed.first_row)
+                self.retries.wait_or_raise(failure, messages[0].topic, first_row)
 
     def _start_send(self, message: Message, queue: MessageQueue | None) -> Future[SendResult]:
         try:

@@ -92,6 +92,10 @@ class RecordChunk:
         """Return the number of records."""
         return len(self.starts)
 
+    def record(self, row: int) -> bytes:
+        """Return the bytes of one record."""
+        return self.data[int(self.starts[row]) : int(self.ends[row])].tobytes()
+
     def _measure(self) -> None:
         """Find the parts of each record, checking every length before it is used.
 

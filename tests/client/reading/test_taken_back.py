@@ -196,7 +196,7 @@ def test_unreadable_record_past_rolled_back_offsets_gives_its_own_offset(
         assert next(chunks)[1] == behind
         with pytest.raises(UnreadableRecord) as raised:
             next(chunks)
-        assert raised.value.queue_offset == behind
+        assert raised.value.bad.queue_offset == behind
         with pytest.raises(ProtocolError, match=f"offset {behind} "):
             read_table("T", broker.address)
 

@@ -10,12 +10,13 @@ pull, a RocketMQ broker 32 messages; several pulls are in flight at once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import pyarrow as pa
 
 from rmq_spark.client.arguments import check_kind, check_number, check_text, wrong_kind
+from rmq_spark.client.damaged_records import BadRecord
 from rmq_spark.client.errors import (
     MessageRejected,
     MessageUnreadable,
@@ -35,7 +36,6 @@ from rmq_spark.client.reading.record_batches import BROKER_NAME, RecordBatchConv
 from rmq_spark.client.subscriptions import ALL, by_tag, subscription_data
 from rmq_spark.errors import excerpt, nearest_name, sanitize
 from rmq_spark.wire.chunk import COLUMNS
-from rmq_spark.wire.message_queue import MessageQueue
 
 PULL_TIMEOUT_MS: Final = 30_000
 """Milliseconds for a pull: several megabytes queue up after earlier ones."""
@@ -44,7 +44,7 @@ TABLE_BYTES_MAX: Final = 2 << 30
 """Bytes that a table may take unless its reader allows more; a few KiB can inflate to that."""
 
 BAD_RECORDS: Final = ("fail", "null", "skip")
-"""The values of ``on_bad_record``, as of the Spark source's option."""
+"""The values of ``on_bad_record``, as of the Spark source's option (which sends dead letters)."""
 
 _log = logging.getLogger(__name__)
 _FIRST: Final = ("topic", BROKER_NAME)
@@ -71,7 +71,10 @@ def read_topic_table(
     rules = PullRules(subscription=wanted.sub_string, timeout_ms=PULL_TIMEOUT_MS)
     check_kind("on_bad_record", on_bad_record, str, f"one of {', '.join(BAD_RECORDS)}", "'skip'")
     if on_bad_record not in BAD_RECORDS:
-        raise MessageRejected("on_bad_record", f"one of {', '.join(BAD_RECORDS)}", on_bad_record)
+        needed = f"one of {', '.join(BAD_RECORDS)}"
+        if on_bad_record == "dead_letter":
+            needed += ", as a table sends nothing (the Spark source sends dead letters)"
+        raise MessageRejected("on_bad_record", needed, on_bad_record)
     table = BoundedBatches(topic, bytes_max)
     for span in resolve_read_ranges(instance, topic, start, end):
         bad = _TableBadRecords(span.address, on_bad_record)
@@ -117,7 +120,7 @@ def _read_range(
     """Read a span up to its end or to an unreadable record; return where to continue."""
     is_filtered = rules.subscription != ALL
     at = read_range.start
-    for records, next_offset, fault, _ in readable_chunks(
+    for records, next_offset, fault, _, record in readable_chunks(
         bulk_pull(instance, read_range, rules), read_range.queue, at, is_filtered=is_filtered
     ):
         if not is_filtered:
@@ -129,7 +132,7 @@ def _read_range(
             if not is_filtered:
                 where = instance.api, read_range.address, read_range.queue
                 at = first_not_rolled_back(*where, next_offset, read_range.end)
-            bad_records.report(read_range.queue, at, fault)
+            bad_records.report([BadRecord(read_range.queue, at, fault, record)])
             table.add(converter.convert_unreadable(read_range.queue, at))
             return at + 1
     if not is_filtered:
@@ -198,10 +201,11 @@ class _TableBadRecords:
         self._action = action
         self.keeps_rows = action == "null"
 
-    def report(self, queue: MessageQueue, queue_offset: int, problem: object) -> None:
-        """Raise MessageUnreadable, or log whether the message is nulled or skipped."""
-        place = f"offset {queue_offset} of queue {queue.queue_id} of {queue.topic} on "
-        why = f"the message at {place}{queue.broker_name} cannot be read: {problem}"
-        if self._action == "fail":
-            raise MessageUnreadable(self._address, why)
-        _log.warning("%s; %s", why, "its body is null" if self.keeps_rows else "it is skipped")
+    def report(self, records: Sequence[BadRecord]) -> None:
+        """Raise MessageUnreadable, or log whether the messages are nulled or skipped."""
+        for queue, queue_offset, problem, _ in records:
+            place = f"offset {queue_offset} of queue {queue.queue_id} of {queue.topic} on "
+            why = f"the message at {place}{queue.broker_name} cannot be read: {problem}"
+            if self._action == "fail":
+                raise MessageUnreadable(self._address, why)
+            _log.warning("%s; %s", why, "its body is null" if self.keeps_rows else "it is skipped")

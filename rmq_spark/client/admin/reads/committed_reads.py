@@ -8,7 +8,7 @@ The Spark source reads the same rows with ``isolation=committed``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import dropwhile
 from typing import NamedTuple
@@ -25,6 +25,7 @@ from rmq_spark.client.admin.reads.arrow_reads import (
     check_no_missing,
 )
 from rmq_spark.client.arguments import check_text, check_topic
+from rmq_spark.client.damaged_records import BadRecord
 from rmq_spark.client.errors import ManifestError, MessageRejected
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.manifest import (
@@ -187,14 +188,14 @@ def _read_span(
     bad = _FailOnBadRecord()
     rows = RecordBatchConverter(schema, bad, tags=tags, max_body_bytes=instance.api.max_body_bytes)
     count = crc = 0
-    for records, next_offset, fault, _ in readable_chunks(
+    for records, next_offset, fault, *_ in readable_chunks(
         bulk_pull(instance, place, _PULL_RULES), place.queue, place.start, is_filtered=False
     ):
         count += len(records)
         crc = add_crc(crc, int(records.head["body_crc"].astype("int64").sum()))
         table.add(rows.convert(records, span.queue))
         if fault is not None:
-            bad.report(span.queue, next_offset, fault)
+            bad.report([BadRecord(span.queue, next_offset, fault)])
     if (count, crc) != (span.message_count, span.crc):
         raise ManifestError(
             f"the messages at offsets {place.start} to {place.end - 1} of {span.queue} are not "
@@ -207,8 +208,9 @@ class _FailOnBadRecord:
 
     keeps_rows = False
 
-    def report(self, queue: MessageQueue, queue_offset: int, problem: object) -> None:
-        """Raise an error that names the message."""
+    def report(self, records: Sequence[BadRecord]) -> None:
+        """Raise an error that names the first message."""
+        queue, queue_offset, problem, _ = records[0]
         raise ManifestError(
             f"{queue} has a message at offset {queue_offset}, where rows were committed, that "
             f"cannot be read: {problem}; the committed rows are damaged or were replaced"

@@ -1,0 +1,219 @@
+"""Forwarding: stored messages that are sent on as they are stored, to another topic or broker.
+
+    `ForwardedMessage`    body, properties, id and time of birth of a stored message
+    `dead_letter_of`      a record that cannot be read, for a dead-letter topic
+
+RocketMQ's own properties of a message are about the place where it is stored, its transaction or
+its delay: of these, only keys, tag and sharding key go with it.
+
+A dead letter says where its message is stored and why it could not be read:
+
+    DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_BROKER, DLQ_ORIGIN_QUEUE_ID, DLQ_ORIGIN_QUEUE_OFFSET
+    DLQ_ORIGIN_MESSAGE_ID    its id
+    DLQ_ERROR                the reason
+    DLQ_BODY                 `DeadLetterBody`: what the letter's body is
+    DLQ_SYS_FLAG             the flags of a body that cannot be decompressed
+    DLQ_TOPICS               all topics that it was in, separated by commas
+
+The letter's id (UNIQ_KEY) is made from topic, broker, queue and queue offset, so that a letter that
+is sent again has the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from enum import Enum
+from typing import Any, Final
+
+from rmq_spark.client.arguments import check_send_topic
+from rmq_spark.client.damaged_records import BadRecord, decode_damaged_record
+from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.message import BODY_BYTES_MAX, Message
+from rmq_spark.errors import BodyError, RecordError, escape_surrogates
+from rmq_spark.wire import record_layout as layout
+from rmq_spark.wire.codes import MessageSysFlag
+from rmq_spark.wire.compression import PLAIN_BYTES_MAX
+from rmq_spark.wire.message_id import UniqueId
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.properties import KEYS, RESERVED_NAMES, TAGS
+from rmq_spark.wire.record import StoredMessage
+
+ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
+ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
+DEAD_LETTER_ERROR: Final = "DLQ_ERROR"
+DEAD_LETTER_BODY: Final = "DLQ_BODY"
+DEAD_LETTER_TOPICS: Final = "DLQ_TOPICS"
+DEAD_LETTER_SYS_FLAG: Final = "DLQ_SYS_FLAG"
+
+COMPRESSION_FLAGS: Final = MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_MASK
+_FORWARDED_NAMES: Final = frozenset([KEYS, TAGS, "__SHARDINGKEY"])
+_ERROR_CHARACTERS_MAX: Final = 1_000
+_SEPARATORS: Final = re.compile("[\x01\x02]")
+_TIMES_MS: Final = range(1, 1 << 42)
+"""Times up to the year 2109; others come from a flipped bit, or from careless producers."""
+_UNIQUE_ID_PARTS: Final = (slice(0, 4), slice(4, 6), slice(6, 10), slice(10, 12))
+
+
+class DeadLetterBody(Enum):
+    """The kinds of bodies of dead letters."""
+
+    BODY = "body"
+    """The message's body, compressed if it was."""
+    STORED = "stored"
+    """The message's body as stored, which cannot be decompressed."""
+    RECORD = "record"
+    """The whole record of the broker's log: the parts of the message cannot be told apart, or its
+    properties leave no room for those of the letter."""
+    NONE = "none"
+    """The error: the bytes of the message cannot be had, because nobody knows where they end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardedMessage(Message):
+    """A message that is sent on as it is stored.
+
+    Attributes:
+        message_id: Its id, which becomes the property UNIQ_KEY; None for a new one.
+        sys_flag: The flags that say how its body is compressed.
+        born_timestamp: When it was born, in ms since 1970; 0 for now.
+    """
+
+    message_id: str | None = None
+    sys_flag: int = 0
+    born_timestamp: int = 0
+
+    def check(self, body_bytes_max: int = BODY_BYTES_MAX) -> None:
+        """Raise an error if no broker would accept it; what a broker has stored is not refused."""
+        check_send_topic(self.topic)
+        if len(self.body) > body_bytes_max:
+            raise MessageRejected(
+                "body", f"at most {body_bytes_max} bytes", f"{len(self.body)} bytes"
+            )
+
+
+def forwarded_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties of a stored message that go with it."""
+    return {
+        name: value
+        for name, value in properties.items()
+        if name not in RESERVED_NAMES or name in _FORWARDED_NAMES
+    }
+
+
+def origin_properties(prefix: str, queue: MessageQueue, queue_offset: int) -> dict[str, str]:
+    """Return the properties that say where a message was stored; their names have a prefix."""
+    return {
+        f"{prefix}_ORIGIN_TOPIC": queue.topic,
+        f"{prefix}_ORIGIN_BROKER": queue.broker_name,
+        f"{prefix}_ORIGIN_QUEUE_ID": str(queue.queue_id),
+        f"{prefix}_ORIGIN_QUEUE_OFFSET": str(queue_offset),
+    }
+
+
+class DeadLetterLoop(Exception):
+    """A record that cannot be read has come from the topic to which it would be sent."""
+
+
+def dead_letter_of(
+    bad: BadRecord, topic: str, max_body_bytes: int = PLAIN_BYTES_MAX
+) -> ForwardedMessage:
+    """Return the dead letter of a record that cannot be read.
+
+    Raises:
+        DeadLetterLoop: It has been a dead letter in this topic before.
+    """
+    stored = _stored_message(bad.record)
+    properties = {} if stored is None else stored.properties
+    topics = [each for each in properties.get(DEAD_LETTER_TOPICS, "").split(",") if each]
+    if topic in topics:
+        raise DeadLetterLoop(
+            f"it was a dead letter in {topic} before (property {DEAD_LETTER_TOPICS}: "
+            f"{', '.join(topics)}), and would go there again and again"
+        )
+    about = {
+        **origin_properties("DLQ", bad.queue, bad.queue_offset),
+        DEAD_LETTER_ERROR: _property_value(bad.problem),
+        DEAD_LETTER_TOPICS: ",".join(dict.fromkeys((*topics, bad.queue.topic))),
+    }
+    born_ms = 0
+    if stored is not None and stored.topic:
+        born_ms = stored.born_timestamp if stored.born_timestamp in _TIMES_MS else 0
+        with suppress(RecordError):  # as its host cannot be read either
+            about[ORIGIN_MESSAGE_ID] = _property_value(stored.message_id)
+    message_id = _dead_letter_id(bad, born_ms)
+
+    def letter(kind: DeadLetterBody, body: bytes, **more: Any) -> ForwardedMessage:
+        kept = more.pop("properties", {})
+        return ForwardedMessage(
+            topic,
+            body,
+            properties={**kept, **about, DEAD_LETTER_BODY: kind.value},
+            message_id=message_id,
+            born_timestamp=born_ms,
+            **more,
+        )
+
+    if bad.record is None or stored is None:
+        return letter(DeadLetterBody.NONE, str(bad.problem).encode(errors="backslashreplace"))
+    whole = letter(DeadLetterBody.RECORD, bad.record)
+    if not stored.topic:
+        return whole
+    found = letter(
+        DeadLetterBody.BODY,
+        stored.body,
+        properties=forwarded_properties(properties),
+        flag=stored.flag,
+        sys_flag=stored.sys_flag & COMPRESSION_FLAGS,
+    )
+    try:
+        found.properties_text(message_id)
+    except MessageRejected:
+        return whole
+    try:
+        stored.plain_body(max_body_bytes)
+    except BodyError:
+        why = {
+            DEAD_LETTER_BODY: DeadLetterBody.STORED.value,
+            DEAD_LETTER_SYS_FLAG: str(found.sys_flag),
+        }
+        return replace(found, properties={**found.properties, **why}, sys_flag=0)
+    return found
+
+
+def _stored_message(record: bytes | None) -> StoredMessage | None:
+    if record is None or len(record) < layout.RECORD_BYTES_MIN:
+        return None
+    return decode_damaged_record(record)
+
+
+def _property_value(text: object) -> str:
+    """Return a text that a property can hold."""
+    found = _SEPARATORS.sub(" ", escape_surrogates(str(text)))
+    return found[:_ERROR_CHARACTERS_MAX] or "?"
+
+
+def _dead_letter_id(bad: BadRecord, born_ms: int) -> str:
+    """Return the id of a dead letter, in RocketMQ's form.
+
+    The time in it is when the message was born, as RocketMQ's tools take it for the earliest time
+    at which it may have been stored.
+    """
+    place = f"{bad.queue.topic}\n{bad.queue.broker_name}\n{bad.queue.queue_id}\n{bad.queue_offset}"
+    address, process, loader, counter = map(
+        hashlib.sha256(place.encode()).digest().__getitem__, _UNIQUE_ID_PARTS
+    )
+    month_ms = 0
+    if born_ms:
+        born = datetime.fromtimestamp(born_ms / 1000, timezone.utc)
+        month = born.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        month_ms = int((born - month).total_seconds() * 1000)
+    process_id = int.from_bytes(process, "big") | 1  # an id with 0 would look like a broker's
+    return UniqueId(
+        *(address, process_id, int.from_bytes(loader, "big"), month_ms),
+        int.from_bytes(counter, "big"),
+    ).encode()
