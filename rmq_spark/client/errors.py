@@ -14,7 +14,7 @@
     ├── GroupNotFound                no broker of the topic knows the group: check its name
     ├── BrokerRefused                the broker understood, and refused; see ``code``, ``remark``
     │   ├── SystemBusy               2, 215: try again later, slower
-    │   ├── NotSupported             3: an older broker, or none of this kind
+    │   ├── NotSupported             3: an older broker, none of this kind, or a proxy
     │   ├── MessageIllegal           13: send something else
     │   ├── NoPermission             16: ask the operator of the broker
     │   │   ├── AuthenticationFailed  no or wrong credentials: correct them
@@ -270,11 +270,34 @@ class SystemBusy(BrokerRefused):
 
 
 class NotSupported(BrokerRefused):
-    """The broker does not know the request (3): it is older, or of another kind."""
+    """The broker does not know the request (3): it is older, or of another kind, or a proxy."""
+
+    def __str__(self) -> str:
+        if not self.is_of_proxy:
+            return super().__str__()
+        return (
+            f"{super().__str__()}. Give the address of a name server: a proxy of RocketMQ answers "
+            "producers and consumers only"
+        )
+
+    @property
+    def is_of_proxy(self) -> bool:
+        """True if every name server answers the request, so that the address is a proxy's."""
+        return self.request_code in _NAME_SERVER_REQUESTS
 
 
 class MessageIllegal(BrokerRefused):
     """The broker will never accept the message (13): send something else."""
+
+    def __str__(self) -> str:
+        types = _WRONG_MESSAGE_TYPE.search(self.remark or "")
+        if types is None:
+            return super().__str__()
+        expected, found = types.groups()
+        remedy = "Create the topic first"
+        if expected != "UNSPECIFIED":
+            remedy = f"Send to a topic with the attribute message.type={found}"
+        return f"{super().__str__()}. {remedy}"
 
 
 class NoPermission(BrokerRefused):
@@ -747,6 +770,15 @@ _ACCESS_REFUSALS: Final = (
     ),
     re.compile(r"No default permission for (?P<resource>[^\s,]+)"),
     re.compile(r"Need admin permission for request code=\d+, but accessKey=(?P<user>\S+) is not"),
+)
+
+_WRONG_MESSAGE_TYPE: Final = re.compile(
+    r"TopicMessageType validate failed, the expected type is (\w+), but actual type is (\w+)"
+)
+"""The remark of RocketMQ's proxy about a message whose type its topic does not have."""
+
+_NAME_SERVER_REQUESTS: Final = frozenset(
+    {RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER}
 )
 
 _PUBLISHING: Final = frozenset(

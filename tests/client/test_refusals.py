@@ -48,6 +48,29 @@ def test_response_code_decides_the_exception_class(code, kind):
     )
 
 
+_TYPES = "TopicMessageType validate failed, the expected type is {}, but actual type is {}"
+
+
+@pytest.mark.parametrize(
+    ("code", "request_code", "remark", "remedy"),
+    [
+        (13, 310, _TYPES.format("NORMAL", "FIFO"), "a topic with the attribute message.type=FIFO"),
+        (13, 310, _TYPES.format("UNSPECIFIED", "NORMAL"), "NORMAL. Create the topic first"),
+        (13, 310, "too large", ": too large"),
+        (
+            3,
+            106,
+            "request type 106 not supported",
+            "of RocketMQ answers producers and consumers only",
+        ),
+        (3, 17, "request type 17 not supported", ": request type 17 not supported"),
+    ],
+)
+def test_refusal_of_a_proxy_says_what_to_do(code, request_code, remark, remedy):
+    text = str(refusal(code, remark, "h:1", request_code))
+    assert text.partition("\n")[0].endswith(remedy)
+
+
 ACL_4_9 = "org.apache.rocketmq.acl.common.AclException: "
 AT_4_9 = ", org.apache.rocketmq.acl.plain.PlainPermissionManager.validate"
 

@@ -180,6 +180,8 @@ def _describe_try(error: ClientError) -> str:
 def _remedy_of(error: RocketPollError) -> str:
     if isinstance(error, _ACCESS_ERRORS):
         return error.remedy
+    if isinstance(error, NotSupported) and error.is_of_proxy:
+        return ""  # its text says it
     if isinstance(error, BrokerRefused):
         for words, remedy in _REMARKS.items():
             if words in (error.remark or ""):

@@ -1,8 +1,9 @@
 """BrokerApi: a client's requests to brokers, one method each; typed headers in, values out.
 
-Every method takes the broker's address first. If the broker refuses, it raises the matching kind of
-`BrokerRefused`; if no usable response comes, one of `CONNECTION_FAULTS`. It never retries. The
-requests of operators are in `admin_api`.
+Every method takes the broker's address first. A request about a queue also names its broker, as
+clients of 5.x do, because behind RocketMQ's proxy all brokers have the proxy's address. If the
+broker refuses, a method raises the matching kind of `BrokerRefused`; if no usable response comes,
+one of `CONNECTION_FAULTS`. It never retries. The requests of operators are in `admin_api`.
 """
 
 from __future__ import annotations
@@ -66,6 +67,9 @@ LOCK_TIMEOUT_MS: Final = 1_000
 
 _NONE_STORED: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.QUERY_NOT_FOUND.value})
 _NO_MEMBERS: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.SYSTEM_ERROR.value})
+_NO_GROUP: Final = ("no consumer for this group", '"consumerGroupInfo" is null')
+"""Remarks of brokers and of RocketMQ's proxy about a group without members."""
+
 _SEND_STATUSES: Final = {status.value: status for status in SendStatus}
 _CHUNK_REQUESTS: Final = frozenset([RequestCode.PULL_CHUNK.value, RequestCode.PULL_PLACES.value])
 _PULL_STATUSES: Final = frozenset(status.value for status in PullStatus)
@@ -218,6 +222,7 @@ class BrokerApi:
             sub_version=0,
             subscription=ALL,
             expression_type=TAG_EXPRESSION,
+            broker_name=queue.broker_name,
         )
         return self.pull(address, header)
 
@@ -285,7 +290,11 @@ class BrokerApi:
         others, unless ``zero_if_young`` is False and the broker is a 5.x or rocketpoll's.
         """
         header = QueryConsumerOffsetRequestHeader(
-            group, queue.topic, queue.queue_id, None if zero_if_young else False
+            group,
+            queue.topic,
+            queue.queue_id,
+            None if zero_if_young else False,
+            queue.broker_name,
         )
         code = RequestCode.QUERY_CONSUMER_OFFSET
         answer = self.requests.call(address, code, header, accepted=_NONE_STORED)
@@ -305,7 +314,7 @@ class BrokerApi:
     ) -> None:
         """Store a group's offset, forward or back; with ``one_way``, without a response."""
         header = UpdateConsumerOffsetRequestHeader(
-            group, queue.topic, queue.queue_id, commit_offset
+            group, queue.topic, queue.queue_id, commit_offset, queue.broker_name
         )
         code = RequestCode.UPDATE_CONSUMER_OFFSET
         if one_way:
@@ -315,13 +324,15 @@ class BrokerApi:
 
     def max_offset(self, address: str, queue: MessageQueue) -> int:
         """Return the offset that the next message of a queue will get."""
-        header = GetMaxOffsetRequestHeader(queue.topic, queue.queue_id)
+        header = GetMaxOffsetRequestHeader(
+            queue.topic, queue.queue_id, broker_name=queue.broker_name
+        )
         found: int = self.requests.header(address, RequestCode.GET_MAX_OFFSET, header).offset
         return found
 
     def min_offset(self, address: str, queue: MessageQueue) -> int:
         """Return the first offset that a queue still holds; 0 if it never held any."""
-        header = GetMinOffsetRequestHeader(queue.topic, queue.queue_id)
+        header = GetMinOffsetRequestHeader(queue.topic, queue.queue_id, queue.broker_name)
         found: int = self.requests.header(address, RequestCode.GET_MIN_OFFSET, header).offset
         return max(found, 0)  # 4.9 answers -1 for a queue that has no file yet
 
@@ -332,7 +343,9 @@ class BrokerApi:
 
         ``timestamp_ms`` is in milliseconds since the epoch; RocketMQ 4.9 does not know UPPER.
         """
-        header = SearchOffsetRequestHeader(queue.topic, queue.queue_id, timestamp_ms, boundary_type)
+        header = SearchOffsetRequestHeader(
+            queue.topic, queue.queue_id, timestamp_ms, boundary_type, queue.broker_name
+        )
         found: int = self.requests.header(
             address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header
         ).offset
@@ -361,7 +374,7 @@ class BrokerApi:
         code, header = RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupRequestHeader(group)
         answer = self.requests.call(address, code, header, accepted=_NO_MEMBERS)
         if answer.code != ResponseCode.SUCCESS:
-            if "no consumer for this group" in (answer.remark or ""):
+            if any(words in (answer.remark or "") for words in _NO_GROUP):
                 return ()
             check_response(address, code, answer)
         return response_body(address, GetConsumerListByGroupResponseBody, answer).consumer_id_list

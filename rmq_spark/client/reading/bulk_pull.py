@@ -190,6 +190,7 @@ class BulkPull(ForkAware):
             subscription=_ALL if is_all else self._rules.subscription,
             expression_type=TAG_EXPRESSION if is_all else self._rules.expression_type,
             max_msg_bytes=self._rules.chunk_bytes,
+            broker_name=queue.broker_name,
         )
         ForkAware.__init__(self)
 

@@ -245,7 +245,9 @@ class QueueClient:
         return self._query_offsets(
             queues,
             RequestCode.GET_MAX_OFFSET,
-            lambda queue: GetMaxOffsetRequestHeader(queue.topic, queue.queue_id),
+            lambda queue: GetMaxOffsetRequestHeader(
+                queue.topic, queue.queue_id, broker_name=queue.broker_name
+            ),
             required,
         )
 
@@ -254,7 +256,7 @@ class QueueClient:
         return self._query_offsets(
             queues,
             RequestCode.GET_MIN_OFFSET,
-            lambda queue: GetMinOffsetRequestHeader(queue.topic, queue.queue_id),
+            lambda queue: GetMinOffsetRequestHeader(queue.topic, queue.queue_id, queue.broker_name),
         )
 
     def _query_offsets(
@@ -343,7 +345,10 @@ class QueueClient:
             queries,
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
             lambda queue: SearchOffsetRequestHeader(
-                queue.topic, queue.queue_id, queries[queue].timestamp_ms
+                queue.topic,
+                queue.queue_id,
+                queries[queue].timestamp_ms,
+                broker_name=queue.broker_name,
             ),
             refusal_codes=_ALL_ERROR_CODES,
         )
@@ -398,7 +403,11 @@ class QueueClient:
             queues,
             RequestCode.QUERY_CONSUMER_OFFSET,
             lambda queue: QueryConsumerOffsetRequestHeader(
-                group, queue.topic, queue.queue_id, set_zero_if_not_found=False
+                group,
+                queue.topic,
+                queue.queue_id,
+                set_zero_if_not_found=False,
+                broker_name=queue.broker_name,
             ),
             refusal_codes=_NOT_FOUND_CODES,
         )
@@ -456,6 +465,7 @@ class QueueClient:
             subscription=options.expression if suspend_ms else "*",
             expression_type=options.expression_type if suspend_ms else TAG_EXPRESSION,
             max_msg_bytes=_MESSAGE_BYTES,
+            broker_name=queue.broker_name,
         )
         timeout_ms = options.access.request_timeout_ms + suspend_ms
         return self._instance.api.pull_async(address, header, timeout_ms)

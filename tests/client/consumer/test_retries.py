@@ -122,17 +122,17 @@ def test_dead_letter_is_sent_to_the_retry_topic_first(retries, brokers):
     assert (len(brokers.sent), brokers.back) == (1, [])
 
 
-def test_dead_letter_too_large_to_send_is_sent_back_instead(retries, brokers):
-    brokers.refuses_send = ILLEGAL
+@pytest.mark.parametrize("why", [ILLEGAL, RouteNotFound("%RETRY%G")])
+def test_dead_letter_that_cannot_be_sent_is_sent_back_instead(retries, brokers, why):
+    brokers.refuses_send = why
     assert retries.send_to_dlq(received(7, reconsume_times=16))
     assert brokers.back == [(7, -1, 16)]
     brokers.refuses_back = True
     assert not retries.send_to_dlq(received(7, reconsume_times=16))
 
 
-@pytest.mark.parametrize("why", [ConnectionClosed("b:1", "gone"), RouteNotFound("%RETRY%G")])
-def test_dead_letter_waits_for_unreachable_brokers(retries, brokers, why):
-    brokers.refuses_send = why
+def test_dead_letter_waits_for_unreachable_brokers(retries, brokers):
+    brokers.refuses_send = ConnectionClosed("b:1", "gone")
     assert not retries.send_to_dlq(received(7, reconsume_times=16))
     assert brokers.back == []
 

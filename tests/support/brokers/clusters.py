@@ -20,6 +20,7 @@ from support.brokers.broker_kinds import (
 )
 from support.brokers.in_process import BrokerThread, small_broker
 from support.rocketmq import java_vectors
+from support.rocketmq.proxy import Proxy
 from support.suite.selection import PEERS
 
 from rmq_spark.client.errors import ClientError, RouteNotFound
@@ -31,6 +32,9 @@ from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import retry_topic
 from rmq_spark.wire.properties import encode_properties
 from rocketpoll.broker.store.config import FlushDiskType
+
+PROXY = "proxy-"
+"""Begins the kind that is a RocketMQ behind its proxy, which is the name server of clients."""
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 EVERY_CLUSTER = [
@@ -47,10 +51,11 @@ _numbers = itertools.count(1)
 class Cluster:
     """A name server, a broker, and producers for it."""
 
-    def __init__(self, name_server, address, broker_name):
+    def __init__(self, name_server, address, broker_name, attributes=None):
         self.name_server = name_server
         self.address = address
         self.broker_name = broker_name
+        self._attributes = attributes
         self._stack = ExitStack()
         self.sender = self.instance()
 
@@ -76,7 +81,11 @@ class Cluster:
         """Create a topic that the name server knows, with a new name unless one is given."""
         topic = name or f"Topic{next(_numbers)}-{time.time_ns() % 10**9}"
         config = TopicConfig(
-            topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=6
+            topic_name=topic,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=6,
+            attributes=self._attributes,
         )
         self.api.admin.create_topic(self.address, config)
 
@@ -146,6 +155,16 @@ def running(kind, directory, **more):
         with BrokerThread(config) as broker:
             address = f"127.0.0.1:{broker.port}"
             yield address, address
+        return
+    if kind.startswith(PROXY):
+        version = kind.removeprefix(PROXY)
+        more = {"enableMixedMessageType": "true", **more}
+        with running(version, directory, **more) as (name_server, address):
+            proxy = Proxy(version, directory / "proxy", name_server)
+            try:
+                yield proxy.address, address
+            finally:
+                proxy.close()
         return
     broker = RocketMQBroker(kind, directory, FlushDiskType.ASYNC_FLUSH, more)
     try:

@@ -175,6 +175,7 @@ class GroupBrokerClient:
             sub_version=0 if is_tags else spec.subscription.sub_version,
             subscription=spec.subscription.sub_string,
             expression_type=spec.subscription.expression_type,
+            broker_name=spec.queue.broker_name,
         )
 
     def _decode_outcome(
@@ -350,6 +351,7 @@ class GroupBrokerClient:
             origin_topic=message.topic,
             unit_mode=False,
             max_reconsume_times=max_reconsume_times,
+            broker_name=message.queue.broker_name,
         )
         self._api.send_back(self._master_address(message.queue), header)
 
@@ -374,6 +376,7 @@ class GroupBrokerClient:
             reconsume_times=0,
             unit_mode=False,
             batch=False,
+            broker_name=message.queue.broker_name,
         )
         self._api.send(
             self._master_address(message.queue), header, message.body, message.message_id

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.concurrency.scheduler import PerBrokerExecutor
 from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient
-from rmq_spark.client.errors import BrokerRefused, MessageIllegal
+from rmq_spark.client.errors import BrokerRefused, MessageIllegal, RouteNotFound
 from rmq_spark.client.instance.routes import Routes
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import RocketPollError
@@ -74,7 +74,7 @@ class Redelivery:
         def bury() -> None:
             try:
                 self._send(message)
-            except MessageIllegal as refused:
+            except (MessageIllegal, RouteNotFound) as refused:
                 _log.info("%s is sent back as a dead letter: %s", message.message_id, refused)
                 self.brokers.send_back(message, DEAD_LETTER, self.max_reconsume_times)
 
@@ -86,11 +86,11 @@ class Redelivery:
         reachable = [each for each in queues if not is_silent(address_of(each.broker_name))]
         queue = random.choice(reachable or queues)  # noqa: S311  # any will do
         compression, body = _recompress(message)
-        header = self._header(message, queue.queue_id, compression)
+        header = self._header(message, queue, compression)
         self.api.send(address_of(queue.broker_name), header, body, message.message_id)
 
     def _header(
-        self, message: MessageExt, queue_id: int, compression: int
+        self, message: MessageExt, queue: MessageQueue, compression: int
     ) -> SendMessageRequestHeader:
         kept = message.properties.items()
         properties = {name: text for name, text in kept if name not in _DROPPED_PROPERTIES}
@@ -103,7 +103,7 @@ class Redelivery:
             topic=retry_topic(self.group),
             default_topic=DEFAULT_TOPIC,
             default_topic_queue_nums=1,
-            queue_id=queue_id,
+            queue_id=queue.queue_id,
             sys_flag=compression,
             born_timestamp=message.born_timestamp,
             flag=message.flag,
@@ -112,6 +112,7 @@ class Redelivery:
             unit_mode=False,
             max_reconsume_times=self.max_reconsume_times,
             batch=False,
+            broker_name=queue.broker_name,
         )
 
 
