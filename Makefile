@@ -125,7 +125,8 @@ $(LOWEST)/.ready: pyproject.toml setup.cfg tests/support/programs/lowest_version
 	$(LOWEST_PYTHON) -m venv $(LOWEST)
 	$(LOWEST_PYTHON) tests/support/programs/lowest_versions.py > $(LOWEST)/constraints.txt
 	$(LOWEST)/bin/python -m pip install --quiet --only-binary :all: \
-	  --constraint $(LOWEST)/constraints.txt --editable '.[avro,opentelemetry]' $(LOWEST_TOOLS)
+	  --constraint $(LOWEST)/constraints.txt --editable '.[avro,opentelemetry,protobuf]' \
+	  $(LOWEST_TOOLS)
 	touch $@
 
 lowest: ROCKETPOLL_DEEP :=

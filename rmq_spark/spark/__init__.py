@@ -6,7 +6,7 @@
     preflight       checks at load() that need an answer from brokers
     options/        every option, parsed and checked once, on the driver
     schemas/        the columns of source and bodies, and their Arrow and Avro types
-    bodies/         typed bodies: JSON, Avro, MessagePack and text to columns and back
+    bodies/         typed bodies: JSON, Avro and others to columns and back
     brokers/        requests to the brokers of many queues: discovery, fan-out, held pulls
     plan/           where a micro-batch starts and ends, and the ranges that its tasks read
     read/           a task's reading: pulls to record batches

@@ -18,7 +18,10 @@ write, whatever raises them: docstrings of functions list other errors only.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterable, Sequence
+from importlib import import_module
+from typing import Any
 
 from rmq_spark.client.errors import BrokerNotFound
 from rmq_spark.errors import RocketPollError
@@ -148,6 +151,17 @@ class BrokersGone(SparkError, page="troubleshooting.md#topics-groups-names"):
             f'query. If it has a new name, set option brokerNames to {{"{self.broker_names[0]}": '
             '"new name"}'
         )
+
+
+def import_extra(module: str, extra: str) -> Any:
+    """Return an optional module that the Python of this task needs."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise SetUpError(
+            f"the Python of tasks, {sys.executable}, has no {module}: pip install "
+            f'"rocketpoll[{extra}]"'
+        ) from error
 
 
 def isolation_mismatch(topics: Iterable[str], isolation: str) -> CheckpointError:

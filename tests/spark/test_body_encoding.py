@@ -168,6 +168,28 @@ def test_rows_of_older_releases_become_the_same_bodies():
     assert encoded.column(0).to_pylist() == ["k", "l"]
 
 
+@pytest.mark.parametrize("kind", ["json", "avro", "msgpack"])
+def test_null_struct_of_fields_that_are_never_null_is_written(kind):
+    inner = sql.StructType([sql.StructField("a", sql.IntegerType(), nullable=False)])
+    schema = sql.StructType(
+        [sql.StructField("s", inner), sql.StructField("l", sql.ArrayType(inner, False))]
+    )
+    arrow = arrow_schema_of(schema).types
+    children = pa.array([None, 1], pa.int32())  # null below a null struct, as Spark passes it
+    fields = [pa.field("a", pa.int32(), nullable=False)]
+    structs_given = pa.StructArray.from_arrays(
+        [children], fields=fields, mask=pa.array([True, False])
+    )
+    values = structs_given, pa.array([[{"a": 1}], None], arrow[1])
+    nullable = parse_schema("s STRUCT<a: INT>, l ARRAY<STRUCT<a: INT>>")
+    decoder = decoder_of(kind, pa.struct(list(arrow_schema_of(nullable))), nullable)
+    found = [
+        alone(decoder, body).to_pylist()
+        for body in bodies_of(schema, list(values), kind).to_pylist()
+    ]
+    assert found == [[{"s": None, "l": [{"a": 1}]}], [{"s": {"a": 1}, "l": None}]]
+
+
 def test_fields_that_are_never_null_are_written_as_well():
     schema = sql.StructType([sql.StructField("id", sql.LongType(), nullable=False)])
     assert bodies_of(schema, [pa.array([1])]).to_pylist() == [b'{"id":1}']

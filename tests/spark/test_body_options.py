@@ -41,7 +41,7 @@ def test_body_options_can_be_pickled():
             "yaml",
             None,
             {},
-            "option bodyFormat: needed binary, text, json, avro or msgpack, found 'yaml'",
+            "option bodyFormat: needed binary, text, json, avro, msgpack or protobuf, found 'yaml'",
         ),
         (
             "text",

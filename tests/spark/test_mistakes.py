@@ -18,7 +18,7 @@ from rmq_spark.spark.schemas.columns import check_columns
 OF_READS = [
     (
         {"bodyFormat": "xml"},
-        "bodyFormat: needed binary, text, json, avro or msgpack, found 'xml'",
+        "bodyFormat: needed binary, text, json, avro, msgpack or protobuf, found 'xml'",
     ),
     (
         {"bodySchema": "id BIGINT"},
@@ -39,6 +39,34 @@ OF_READS = [
     (
         {"bodyFormat": "json", "bodySchema": "id BIGINT NOT NULL"},
         "bodySchema: id can be null, because a body may lack it: declare it without NOT NULL",
+    ),
+    (
+        {"bodyDescriptor": "orders.desc"},
+        (
+            "bodyDescriptor: it applies to bodyFormat protobuf only, found binary. Set "
+            "bodyFormat, or remove this option"
+        ),
+    ),
+    (
+        {"bodyFormat": "protobuf", "bodyMessage": "shop.Order"},
+        (
+            "bodyDescriptor: bodyFormat=protobuf needs the descriptors of the bodies. Make a file "
+            "with protoc --include_imports --descriptor_set_out=FILE, and give its path"
+        ),
+    ),
+    (
+        {"bodyFormat": "protobuf", "bodyDescriptor": "/no/orders.desc"},
+        (
+            "bodyDescriptor: /no/orders.desc cannot be used: No such file or directory. Give a "
+            "file on the driver that protoc --include_imports --descriptor_set_out=FILE has made"
+        ),
+    ),
+    (
+        {"bodyFormat": "json", "bodyMessage": "shop.Order"},
+        (
+            "bodyMessage: it applies to bodyFormat protobuf only, found json. Set bodyFormat, or "
+            "remove this option"
+        ),
     ),
     (
         {"bodyColumn": "value"},
@@ -174,7 +202,7 @@ OF_WRITES = [
     ),
     (
         {"bodyFormat": "xml"},
-        "bodyFormat: needed binary, text, json, avro or msgpack, found 'xml'",
+        "bodyFormat: needed binary, text, json, avro, msgpack or protobuf, found 'xml'",
     ),
     (
         {"bodyColumn": "value"},

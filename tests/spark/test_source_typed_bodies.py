@@ -6,6 +6,7 @@ import re
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as fn
+from support.spark.protobuf_files import descriptor_set, file_of
 from support.spark.source_fixture import complaint
 from support.suite.selection import spread
 
@@ -155,7 +156,10 @@ def test_texts_and_bytes_are_written_and_read(sink, form, column, more):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"bodyFormat": "yaml"}, "option bodyFormat: needed binary, text, json, avro or msgpack"),
+        (
+            {"bodyFormat": "yaml"},
+            "option bodyFormat: needed binary, text, json, avro, msgpack or protobuf",
+        ),
         (
             {"bodyFormat": "json"},
             "option bodySchema: bodyFormat=json needs the schema of the bodies. Give",
@@ -199,6 +203,40 @@ def test_typed_bodies_round_trip(sink, form):
         bodySchema=rows.drop("keys").schema.simpleString(),
         columns=",".join(rows.columns),
     )
+    assert_same(found, rows, "keys")
+
+
+def test_protobuf_bodies_round_trip(sink, tmp_path):
+    path = tmp_path / "orders.desc"
+    fields = {
+        "id": "int64",
+        "name": "optional string",
+        "most": "uint64",
+        "at": "google.protobuf.Timestamp",
+        "took": "google.protobuf.Duration",
+        "kind": "Kind",
+        "inner": "Line",
+        "lines": "repeated Line",
+        "ratios": "map<int32, double>",
+    }
+    messages = {"Line": {"sku": "string", "count": "uint32"}, "Order": fields}
+    enums = {"Kind": {"NEW": 0, "OLD": 1}}
+    descriptor_set(file_of(messages, enums=enums), path=path)
+    rows = sink.spark.range(100).selectExpr(
+        "concat('k', id) AS keys",
+        "id",
+        "IF(id % 3 = 0, NULL, concat('ü', id)) AS name",
+        "CAST(18446744073709551615 - id AS DECIMAL(20,0)) AS most",
+        "timestamp_micros(id * 1000003) AS at",
+        "make_dt_interval(0, 0, 0, -1.5 * id) AS took",
+        "IF(id % 2 = 0, 'NEW', 'OLD') AS kind",
+        "IF(id % 2 = 0, NULL, named_struct('sku', 's', 'count', id)) AS inner",
+        "array(named_struct('sku', 's', 'count', id)) AS lines",
+        "map(1, 0.5D) AS ratios",
+    )
+    how = {"bodyFormat": "protobuf", "bodyDescriptor": str(path), "bodyMessage": "Order"}
+    sink.write(rows, **how)
+    found = sink.load(topic=sink.topic, **how, columns=",".join(rows.columns))
     assert_same(found, rows, "keys")
 
 

@@ -1,1 +1,1 @@
-"""Typed bodies: JSON, Avro, MessagePack and text bodies to columns and back."""
+"""Typed bodies: JSON, Avro, MessagePack, Protobuf and text bodies to columns and back."""

@@ -284,6 +284,10 @@ def _create_decoder(body: BodyOptions, kind: pa.DataType) -> BodyDecoder:
         from rmq_spark.spark.bodies.msgpack_bodies import MsgPackBodies  # noqa: PLC0415  # the same
 
         return MsgPackBodies(kind)
+    if body.message is not None:
+        from rmq_spark.spark.schemas.protobuf_schema import ProtobufBodies  # noqa: PLC0415  # the same
+
+        return ProtobufBodies(kind, body.message)
     from rmq_spark.spark.schemas.avro_schema import AvroBodies, avro_schema_of  # noqa: PLC0415  # only for this format
 
     if body.avro_schema is not None:

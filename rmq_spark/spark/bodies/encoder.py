@@ -1,4 +1,4 @@
-"""BodyEncoder: encodes columns of a data frame as JSON, Avro or MessagePack bodies, for the sink.
+"""BodyEncoder: encodes columns of a data frame as bodies of a format, for the sink.
 
     the struct in bodyColumn, or all columns that are not a message's ──> one more column, bodies
 
@@ -43,7 +43,7 @@ class BodyEncoder:
         self._body = body
         self.width = len(schema.fields)
         self.positions: Sequence[int] = body_positions(schema, body)
-        self._fields = StructType([schema.fields[at] for at in self.positions])
+        self._fields: Any = StructType([schema.fields[at] for at in self.positions])
 
     @property
     def arrow_types(self) -> dict[int, pa.DataType]:
@@ -85,11 +85,13 @@ class BodyEncoder:
             raise
 
     def _row_encoder(self) -> Callable[[Any], bytes]:
-        kind = pa.struct(list(arrow_schema_of(self._fields)))
-        if self._body.column:
-            kind = kind.field(0).type
+        fields = self._fields.fields[0].dataType if self._body.column else self._fields
+        if self._body.message is not None:
+            from rmq_spark.spark.schemas.protobuf_schema import protobuf_encoder  # noqa: PLC0415  # for Protobuf only
+
+            return protobuf_encoder(self._body.message, fields)
         is_json = self._body.format is BodyFormat.JSON
-        change = _converter_of(kind, is_json=is_json)
+        change = _converter_of(pa.struct(list(arrow_schema_of(fields))), is_json=is_json)
         write: Callable[[Any], bytes]
         if is_json:
             write = _encode_json
@@ -98,10 +100,7 @@ class BodyEncoder:
         else:
             from rmq_spark.spark.schemas.avro_schema import avro_encoder, avro_schema_of  # noqa: PLC0415  # for Avro only
 
-            fields: Any = self._fields
-            write = avro_encoder(
-                avro_schema_of(fields.fields[0].dataType if self._body.column else fields)
-            )
+            write = avro_encoder(avro_schema_of(fields))
         return write if change is None else lambda row: write(change(row))
 
 
@@ -168,18 +167,19 @@ def _json_float(value: float | None) -> Any:
 
 
 def _with_utc(kind: pa.DataType) -> pa.DataType:
-    """Return a type with its timestamps in UTC.
+    """Return a type with its timestamps in UTC, and with fields that may all be null.
 
-    In a session's time zone, timestamps of Python's first and last day would be out of range.
+    In a session's time zone, timestamps of Python's first and last day would be out of range. In a
+    null struct, pyarrow sees nulls in fields that are never null.
     """
     if pa.types.is_struct(kind):
-        return pa.struct([each.with_type(_with_utc(each.type)) for each in kind])
+        return pa.struct([pa.field(each.name, _with_utc(each.type)) for each in kind])
     if pa.types.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(_with_utc(kind.value_type)))
+        return pa.large_list(pa.field("element", _with_utc(kind.value_type)))
     if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_with_utc(kind.value_type)))
+        return pa.list_(pa.field("element", _with_utc(kind.value_type)))
     if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, kind.item_field.with_type(_with_utc(kind.item_type)))
+        return pa.map_(kind.key_type, pa.field("value", _with_utc(kind.item_type)))
     return pa.timestamp(kind.unit, "UTC") if pa.types.is_timestamp(kind) and kind.tz else kind
 
 

@@ -27,7 +27,7 @@ from rmq_spark.spark.bodies.json_bodies import (
 from rmq_spark.spark.schemas.arrow_conversion import (
     BodyFault,
     FieldPath,
-    decode_one_by_one,
+    RowDecoder,
     parsed_type,
     to_exact_type,
 )
@@ -38,7 +38,7 @@ _AS_DATETIME: Final = 3
 _ERRORS: Final = (ValueError, TypeError, OverflowError, struct.error, msgpack.UnpackException)
 
 
-class MsgPackBodies:
+class MsgPackBodies(RowDecoder):
     """The decoder of MessagePack bodies to structs of one type."""
 
     def __init__(self, kind: pa.StructType) -> None:
@@ -46,18 +46,7 @@ class MsgPackBodies:
         self._parsed_type = parsed_type(kind)
         self._builder = create_builder(kind, _leaf_builder)
 
-    def decode_all(self, bodies: pa.Array) -> pa.Array:
-        """Return bodies, none of them null, as structs; raise ValueError if one is bad."""
-        return self._build([self._parse(body) for body in bodies.to_pylist()])
-
-    def decode_each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:
-        """Return bodies, none of them null, as structs, and the faults by row."""
-        return decode_one_by_one(bodies, self._parse, self._build)
-
-    def _build(self, trees: list[Any]) -> pa.Array:
-        return to_exact_type(pa.array(trees, self._parsed_type), self._kind, "")
-
-    def _parse(self, body: bytes) -> Any:
+    def parse(self, body: bytes) -> Any:
         """Return a body as Python values, of the kinds that `parsed_type` gives."""
         try:
             value = msgpack.unpackb(
@@ -69,6 +58,10 @@ class MsgPackBodies:
         except _ERRORS as error:
             raise BodyFault("", "MessagePack", f"{excerpt(body)} ({error!r})") from error
         return self._builder(value, None)
+
+    def build(self, trees: list[Any]) -> pa.Array:
+        """Return the structs of bodies."""
+        return to_exact_type(pa.array(trees, self._parsed_type), self._kind, "")
 
 
 def _leaf_builder(kind: pa.DataType) -> ValueBuilder:

@@ -134,7 +134,7 @@ def _body_faults(schema: StructType, body: BodyOptions, of_body: Sequence[int]) 
     from pyspark.sql.types import StringType, StructType  # noqa: PLC0415  # for those only who need it
 
     from rmq_spark.spark.schemas.avro_schema import avro_name_faults  # noqa: PLC0415  # brings pyspark
-    from rmq_spark.spark.schemas.schema_text import writable_schema_faults  # noqa: PLC0415  # the same
+    from rmq_spark.spark.schemas.schema_text import misfits, writable_schema_faults  # noqa: PLC0415  # the same
 
     fields = [schema.fields[at] for at in of_body]
     if not fields or (body.column and len(fields) > 1):
@@ -150,7 +150,7 @@ def _body_faults(schema: StructType, body: BodyOptions, of_body: Sequence[int]) 
     kind = fields[0].dataType if body.column else StructType(fields)
     if not isinstance(kind, StructType):
         return [f"column {body.column} is {kind.simpleString()}, not a struct: use struct(...)"]
-    wrong = writable_schema_faults(kind)
+    wrong = writable_schema_faults(kind) if body.schema is None else misfits(kind, body.schema)
     if body.format is BodyFormat.AVRO:
         wrong += avro_name_faults(kind)
     if any(field.name.lower() == BODY for field in schema.fields) and body.column != BODY:

@@ -131,10 +131,14 @@ OPTIONS: Final[Mapping[str, Option]] = {
     # what bodies are
     "bodyFormat": Option(
         _ALL,
-        "format of bodies: binary, text, json, avro or msgpack",
+        "format of bodies: binary, text, json, avro, msgpack or protobuf",
         Kind(member_of(BodyFormat), BodyFormat.BINARY),
     ),
     "bodySchema": Option(_READ, "schema of json, avro or msgpack bodies: DDL, or in JSON"),
+    "bodyDescriptor": Option(
+        _ALL, "file of protobuf descriptors on the driver: protoc --descriptor_set_out"
+    ),
+    "bodyMessage": Option(_ALL, "name of the protobuf message that bodies are"),
     "bodyColumn": Option(_ALL, "name of one column for the whole body, a struct or a string"),
     # from where to where
     "startingOffsets": Option(_READ, "where a new query starts reading"),

@@ -23,6 +23,7 @@ class BodyFormat(Enum):
     JSON = "json"
     AVRO = "avro"
     MSGPACK = "msgpack"
+    PROTOBUF = "protobuf"
 
 
 class OnBadRecord(Enum):

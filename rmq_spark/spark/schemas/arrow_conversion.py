@@ -126,6 +126,26 @@ def decode_one_by_one(
     return _build_array(trees, 0, build, faults), faults
 
 
+class RowDecoder:
+    """The decoder of a format whose library parses bodies one by one."""
+
+    def parse(self, body: bytes) -> Any:
+        """Return a body as a value of Python's; raise a `BodyFault` if it cannot be parsed."""
+        raise NotImplementedError
+
+    def build(self, trees: list[Any]) -> pa.Array:
+        """Return an array of parsed bodies, null for None; raise a `BodyFault` if one is wrong."""
+        raise NotImplementedError
+
+    def decode_all(self, bodies: pa.Array) -> pa.Array:
+        """Return bodies, none of them null, as values; raise a `BodyFault` if one is bad."""
+        return self.build([self.parse(body) for body in bodies.to_pylist()])
+
+    def decode_each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:
+        """Return bodies, none of them null, as values, null if they are bad, and the faults."""
+        return decode_one_by_one(bodies, self.parse, self.build)
+
+
 def _build_array(
     trees: list[Any],
     first: int,

@@ -13,7 +13,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -21,8 +20,8 @@ import pyarrow as pa
 from pyspark.sql import types as sql
 
 from rmq_spark.errors import excerpt
-from rmq_spark.spark.errors import SetUpError
-from rmq_spark.spark.schemas.arrow_conversion import BodyFault, decode_one_by_one
+from rmq_spark.spark.errors import import_extra
+from rmq_spark.spark.schemas.arrow_conversion import BodyFault, RowDecoder
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LOGICAL_TYPES: Final[Mapping[tuple[str, str], sql.DataType]] = {
@@ -230,25 +229,18 @@ _DECODE_ERRORS: Final = (
 )
 
 
-class AvroBodies:
+class AvroBodies(RowDecoder):
     """The decoder of Avro bodies, given the writer's schema, to structs of one type."""
 
     def __init__(self, kind: pa.StructType, schema: Any) -> None:
         """Take the type of the structs, and the Avro schema with which bodies were written."""
-        fastavro = _import_fastavro()
+        fastavro = import_extra("fastavro", "avro")
         self._kind = kind
         self._schema = fastavro.parse_schema(without_uuids(schema))
         self._read: Callable[..., Any] = fastavro.schemaless_reader
 
-    def decode_all(self, bodies: pa.Array) -> pa.StructArray:
-        """Return bodies, none of them null, as structs."""
-        return self._to_array([self._decode(body) for body in bodies.to_pylist()])
-
-    def decode_each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:
-        """Return bodies, none of them null, as structs; and the faults by row."""
-        return decode_one_by_one(bodies, self._decode, self._to_array)
-
-    def _decode(self, body: bytes) -> Any:
+    def parse(self, body: bytes) -> Any:
+        """Return a body's record as a dict."""
         stream = io.BytesIO(body)
         try:
             found = self._read(stream, self._schema, None)
@@ -259,11 +251,12 @@ class AvroBodies:
             raise BodyFault("", "one Avro record of the schema", left)
         return found
 
-    def _to_array(self, records: list[Any]) -> pa.StructArray:
+    def build(self, trees: list[Any]) -> pa.Array:
+        """Return the structs of records."""
         try:
-            return pa.array(records, self._kind)
+            return pa.array(trees, self._kind)
         except (pa.ArrowException, *_DECODE_ERRORS) as error:
-            raise _find_misfit(records[0], self._kind, error) from error
+            raise _find_misfit(trees[0], self._kind, error) from error
 
 
 def _find_misfit(record: Any, kind: pa.StructType, error: Exception) -> BodyFault:
@@ -281,7 +274,7 @@ def _find_misfit(record: Any, kind: pa.StructType, error: Exception) -> BodyFaul
 
 def check_avro_schema(text: str) -> None:
     """Raise `ValueError` if an Avro schema, given as JSON, cannot be used to read bodies."""
-    fastavro, schema = _import_fastavro(), json.loads(text)
+    fastavro, schema = import_extra("fastavro", "avro"), json.loads(text)
     try:
         fastavro.parse_schema(schema)
     except Exception as error:  # fastavro raises its own errors and many of Python's
@@ -290,20 +283,9 @@ def check_avro_schema(text: str) -> None:
         ) from error
 
 
-def _import_fastavro() -> Any:
-    try:
-        import fastavro  # noqa: PLC0415  # an extra: for those only who have Avro
-    except ImportError as error:
-        raise SetUpError(
-            f"the Python of tasks, {sys.executable}, has no fastavro: pip install "
-            '"rocketpoll[avro]"'
-        ) from error
-    return fastavro
-
-
 def avro_encoder(schema: Any) -> Callable[[Any], bytes]:
     """Return the function that encodes a record, given as a dict, as one body."""
-    fastavro = _import_fastavro()
+    fastavro = import_extra("fastavro", "avro")
     parsed = fastavro.parse_schema(schema)
     write = fastavro.schemaless_writer
 

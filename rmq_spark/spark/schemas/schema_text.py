@@ -78,17 +78,49 @@ def schema_faults(schema: sql.StructType) -> list[str]:
     """Return a line for each part of a schema that no body can have; empty if there is none."""
     if not schema.fields:
         return ["it has no fields"]
-    depths = [(field.name, _depth(field.dataType)) for field in schema.fields]
-    if any(depth > _DEPTH_MAX for _, depth in depths):
-        return [
-            f"{name} is nested {depth} levels deep, over the {_DEPTH_MAX} of Arrow, which "
-            "transfers the rows"
-            for name, depth in depths
-            if depth > _DEPTH_MAX
-        ]
+    if too_deep := nesting_faults(schema):
+        return too_deep
     return [fault for field in schema.fields for fault in _field_faults(field, field.name)] + [
         f"{name} occurs twice" for name in _duplicate_names(schema, is_top=True)
     ]
+
+
+def nesting_faults(schema: sql.StructType) -> list[str]:
+    """Return a line for each field that is nested deeper than rows can be."""
+    depths = [(field.name, _depth(field.dataType)) for field in schema.fields]
+    return [
+        f"{name} is nested {depth} levels deep, over the {_DEPTH_MAX} of Arrow, which transfers "
+        "the rows"
+        for name, depth in depths
+        if depth > _DEPTH_MAX
+    ]
+
+
+def misfits(given: sql.DataType, needed: sql.DataType, path: str = "") -> list[str]:
+    """Return a line for each part of a column that bodies of a known schema do not have.
+
+    Columns may lack fields. Whether values can be null is not compared.
+    """
+    if isinstance(given, sql.StructType) and isinstance(needed, sql.StructType):
+        known = {field.name: field.dataType for field in needed.fields}
+        names = [f"{path}.{name}".removeprefix(".") for name in duplicates(given.fieldNames())]
+        found = [f"column {name} occurs twice: keep one" for name in names]
+        for field in given.fields:
+            place = f"{path}.{field.name}".removeprefix(".")
+            if field.name in known:
+                found += misfits(field.dataType, known[field.name], place)
+            else:
+                there = ", ".join(known)
+                found.append(f"bodies have no field {place} for column {place}, only {there}")
+        return found
+    if isinstance(given, sql.ArrayType) and isinstance(needed, sql.ArrayType):
+        return misfits(given.elementType, needed.elementType, f"{path}[]")
+    if isinstance(given, sql.MapType) and isinstance(needed, sql.MapType):
+        return misfits(given.keyType, needed.keyType, f"{path} (key)") + misfits(
+            given.valueType, needed.valueType, f"{path}[]"
+        )
+    kind, right = (each.simpleString().partition(" collate ")[0] for each in (given, needed))
+    return [] if kind == right else [f"column {path} is {kind}, but bodies have {right}: cast it"]
 
 
 def _depth(kind: sql.DataType) -> int:

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
-EXTRAS = ("avro", "opentelemetry")
+EXTRAS = ("avro", "opentelemetry", "protobuf")
 _REQUIREMENT = re.compile(
     r"""\s*"(?P<name>[A-Za-z0-9._-]+)(?P<extras>\[[^]]*\])?>=(?P<version>[0-9.]+)[^;"]*"""
     r"""(?P<marker>;[^"]*)?"[],]"""
