@@ -41,7 +41,7 @@ from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.message_id import UniqueId
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.properties import KEYS, RESERVED_NAMES, TAGS
-from rmq_spark.wire.record import StoredMessage
+from rmq_spark.wire.record import StoredMessage, body_crc_of
 
 ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
@@ -49,6 +49,18 @@ DEAD_LETTER_ERROR: Final = "DLQ_ERROR"
 DEAD_LETTER_BODY: Final = "DLQ_BODY"
 DEAD_LETTER_TOPICS: Final = "DLQ_TOPICS"
 DEAD_LETTER_SYS_FLAG: Final = "DLQ_SYS_FLAG"
+_ORIGIN_NAMES: Final = ("TOPIC", "BROKER", "QUEUE_ID", "QUEUE_OFFSET")
+DEAD_LETTER_NAMES: Final = frozenset(
+    [
+        *(f"DLQ_ORIGIN_{name}" for name in _ORIGIN_NAMES),
+        ORIGIN_MESSAGE_ID,
+        DEAD_LETTER_ERROR,
+        DEAD_LETTER_BODY,
+        DEAD_LETTER_TOPICS,
+        DEAD_LETTER_SYS_FLAG,
+    ]
+)
+"""The properties of dead letters that their messages do not have."""
 
 COMPRESSION_FLAGS: Final = MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_MASK
 _FORWARDED_NAMES: Final = frozenset([KEYS, TAGS, "__SHARDINGKEY"])
@@ -64,6 +76,9 @@ class DeadLetterBody(Enum):
 
     BODY = "body"
     """The message's body, compressed if it was."""
+    DAMAGED = "damaged"
+    """The message's body as the broker returned it, which is not the one that was stored: its CRC
+    differs."""
     STORED = "stored"
     """The message's body as stored, which cannot be decompressed."""
     RECORD = "record"
@@ -107,11 +122,9 @@ def forwarded_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 def origin_properties(prefix: str, queue: MessageQueue, queue_offset: int) -> dict[str, str]:
     """Return the properties that say where a message was stored; their names have a prefix."""
+    place = (queue.topic, queue.broker_name, str(queue.queue_id), str(queue_offset))
     return {
-        f"{prefix}_ORIGIN_TOPIC": queue.topic,
-        f"{prefix}_ORIGIN_BROKER": queue.broker_name,
-        f"{prefix}_ORIGIN_QUEUE_ID": str(queue.queue_id),
-        f"{prefix}_ORIGIN_QUEUE_OFFSET": str(queue_offset),
+        f"{prefix}_ORIGIN_{name}": text for name, text in zip(_ORIGIN_NAMES, place, strict=True)
     }
 
 
@@ -174,6 +187,9 @@ def dead_letter_of(
         found.properties_text(message_id)
     except MessageRejected:
         return whole
+    if stored.body_crc not in (None, body_crc_of(stored.body)):
+        why = {DEAD_LETTER_BODY: DeadLetterBody.DAMAGED.value}
+        found = replace(found, properties={**found.properties, **why})
     try:
         stored.plain_body(max_body_bytes)
     except BodyError:

@@ -86,7 +86,7 @@ def test_message_printed_as_json_and_produced_again_is_the_same(message, is_comp
 def test_resent_dead_letter_equals_the_original_message(message):
     letter = stored(message, "%DLQ%G")
     letter.properties["DLQ_ORIGIN_TOPIC"] = "T"
-    assert fields(original_message(letter, "G")) == fields(message)
+    assert fields(original_message(letter)) == fields(message)
 
 
 @given(st.lists(keys, min_size=1, max_size=4))

@@ -56,6 +56,10 @@ def test_body_that_cannot_be_decompressed_goes_as_stored_with_its_flags():
     assert letter.properties["DLQ_SYS_FLAG"] == str(flags)
 
 
+def test_body_that_is_not_the_stored_one_is_marked_as_damaged():
+    assert dead_letter_of(bad(body_crc=1), "dead").properties["DLQ_BODY"] == "damaged"
+
+
 @pytest.mark.parametrize("flags", [0, 0x4, 0x1 | 0x8])
 def test_letter_is_no_half_of_a_transaction(flags):
     letter = dead_letter_of(bad(sys_flag=flags, body=b""), "dead")

@@ -71,7 +71,8 @@ _OPTIONS: Final = (
                  help="Limit to this queue. [default: all]"),
     click.option("-f", "--format", "text_format", metavar="FORMAT",
                  help="Line format as in kcat: %t topic, %b broker, %p queue, %o offset, %T store "
-                 "time (ms), %k keys, %g tags, %i id, %s body, %S body size, %h properties; "
+                 "time (ms), %k keys, %g tags, %i id, %s body, %S body size, %h properties, "
+                 "%r failed deliveries; "
                  "\\n \\t \\xHH."),
     click.option("-o", "--output", type=click.Choice(BODY_FORMATS), default=TEXT,
                  show_default=True,
@@ -174,12 +175,7 @@ def _read_stored(admin: Admin, query: ConsumeQuery) -> Iterator[MessageExt]:
 
     subscription = subscription_data(query.topics[0], query.selector, 0)
     GroupBrokerClient(admin.instance, READER_GROUP, lambda _: None).check_subscription(subscription)
-    topic, name = query.topics[0], query.queue
-    spans = resolve_ranges(admin.instance, topic, query.position, name)
-    if query.end.kind is not PositionKind.END:
-        found = resolve_ranges(admin.instance, topic, query.end, name)
-        ends = {span.queue: span.start for span in found}
-        spans = [span._replace(end=min(span.end, ends.get(span.queue, 0))) for span in spans]
+    spans = resolve_ranges(admin.instance, query.topics[0], query.position, query.queue, query.end)
     queues = [_read_range(admin, span, query) for span in spans if span.start < span.end]
     return heapq.merge(*queues, key=store_order_key)
 

@@ -1,14 +1,17 @@
 """Dead letters: reads them, and resends them to their original topics.
 
-A dead letter is in a topic of its group. A resent one is a new message in the original topic, with
-its body, tag, keys and properties: all groups of that topic receive it. The dead letter stays,
-because RocketMQ's logs are append-only. ``rocketpoll dlq`` and the console share this module.
+A dead letter is in a topic of its group, or in the one that a Spark query sends unreadable messages
+to (option deadLetterTopic; `client.forwarding` has its properties). A resent one is a new message
+in the original topic, with its body, tag, keys and properties: all groups of that topic receive it.
+The dead letter stays, because RocketMQ's logs are append-only. ``rocketpoll dlq`` and the console
+share this module.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq_spark.cli.groups.group_state import check_group_exists
@@ -17,9 +20,11 @@ from rmq_spark.cli.shell.failures import Failure, describe_error
 from rmq_spark.cli.shell.parameter_types import (
     PositionKind,
     TopicPosition,
+    paced,
     resolve_ranges,
     store_order_key,
 )
+from rmq_spark.client.damaged_records import decode_damaged_record
 from rmq_spark.client.errors import (
     BrokerRefused,
     ClientError,
@@ -27,14 +32,29 @@ from rmq_spark.client.errors import (
     RouteNotFound,
     TopicNotUsable,
 )
-from rmq_spark.client.message import Message, MessageExt
+from rmq_spark.client.forwarding import (
+    COMPRESSION_FLAGS,
+    DEAD_LETTER_BODY,
+    DEAD_LETTER_ERROR,
+    DEAD_LETTER_NAMES,
+    DEAD_LETTER_SYS_FLAG,
+    ORIGIN_TOPIC,
+    DeadLetterBody,
+    ForwardedMessage,
+    forwarded_properties,
+)
+from rmq_spark.client.message import Message, MessageExt, to_message
+from rmq_spark.client.subscriptions import MessageSelector, filter_by_tags, subscription_data
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic
+from rmq_spark.wire.properties import RESERVED_NAMES
+from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
     from rmq_spark.client.results import SendResult
 
+_START: Final = TopicPosition(PositionKind.START)
 _GROUP: Final = "rocketpoll-dlq"
 _SHARDING_KEY: Final = "__SHARDINGKEY"
 _SINGLE_MESSAGE_ERRORS: Final = (BrokerRefused, MessageRejected, RouteNotFound, TopicNotUsable)
@@ -42,25 +62,54 @@ _SINGLE_MESSAGE_ERRORS: Final = (BrokerRefused, MessageRejected, RouteNotFound, 
 _ORIGIN_ID_PROPERTIES: Final = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
 
 
-class DeadLetterCount(NamedTuple):
-    """The dead letters of a group: how many there are, and when the last was stored (ms), or 0."""
+class DeadLetterSource(NamedTuple):
+    """A topic of dead letters: that of a group, or one that Spark sends to."""
 
-    group: str
+    topic: str
+    group: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The group or the topic, for messages."""
+        return self.group or self.topic
+
+    @property
+    def arguments(self) -> str:
+        """The arguments that name it on a command line."""
+        return self.group or f"--topic {self.topic}"
+
+
+def group_source(group: str) -> DeadLetterSource:
+    """Return where a group's dead letters are."""
+    return DeadLetterSource(dlq_topic(group), group)
+
+
+class DeadLetterCount(NamedTuple):
+    """The number of dead letters, and when the last was stored (ms), or 0."""
+
+    source: DeadLetterSource
     messages: int
     last_stored_ms: int
 
 
 def groups_with_dead_letters(admin: Admin) -> list[DeadLetterCount]:
     """Return the groups that have dead letters, by name."""
-    found = []
-    for topic in sorted(each for each in admin.topics() if each.startswith(DLQ_PREFIX)):
-        offsets = admin.topic_offsets(topic).values()
-        count = sum(each.max_offset - each.min_offset for each in offsets)
-        last = max((each.last_update_timestamp for each in offsets), default=0)
-        if count:
-            found.append(DeadLetterCount(topic.removeprefix(DLQ_PREFIX), count, last))
+    topics = sorted(each for each in admin.topics() if each.startswith(DLQ_PREFIX))
+    sources = [DeadLetterSource(topic, topic.removeprefix(DLQ_PREFIX)) for topic in topics]
+    found = [each for each in count_dead_letters(admin, sources) if each.messages]
     if not found:
         admin.masters()
+    return found
+
+
+def count_dead_letters(admin: Admin, sources: Iterable[DeadLetterSource]) -> list[DeadLetterCount]:
+    """Return the number of dead letters of each source."""
+    found = []
+    for source in sources:
+        offsets = admin.topic_offsets(source.topic).values()
+        count = sum(each.max_offset - each.min_offset for each in offsets)
+        last = max((each.last_update_timestamp for each in offsets), default=0)
+        found.append(DeadLetterCount(source, count, last))
     return found
 
 
@@ -73,10 +122,14 @@ class ResendResult(NamedTuple):
 
 
 def resend_dead_letters(
-    admin: Admin, group: str, chosen: Iterable[MessageExt]
+    admin: Admin,
+    chosen: Iterable[MessageExt],
+    to: str | None = None,
+    rate: float | None = None,
 ) -> Iterator[ResendResult]:
     """Send the originals of dead letters, and yield the result for each.
 
+    They go to topic ``to``, by default to the original topic of each, ``rate`` a second at most.
     One that cannot be sent does not hold up the others, unless no broker can be reached: then the
     rest is not tried.
     """
@@ -85,9 +138,9 @@ def resend_dead_letters(
 
     rules = SendRules(_GROUP, max_message_bytes=PLAIN_BYTES_MAX)  # brokers have taken it before
     with Producer(_GROUP, instance=admin.instance, rules=rules) as producer:
-        for letter in chosen:
+        for letter in paced(chosen, rate):
             try:
-                result = producer.send(original_message(letter, group))
+                result = producer.send(original_message(letter, to))
             except Failure as error:  # noqa: PERF203  # each has an outcome of its own
                 yield ResendResult(letter, None, error.message)
             except ClientError as error:
@@ -98,27 +151,55 @@ def resend_dead_letters(
                 yield ResendResult(letter, result)
 
 
-def read_dead_letters(admin: Admin, group: str) -> Iterator[MessageExt]:
-    """Yield all dead letters of a group, the oldest first; one that cannot be read has a fault."""
+def read_dead_letters(
+    admin: Admin,
+    source: DeadLetterSource,
+    position: TopicPosition = _START,
+    end: TopicPosition | None = None,
+    selector: MessageSelector | None = None,
+) -> Iterator[MessageExt]:
+    """Yield dead letters between two positions, the oldest first.
+
+    One that cannot be read has a fault, and no tag that a ``selector`` could match.
+    """
     from rmq_spark.client.reading.stored_messages import stored_messages  # noqa: PLC0415  # not for help
 
     try:
-        spans = resolve_ranges(
-            admin.instance, dlq_topic(group), TopicPosition(PositionKind.START), None
-        )
+        spans = resolve_ranges(admin.instance, source.topic, position, None, end)
     except RouteNotFound:
+        if source.group is None:
+            raise
         admin.masters()
-        check_group_exists(admin, group)
+        check_group_exists(admin, source.group)
         raise Failure(
-            f"{group} has no dead letters",
+            f"{source.group} has no dead letters",
             "Run rocketpoll dlq list to see the groups that have dead letters",
         ) from None
 
     queues = [stored_messages(admin.instance.api, span) for span in spans]
-    return heapq.merge(*queues, key=store_order_key)
+    found = heapq.merge(*queues, key=store_order_key)
+    if selector is None:
+        return found
+    subscription = subscription_data(source.topic, selector, 0)
+    return (letter for letter in found if filter_by_tags([letter], subscription))
 
 
-def select_by_id(letters: Iterable[MessageExt], ids: Iterable[str], group: str) -> list[MessageExt]:
+def without_repeats(letters: Iterable[MessageExt]) -> list[MessageExt]:
+    """Return dead letters without those that a Spark query has sent again, with the same id."""
+    seen: set[str] = set()
+    found = []
+    for letter in letters:
+        if DEAD_LETTER_BODY in letter.properties:
+            if letter.message_id in seen:
+                continue
+            seen.add(letter.message_id)
+        found.append(letter)
+    return found
+
+
+def select_by_id(
+    letters: Iterable[MessageExt], ids: Iterable[str], source: DeadLetterSource
+) -> list[MessageExt]:
     """Return the dead letters with these ids, their own or those of their originals."""
     letters = list(letters)
     found = []
@@ -131,36 +212,79 @@ def select_by_id(letters: Iterable[MessageExt], ids: Iterable[str], group: str) 
         ]
         if not same:
             raise Failure(
-                f"{group} has no dead letter {wanted}",
-                f"List their ids with rocketpoll dlq show {group} -f '%i\\n'",
+                f"{source.name} has no dead letter {wanted}",
+                f"List their ids with rocketpoll dlq show {source.arguments} -f '%i\\n'",
             )
         found += same
     return found
 
 
-def original_message(letter: MessageExt, group: str) -> Message:
-    """Return the original message of a dead letter, to be sent again."""
+def original_message(letter: MessageExt, to: str | None = None) -> Message:
+    """Return the original message of a dead letter, to be sent to its topic or another."""
+    kind = letter.properties.get(DEAD_LETTER_BODY)
+    topic = to or letter.properties.get(ORIGIN_TOPIC) or letter.real_topic
+    if kind == DeadLetterBody.RECORD.value:
+        letter = _message_in_record(letter)
     if letter.fault is not None:
-        queue = letter.queue
-        raise Failure(
-            f"the dead letter {letter.message_id} of {group} at {queue.broker_name}:"
-            f"{queue.queue_id}@{letter.queue_offset} cannot be read: {letter.fault}",
-            "Print its stored bytes with rocketpoll dlq show -o json, and send them with "
-            "rocketpoll produce",
-        )
-    properties = letter.properties
-    topic = properties.get("DLQ_ORIGIN_TOPIC") or letter.real_topic
+        raise _not_sendable(letter, f"cannot be read: {letter.fault}")
+    if kind in (DeadLetterBody.DAMAGED.value, DeadLetterBody.NONE.value):
+        what = "has a damaged body" if kind == DeadLetterBody.DAMAGED.value else "has no body"
+        raise _not_sendable(letter, f"{what}: {letter.properties.get(DEAD_LETTER_ERROR)}")
     if topic.startswith((DLQ_PREFIX, RETRY_PREFIX)):
         raise Failure(
-            f"the dead letter {letter.message_id} of {group} does not name its original topic",
-            "Print it with rocketpoll dlq show -o json, and send it with rocketpoll produce",
+            f"{_describe(letter)} does not name its original topic",
+            "Name a topic with --to",
+        )
+    own = {
+        name: value
+        for name, value in user_properties(letter).items()
+        if kind is None or name not in DEAD_LETTER_NAMES
+    }
+    if kind == DeadLetterBody.STORED.value:  # as it was: a reader with another limit may read it
+        properties = {**own, **forwarded_properties(_reserved_properties(letter))}
+        flags = letter.properties.get(DEAD_LETTER_SYS_FLAG, "0")
+        return ForwardedMessage(
+            topic,
+            letter.body,
+            properties=properties,
+            flag=letter.flag,
+            sys_flag=int(flags) & COMPRESSION_FLAGS if flags.isdigit() else 0,
         )
     return Message(
         topic,
         letter.body,
         tags=letter.tags,
         keys=list(letter.keys) or None,
-        properties=user_properties(letter),
+        properties=own,
         flag=letter.flag,
-        sharding_key=properties.get(_SHARDING_KEY),
+        sharding_key=letter.properties.get(_SHARDING_KEY),
+    )
+
+
+def _message_in_record(letter: MessageExt) -> MessageExt:
+    """Return the message in the record that is the body of a dead letter."""
+    stored = decode_damaged_record(letter.body.ljust(RECORD_BYTES_MIN, b"\0"))
+    if not stored.topic:
+        raise _not_sendable(letter, "has a damaged record, whose parts cannot be told apart")
+    found = to_message(stored, letter.queue.broker_name, with_fault=True)
+    return replace(found, topic=letter.topic, message_id=letter.message_id, queue=letter.queue)
+
+
+def _reserved_properties(letter: MessageExt) -> dict[str, str]:
+    return {name: text for name, text in letter.properties.items() if name in RESERVED_NAMES}
+
+
+def _not_sendable(letter: MessageExt, problem: str) -> Failure:
+    return Failure(
+        f"{_describe(letter)} {problem}",
+        "Print its stored bytes with rocketpoll dlq show -o json, and send them with rocketpoll "
+        "produce",
+    )
+
+
+def _describe(letter: MessageExt) -> str:
+    queue = letter.queue
+    return (
+        f"the dead letter {letter.message_id} of {queue.topic.removeprefix(DLQ_PREFIX)} at "
+        f"{queue.broker_name}:{queue.queue_id}@{letter.queue_offset}"
     )

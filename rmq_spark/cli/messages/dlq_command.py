@@ -1,32 +1,62 @@
 """``rocketpoll dlq``: dead letters, the messages that a group has failed to consume too often.
 
-`dead_letters` reads and resends them, for the console as well.
+Those that a Spark query could not read are dead letters as well, in the topic of its option
+deadLetterTopic: --topic names it in place of a group. `dead_letters` reads and resends them, for
+the console as well.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from rmq_spark.cli.cluster.topic_command import confirm
 from rmq_spark.cli.messages.dead_letters import (
+    DeadLetterSource,
     ResendResult,
+    count_dead_letters,
+    group_source,
     groups_with_dead_letters,
     original_message,
     read_dead_letters,
     resend_dead_letters,
     select_by_id,
+    without_repeats,
 )
 from rmq_spark.cli.messages.message_text import BODY_FORMATS, TEXT, renderer, show_messages
 from rmq_spark.cli.shell.command_tree import CommandGroup
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.cli.shell.output import local_time, output_option, show_rows
+from rmq_spark.cli.shell.parameter_types import PositiveFloat, TopicPosition, parse_position
 from rmq_spark.client.message import MessageExt
+from rmq_spark.client.subscriptions import by_tag
 from rmq_spark.errors import format_count
+
+_topic: Final = click.option(
+    "--topic", metavar="TOPIC",
+    help="Instead of a group, a topic that Spark sends dead letters to (deadLetterTopic).",
+)  # fmt: skip
+_SELECTION: Final = (
+    click.option("--from", "place", type=parse_position, default="start", show_default=True,
+                 metavar="POSITION", help="Only dead letters from here on: a position as in "
+                 "rocketpoll consume, for example @-1h."),
+    click.option("--until", "end", type=parse_position, default="end", show_default=True,
+                 metavar="POSITION", help="Only dead letters before this position."),
+    click.option("--tags", metavar="TAGS", help="Only dead letters with one of these tags, for "
+                 "example 'paid || refunded'."),
+)  # fmt: skip
+
+
+def _selection_options(function: Any) -> Any:
+    """Add the options that select dead letters."""
+    for option in reversed((_topic, *_SELECTION)):
+        function = option(function)
+    return function
 
 
 @click.group(cls=CommandGroup)
@@ -35,24 +65,34 @@ def dlq() -> None:
 
 
 @dlq.command("list", example="rocketpoll dlq list")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Also a topic that Spark "
+              "sends dead letters to (deadLetterTopic). Repeatable.")  # fmt: skip
 @output_option
 @connection_options
-def list_letters(output: str, access: ClusterAccess) -> None:
+def list_letters(topics: tuple[str, ...], output: str, access: ClusterAccess) -> None:
     """List the groups that have dead letters."""
     with access.admin() as admin:
+        found = count_dead_letters(admin, map(DeadLetterSource, topics))
         rows = [
             {
-                "group": each.group,
+                "group": each.source.group,
+                "topic": each.source.topic,
                 "dead_letters": each.messages,
                 "last": local_time(each.last_stored_ms),
             }
-            for each in groups_with_dead_letters(admin)
+            for each in [*groups_with_dead_letters(admin), *found]
         ]
-    show_rows(rows, ["group", "dead_letters", "last"], output, empty_text="no dead letters")
+    columns = ["group", "topic", "dead_letters", "last"]
+    show_rows(rows, columns, output, empty_text="no dead letters")
 
 
-@dlq.command(example="rocketpoll dlq show billing -n 10")
-@click.argument("group", metavar="GROUP")
+@dlq.command(
+    example="rocketpoll dlq show billing -n 10\n"
+    "rocketpoll dlq show billing --from @-1h --tags paid -f '%i %r %s\\n'\n"
+    "rocketpoll dlq show --topic orders-dead"
+)
+@click.argument("group", required=False, metavar="[GROUP]")
+@_selection_options
 @click.option("-n", "--count", type=click.IntRange(1), metavar="N", help="Stop after N.")
 @click.option("-f", "--format", "text_format", metavar="FORMAT",
               help="Line format, as in rocketpoll consume.")  # fmt: skip
@@ -60,25 +100,51 @@ def list_letters(output: str, access: ClusterAccess) -> None:
               help="Output format, as in rocketpoll consume.")  # fmt: skip
 @connection_options
 def show(
-    group: str, count: int | None, text_format: str | None, output: str, access: ClusterAccess
+    group: str | None,
+    topic: str | None,
+    place: TopicPosition,
+    end: TopicPosition,
+    tags: str | None,
+    count: int | None,
+    text_format: str | None,
+    output: str,
+    access: ClusterAccess,
 ) -> None:
-    """Print a group's dead letters, the oldest first."""
+    """Print dead letters of a group or topic, the oldest first."""
+    source, rest = _source(() if group is None else (group,), topic)
+    if rest:
+        raise click.UsageError("GROUP and --topic exclude each other. Give one")
     render = renderer(output, text_format)
+    selector = None if tags is None else by_tag(tags)
     with access.admin() as admin:
-        show_messages(islice(read_dead_letters(admin, group), count), render)
+        found = read_dead_letters(admin, source, place, end, selector)
+        show_messages(islice(found, count), render)
 
 
-@dlq.command(example="rocketpoll dlq resend billing --all --yes")
-@click.argument("group", metavar="GROUP")
-@click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option("--all", "is_all", is_flag=True, help="Resend all dead letters of the group.")
+@dlq.command(
+    example="rocketpoll dlq resend billing --all --yes\n"
+    "rocketpoll dlq resend billing --all --from @-1h --tags paid --rate 10\n"
+    "rocketpoll dlq resend --topic orders-dead --all --to orders-fixed --dry-run"
+)
+@click.argument("names", nargs=-1, metavar="[GROUP] [ID]...")
+@_selection_options
+@click.option("--all", "is_all", is_flag=True, help="Resend all dead letters of the group, or all "
+              "that --from, --until and --tags select.")  # fmt: skip
+@click.option("--to", metavar="TOPIC", help="Send to this topic. [default: the original one]")
+@click.option("--rate", type=PositiveFloat(), metavar="N",
+              help="Send at most this many messages per second.")  # fmt: skip
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation of --all.")
 @click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")
 @output_option
 @connection_options
 def resend(
-    group: str,
-    ids: tuple[str, ...],
+    names: tuple[str, ...],
+    topic: str | None,
+    place: TopicPosition,
+    end: TopicPosition,
+    tags: str | None,
+    to: str | None,
+    rate: float | None,
     output: str,
     *,
     is_all: bool,
@@ -86,26 +152,29 @@ def resend(
     dry_run: bool,
     access: ClusterAccess,
 ) -> None:
-    """Send dead letters to their original topics again.
+    """Send dead letters to their original topics again, or to another.
 
     Fix the cause of the failures first. All groups of the topic receive the messages. The dead
-    letters stay, and can be sent again.
+    letters stay, and can be sent again. Of a dead letter that Spark has sent repeatedly, with one
+    id, one is sent.
     """
+    source, ids = _source(names, topic)
     if bool(ids) == is_all:
         raise click.UsageError("no dead letters chosen. Give their ids, or --all for all")
+    selector = None if tags is None else by_tag(tags)
     with access.admin() as admin:
-        held = list(read_dead_letters(admin, group))
-        chosen = held if is_all else select_by_id(held, ids, group)
+        held = list(read_dead_letters(admin, source, place, end, selector))
+        chosen = without_repeats(held if is_all else select_by_id(held, ids, source))
         if is_all and not dry_run and chosen:
             confirm(f"send {format_count(len(chosen), 'message')} again", yes=yes)
         rows: list[dict[str, object]] = []
         try:
             if dry_run:
-                rows += (_plan_row(letter, group) for letter in chosen)
+                rows += (_plan_row(letter, to) for letter in chosen)
             else:
-                rows += map(_row, resend_dead_letters(admin, group, chosen))
+                rows += map(_row, resend_dead_letters(admin, chosen, to, rate))
         finally:  # report what was sent even after an error
-            show_rows(rows, _COLUMNS, output, empty_text=f"{group} has no dead letters")
+            show_rows(rows, _COLUMNS, output, empty_text=f"{source.name} has no such dead letters")
     sent = sum(row["fault"] is None for row in rows)
     if dry_run:
         sys.stderr.write("dry run: nothing was sent\n")
@@ -116,12 +185,21 @@ def resend(
         )
 
 
-_COLUMNS: Final = ["dead_letter", "topic", "sent_as", "broker", "queue", "fault"]
+_COLUMNS: Final = ["dead_letter", "failures", "topic", "sent_as", "broker", "queue", "fault"]
 
 
-def _plan_row(letter: MessageExt, group: str) -> dict[str, object]:
+def _source(names: Sequence[str], topic: str | None) -> tuple[DeadLetterSource, Sequence[str]]:
+    """Return where dead letters are, and the names that follow the group."""
+    if topic is not None:
+        return DeadLetterSource(topic), names
+    if not names:
+        raise click.UsageError("whose dead letters? Give a group, or a topic with --topic")
+    return group_source(names[0]), names[1:]
+
+
+def _plan_row(letter: MessageExt, to: str | None) -> dict[str, object]:
     try:
-        topic = original_message(letter, group).topic
+        topic = original_message(letter, to).topic
     except Failure as error:
         return _row(ResendResult(letter, None, error.message))
     return _row(ResendResult(letter, None)) | {"topic": topic}
@@ -131,6 +209,7 @@ def _row(outcome: ResendResult) -> dict[str, object]:
     letter, result, fault = outcome
     return {
         "dead_letter": letter.message_id,
+        "failures": letter.reconsume_times,
         "topic": letter.real_topic if result is None else result.queue.topic,
         "sent_as": None if result is None else result.message_id,
         "broker": None if result is None else result.queue.broker_name,

@@ -1,7 +1,8 @@
 r"""Message text: formats messages as lines, in a kcat-like format, as JSON lines, or bodies alone.
 
     %t topic   %b broker   %p queue   %o offset   %T stored (ms)   %k keys   %g tags   %i id
-    %s body    %S its size in bytes   %h properties of the user   %% percent   \n \t \r \0 \\ \xHH
+    %s body    %S its size in bytes   %h properties of the user   %r failed deliveries
+    %% percent   \n \t \r \0 \\ \xHH
 
 Content from others may contain escapes that control a terminal: a terminal shows them escaped;
 programs get every byte. Each message that cannot be read is named on stderr; JSON output has its
@@ -27,6 +28,7 @@ from rmq_spark.cli.shell.output import (
     local_time,
     write_text,
 )
+from rmq_spark.client.forwarding import DEAD_LETTER_ERROR
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import format_count
 from rmq_spark.wire.properties import RESERVED_NAMES
@@ -49,6 +51,7 @@ _FIELDS: Final[Mapping[str, Callable[[MessageExt], bytes]]] = {
     "i": lambda message: _bytes(message.message_id),
     "s": lambda message: message.body,
     "S": lambda message: b"%d" % len(message.body),
+    "r": lambda message: b"%d" % message.reconsume_times,
     "h": lambda message: _bytes(
         ",".join(f"{name}={value}" for name, value in user_properties(message).items())
     ),
@@ -147,6 +150,9 @@ def _line(message: MessageExt) -> bytes:
     """Return a line for people: when, where, tags, keys, body."""
     marks = [f"tags={escape_unprintable(message.tags)}"] if message.tags else []
     marks += [f"keys={escape_unprintable(','.join(message.keys))}"] if message.keys else []
+    marks += [f"failures={message.reconsume_times}"] if message.reconsume_times else []
+    error = message.properties.get(DEAD_LETTER_ERROR)
+    marks += [f"error={escape_unprintable(error)}"] if error else []
     head = (
         f"{format_cell(local_time(message.store_timestamp))}  {escape_unprintable(message.topic)} "
         f"{escape_unprintable(message.queue.broker_name)}:{message.queue.queue_id}@{message.queue_offset}"

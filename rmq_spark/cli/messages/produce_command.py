@@ -24,7 +24,7 @@ from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import Failure, explain_error
 from rmq_spark.cli.shell.output import json_line, write_text
-from rmq_spark.cli.shell.parameter_types import PositiveFloat, parse_pairs
+from rmq_spark.cli.shell.parameter_types import PositiveFloat, paced, parse_pairs
 from rmq_spark.client.errors import ClientError, MessageRejected, PartlySent
 from rmq_spark.client.message import Message
 from rmq_spark.errors import format_count
@@ -280,10 +280,7 @@ def _send_batches(
     producer: Producer, batches: Iterable[list[Message]], rate: float | None, counter: SendCounter
 ) -> Iterator[tuple[list[SendResult], int]]:
     """Send batches, at a rate; yield the results of each and the number of its messages."""
-    started = time.monotonic()
-    for batch in batches:
-        if rate is not None:
-            time.sleep(max(started + counter.count / rate - time.monotonic(), 0))
+    for batch in paced(batches, rate, len):
         try:
             results = (
                 [producer.send(batch[0])] if len(batch) == 1 else list(producer.send_batch(batch))

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
@@ -55,6 +55,21 @@ class PositiveFloat(click.ParamType):  # type: ignore[type-arg]  # generic only 
         if not (number > 0 and self._minimum <= number <= self._maximum):  # NaN fails as well
             self.fail(f"{value} is not {least} and at most {self._maximum:,.0f}", param, ctx)
         return number
+
+
+_Item = TypeVar("_Item")
+
+
+def paced(
+    items: Iterable[_Item], rate: float | None, size: Callable[[_Item], int] = lambda _: 1
+) -> Iterator[_Item]:
+    """Yield items, at most ``rate`` a second; ``size`` says as how many an item counts."""
+    started, count = time.monotonic(), 0
+    for item in items:
+        if rate is not None:
+            time.sleep(max(started + count / rate - time.monotonic(), 0))
+        count += size(item)
+        yield item
 
 
 def parse_pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
@@ -199,13 +214,28 @@ def parse_queue(text: str) -> QueueName:
 
 
 def resolve_ranges(
-    instance: ClientInstance, topic: str, position: TopicPosition, name: QueueName | None
+    instance: ClientInstance,
+    topic: str,
+    position: TopicPosition,
+    name: QueueName | None,
+    end: TopicPosition | None = None,
 ) -> list[ReadRange]:
-    """Return the range of each queue of a topic from a position to its end; or of one queue.
+    """Return the range of each queue of a topic, or of one, from a position to another or the end.
 
     Relative positions count from the ends: -10 before the end, +5 after the start. Ranges never
     exceed the queue.
     """
+    spans = _ranges_from(instance, topic, position, name)
+    if end is None or end.kind is PositionKind.END:
+        return spans
+    ends = {span.queue: span.start for span in _ranges_from(instance, topic, end, name)}
+    bounded = [span._replace(end=min(span.end, ends.get(span.queue, 0))) for span in spans]
+    return [span for span in bounded if span.start < span.end]
+
+
+def _ranges_from(
+    instance: ClientInstance, topic: str, position: TopicPosition, name: QueueName | None
+) -> list[ReadRange]:
     from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, resolve_read_ranges  # noqa: PLC0415  # not for help
 
     kind, number = position

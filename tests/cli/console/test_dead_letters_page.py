@@ -27,7 +27,7 @@ def test_dead_letters_are_listed_and_sent_once_more(console, run, letters):
     group, topic = letters
     assert f"{group} 2" in console.read("/dead-letters").text
     page = console.sign_in().read(f"/dead-letters/{group}")
-    assert f"{topic} k bad 2" in page.text
+    assert f"{topic} 1 k bad 2" in page.text
     one, two = page.form("at")
 
     dry = console.read(f"/dead-letters/{group}/resend?at={two}&at={two}")

@@ -35,7 +35,10 @@ from rmq_spark.errors import format_count
 from rmq_spark.wire.names import dlq_topic
 
 _GROUP_COLUMNS: Final = ("Group.grow", "Dead letters.number", "Last stored.number")
-_LETTER_COLUMNS: Final = (".tick", "Stored", "From topic", "Keys.wide", "Body.grow")
+_LETTER_COLUMNS: Final = (
+    *(".tick", "Stored", "From topic", "Failures.number"),
+    *("Keys.wide", "Body.grow"),
+)
 _RESEND_COLUMNS: Final = ("Dead letter", "To topic", "Keys.wide", "Body.grow")
 _RESEND_MAX: Final = 100
 """Most dead letters to send at once; a page shows fewer."""
@@ -47,11 +50,11 @@ def dead_letters(visit: Visit) -> Page:
     rows = [
         ui.HtmlTableRow(
             (
-                el("a", each.group, href=_letters_path(each.group)),
+                el("a", each.source.name, href=_letters_path(each.source.name)),
                 each.messages,
                 ui.age(each.last_stored_ms),
             ),
-            _letters_path(each.group),
+            _letters_path(each.source.name),
         )
         for each in found
     ]
@@ -110,7 +113,7 @@ def resend_plan(visit: Visit) -> Page:
     query = urlencode(places)
     content = join(
         el("p", ui.badge("dry run"), " Nothing has been sent. These messages would be:"),
-        ui.table(_RESEND_COLUMNS, [_plan_row(letter, group) for letter in chosen]),
+        ui.table(_RESEND_COLUMNS, [_plan_row(letter) for letter in chosen]),
         visit.confirmation(f"Resend {count}", places, action, f"{action}?{query}", back),
         ui.card(
             "On the command line",
@@ -124,7 +127,7 @@ def resend(visit: Visit) -> Page:
     """Resend dead letters to their original topics, and return the page with the results."""
     group = visit.request.segments[1]
     chosen = _chosen_letters(visit, group, visit.request.form)
-    done = list(resend_dead_letters(visit.admin, group, chosen))
+    done = list(resend_dead_letters(visit.admin, chosen))
     sent = sum(each.result is not None for each in done)
     state = ui.badge("sent", "good") if sent == len(chosen) else ui.badge("not all", "bad")
     content = join(
@@ -174,6 +177,7 @@ def _row(letter: MessageExt) -> ui.HtmlTableRow:
             el("input", type="checkbox", name="at", value=place, aria_label=f"Select {place}"),
             el("a", ui.timestamp(letter.store_timestamp), href=href),
             el("a", origin, href=topic_path(origin)),
+            letter.reconsume_times,
             [el("code.chip", key[:40]) for key in letter.keys[:3]],
             el("span.preview", preview_body(letter.body, letter.fault)),
         ),
@@ -189,9 +193,9 @@ def _resent_row(visit: Visit, outcome: ResendResult) -> ui.HtmlTableRow:
     return _resend_row(letter, el("a", result.queue.topic, href=href), href)
 
 
-def _plan_row(letter: MessageExt, group: str) -> ui.HtmlTableRow:
+def _plan_row(letter: MessageExt) -> ui.HtmlTableRow:
     try:
-        return _resend_row(letter, original_message(letter, group).topic)
+        return _resend_row(letter, original_message(letter).topic)
     except Failure as error:
         return _resend_row(letter, error.message)
 
