@@ -5,18 +5,15 @@ affected.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import random
-import threading
 import zlib
 
 import msgpack
 import pytest
 from support.brokers.in_process import tell
 from support.brokers.processes import BrokerProcess
-from support.clients.remoting_clients import BrokerClients, pull_request, pulled, send_request
-from support.suite.log_records import lines_of
+from support.clients.remoting_clients import BrokerClients, pull_request, send_request
 
 from rmq_spark.wire.codes import MessageSysFlag, RequestCode, ResponseCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
@@ -74,32 +71,6 @@ STRANGE = {
 }
 
 
-@pytest.mark.parametrize("data", STRANGE.values(), ids=STRANGE)
-def test_garbage_bytes_close_the_connection_with_one_log_line(tmp_path, data, caplog):
-    async def story(broker):
-        good, waiting = await broker.connect(), await broker.connect()
-        await good.put("a")
-        waiting.send(pull_request(1, suspend_ms=60_000))
-        await broker.held(1)
-        bad = await broker.connect()
-        bad.send(data)
-        assert await bad.closed() == b""
-        await good.put("b")
-        assert pulled(await waiting.receive()).bodies == ["b"]
-
-    caplog.set_level(logging.INFO)
-    tell(story, tmp_path)
-    lines = [
-        record.getMessage()
-        for record in caplog.records
-        if record.name.startswith("rocketpoll.broker")
-        and record.thread == threading.get_ident()  # brokers of other tests are in other threads
-    ]
-    assert len(lines) == 1
-    assert len(lines[0]) < 500
-    assert "closed: " in lines[0]
-
-
 @pytest.mark.parametrize("code", [RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ])
 def test_deeply_nested_json_body_is_refused_before_parsing(tmp_path, code):
     async def story(broker):
@@ -111,52 +82,6 @@ def test_deeply_nested_json_body_is_refused_before_parsing(tmp_path, code):
         await client.put("a")
 
     tell(story, tmp_path)
-
-
-def test_silent_and_partial_requests_time_out_alone(tmp_path, caplog):
-    async def story(broker):
-        silent, half, slow = [await broker.connect() for _ in range(3)]
-        good = await broker.connect()
-        await good.put("a")
-        good.send(pull_request(1, suspend_ms=60_000))
-        await broker.held(1)
-        half.send(send_request(bytes(10_000)).encode()[:5_000])
-        slow.send(RemotingCommand(0).encode() + b"\x00")
-        await slow.receive()
-        broker.move(11)
-        assert await silent.closed() == b""
-        broker.move(20)
-        assert await half.closed() == b""  # it has said what it wants, and not all of it
-        assert await slow.closed() == b""
-        assert broker.holds.hold_count == 1
-        assert broker.controller.server.connections == 1
-
-    tell(story, tmp_path)
-    assert len(lines_of(caplog)) == 3
-
-
-def test_client_that_never_reads_is_closed_and_others_are_served(tmp_path, caplog):
-    async def story(broker):
-        good = await broker.connect()
-        await good.put(*["x" * 200_000] * 5)
-        bad = await broker.connect(receive_buffer=4_096)
-        bad.send(b"".join(pull_request(0, opaque=number).encode() for number in range(3_000)))
-        server = broker.controller.server
-        await broker.until(lambda: server.in_flight_bytes > 0)
-        for number in range(50):
-            await good.put(number)
-            assert server.in_flight_bytes < 3 << 20
-        for _ in range(3):  # what its system has taken until the broker looks counts as read
-            broker.move(31)
-            sweeps = server._sweeps
-            await broker.until(lambda sweeps=sweeps: server._sweeps > sweeps)
-        await broker.until(lambda: server.connections == 1)
-        await good.put("after")
-
-    tell(story, tmp_path)
-    assert [line.partition("closed: ")[2] for line in lines_of(caplog)] == [
-        "its requests wait because it does not read its responses"
-    ]
 
 
 # ---- requests that are whole and make no sense

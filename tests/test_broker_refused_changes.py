@@ -20,51 +20,6 @@ def disk():
     disk.let_go()
 
 
-def queues(topic, count, opaque):
-    fields = {"topic": topic, "readQueueNums": str(count), "writeQueueNums": str(count)}
-    usual = {
-        "defaultTopic": "TBW102",
-        "perm": "6",
-        "topicFilterType": "SINGLE_TAG",
-        "order": "false",
-    }
-    return RemotingCommand(
-        RequestCode.UPDATE_AND_CREATE_TOPIC, opaque=opaque, ext_fields={**usual, **fields}
-    )
-
-
-def test_concurrent_refused_topic_changes_are_both_rolled_back(tmp_path, disk):
-    def check(broker):
-        topics = broker.controller.tables.topics
-        assert (topics.get("T").read_queue_nums, topics.get("New")) == (2, None)
-
-    async def first(broker):
-        broker.make_topic("T", queues=2)
-        broker.controller.tables.topics.save()
-        operators = [await broker.connect(), await broker.connect()]
-        disk.refuse("topics.json")
-        disk.keep_waiting()
-        for opaque, operator in enumerate(operators, 501):
-            operator.send(queues("T", 4 + opaque - 500, opaque))
-            operator.send(queues("New", 4 + opaque - 500, opaque))
-        topics = broker.controller.tables.topics
-        await broker.until(
-            lambda: (disk.is_waiting.is_set(), topics.get("T").read_queue_nums) == (True, 6)
-        )
-        disk.let_go()
-        for operator in operators * 2:
-            answer = await operator.receive()
-            assert (answer.code, "No space" in answer.remark) == (ResponseCode.SYSTEM_ERROR, True)
-        check(broker)
-        disk.refuse()
-
-    async def second(broker):
-        check(broker)
-
-    tell(first, tmp_path, disk)
-    tell(second, tmp_path, disk)
-
-
 def test_refused_group_deletion_leaves_the_group_unchanged_despite_pulls(tmp_path, disk):
     async def story(broker):
         broker.make_topic("T")

@@ -10,12 +10,10 @@ from support.brokers.in_process import tell
 from support.clients.remoting_clients import batch_request, pull_request, pulled, send_request
 from support.disks.faulty_disk import FaultyDisk
 from support.stores.small_store import message
-from support.suite.log_records import lines_of_this_thread
 
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.headers.members import UpdateConsumerOffsetRequestHeader
 from rmq_spark.wire.headers.operators import HEADERS
-from rocketpoll.broker.server.event_loop import monotonic_ms
 from rocketpoll.broker.store.files.disk import LocalDisk
 
 pytestmark = pytest.mark.usefixtures("on_each_loop")
@@ -51,21 +49,6 @@ def test_r1_a_message_between_finding_nothing_and_being_held_wakes_its_pull(
     tell(story, tmp_path, flushDiskType=flush_disk_type)
 
 
-def test_r2_pull_that_stays_held_is_woken_by_the_next_message_too(tmp_path):
-    async def story(broker):
-        broker.make_topic("T")
-        consumer, producer = await broker.connect(), await broker.connect()
-        consumer.send(pull_request(0, subscription="wanted", suspend_ms=60_000))
-        await broker.held(1)
-        for number in range(30):
-            await producer.put(number, properties={"TAGS": "other"})
-            assert broker.holds.hold_count == 1
-        await producer.put("it", properties={"TAGS": "wanted"})
-        assert pulled(await consumer.receive()).bodies == ["it"]
-
-    tell(story, tmp_path)
-
-
 def test_r3_pulls_that_come_while_others_of_their_queue_leave_are_not_forgotten(tmp_path):
     async def story(broker):
         broker.make_topic("T", queues=1)
@@ -95,70 +78,6 @@ def test_r3_pulls_that_come_while_others_of_their_queue_leave_are_not_forgotten(
     tell(story, tmp_path)
 
 
-def test_r4_a_queue_that_cannot_be_read_while_waking_loses_no_pull(tmp_path, caplog):
-    async def story(broker):
-        broker.make_topic("T")
-        consumers = [await broker.connect() for _ in range(5)]
-        for consumer in consumers:
-            consumer.send(pull_request(0, suspend_ms=60_000))
-        await broker.held(5)
-        get_message = broker.store.get_message
-        fails = iter([True, False, True, False, False])
-
-        def sometimes(*given, **named):
-            if next(fails):
-                raise OSError(5, "Input/output error")
-            return get_message(*given, **named)
-
-        broker.store.get_message = sometimes
-        await (await broker.connect()).put("a")
-        answers = [await consumer.receive() for consumer in consumers]
-        assert [answer.code for answer in answers] == [2, 0, 2, 0, 0]
-        assert broker.holds.hold_count == 0
-
-    tell(story, tmp_path)
-    assert "Input/output error" in caplog.text
-
-
-def test_r5_queues_that_were_waited_for_leave_nothing_in_the_table(tmp_path):
-    async def story(broker):
-        client, producer = await broker.connect(), await broker.connect()
-        for number in range(60):
-            topic = f"T{number}"
-            broker.make_topic(topic, queues=8)
-            client.send(
-                b"".join(
-                    pull_request(0, topic, queue, suspend_ms=60_000).encode() for queue in range(8)
-                )
-            )
-            await broker.held(8)
-            for queue in range(8):
-                producer.send(send_request("a", topic, queue))
-            for _ in range(8):
-                assert pulled(await client.receive()).bodies == ["a"]
-            assert (broker.holds.hold_count, broker.holds.queue_count) == (0, 0)
-        assert broker.holds.next_deadline_ms is None
-
-    tell(story, tmp_path)
-
-
-def test_r6_disconnected_clients_are_sent_and_logged_nothing(tmp_path, caplog):
-    async def story(broker):
-        broker.make_topic("T")
-        for number in range(20):
-            gone = [await broker.connect() for _ in range(50)]
-            for client in gone:
-                client.send(pull_request(number, suspend_ms=60_000))
-            await broker.held(50)
-            for client in gone:
-                client.abort()
-            await (await broker.connect()).put(number)  # while they are going
-            await broker.held(0)
-
-    tell(story, tmp_path, maxAcceptsPerSecond=100_000)
-    assert lines_of_this_thread(caplog) == []
-
-
 @pytest.mark.parametrize("flush_disk_type", FLUSHES)
 @pytest.mark.parametrize("long_polling", [True, False])
 def test_r7_the_last_message_of_a_quiet_topic_is_seen(tmp_path, flush_disk_type, long_polling):
@@ -176,23 +95,6 @@ def test_r7_the_last_message_of_a_quiet_topic_is_seen(tmp_path, flush_disk_type,
         assert broker.holds.rescued_total == 0
 
     tell(story, tmp_path, flushDiskType=flush_disk_type, longPollingEnable=long_polling)
-
-
-def test_r8_no_client_is_answered_later_than_it_has_asked_for(tmp_path):
-    """Push consumers wait 15 s and give up after 30: RocketMQ's own answer may come 5 s late."""
-
-    async def story(broker):
-        broker.make_topic("T")
-        client = await broker.connect()
-        loop = asyncio.get_running_loop()
-        client.send(pull_request(0, suspend_ms=15_000))
-        await broker.held(1)
-        assert broker.holds.next_deadline_ms <= monotonic_ms(loop) + 15_000
-        broker.move(15)
-        assert (await client.receive()).code == 19
-        assert broker.holds.rescued_total == 0
-
-    tell(story, tmp_path)
 
 
 # ---- offsets
@@ -232,31 +134,6 @@ def test_r22_first_commits_of_a_group_at_the_same_moment_are_all_kept(tmp_path):
     tell(story, tmp_path)
 
 
-def test_r23_an_older_offset_comes_back_by_an_explicit_word_only(tmp_path):
-    async def story(broker):
-        client = await broker.connect()
-        await client.put(*range(9))
-        for offset in (5, 3, 8, 2):
-            await client.pull(0, commit_offset=offset)
-        assert await client.committed() == 8
-        code, named = update_request("G", 0, 4)
-        assert (await client.ask(code, **named)).code == 0
-        assert await client.committed() == 4
-
-    tell(story, tmp_path)
-
-
-def test_r24_an_offset_beyond_the_end_goes_to_the_end_and_never_to_the_start(tmp_path):
-    async def story(broker):
-        client = await broker.connect()
-        await client.put(*range(5))
-        for offset in (6, 7, 100, 1 << 31, (1 << 63) - 1):
-            found = await client.pull(offset, suspend_ms=60_000)
-            assert (found.code, found.next_offset) == (21, 5)
-
-    tell(story, tmp_path)
-
-
 def shrunk():
     """Settings and a disk with which `clean` gives up all files but the last."""
     small = {
@@ -275,20 +152,6 @@ def give_up_old_files(broker):
     low, high = broker.store.queue_offsets("T", 0)
     assert 0 < low < high
     return low, high
-
-
-def test_r25_group_without_offset_is_not_found_where_zero_would_be_wrong(tmp_path):
-    disk, settings = shrunk()
-
-    async def story(broker):
-        client = await broker.connect()
-        broker.make_topic("T")
-        assert await client.committed("New") == 0  # a young queue: from its start
-        await client.put(*["x" * 1_000] * 30)
-        give_up_old_files(broker)
-        assert await client.committed("New") is None
-
-    tell(story, tmp_path, disk, **settings)
 
 
 def test_r26_from_any_offset_a_legal_one_is_found_in_one_more_pull(tmp_path):

@@ -10,7 +10,7 @@ import zlib
 import pytest
 from support.brokers.in_process import SMALL, run, small_broker, started, tell
 from support.brokers.processes import BrokerProcess, run_broker
-from support.clients.remoting_clients import BrokerClients, pull_request, until
+from support.clients.remoting_clients import BrokerClients, pull_request
 from support.disks.faulty_disk import FaultyDisk
 from support.stores.staged_batches import sized
 from support.suite.log_records import lines_of
@@ -90,42 +90,6 @@ def test_pulls_that_wait_get_rows_of_all_topics_when_the_batch_is_committed(tmp_
             assert found == of_batches(0)
 
     tell(story, tmp_path, flushDiskType=flush)
-
-
-async def check(client, batch_id):
-    """The batch is there as a whole or not at all, and comes by another commit."""
-    found = [await seen(client, *queue) for queue in QUEUES]
-    before, whole = of_batches(*range(batch_id)), of_batches(*range(batch_id + 1))
-    assert found in ([before] * len(QUEUES), [whole] * len(QUEUES))
-    answer = await client.call(await stage(client, batch_id))
-    assert answer.code == 0, answer.remark
-    assert [await seen(client, *queue) for queue in QUEUES] == [whole] * len(QUEUES)
-
-
-@pytest.mark.parametrize(
-    "flush", ["SYNC_FLUSH", pytest.param("ASYNC_FLUSH", marks=pytest.mark.deep)]
-)
-def test_broker_killed_in_a_batch_commit_shows_all_rows_once_or_none(tmp_path, flush):
-    journal = tmp_path / "store" / "config" / "stagedBatches.journal"
-
-    def has_begun(batch_id):
-        return journal.exists() and f'"batchId":{batch_id}'.encode() in journal.read_bytes()
-
-    async def life(broker, batch_id):
-        async with BrokerClients(broker.port) as clients:
-            client = await clients.connect()
-            await client.agree(Extension.STAGED_BATCHES)
-            if batch_id:
-                await check(client, batch_id - 1)
-            commit = await stage(client, batch_id)
-            client.send(commit)
-            if batch_id % 4:  # else it is killed before anybody knows of the commit
-                await until(lambda: has_begun(batch_id))
-            broker.kill()
-
-    for batch_id in range(6):
-        with BrokerProcess(tmp_path, flushDiskType=flush, listenPort=0) as broker:
-            asyncio.run(life(broker, batch_id))
 
 
 @pytest.mark.parametrize("end", [BrokerProcess.stop, BrokerProcess.kill])

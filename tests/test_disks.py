@@ -1,3 +1,5 @@
+"""The fake disks: faults, full disks, recordings and what a power loss leaves."""
+
 import errno
 import os
 import random
@@ -7,7 +9,6 @@ import pytest
 from support.disks.faulty_disk import (
     Fault,
     FaultyDisk,
-    ManualClock,
     RecordingDisk,
     power_loss_states,
 )
@@ -47,13 +48,6 @@ def kinds(disk):
 
 
 # ---- the clock
-
-
-def test_manual_clock_shows_its_set_time():
-    clock = ManualClock(5)
-    assert clock() == 5
-    clock.now_ms -= 1
-    assert clock() == 4
 
 
 # ---- faults
@@ -354,21 +348,6 @@ def test_power_loss_states_may_be_taken_after_any_operation(root, states):
     assert min(lengths[made : sized + 1]) > 1
     assert lengths[-1] == 2
     assert states(disk, durable) == [{"log": bytes(2 * PAGE)}]
-
-
-def test_files_from_before_the_recording_are_durable(root, states):
-    (root / "d").mkdir()
-    (root / "d/x").write_bytes(b"x" * 5000)
-    assert states(RecordingDisk(LocalDisk(), root)) == [tree(root)]
-
-
-def test_recording_can_continue_on_a_power_loss_state(root, tmp_path):
-    disk = RecordingDisk(LocalDisk(), root)
-    durable_log(disk, root).close()
-    for state in power_loss_states(disk.log(), random.Random(1), 1, tmp_path):
-        second = RecordingDisk(LocalDisk(), state)
-        second.delete(state / "log")
-        assert kinds(second) == ["delete"]
 
 
 def test_recording_can_continue_a_previous_one(root, states):

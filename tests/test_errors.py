@@ -1,3 +1,5 @@
+"""Errors of all parts: texts, pickling and their pages."""
+
 import importlib
 import pickle
 import pkgutil

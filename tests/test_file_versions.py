@@ -1,3 +1,5 @@
+"""What a power loss may leave of one file."""
+
 import pickle
 import random
 
@@ -33,58 +35,7 @@ def drawn(file, count=300, odds=0.5, seed=1):
     return {file.draw(Choices(dice, odds)).content for _ in range(count)}
 
 
-def test_image_round_trips_its_content():
-    for size in (0, 1, SECTOR, PAGE - 1, PAGE, PAGE + 1, 3 * PAGE):
-        data = random.Random(size).randbytes(size)
-        assert Image.of(data).content == data
-    assert Image(5, {2: b"x" * PAGE}).content == bytes(5)
-
-
 # ---- flushes
-
-
-def test_unflushed_write_may_be_lost_and_flushed_one_may_not():
-    file = durable(8)
-    file.write(b"kept", 0)
-    flush(file)
-    file.write(b"lost", 4)
-    assert found(file) == {b"kept\0\0\0\0", b"keptlost"}
-    flush(file)
-    assert found(file) == {b"keptlost"}
-
-
-def test_unfinished_flush_guarantees_nothing():
-    file = durable(4)
-    file.write(b"data", 0)
-    mark = file.begin_flush()
-    assert found(file) == {bytes(4), b"data"}
-    file.end_flush(mark)
-    assert found(file) == {b"data"}
-
-
-def test_flush_promises_nothing_for_writes_during_it():
-    file = durable(2 * PAGE)
-    file.write(b"1", 0)
-    mark = file.begin_flush()
-    file.write(b"2", 0)
-    file.write(b"2", PAGE)
-    file.end_flush(mark)
-    assert {(data[:1], data[PAGE : PAGE + 1]) for data in found(file)} == {
-        (one, two) for one in (b"1", b"2") for two in (b"\0", b"2")
-    }
-
-
-def test_concurrent_flushes_each_cover_earlier_writes():
-    file = durable(1)
-    file.write(b"1", 0)
-    first = file.begin_flush()
-    file.write(b"2", 0)
-    second = file.begin_flush()
-    file.write(b"3", 0)
-    file.end_flush(second)
-    assert found(file) == {b"2", b"3"}
-    file.end_flush(first)
-    assert found(file) == {b"2", b"3"}
 
 
 def test_failed_flush_requires_rewriting_the_data():
@@ -96,19 +47,6 @@ def test_failed_flush_requires_rewriting_the_data():
     flush(file)
     assert {data[:4] for data in found(file)} == {bytes(4), b"lost"}
     assert {data[PAGE : PAGE + 4] for data in found(file)} == {b"more"}
-
-
-def test_failed_flush_voids_a_concurrent_flush_of_the_same_file():
-    """Linux tells the failure to one of two that flush by the same descriptor."""
-    file = durable(1)
-    file.write(b"1", 0)
-    first, second = file.begin_flush(), file.begin_flush()
-    file.fail_flush(first)
-    file.write(b"2", 0)
-    file.end_flush(second)
-    assert found(file) == {b"\0", b"1", b"2"}
-    flush(file)
-    assert found(file) == {b"2"}
 
 
 kinds = st.sampled_from(["write", "write", "begin", "end", "end", "fail"])
@@ -163,17 +101,6 @@ def test_durable_pages_are_stored_once():
 
 
 # ---- pages and sectors
-
-
-def test_pages_are_lost_independently_and_within_one_the_writes_stay_in_order():
-    file = durable(2 * PAGE)
-    file.write(b"1", 0)
-    file.write(b"2", PAGE)
-    file.write(b"3", 1)
-    first, second = {b"\0\0", b"1\0", b"13"}, {b"\0", b"2"}
-    assert {(data[:2], data[PAGE : PAGE + 1]) for data in found(file)} == {
-        (one, two) for one in first for two in second
-    }
 
 
 def test_write_over_two_pages_can_be_lost_by_half():

@@ -22,28 +22,6 @@ def test_fresh_debian_commands_are_those_of_the_readme():
     }
 
 
-def test_readme_command_is_its_own_shell_block_with_setup():
-    readme = (
-        "`sh bootstrap.sh && make lint`, and\n```sh\nmake types\n```\n"
-        "```python\nsh bootstrap.sh && make bench\n```\n```sh\nsh bootstrap.sh && make tour\n```\n"
-    )
-    assert fresh_debian.readme_commands(readme) == {"tour": "sh bootstrap.sh && make tour"}
-
-
-def test_unknown_readme_command_is_refused_with_the_choices():
-    with pytest.raises(SystemExit, match="no command dema; it has demo, check"):
-        fresh_debian.chosen({"demo": "a", "check": "b"}, ["demo", "dema"])
-    assert list(fresh_debian.chosen({"demo": "a", "check": "b"}, ["check", "demo"])) == [
-        "check",
-        "demo",
-    ]
-
-
-def test_last_lines_of_a_terminal_output_apply_control_sequences():
-    output = "old\r\n\x1b[1F\x1b[2K  rows 3\r\n\r\n 10 %\r100 %\r\nend"
-    assert fresh_debian.last_lines(output, 3) == ["  rows 3", "100 %", "end"]
-
-
 @pytest.mark.parametrize(
     ("summary", "is_shown"),
     [
@@ -61,16 +39,6 @@ def test_demo_summary_without_rows_counts_as_nothing_shown(summary, is_shown):
         bool(fresh_debian.SHOWN["demo"].search(f"batch\r\n{summary}\r\nrows per second"))
         is is_shown
     )
-
-
-def test_debian_itself_comes_from_the_mirror_that_apt_has():
-    uris = [
-        "https://other.example/postgres",
-        "http://m.example/debian-security/",
-        "http://m.example/debian/",
-    ]
-    assert fresh_debian.debian_mirror(uris) == "http://m.example/debian/"
-    assert fresh_debian.debian_mirror(uris[:2]) is None
 
 
 def test_only_proxy_and_verification_settings_of_apt_are_copied():
@@ -113,17 +81,6 @@ def test_files_named_in_pip_settings_are_mapped_into_the_root(tmp_path):
         str(bundle): fresh_debian.CERTIFICATES,
         str(links): str(links),
     }
-
-
-def test_certificates_that_a_configuration_file_names_are_handed_on(tmp_path):
-    bundle = tmp_path / "ca.pem"
-    bundle.touch()
-    configuration = tmp_path / "pip.conf"
-    configuration.write_text(f"[global]\ncert = {bundle}\n", encoding="utf-8")
-    variables, binds = fresh_debian.pip_settings({"PIP_CONFIG_FILE": str(configuration)}, tmp_path)
-    assert variables["PIP_CERT"] == fresh_debian.CERTIFICATES
-    assert binds[str(bundle)] == fresh_debian.CERTIFICATES
-    assert binds[str(configuration)] == str(configuration)
 
 
 def run_here(code, log, seconds=60):
@@ -177,12 +134,6 @@ def test_wheel_is_installed_and_runs_the_demo_without_the_tree(tmp_path):
     fresh_debian.make_root(bare, tmp_path / "root", given.wheel)
     tree = tmp_path / "root" / fresh_debian.TREE[1:]
     assert [path.name for path in tree.iterdir()] == [wheel.name]
-
-
-def test_missing_wheel_is_refused(capsys):
-    with pytest.raises(SystemExit):
-        fresh_debian.parsed(["--wheel", "dist/none.whl"])
-    assert "there is no file dist/none.whl; `make release` builds it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("is_required", "code"), [("", 0), ("1", 1)])

@@ -18,7 +18,6 @@ from rocketpoll.broker.runtime.table_reconciliation import TableReconciliation
 
 pytestmark = pytest.mark.usefixtures("on_each_loop")
 
-DELETE_TOPIC = 215
 DELAYED = {"DELAY": "1"}
 
 
@@ -84,39 +83,6 @@ def test_delayed_message_recreates_topic_missing_in_an_older_table(tmp_path, old
     caplog.clear()
     tell(third, tmp_path)
     assert sorted(lines_of(caplog)) == [made_again(topic) for topic in ("%RETRY%G", "New")]
-
-
-def test_delayed_message_does_not_recreate_a_deleted_topic(tmp_path, older_table, caplog):
-    keep, put_back = older_table
-
-    async def first(broker):
-        await (await broker.connect()).put("old", topic="Old")
-
-    async def second(broker):
-        keep()
-        client = await broker.connect()
-        for topic in ("Gone", "Again"):
-            await client.put("before", topic=topic, queue_id=0, properties=DELAYED)
-            assert (await client.ask(DELETE_TOPIC, ext_fields={"topic": topic})).code == 0
-        await client.put("behind", topic="Again", queue_id=0, properties=DELAYED)
-
-    async def third(broker):
-        broker.move(2)
-        await broker.until(lambda: broker.store.queue_offsets("Again", 0) == (0, 1))
-        client = await broker.connect()
-        assert (await client.pull(0, "Again", 0)).bodies == ["behind"]
-        assert broker.controller.tables.topics.get("Gone") is None
-
-    tell(first, tmp_path)
-    tell(second, tmp_path)
-    put_back()
-    caplog.clear()
-    tell(third, tmp_path)
-    assert sorted(line.split(": ", 1)[-1] for line in lines_of(caplog)) == [
-        "its topic Again was deleted while it waited",
-        "its topic Gone was deleted while it waited",
-        made_again("Again"),
-    ]
 
 
 def test_topic_being_deleted_is_not_recreated_before_it_is_gone(tmp_path):

@@ -1,3 +1,5 @@
+"""What a power loss may leave of a directory tree."""
+
 import pickle
 import random
 from itertools import chain, product
@@ -46,30 +48,12 @@ def names(model):
 # ---- names
 
 
-def test_flushed_file_can_be_lost_until_its_directory_is_flushed():
-    model = PowerLossModel()
-    create(model, "small", b"data")
-    assert found(model) == {frozenset(), frozenset({("small", b"data")})}
-    flush(model)
-    assert found(model) == {frozenset({("small", b"data")})}
-
-
 def test_power_loss_model_shows_unflushed_changes_to_programs():
     model = model_of(old=b"old", gone=b"gone")
     model.write(model.find(path("old")), b"new!", 0)
     model.delete(path("gone"))
     model.end_flush(model.begin_write_whole(path("small"), b"data"))
     assert contents(model.seen()) == {"old": b"new!", "small": b"data"}
-
-
-def test_name_created_during_a_directory_flush_may_be_lost():
-    model = PowerLossModel()
-    create(model, "before")
-    under_way = model.begin_flush(model.find(path("")))
-    create(model, "meanwhile")
-    assert names(model) == {(), ("before",), ("meanwhile",), ("before", "meanwhile")}
-    model.end_flush(under_way)
-    assert names(model) == {("before",), ("before", "meanwhile")}
 
 
 def test_failed_directory_flush_promises_nothing():
@@ -79,40 +63,6 @@ def test_failed_directory_flush_promises_nothing():
     assert names(model) == {(), ("small",)}
     flush(model)
     assert names(model) == {("small",)}
-
-
-def test_rename_is_atomic_but_can_be_lost_until_the_directory_is_flushed():
-    model = model_of(new=b"new", old=b"old")
-    model.rename(path("new"), path("old"))
-    before, after = frozenset({("new", b"new"), ("old", b"old")}), frozenset({("old", b"new")})
-    assert found(model) == {before, after}
-    flush(model)
-    assert found(model) == {after}
-
-
-def test_renames_of_two_files_are_lost_independently():
-    model = model_of(a=b"a", b=b"b")
-    model.rename(path("a"), path("a2"))
-    model.rename(path("b"), path("b2"))
-    assert names(model) == {("a", "b"), ("a2", "b"), ("a", "b2"), ("a2", "b2")}
-
-
-def test_rename_between_directories_needs_both_flushed():
-    model = PowerLossModel({path("a"): None, path("a/x"): Image.of(b"x"), path("b"): None})
-    model.rename(path("a/x"), path("b/x"))
-    flush(model, "b")
-    assert names(model) == {("a", "a/x", "b"), ("a", "b", "b/x")}
-    flush(model, "a")
-    assert names(model) == {("a", "b", "b/x")}
-
-
-def test_deleted_file_can_return_until_the_directory_is_flushed():
-    model = model_of(x=b"x")
-    model.delete(path("x"))
-    model.delete(path("x"))
-    assert names(model) == {("x",), ()}
-    flush(model)
-    assert names(model) == {()}
 
 
 def test_unflushed_directory_loses_its_flushed_content():
@@ -300,14 +250,6 @@ def test_states_come_again_with_the_same_dice_and_none_twice():
     once, again, other = drawn(some_changes()), drawn(some_changes()), drawn(some_changes(), seed=2)
     assert once == again != other
     assert len(once) > 30
-
-
-def test_drawing_a_state_changes_nothing():
-    model = some_changes()
-    assert drawn(model) == drawn(model)
-    flush(model, "log")
-    flush(model)
-    assert len(drawn(model)) == 1
 
 
 def test_fully_durable_tree_has_one_state():

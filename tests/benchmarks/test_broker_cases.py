@@ -15,11 +15,10 @@ from support.rocketmq import java_programs, java_vectors
 from benchmarks.broker import __main__ as command_line
 from benchmarks.broker.arena import Arena
 from benchmarks.broker.cases import QUICK, Case, broker_cases
-from benchmarks.broker.comparison import ROUNDS
 from benchmarks.broker.figures import OURS, OURS_SYNC, PEER, Figure, Result, Target, percentile
 from benchmarks.broker.java import JavaClasses, JavaUnavailable
 from benchmarks.broker.process import Process, ProcessEnded
-from benchmarks.broker.report import as_json, as_table
+from benchmarks.broker.report import as_table
 from benchmarks.broker.rocketmq import RocketMQ
 from benchmarks.broker.rocketpoll import RocketPoll
 from benchmarks.broker.rounds import run_rounds
@@ -44,34 +43,6 @@ RESULTS = [
 ]
 
 
-def test_broker_benchmark_cases_have_the_projects_targets(tmp_path):
-    with Arena(tmp_path, {}, object()) as arena:
-        targets = {
-            (case.subject, figure.name): (figure.target.quantity, figure.target.bound)
-            for case in broker_cases(arena, QUICK)
-            for figure in case.figures
-            if figure.target is not None
-        }
-    sends = ["sync send, 1 thread", "sync send, 16 threads", "async send, 1000 outstanding"]
-    sends = [f"Java {send}" for send in [*sends, "batches of 100, 1 thread"]]
-    pulls = [f"Java lite pull, pullBatchSize {size}" for size in (10, 32)]
-    push = "Java push consumer, send to listener, 200 a second"
-    start = "start, until a route is answered"
-    expected = {(send, "messages"): ("ratio", 1.5) for send in sends}
-    expected |= {(pull, "messages"): ("ratio", 1.3) for pull in pulls}
-    expected |= {
-        (each, "broker's CPU for 100,000"): ("ratio", 2.0) for each in (*sends, *pulls)
-    }  # half of the peer's, at most
-    expected |= {(each, "broker's anonymous memory"): ("value", 80.0) for each in (*sends, *pulls)}
-    expected |= {
-        (push, "p50"): ("value", 0.7),
-        (start, "from exec"): ("value", 0.3),
-        (start, "memory then"): ("value", 80.0),
-    }
-    assert {key: targets.get(key) for key in expected} == expected
-    assert ROUNDS >= 5
-
-
 def test_anonymous_memory_of_a_process_is_measured(tmp_path):
     code = "held = bytearray(b'x') * 50_000_000; print(len(held), flush=True); input()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "encoding": "utf-8"}
@@ -86,17 +57,6 @@ def test_benchmark_ratio_is_taken_per_round_and_above_one_is_better():
     assert speed.ratio == 2.0
     assert latency.ratio == 1.5
     assert alone.ratio is None
-
-
-def test_missed_benchmark_target_shows_the_share_reached():
-    speed, latency, alone = RESULTS
-    assert speed.share == pytest.approx(2.0 / 1.5)
-    assert latency.share == pytest.approx(0.75)
-    assert alone.share is None
-    assert (
-        Result("sending", SPEED, {OURS: (1.0,)}).share is None
-    )  # there is nobody to be compared with
-    assert Result("holding", Figure("CPU", "%", Target("value", 1)), {OURS: (0.0,)}).share > 1
 
 
 def test_percentile_is_an_existing_value():
@@ -129,26 +89,6 @@ def test_benchmark_table_has_a_column_per_side_and_verdicts():
     ]
 
 
-def test_broker_benchmark_json_holds_every_round_of_every_side():
-    report = json.loads(json.dumps(as_json("broker", {"cores": 2}, RESULTS, NAMES, {"rounds": 3})))
-    assert (report["machine"], report["conditions"]) == ({"cores": 2}, {"rounds": 3})
-    sending, pushing, starting = report["results"]
-    assert sending["sides"]["RocketMQ"] == {
-        "role": "peer",
-        "median": 2_000,
-        "rounds": [1_000, 2_000, 2_000],
-    }
-    assert sending["ratio"] == 2.0
-    assert sending["target"] == {
-        "quantity": "ratio",
-        "bound": 1.5,
-        "share": pytest.approx(4 / 3),
-        "reached": True,
-    }
-    assert pushing["target"]["reached"] is False
-    assert starting["target"] is None
-
-
 def test_benchmark_rounds_run_every_case_on_every_side_after_warming():
     done = []
 
@@ -175,18 +115,6 @@ def test_ended_benchmark_process_is_reported_with_its_last_output(tmp_path):
     process.popen.wait()
     with pytest.raises(ProcessEnded, match=r"short has ended with 1; it said:\nno more"):
         _ = process.cpu_seconds
-    process.stop()
-
-
-def test_benchmark_process_answers_lines_and_reports_an_early_end(tmp_path):
-    code = "print(input()[::-1], flush=True); input(); exit(3)"
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "encoding": "utf-8"}
-    process = Process([sys.executable, "-c", code], tmp_path / "mirror.log", tmp_path, **pipes)
-    process.write_line("abc")
-    assert process.read_line() == "cba\n"
-    process.write_line("and now?")
-    with pytest.raises(ProcessEnded, match="mirror has ended with 3"):
-        process.read_line()
     process.stop()
 
 
@@ -232,12 +160,6 @@ def test_benchmark_selection_without_cases_is_refused(arguments, capsys):
         command_line.main(["--client", "none", "--peer", "none", *arguments])
     assert stopped.value.code != 0
     capsys.readouterr()
-
-
-def test_broker_benchmark_without_java_gives_advice(monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(SystemExit, match=r"no java on the path\n.*--client none --peer none"):
-        command_line.main([])
 
 
 @pytest.mark.interop

@@ -7,7 +7,6 @@ import pytest
 
 from benchmarks.command_line import run_benchmark
 from benchmarks.harness import Case, Result, Target
-from benchmarks.machine import describe_machine
 from benchmarks.report import as_json, as_table
 
 PEER = Case("reading", "slow", lambda: None, 1)
@@ -29,28 +28,6 @@ def test_benchmark_table_names_peers_units_and_verdicts():
         "writing",
         "  late   500 frame/s  2,000      0%                <= 6 µs: not reached",
     ]
-
-
-def test_benchmark_results_with_bytes_per_unit_are_shown_in_megabytes():
-    sized = Case(
-        "copying",
-        "sized",
-        lambda: None,
-        1,
-        bytes_per_unit=500,
-        target=Target("bytes_per_second", 1.5e9),
-    )
-    unsized = Case("copying", "unsized", lambda: None, 1, target=Target("microseconds", 250_000.0))
-    results = [Result(sized, (0.25e-6, 0.25e-6)), Result(unsized, (0.5, 0.5))]
-    assert as_table(results).splitlines() == [
-        "case              speed   MB/s       µs  spread  vs peer  target",
-        "copying",
-        "  sized    4.00 M msg/s  2,000    0.250      0%           >= 1,500 MB/s: reached",
-        "  unsized    2.00 msg/s         500,000      0%           <= 250,000 µs: not reached",
-    ]
-    sized_report, unsized_report = as_json("some", {}, results)["results"]
-    assert sized_report["bytes_per_second"] == pytest.approx(2e9)
-    assert unsized_report["bytes_per_second"] is None
 
 
 def test_benchmark_json_holds_every_round():
@@ -75,13 +52,6 @@ def test_benchmark_json_holds_every_round():
     }
     assert (slow["peer"], slow["target"]) == (None, None)
     assert late["target"]["reached"] is False
-
-
-def test_describe_machine_lists_cpu_kernel_python_and_library_versions():
-    machine = describe_machine(["numpy"])
-    assert set(machine) == {"date", "cpu", "cores", "kernel", "python", "libraries"}
-    assert list(machine["libraries"]) == ["numpy"]
-    assert all(machine.values())
 
 
 def test_benchmark_run_prints_the_table_and_writes_the_json(tmp_path, capsys):

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib.metadata import version
@@ -19,6 +20,7 @@ from benchmarks.broker.figures import OURS, PEER
 from benchmarks.broker.java import VERSIONS, JavaClasses, JavaUnavailable
 from benchmarks.broker.rounds import run_rounds
 from benchmarks.spark import __main__ as command_line
+from benchmarks.spark import planning, tasks
 from benchmarks.spark.cases import FROM_ROCKETMQ, QUICK, READY_MADE, Arena, spark_cases
 from benchmarks.spark.environment import PEER_VERSION
 from benchmarks.spark.process_tree import tree_cpu_seconds
@@ -31,30 +33,6 @@ CHILD = (
     "sys.stdin.read()"
 )
 PARENT = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {CHILD!r}])"
-
-
-def test_spark_benchmark_cases_have_the_projects_targets(tmp_path):
-    with Arena(tmp_path, {}) as arena:
-        targets = {
-            (case.subject, figure.name): figure.target and figure.target.bound
-            for case in spark_cases(arena, QUICK)
-            for figure in case.figures
-        }
-    ingest = "ingest, AvailableNow"
-    expected = {
-        (f"{ingest}, 100 B", "addBatch"): 2.2,
-        (f"{ingest}, 100 B", "whole query"): 1.8,
-        (f"{ingest}, 100 B", "CPU for 1,000,000"): 0.7,
-        (f"{ingest}, 1 KB", "addBatch"): 2.2,
-        (f"{ingest}, 1 KB", "whole query"): 1.8,
-        (f"{ingest}, 1 KB", "CPU for 1,000,000"): 2.0,
-        (f"{ingest}, 100 B, bodies alone", "addBatch"): None,
-        (f"{ingest}, 1 KB, bodies alone", "addBatch"): None,
-        ("send to foreachBatch, a message now and then", "p50"): 0.2,
-        ("a batch written, 100 B", "whole write"): 1.5,
-        ("a stream written, 100 B", "addBatch"): 1.5,
-    }
-    assert {key: targets[key] for key in expected} == expected
 
 
 def test_tree_cpu_seconds_include_running_children():
@@ -75,15 +53,6 @@ def test_tree_cpu_seconds_include_ended_children():
     command = [sys.executable, "-c", CHILD]
     subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
     assert tree_cpu_seconds(os.getpid()) - before > 0.25
-
-
-def test_unknown_benchmark_case_is_refused(tmp_path):
-    path = tmp_path / "spark.json"
-    with pytest.raises(SystemExit, match="no case has 'nonsense' in its name"):
-        command_line.main(
-            ["--peer", "none", "--rocketmq", "none", "--only", "nonsense", "--json", str(path)]
-        )
-    assert not path.exists()
 
 
 @pytest.mark.peers
@@ -140,3 +109,52 @@ def test_spark_benchmark_cases_run_repeatedly_on_every_side(tmp_path):
         for role, rounds in result.rounds.items():
             assert len(rounds) == 2, (result.subject, role)
             assert min(rounds) > 0 or result.figure.unit == "s"
+
+
+@pytest.mark.deep
+def test_planning_benchmark_times_the_first_and_next_batch(capsys):
+    planning.main(["--topics", "3", "--queues", "2", "--rounds", "1"])
+    said = capsys.readouterr().out
+    assert said.startswith("3 topics of 2 queues, median of 1: the first batch ")
+    assert "the next" in said
+
+
+@pytest.mark.deep
+def test_routes_and_ends_of_500_topics_take_less_than_a_second(monkeypatch):
+    """Of this process, whatever else runs beside it; the broker has one of its own."""
+    took, plan = [], planning._plan
+
+    def timed(*arguments):
+        began = time.process_time()
+        found = plan(*arguments)
+        took.append(time.process_time() - began)
+        return found
+
+    monkeypatch.setattr(planning, "_plan", timed)
+    planning.main(["--topics", "500", "--queues", "4", "--rounds", "3"])
+    assert min(took) < 1  # both batches together
+
+
+@pytest.mark.deep
+def test_ingest_is_measured_with_and_without_the_check_of_bodies(capsys):
+    tasks.main(["--megabytes", "1", "--rounds", "1"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4 * 2 * 3  # lengths of bodies, columns, with the check and without
+    assert all("of the broker for 1,000,000 rows" in line or "times" in line for line in lines)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    ("program", "arguments", "said"),
+    [
+        ("beside_idle", "--idle 0 1 --seconds 1", ["beside 0 idle sources", "beside 1 idle"]),
+        ("exactly_once", "--rows 50 --rounds 1", ["writing 50 rows", "reading 50 rows"]),
+        ("typed_bodies", "--rows 50 --rounds 1", ["four fields", "ten fields"]),
+    ],
+)
+def test_spark_benchmark_program_reports_each_of_its_sides(program, arguments, said):
+    """In a process of its own, as the benchmark ends the Spark that it finds."""
+    command = [sys.executable, "-m", f"benchmarks.spark.{program}", *arguments.split()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    for words in said:
+        assert words in done.stdout, done.stderr

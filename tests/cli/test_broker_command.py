@@ -53,12 +53,6 @@ def test_broker_command_names_a_module_that_shadows_rocketpoll(hostile, monkeypa
     assert f"finds {hostile / 'other' / 'rocketpoll'}" in done.stderr
 
 
-def test_broker_command_passes_arguments_to_the_broker(tmp_path):
-    done = run(["listenProt=1"], tmp_path)
-    assert done.returncode == 2
-    assert "did you mean listenPort?" in done.stderr
-
-
 def test_broker_command_serves_and_stops_on_sigterm(tmp_path):
     settings = ["listenPort=0", f"storePathRootDir={tmp_path / 'store'}"]
     command = broker_command(settings)

@@ -99,17 +99,6 @@ def test_invalid_profile_is_wrong_usage(access_of):
         access_of("--profile", "prodd")
 
 
-@pytest.mark.parametrize(("mode", "is_told"), [(0o600, False), (0o644, True)])
-def test_profile_file_with_readable_secrets_is_warned_of(
-    access_of, tmp_path, capsys, mode, is_told
-):
-    path = tmp_path / "profiles.ini"
-    path.chmod(mode)
-    access_of("--profile", "prod")
-    warning = f"rocketpoll: other users can read the secrets in {path}. Run chmod 600 {path}"
-    assert capsys.readouterr().err.splitlines() == [warning] * is_told
-
-
 def test_cluster_access_objects_compare_by_value():
     assert ClusterAccess({"namesrv": "a:1"}) == ClusterAccess({"namesrv": "a:1"})
 

@@ -171,18 +171,6 @@ def test_ctrl_c_is_quiet(cluster):
         assert following.stderr.read() == ""
 
 
-def test_consume_ends_with_0_when_its_output_pipe_closes(cluster):
-    topic = cluster.topic(queues=1)
-    cluster.send(topic, *(f"{number:1000}" for number in range(200)), queues=1)
-    command = " ".join([*ROCKETPOLL, "consume", topic, "--namesrv", cluster.name_server])
-    done = subprocess.run(
-        ["/bin/bash", "-c", f"{command} | head -1; exit ${{PIPESTATUS[0]}}"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    assert len(done.stdout.splitlines()) == 1
-
-
 @pytest.mark.parametrize(
     ("more", "why"),
     [

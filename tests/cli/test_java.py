@@ -1,3 +1,5 @@
+"""The installed Java is detected, and a missing or old one is named with the remedy."""
+
 import os
 
 import pytest

@@ -1,3 +1,5 @@
+"""The installed PySpark is found, or its wanted version is named."""
+
 from rmq_spark.cli.spark.spark_runtime import INSTALL_PYSPARK, has_pyspark
 
 

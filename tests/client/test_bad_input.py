@@ -368,56 +368,6 @@ def test_broker_refusal_keeps_its_code_and_remark(stack):
 
 # ---- shutdown, whatever is under way
 
-UNDER_WAY = {
-    **{
-        name: (
-            lambda stack, instance, sending=sending: sending(producer_of(stack, instance), LATE_MS)
-        )
-        for name, sending in SENDS.items()
-    },
-    "bulk pull": lambda _, instance: list(
-        BulkPull(instance.api, instance.routes.master_address("broker-a"), "G", QUEUE, 0, 10)
-        if instance.routes.refresh("T")
-        else ()
-    ),
-    "question": lambda _, instance: Admin(instance=instance).topic_offsets("T"),
-}
-
-
-@pytest.mark.parametrize("how", [stalls, stalls_half_way], ids=lambda how: how.__name__)
-@pytest.mark.parametrize("doing", UNDER_WAY.values(), ids=list(UNDER_WAY))
-def test_instance_shutdown_does_not_wait_for_a_stalled_broker(stack, how, doing):
-    asked, raised = threading.Event(), []
-    server = stack.enter_context(failing(how, asked))
-    names = stack.enter_context(name_server_of(server.address))
-    instance = instance_of(stack, names.address, LATE_MS)
-
-    def do():
-        try:
-            doing(ExitStack(), instance)
-        except ClientError as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=do, daemon=True)
-    thread.start()
-    assert asked.wait(PATIENCE_S)
-    assert in_time(instance.shutdown) is None
-    thread.join(PATIENCE_S)
-    assert not thread.is_alive()
-    assert len(raised) == 1
-
-
-@pytest.mark.parametrize("how", [stalls, stalls_half_way], ids=lambda how: how.__name__)
-@pytest.mark.parametrize("make", [lite_of, push_of], ids=["polling", "push"])
-def test_consumer_shutdown_does_not_wait_for_a_stalled_broker(stack, how, make):
-    asked = threading.Event()
-    server = stack.enter_context(failing(how, asked))
-    names = stack.enter_context(name_server_of(server.address))
-    consumer = make(instance_of(stack, names.address, LATE_MS))
-    consumer.start()
-    assert asked.wait(PATIENCE_S)
-    assert in_time(consumer.shutdown) is None
-
 
 def test_shutdown_does_not_wait_for_a_connection_in_progress(stack, monkeypatch):
     dialling, free, raised = threading.Event(), threading.Event(), []

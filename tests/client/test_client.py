@@ -1,3 +1,5 @@
+"""Imports of the client stay small, and messages travel between processes."""
+
 import pickle
 
 from support.programs.python_programs import ROOT, python_program

@@ -1,3 +1,5 @@
+"""Client errors name request, address and remedy, and survive pickling."""
+
 import pickle
 import re
 

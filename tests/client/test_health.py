@@ -1,3 +1,5 @@
+"""Health of clients: pending sends, queues, caches, threads and silent brokers."""
+
 import threading
 
 import pytest

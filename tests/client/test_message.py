@@ -1,3 +1,5 @@
+"""Messages: refused fields, properties, and decoding singly and in bulk."""
+
 import copy
 from dataclasses import FrozenInstanceError, replace
 

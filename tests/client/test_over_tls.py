@@ -13,10 +13,9 @@ from support.brokers.tls_cluster import (
     with_own_tls,
 )
 from support.clients.conformance_clients import Clients
-from support.servers.tls import TRUSTING, Terminator
+from support.servers.tls import Terminator
 
-from rmq_spark.client.errors import ClientError, NoNameServer
-from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.errors import ClientError
 from rmq_spark.client.message import Message, decode_messages
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
 from rmq_spark.wire.codes import PullSysFlag
@@ -141,17 +140,3 @@ def test_shutdown_over_tls_ends_waiting_calls(broker, cluster, reads_itself):
     assert isinstance(answer.exception(2), ClientError)
     waiting.join(10)
     broker.until(lambda controller: controller.hold_service.hold_count == 0)
-
-
-def test_missing_client_certificate_gets_a_hint(front):
-    instance = ClientInstance(front.address, tls=TRUSTING)
-    with pytest.raises(NoNameServer, match=r"requires? a certificate from (this client|clients)"):
-        instance.name_servers.admin.topics()
-    instance.shutdown()
-
-
-def test_plain_client_of_a_tls_broker_gets_a_hint(front):
-    instance = ClientInstance(front.address)
-    with pytest.raises(NoNameServer, match="Does it require TLS"):
-        instance.name_servers.admin.topics()
-    instance.shutdown()

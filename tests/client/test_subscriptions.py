@@ -1,3 +1,5 @@
+"""Subscriptions by tags and SQL as brokers read them."""
+
 from __future__ import annotations
 
 import pytest

@@ -80,17 +80,6 @@ def test_consumer_resumes_after_the_away_fault(broker, topic):
     assert seen == [b"one", b"two"]
 
 
-def test_embedded_broker_clock_moves_and_restarts_while_away():
-    with EmbeddedBroker() as broker:
-        with broker.producer() as producer:
-            producer.send(Message("orders", b"later", delay_level=18))
-        with broker.away():
-            broker.clock.advance(timedelta(hours=2))
-            broker.restart()
-            assert is_refused(broker)
-        assert bodies(broker, "orders") == ["later"]
-
-
 # ---- the network
 
 
@@ -129,24 +118,6 @@ def test_cut_after_closes_a_connection_within_a_response(broker, topic, api):
     assert api.admin.broker_config(broker.address)
     with broker.cut_after(1_000_000):
         assert api.admin.broker_config(broker.address)
-
-
-def test_consumer_gets_all_messages_through_a_cutting_network(broker, topic):
-    sent = [f"{number}".ljust(100) for number in range(300)]
-    broker.send(topic, *sent)
-    seen = []
-    with LitePullConsumer("cut", broker.address) as consumer:
-        consumer.subscribe(topic)
-
-        def poll():
-            seen.extend(message.body.decode() for message in consumer.poll(50))
-            return len(seen) >= len(sent)
-
-        with broker.cut_after(10_000):
-            for _ in range(3):
-                poll()
-        wait_until(poll)
-    assert seen == sent
 
 
 # ---- the disk
@@ -258,19 +229,6 @@ def test_blocks_of_threads_may_overlap(broker, topic):
     assert not is_refused(broker)
 
 
-def test_fault_block_can_be_reused_and_nested(broker, topic):
-    away = broker.away()
-    for _ in range(2):
-        with away:
-            assert is_refused(broker)
-            with away:
-                assert is_refused(broker)
-            assert is_refused(broker)
-        assert not is_refused(broker)
-    with pytest.raises(EmbeddedBrokerError, match=r"block of away\(\) has not begun"):
-        away.__exit__(None, None, None)
-
-
 @pytest.mark.parametrize(
     ("fault", "how"),
     [
@@ -304,17 +262,6 @@ def test_faults_left_by_a_fixture_are_ended_and_reported(broker, topic):
     with pytest.raises(ZeroDivisionError):
         fail_in_the_midst()
     assert not is_refused(broker)
-
-
-def test_embedded_broker_can_be_paused_or_stopped_within_fault_blocks():
-    with EmbeddedBroker() as broker:
-        with broker.away():
-            broker.pause()
-        broker.resume()
-        wait_until(lambda: not is_refused(broker))
-    broker = EmbeddedBroker().start()
-    with broker.away(), broker.full_disk(), broker.slow(1):
-        broker.stop()
 
 
 @pytest.mark.parametrize("again", [EmbeddedBroker.restart, EmbeddedBroker.lose_power])

@@ -1,3 +1,5 @@
+"""Errors of filters name position, need and found text."""
+
 from rmq_spark.errors import RocketPollError
 from rocketpoll.broker.filter.errors import FilterError
 

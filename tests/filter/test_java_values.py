@@ -1,3 +1,5 @@
+"""Numbers, booleans and texts are parsed and compared as in Java."""
+
 from math import inf, isnan
 
 import pytest

@@ -1,3 +1,5 @@
+"""SQL over columns matches the rows that it matches singly."""
+
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st

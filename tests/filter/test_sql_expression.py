@@ -1,3 +1,5 @@
+"""SQL expressions: nulls, precedence, types, and a second implementation."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

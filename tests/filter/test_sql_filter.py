@@ -1,3 +1,5 @@
+"""SQL filters match messages by their properties, few or many."""
+
 import numpy as np
 import pytest
 from hypothesis import given

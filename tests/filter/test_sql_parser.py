@@ -1,3 +1,5 @@
+"""SQL texts: grammar, limits and errors."""
+
 from random import Random
 
 import pytest

@@ -1,3 +1,5 @@
+"""SQL comparisons over text columns equal those of each row."""
+
 import numpy as np
 import pyarrow as pa
 import pytest

@@ -1,3 +1,5 @@
+"""SQL tokens."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

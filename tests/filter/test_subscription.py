@@ -1,3 +1,5 @@
+"""Subscriptions become filters by tags or SQL."""
+
 import subprocess
 import sys
 from pathlib import Path

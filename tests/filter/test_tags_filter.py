@@ -1,3 +1,5 @@
+"""Tag filters by code and by text."""
+
 import numpy as np
 import pytest
 from support.stores.small_store import message

@@ -30,44 +30,6 @@ def test_java_lite_consumer_gets_all_messages_once_in_queue_order(scenario):
         assert offsets == list(range(25))
 
 
-def test_java_lite_consumer_that_waits_gets_each_new_message(scenario):
-    topic = scenario.topic(queues=2)
-    consumer = scenario.lite(topic=topic)
-    consumer.wait_for_assigned(0, 1)
-    producer = scenario.producer()
-    for number in range(5):
-        producer.send(topic, to_send(f"{number}"))
-        consumer.wait_for([f"{number}"])
-    assert consumer.bodies == ["0", "1", "2", "3", "4"]
-
-
-def test_java_lite_consumer_by_tags_gets_only_those(scenario):
-    topic = scenario.topic(queues=2)
-    kinds = ["red", "green", "blue", None]
-    sent = [to_send(f"{n}", **({"tags": kinds[n % 4]} if kinds[n % 4] else {})) for n in range(40)]
-    scenario.producer().send(topic, *sent)
-    wanted = [each["body"] for each in sent if each.get("tags") in {"red", "blue"}]
-    consumer = scenario.lite(topic=topic, tags="red || blue")
-    consumer.wait_for(wanted)
-    assert sorted(consumer.bodies) == sorted(wanted)
-
-
-def test_lite_pull_distinguishes_tags_of_equal_hash(scenario):
-    topic = scenario.topic()
-    scenario.producer().send(topic, to_send("other", tags="BB"), to_send("wanted", tags="Aa"))
-    consumer = scenario.lite(topic=topic, tags="Aa")
-    consumer.wait_for(["wanted"])
-    assert consumer.bodies == ["wanted"]
-
-
-def test_java_lite_consumer_by_sql_gets_only_matches(scenario):
-    topic = scenario.topic()
-    scenario.producer().send(topic, *[to_send(f"{n}", properties={"n": f"{n}"}) for n in range(10)])
-    consumer = scenario.lite(topic=topic, sql="n >= 3 AND n < 6")
-    consumer.wait_for(["3", "4", "5"])
-    assert consumer.bodies == ["3", "4", "5"]
-
-
 def test_lite_pull_assign_gives_exactly_these_queues(scenario):
     topic = scenario.topic(queues=3)
     producer = scenario.producer()
@@ -79,17 +41,6 @@ def test_lite_pull_assign_gives_exactly_these_queues(scenario):
     consumer.assign(topic, 1)
     consumer.wait_for(["of queue 1"])
     assert sorted(consumer.bodies) == ["of queue 0", "of queue 1", "of queue 2"]
-
-
-def test_lite_pull_assign_with_tags_filters(scenario):
-    topic = scenario.topic()
-    scenario.producer().send(
-        topic, to_send("no", tags="A"), to_send("yes", tags="B"), to_send("neither")
-    )
-    consumer = scenario.lite(topic=topic, assignedTags="B")
-    consumer.assign(topic, 0)
-    consumer.wait_for(["yes"])
-    assert consumer.bodies == ["yes"]
 
 
 def test_seek_goes_to_any_message_and_to_both_ends(scenario):
@@ -164,27 +115,6 @@ def test_java_lite_consumer_continues_at_the_committed_offset_of_its_group(scena
     assert other.committed(topic, 0) == 0
 
 
-def test_lite_pull_auto_commit_happens_at_shutdown(scenario):
-    topic = scenario.topic(queues=2)
-    producer = scenario.producer()
-    producer.send(topic, *numbered(10))
-    consumer = scenario.lite(topic=topic, autoCommit=True)
-    consumer.wait_for(bodies_of(numbered(10)))
-    wait_until("a commit", lambda: consumer.look() or consumed_all(consumer, topic))
-    consumer.stop()
-    producer.send(topic, *numbered(4, start=10))
-    following = scenario.lite(topic=topic, autoCommit=True)
-    following.wait_for(bodies_of(numbered(4, start=10)))
-    assert sorted(following.bodies) == bodies_of(numbered(4, start=10))
-    wait_until(
-        "what is committed", lambda: scenario.consumed(scenario.group, topic) == {0: 5, 1: 5}
-    )
-
-
-def consumed_all(consumer, topic: str) -> bool:
-    return [consumer.committed(topic, queue_id) for queue_id in (0, 1)] == [5, 5]
-
-
 def test_java_lite_consumer_finds_an_offset_by_time(scenario):
     topic = scenario.topic()
     producer = scenario.producer()
@@ -200,40 +130,6 @@ def test_java_lite_consumer_finds_an_offset_by_time(scenario):
                 consumer.ask("offset for time", **queue(topic, 0), timestamp=timestamp)
                 == queue_offset
             )
-
-
-def test_lite_pull_broadcasting_gives_all_messages_to_each(scenario, impatient_clients):
-    topic = scenario.topic(queues=2)
-    both = [
-        scenario.lite(clients=impatient_clients, topic=topic, broadcasting=True) for _ in range(2)
-    ]
-    for each in both:
-        each.wait_for_assigned(0, 1)
-    scenario.producer().send(topic, *numbered(20))
-    for each in both:
-        each.wait_for(bodies_of(numbered(20)))
-        assert len(each.received) == 20
-    assert scenario.consumed(scenario.group, topic) == {}
-
-
-def test_java_lite_consumers_of_a_group_share_the_queues(scenario):
-    topic = scenario.topic(queues=4)
-    first = scenario.lite(topic=topic)
-    first.wait_for_assigned(0, 1, 2, 3)
-    second = scenario.lite(topic=topic)
-    wait_until(
-        "two queues each", lambda: {len(each.ask("assigned")) for each in (first, second)} == {2}
-    )
-    sent = numbered(40)
-    scenario.producer().send(topic, *sent)
-    wait_until(
-        "all",
-        lambda: first.look() + second.look() == [] and len(first.received + second.received) == 40,
-    )
-    assert sorted(first.bodies + second.bodies) == sorted(bodies_of(sent))
-    assert {each["queueId"] for each in first.received}.isdisjoint(
-        each["queueId"] for each in second.received
-    )
 
 
 def test_java_lite_consumer_reads_a_queue_in_order_across_many_pulls(scenario):

@@ -35,15 +35,6 @@ def test_java_push_consumer_gets_all_messages_once_and_continues_after_a_restart
     assert sorted(following.bodies) == bodies_of(numbered(8, start=60))
 
 
-def test_java_push_groups_are_independent(scenario):
-    topic = scenario.topic()
-    scenario.producer().send(topic, *numbered(10))
-    for name in ("one", "another"):
-        consumer = scenario.push(topic=topic, group=f"{scenario.group}-{name}")
-        consumer.wait_for(bodies_of(numbered(10)))
-        assert len(consumer.received) == 10
-
-
 def test_java_orderly_consumer_gets_messages_in_order_per_key(scenario):
     topic = scenario.topic(queues=3)
     sent = [to_send(f"{number}", keys=f"order {number % 5}") for number in range(100)]
@@ -248,17 +239,6 @@ def test_java_orderly_rebalance_hands_over_queue_locks(scenario):
     producer.send(topic, *numbered(10, start=10))
     second.wait_for(bodies_of(numbered(10, start=10)))
     assert sorted(second.bodies) == bodies_of(numbered(10, start=10))
-
-
-def test_java_broadcasting_push_consumers_each_get_all(scenario):
-    topic = scenario.topic(queues=2)
-    both = [scenario.push(topic=topic, broadcasting=True) for _ in range(2)]
-    for each in both:
-        each.wait_for_assigned(0, 1, topic=topic)
-    scenario.producer().send(topic, *numbered(20))
-    for each in both:
-        each.wait_for(bodies_of(numbered(20)))
-        assert len(each.received) == 20
 
 
 def test_broker_relays_running_info_requests_to_a_java_consumer(scenario):

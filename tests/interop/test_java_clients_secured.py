@@ -142,25 +142,12 @@ def test_java_push_consumer_gets_messages_and_retries(java, start, topic, group)
     wait_until("the retry", lambda: push.look() is not None and push.bodies.count("fails") == 2)
 
 
-def test_java_orderly_consumer_gets_messages_in_order(start, topic, group):
-    start(Producer, WRITER, "senders").send(topic, *numbered(10))
-    push = start(PushConsumer, READER, group, topic=topic, orderly=True)
-    push.wait_for(bodies_of(numbered(10)))
-    assert push.bodies == bodies_of(numbered(10))
-
-
 def test_java_pull_consumer_pulls_and_commits(start, topic, group):
     start(Producer, WRITER, "senders").send(topic, *numbered(3))
     pull = start(PullConsumer, READER, group)
     assert bodies_of(pull.pull(topic, 0)) == bodies_of(numbered(3))
     assert bodies_of(pull.pull(topic, 1)) == bodies_of(numbered(3))[1:]
     pull.commit(topic, 3)
-
-
-def test_java_broadcasting_consumer_gets_messages(start, topic, group):
-    push = start(PushConsumer, READER, group, topic=topic, broadcasting=True)
-    start(Producer, WRITER, "senders").send(topic, *numbered(2))
-    push.wait_for(bodies_of(numbered(2)))
 
 
 def test_java_reply_of_a_consumer_reaches_its_requester(start, topic, group):

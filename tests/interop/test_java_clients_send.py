@@ -13,7 +13,6 @@ from support.rocketmq.java_clients import (
     ADDED_PROPERTIES,
     JavaError,
     bodies_of,
-    in_order,
     numbered,
     queue,
     to_send,
@@ -128,18 +127,6 @@ def test_java_batch_stays_together_in_one_queue(scenario):
     assert len(scenario.read(topic, 20, queues=4)) == 20
 
 
-def test_messages_with_the_same_key_keep_their_order(scenario):
-    topic = scenario.topic(queues=4)
-    sent = [to_send(f"{number}", keys=f"order {number % 7}") for number in range(70)]
-    scenario.producer().send_in_order(topic, *sent)
-    found = in_order(scenario.read(topic, 70, queues=4))
-    assert len({each["queueId"] for each in found}) > 1
-    for key in {each["keys"] for each in sent}:
-        same = [each for each in found if each["keys"] == key]
-        assert len({each["queueId"] for each in same}) == 1
-        assert bodies_of(same) == [each["body"] for each in sent if each["keys"] == key]
-
-
 @pytest.mark.parametrize("level", [1, 5])
 def test_delayed_message_of_java_arrives_after_its_delay(scenario, level):
     topic = scenario.topic()
@@ -203,12 +190,6 @@ def test_java_body_over_the_limit_is_refused(scenario):
     assert scenario.max_offset(topic) == 0
 
 
-def test_java_send_to_a_missing_queue_is_refused(scenario):
-    topic = scenario.topic(queues=2)
-    with pytest.raises(JavaError):
-        scenario.producer().send_to_queue(topic, 2, to_send("astray"))
-
-
 def test_java_reads_min_max_and_search_offset(scenario):
     topic = scenario.topic(queues=2)
     assert scenario.ask("offsets", **queue(topic, 0)) == {"min": 0, "max": 0, "earliest": -1}
@@ -268,16 +249,3 @@ def test_java_finds_messages_by_key_and_time(scenario):
     assert found("shared", end=min(stored_at.values()) - hour_ms) == []
     assert found("shared", begin=max(stored_at.values()) + hour_ms) == []
     assert found("own2", begin=stored_at["2"] - hour_ms, end=stored_at["2"] + hour_ms) == ["2"]
-
-
-def test_java_sees_a_missing_topic_as_empty(scenario):
-    nothing = {"min": 0, "max": 0, "earliest": -1}
-    assert scenario.ask("offsets", **queue(scenario.new_name(), 0)) == nothing
-
-
-def test_java_view_of_a_missing_message_fails(scenario):
-    topic = scenario.topic()
-    (result,) = scenario.producer().send(topic, to_send("there"))
-    beyond = result["offsetMessageIds"][0][:-4] + "FFFF"
-    with pytest.raises(JavaError):
-        scenario.ask("view", topic=topic, id=beyond)

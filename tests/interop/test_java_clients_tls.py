@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pytest
 from support.brokers.broker_kinds import (
-    NAME,
     RocketMQBroker,
     RocketPollBroker,
     every_kind,
@@ -108,13 +107,3 @@ def test_java_client_refuses_a_broker_of_another_authority(broker, clients_with,
     clients = clients_with(*verifying(tmp_path, "other-ca.pem"))
     with pytest.raises(JavaError, match=r"connect to|closed|send request"):
         clients.ask("admin create topic", address=broker.address, topic="Never", queues=1)
-
-
-def test_messages_of_a_tls_client_reach_one_without(broker, clients_with):
-    secured, plain = clients_with(*AS_IT_COMES), clients_with()
-    wait_until_known(broker, secured)
-    secured.ask("admin create topic", address=broker.address, topic="Both", queues=1)
-    Producer(secured, "both-senders").send_to_queue("Both", 0, *numbered(2))
-    consumer = LiteConsumer(plain, "both-readers", topic="Both")
-    consumer.wait_for(bodies_of(numbered(2)))
-    assert NAME in plain.ask("admin queues", topic="Both")

@@ -11,13 +11,12 @@ import time
 import pytest
 from support.brokers.broker_kinds import NAME, wait_until
 from support.brokers.clusters import Cluster
-from support.clients.conformance_clients import Clients, Listener, numbers, polled
+from support.clients.conformance_clients import Clients, Listener, numbers
 from support.rocketmq.java_clients import bodies_of, to_send
 
 from rmq_spark.client.message import Message
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.names import retry_topic
-from rmq_spark.wire.properties import UNIQ_KEY
 
 pytestmark = pytest.mark.interop
 
@@ -109,19 +108,6 @@ def test_batches_delays_and_tags_of_ours_are_what_java_expects(scenario, ours):
     assert [each["messageId"] for each in consumer.received] == [*ids, late.message_id]
 
 
-def test_batches_and_delays_of_java_come_to_our_consumer(scenario, ours):
-    topic = scenario.topic()
-    producer = scenario.producer()
-    batch = producer.send_batch(
-        topic, *[to_send(body, tags="red", keys=body) for body in numbers(10)]
-    )
-    producer.send(topic, to_send("late", delayLevel=1, tags="red"), to_send("other", tags="BB"))
-    consumer = ours.lite(topic=topic, selector="red || Aa")
-    assert polled(consumer, 11) == [*numbers(10), "late"]
-    found = ours.read(topic, 12, queues=1)
-    assert [each.properties[UNIQ_KEY] for each in found[:10]] == batch["messageIds"]
-
-
 def test_arrow_table_rows_reach_a_java_consumer_as_messages(scenario, ours):
     pa = pytest.importorskip("pyarrow")
     topic = scenario.topic()
@@ -205,23 +191,6 @@ def test_push_consumers_of_both_kinds_share_queues_and_take_over_from_each_other
         send_to_each(scenario, topic, numbers(8, start=40))
         java.wait_for(numbers(8, start=40))
     assert sorted(java.bodies + listener.bodies) == numbers(48)
-
-
-def test_lite_consumers_of_both_kinds_share_queues(scenario, ours, impatient_clients):
-    topic = scenario.topic(queues=4)
-    mine = ours.lite(scenario.group, topic)
-    java = scenario.lite(clients=impatient_clients, topic=topic, autoCommit=True)
-    wait_until("two queues each", lambda: shared(topic, mine, java))
-    send_to_each(scenario, topic, numbers(40))
-    got = polled(mine, 20)
-    wait_until("the other half", lambda: java.look() is not None and len(java.bodies) >= 20)
-    assert sorted(got + java.bodies) == numbers(40)
-    assert mine.poll(0) == []
-    mine.shutdown()
-    java.wait_for_assigned(0, 1, 2, 3)
-    send_to_each(scenario, topic, numbers(8, start=40))
-    java.wait_for(numbers(8, start=40))
-    assert sorted(got + java.bodies) == numbers(48)
 
 
 def test_java_member_takes_over_queues_of_our_killed_member(scenario, ours):

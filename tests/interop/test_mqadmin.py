@@ -215,15 +215,6 @@ def test_mqadmin_consumer_progress_shows_lag(mqadmin, scenario, half_consumed):
         mqadmin.run("consumerProgress", "-g", f"{scenario.group}-unknown")
 
 
-def test_progress_of_all_groups_shows_who_is_online(mqadmin, scenario, half_consumed, java_broker):
-    cells = row(mqadmin.run("consumerProgress"), scenario.group)
-    assert (cells[1:3], cells[-1]) == (["0", "OFFLINE"], "4")
-    consumer = scenario.push(topic=half_consumed)
-    consumer.wait_for(bodies_of(numbered(4, start=10)))
-    cells = row(mqadmin.run("consumerProgress"), scenario.group)
-    assert cells[1:5] == ["1", version_name(java_broker), "PUSH", "CLUSTERING"]
-
-
 def version_name(java_broker) -> str:
     return f"V{java_broker.version.replace('.', '_')}"
 
@@ -251,30 +242,6 @@ def is_offline(mqadmin, group: str) -> bool:
     except CommandFailed as failed:
         return NOT_ONLINE in str(failed)
     return False
-
-
-def test_connections_of_producers_are_shown(mqadmin, scenario, java_broker):
-    topic = scenario.topic()
-    producer = scenario.producer(group=f"{scenario.name}-producers")
-    producer.send(topic, to_send("hello"))
-
-    def connection() -> list[str]:
-        said = mqadmin.run("producerConnection", "-g", producer.group, "-t", topic)
-        return row(said, "0001")
-
-    _, client_id, address, language, version = wait_until(
-        "a heartbeat", lambda: unless_failed(connection)
-    )
-    assert client_id.endswith(f"@{producer.name}")
-    assert address.startswith("127.0.0.1:")
-    assert (language, version) == ("JAVA", version_name(java_broker))
-
-
-def unless_failed(command):
-    try:
-        return command()
-    except CommandFailed:
-        return None
 
 
 def test_mqadmin_resets_offset_to_time_and_end(mqadmin, scenario, half_consumed):
@@ -370,16 +337,6 @@ def test_consume_stats_of_a_broker_show_each_group(mqadmin, scenario, half_consu
     for queue_id in "01":
         assert row(said, half_consumed, scenario.group, NAME, queue_id)[4:7] == ["7", "5", "2"]
     assert int(named(said)["Diff Total"]) >= 4
-
-
-def test_stats_of_all_topics_show_what_has_accumulated(mqadmin, scenario, half_consumed):
-    idle = scenario.topic()
-    said = mqadmin.run("statsAll")
-    assert row(said, half_consumed, scenario.group)[2] == "4"
-    assert row(said, idle)[-1] == "NO_CONSUMER"
-    assert (
-        row(mqadmin.run("statsAll", "-t", half_consumed), half_consumed, scenario.group)[2] == "4"
-    )
 
 
 def test_mqadmin_reset_of_an_online_group_redelivers(rewound):

@@ -135,51 +135,6 @@ def test_failing_replay_closes_its_client_and_wakes_the_others():
     assert hold.service.hold_count == 0
 
 
-def test_next_deadline_is_the_earliest_of_held_pulls():
-    hold = Hold()
-    late, soon = a_pull(timeout_ms=20_000), a_pull(timeout_ms=15_000)
-    hold.service.suspend_pull_request(late)
-    hold.service.suspend_pull_request(soon)
-    assert hold.service.next_deadline_ms == 15_000
-    assert hold.service.expire(14_999) == 0
-    assert hold.service.expire(15_000) == 1
-    assert hold.woken == [soon]
-    assert hold.service.next_deadline_ms == 20_000
-
-
-def test_woken_pull_has_no_deadline():
-    hold = Hold()
-    hold.service.suspend_pull_request(a_pull())
-    hold.arrive("T", 0, 1, [0])
-    assert hold.service.next_deadline_ms is None
-    assert hold.service.expire(1_000_000) == 0
-    assert len(hold.woken) == 1
-
-
-def test_sweep_rescues_held_pulls_that_missed_an_arrival_and_counts_them():
-    hold = Hold()
-    told, overlooked, overdue = a_pull(), a_pull(queue_id=1), a_pull(queue_id=2, timeout_ms=1_000)
-    for pull in (told, overlooked, overdue):
-        hold.service.suspend_pull_request(pull)
-    hold.ends["T", 1] = 1
-    assert hold.sweep(5_000) == 2
-    assert set(hold.woken) == {overlooked, overdue}
-    assert hold.service.rescued_total == 2
-
-
-def test_held_pulls_of_a_closed_client_are_discarded():
-    hold = Hold()
-    gone, there = Client(), Client()
-    for queue_id in range(3):
-        hold.service.suspend_pull_request(a_pull(gone, queue_id=queue_id))
-    hold.service.suspend_pull_request(a_pull(there))
-    hold.service.discard(gone)
-    assert (hold.service.hold_count, hold.service.queue_count) == (1, 1)
-    hold.arrive("T", 0, 1, [0])
-    assert [pull.connection for pull in hold.woken] == [there]
-    hold.service.discard(gone)
-
-
 def test_topic_release_answers_its_held_and_deferred_pulls():
     hold = Hold(HoldLimits(holds_max=3))
     client = Client()
@@ -279,29 +234,6 @@ def test_hold_limit_takes_places_from_the_client_with_most_held_pulls():
     )
 
 
-def test_hold_limit_per_queue_defers_the_oldest_pull_of_a_member():
-    """After a seek the old pull is still here, and nobody wants its answer."""
-    hold = Hold(HoldLimits(holds_per_connection_and_queue=3))
-    client = Client()
-    pulls = [a_pull(client, queue_offset=offset, now_ms=offset) for offset in range(5)]
-    others = [a_pull(client, group="H"), a_pull(Client()), a_pull(client, queue_id=1)]
-    for pull in (*others, *pulls):
-        assert hold.service.suspend_pull_request(pull)
-    assert (hold.service.hold_count, hold.service.deferred_total) == (6, 2)
-    assert hold.arrive("T", 0, 10, [0]) == 5
-    assert hold.woken == [*others[:2], *pulls[2:]]
-    assert hold.service.expire(1_004) == 2
-    assert [pull.header for pull in hold.woken[5:]] == [pulls[0].header, pulls[1].header]
-
-
-def test_late_displaced_pull_keeps_its_deadline():
-    hold = Hold(HoldLimits(holds_per_connection_and_queue=1))
-    client = Client()
-    hold.service.suspend_pull_request(a_pull(client, timeout_ms=500))
-    hold.service.suspend_pull_request(a_pull(client, now_ms=400))
-    assert hold.service.next_deadline_ms == 500
-
-
 def test_deferred_pull_limit_wakes_the_evicted_pull():
     hold = Hold(HoldLimits(holds_max=4))
     greedy, modest = Client(), Client()
@@ -346,24 +278,6 @@ def test_arrival_wakes_thousands_of_held_pulls_in_steps_each_once():
         bits.step()
         assert len(hold.woken) <= before + 1
     assert hold.woken == pulls
-
-
-def test_arrival_during_a_match_loses_no_tag_code():
-    hold = Hold()
-    hold.work = bits = Bits()
-    pulls = [a_pull(wants=Codes(code)) for code in (1, 2, 3, 1, 2, 3)]
-    for pull in pulls:
-        hold.service.suspend_pull_request(pull)
-    hold.service.notify_message_arriving("T", 0, 1, [1])
-    bits.step(2)
-    hold.service.notify_message_arriving("T", 0, 2, [2])
-    hold.service.notify_message_arriving("T", 0, 3, [3])
-    hold.ends["T", 0] = 3
-    sweep = hold.service.check_hold_request(1)
-    next(sweep)
-    bits.finish()
-    assert sorted(map(id, hold.woken)) == sorted(map(id, pulls))
-    assert hold.service.rescued_total == 0
 
 
 def test_held_pull_of_a_client_closed_before_its_wakeup_is_dropped():
@@ -428,13 +342,6 @@ def test_deferred_pulls_are_limited_and_more_are_refused():
     hold.service.release_all()
     assert len(hold.woken) == 4
     assert hold.service.next_deadline_ms is None
-
-
-def test_displaced_pull_is_not_held_beyond_its_own_timeout():
-    hold = Hold(HoldLimits(holds_max=1))
-    for timeout_ms in (15_000, 400):
-        hold.service.suspend_pull_request(a_pull(timeout_ms=timeout_ms))
-    assert hold.service.next_deadline_ms == 400
 
 
 def test_held_pull_at_a_gap_is_not_rescued_by_the_sweep():

@@ -1,3 +1,5 @@
+"""Changes are answered once they are saved."""
+
 from support.brokers.connections import FakeConnection
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode

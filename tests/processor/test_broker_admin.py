@@ -1,3 +1,5 @@
+"""Settings, stats and housekeeping on request."""
+
 import pytest
 from support.brokers.connections import finished
 

@@ -1,3 +1,5 @@
+"""The broker's settings as operators are shown them."""
+
 from pathlib import Path
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode

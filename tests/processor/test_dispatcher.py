@@ -56,11 +56,6 @@ def test_oversized_non_message_body_is_not_parsed():
     assert [(request.code, len(request.body)) for request in read] == [(34, 1_000), (10, 1_001)]
 
 
-def test_unknown_request_code_is_answered_not_supported():
-    answer = dispatched(None, code=12)
-    assert (answer.code, answer.opaque, answer.remark) == (3, 7, " request type 12 not supported")
-
-
 def test_request_code_with_two_handlers_is_refused():
     with pytest.raises(ValueError, match="code 10 has two"):
         RequestDispatcher([{10: handler(None)}, {10: handler(None)}], 1_000, never_parked)

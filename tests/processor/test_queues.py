@@ -1,3 +1,5 @@
+"""Which queues exist for requests."""
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

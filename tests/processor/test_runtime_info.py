@@ -1,3 +1,5 @@
+"""Runtime info: keys, numbers and figures that tools read."""
+
 import pytest
 from support.brokers.connections import finished
 from support.brokers.hold_service import Client, a_pull
@@ -193,14 +195,6 @@ def test_sends_that_wait_for_the_disk_are_its_queue(room):
     assert found["sendThreadPoolQueueSize"] == "12"
     assert found["sendThreadPoolQueueHeadWaitTimeMills"] == "34"
     assert found["sendThreadPoolQueueCapacity"] == str(room.config.send_queue_capacity)
-
-
-def test_runtime_info_shows_delivered_and_stored_offsets_of_delay_levels(room):
-    room.put("later", topic="SCHEDULE_TOPIC_XXXX", queue_id=2)
-    room.delay_offsets = {3: 1, 1: 0}
-    found = figures(room)
-    assert found["scheduleMessageOffset_1"] == "0,0"
-    assert found["scheduleMessageOffset_3"] == "1,1"
 
 
 def test_runtime_info_shows_held_and_deferred_pulls(room):

@@ -1,3 +1,5 @@
+"""Store times of messages by offset."""
+
 from support.disks.faulty_disk import FaultyDisk, ManualClock, Refusal
 from support.stores.small_store import message, open_store
 

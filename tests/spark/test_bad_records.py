@@ -1,3 +1,5 @@
+"""Unreadable records fail with their offset, or are logged up to a limit."""
+
 import logging
 
 import pytest

@@ -1,3 +1,5 @@
+"""Batch reads: their range, partitions, and losses since load."""
+
 import pickle
 import sys
 

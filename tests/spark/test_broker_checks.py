@@ -1,3 +1,5 @@
+"""Topics, queues and filters are checked at the brokers before a query starts."""
+
 import traceback
 
 import pytest

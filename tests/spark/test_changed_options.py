@@ -256,22 +256,6 @@ def test_start_that_no_queue_has_is_of_no_account_to_a_first_batch_that_runs_aga
 
 
 class TestTopicsAndQueues:
-    def test_new_ones_are_read_from_their_first_message_on(self, query, write, topics):
-        bodies = [*write("before"), *topics.send_to_other("early")]
-        query.run({"assign": '{"{topic}": [0]}'})
-        query.run({"subscribe": f"{TOPIC},{OTHER}"})
-        assert query.bodies() == sorted(bodies)
-
-    @pytest.mark.parametrize("after", [{"topic": OTHER}, {"subscribePattern": OTHER}])
-    def test_restart_with_another_topic_is_refused(self, query, write, after):
-        bodies = write("before")
-        query.run(PLACES)
-        with pytest.raises(CheckpointError, match="the checkpoint is of") as raised:
-            query.run({**after, "failOnDataLoss": "false"})
-        assert "\n" not in str(raised.value)
-        query.run(PLACES)
-        assert query.bodies() == sorted(bodies)
-
     @pytest.mark.parametrize(
         ("before", "after", "said"),
         [

@@ -1,3 +1,5 @@
+"""Checkpoints are read for their offsets."""
+
 import json
 
 import pytest

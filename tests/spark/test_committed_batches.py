@@ -131,31 +131,6 @@ def test_repeated_first_batch_keeps_the_commit_state_of_its_start(sink, started)
     assert read_by(query) == sorted(expected)
 
 
-def test_limits_count_rows_and_batches_are_whole(sink, started):
-    for number in range(5):
-        sink.write(number, sink.rows(2, 2))
-    query = started(maxOffsetsPerTrigger=9)
-    query.run()
-    assert [len(rows) for rows in query.sink.values()] == [8, 8, 4]
-    small = started(maxOffsetsPerTrigger=1)
-    small.run()
-    assert [len(rows) for rows in small.sink.values()] == [4] * 5
-    by_size = started(maxBytesPerTrigger="100")
-    by_size.run()
-    assert len(by_size.sink) > 1
-    assert sum(len(rows) for rows in by_size.sink.values()) == 20
-
-
-def test_committed_query_waits_for_min_offsets_per_trigger(sink, started):
-    query = started(minOffsetsPerTrigger=4, maxTriggerDelay="1h")
-    expected = sink.write(0, sink.rows(1))
-    assert read_by(query) == expected  # nothing is waited for before the first batch
-    late = sink.write(1, sink.rows(2))
-    assert read_by(query) == expected
-    late += sink.write(2, sink.rows(2))
-    assert read_by(query) == sorted(expected + late)
-
-
 def test_available_now_query_ends_with_the_commits_at_its_start(sink, started):
     expected = sink.write(0, sink.rows(2))
     query = started()

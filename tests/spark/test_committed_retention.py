@@ -124,19 +124,3 @@ def test_last_batch_of_a_sink_survives_retention_and_restarts(monkeypatch, tmp_p
             anew.send(0, anew.rows(1))
         life.days(1)
         assert life.whole == [2]
-
-
-def test_staged_rows_of_a_dead_run_are_deleted_after_retention(monkeypatch, tmp_path):
-    with keeping(tmp_path) as broker:
-        sink = CommittingSink(monkeypatch, broker, "T", visibleTo="all", retryTimeoutMs="300")
-        dead = sink.send(0, sink.rows(ROWS))
-        staging = tmp_path / "store" / "staging"
-        broker.restart()
-        broker.clock.advance(timedelta(hours=23))
-        assert list(staging.rglob("*-*"))
-        broker.clock.advance(timedelta(hours=2))
-        assert list(staging.rglob("*-*")) == []
-        with pytest.raises(WriteError, match=r"none of its rows is visible.*Run it again"):
-            sink.commit(0, dead)
-        rows = sink.write(0, sink.rows(ROWS))
-        assert sorted(message.text for message in broker.messages("T")) == sorted(rows)

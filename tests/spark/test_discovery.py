@@ -1,3 +1,5 @@
+"""Queues and topics are discovered, withdrawn and waited for."""
+
 import pytest
 from support.servers.joining_name_server import JoiningNameServer
 from support.spark.source_queries import queue_of, queues_of

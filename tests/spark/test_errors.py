@@ -1,3 +1,5 @@
+"""Errors reach Spark as one line, without frames of ours."""
+
 import pickle
 import traceback
 

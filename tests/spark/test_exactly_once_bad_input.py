@@ -9,13 +9,11 @@ import shutil
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from support.servers.fake_servers import FakeCluster
 from support.spark.sink_fixture import (
     ALL,
     BODIES,
     ONCE,
     REFUSED,
-    OnceRoom,
     deleting,
     on_chunks,
     spoiling,
@@ -23,7 +21,7 @@ from support.spark.sink_fixture import (
 from support.spark.source_fixture import complaint
 
 from rmq_spark.wire.codes import ResponseCode
-from rocketpoll import Admin, EmbeddedBroker
+from rocketpoll import Admin
 from rocketpoll.broker.embedded.faults.embedded_disk import EmbeddedDisk
 from rocketpoll.broker.processor.extensions.negotiation import ExtensionsProcessor
 from rocketpoll.broker.processor.request import RequestRejected
@@ -94,22 +92,6 @@ def test_exactly_once_reader_names_an_unreadable_manifest_and_counts_none_of_it(
         assert said in complaint(raised)
 
 
-@pytest.mark.parametrize("way", [ONCE, ALL], ids=["manifests", "staged"])
-def test_exactly_once_query_with_a_deleted_checkpoint_is_refused_without_duplicates(room, way):
-    room.copy(**way)
-    shutil.rmtree(room.checkpoint)
-    error = room.refusal(**way)
-    assert "If the checkpoint was deleted, restore it" in error
-    assert room.seen() == room.counting() == BODIES
-
-
-def test_second_query_with_the_same_sink_name_is_refused(room):
-    room.copy(**ALL)
-    error = room.refusal(**ALL, checkpointLocation=str(room.checkpoint) + "-2")
-    assert "If both shall write, set option sinkName to another name" in error
-    assert room.seen() == room.counting() == BODIES
-
-
 def test_two_queries_with_one_sink_name_are_reported(room):
     others = str(room.checkpoint) + "-2"
     running = [room.copying(**ALL), room.copying(**ALL, checkpointLocation=others)]
@@ -155,30 +137,7 @@ def test_broker_without_extensions_refuses_visible_to_all_and_supports_manifests
     assert room.counting() == BODIES
 
 
-def test_topics_of_several_brokers_are_refused_for_all_at_the_start(room):
-    with FakeCluster(a=lambda _: 0, b=lambda _: 0) as cluster:
-        error = room.refusal(**ALL, namesrvAddr=cluster.address, topic="T")
-    assert "has rows for a, b" in error
-    assert "remove visibleTo" in error
-
-
 # ---- what goes meanwhile
-
-
-def test_deleted_commits_topic_is_named_with_the_command_that_creates_it(room):
-    room.copy(**ONCE)
-    with Admin(room.broker.address) as admin:
-        admin.delete_topic("out_COMMITS")
-    with pytest.raises(REFUSED) as raised:
-        room.counting()
-    assert "out_COMMITS" in complaint(raised)
-    room.send("in", "6")
-    error = room.refusal(**ONCE, retryTimeoutMs="300")
-    assert "no name server knows the queue of topic out_COMMITS" in error
-    assert "mqadmin updateTopic -n ADDRESS -b BROKER:PORT -t out_COMMITS -r 1 -w 1" in error
-    room.broker.create_topic("out_COMMITS", 1)
-    room.copy(**ONCE)
-    assert room.counting() == ["6"]
 
 
 def test_commits_topic_deleted_before_the_commit_is_recreated_by_the_next_run(
@@ -202,28 +161,6 @@ def test_deleted_commits_topic_is_recreated_where_batches_are_visible_to_all(roo
 
 
 # ---- without room
-
-
-def test_staged_batch_over_max_staged_bytes_is_refused(spark, tmp_path):
-    with EmbeddedBroker(tmp_path / "store", maxStagedBytes=300) as broker:
-        for topic in ("in", "out"):
-            broker.create_topic(topic, 2)
-        room = OnceRoom(spark, broker, tmp_path)
-        room.send("in", *BODIES)
-        error = room.refusal(**ALL, retryTimeoutMs="300")
-        assert "(maxStagedBytes)" in error
-        assert "make batches smaller" in error
-        assert room.seen() == []
-
-
-@pytest.mark.parametrize("way", [ONCE, ALL], ids=["manifests", "staged"])
-def test_full_disk_fails_the_batch_without_visible_rows(room, way):
-    with room.broker.full_disk():
-        error = room.refusal(**way, retryTimeoutMs="300")
-    assert "No space left on device" in error
-    assert room.seen() == []
-    room.copy(**way)
-    assert room.seen() == room.counting() == BODIES
 
 
 def test_full_disk_during_commit_fails_the_batch_without_visible_rows(room, monkeypatch):

@@ -3,16 +3,12 @@ the query says why it stops.
 """
 
 import shutil
-import threading
 
 import pytest
 from support.spark.sink_fixture import ALL, BODIES, ONCE
 
-from rocketpoll.broker.store.staging.commit_table import BatchTable
-
 pytestmark = pytest.mark.deep
 EITHER_WAY = pytest.mark.parametrize("way", [ONCE, ALL], ids=["manifests", "staged"])
-PATIENCE_SECONDS = 300
 
 
 def sent_and_copied(room, bodies, **options):
@@ -58,33 +54,3 @@ def test_two_queries_with_copies_of_a_checkpoint_are_reported(room, way):
     assert room.counting() == [*BODIES, "6", "7"]
     room.copy(**way)
     assert room.counting() == [*BODIES, "6", "7", "8"]
-
-
-def test_manifest_not_seen_in_time_ends_the_query_and_its_batch_counts_once(room, monkeypatch):
-    """The broker shows nothing while it commits a batch of another sink."""
-    room.broker.create_topic("others", 1)
-    finish, reached, goes_on = BatchTable.commit, threading.Event(), threading.Event()
-
-    def finish_late(self, *arguments):
-        found = finish(self, *arguments)
-        reached.set()
-        assert goes_on.wait(PATIENCE_SECONDS)
-        return found
-
-    monkeypatch.setattr(BatchTable, "commit", finish_late)
-    others = {**ALL, "topic": "others", "retryTimeoutMs": "900000"}
-    running = room.copying(**others, checkpointLocation=f"{room.checkpoint}-of-others")
-    try:
-        assert reached.wait(PATIENCE_SECONDS)
-        error = room.refusal(**ONCE, retryTimeoutMs="300")
-        goes_on.set()
-        running.ended()
-    finally:
-        goes_on.set()
-        running.stop()
-    assert "whether batch 0 of query" in error
-    assert "was stored at offset 0 of topic out_COMMITS, but cannot be read there" in error
-    assert room.counting() == BODIES
-    room.copy(**ONCE)
-    assert room.counting() == BODIES
-    assert len(room.manifests) == 2

@@ -1,3 +1,5 @@
+"""An idle query waits for messages at the brokers."""
+
 import threading
 
 from support.spark.source_queries import queue_of, queues_of, send

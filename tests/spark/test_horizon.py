@@ -1,3 +1,5 @@
+"""How far a query may read: latest offsets, targets, and withdrawn queues."""
+
 from contextlib import contextmanager
 
 import pytest

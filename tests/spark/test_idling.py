@@ -1,3 +1,5 @@
+"""Queries that share a driver share their idle waits."""
+
 from support.spark.source_queries import Clock
 
 from rmq_spark.spark.plan.micro_batch_planner import (

@@ -1,3 +1,5 @@
+"""Reads by key, bounded by time."""
+
 from contextlib import ExitStack
 from datetime import timedelta
 from types import SimpleNamespace

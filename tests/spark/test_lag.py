@@ -1,3 +1,5 @@
+"""Lag of queries, from their progress and from the brokers."""
+
 import json
 from types import SimpleNamespace
 

@@ -1,3 +1,5 @@
+"""Micro-batches: limits, restarts, and topics that are recreated at any moment."""
+
 import logging
 import re
 from datetime import timedelta
@@ -81,59 +83,6 @@ def test_limits_are_shared_until_all_is_taken(rocketpoll_broker, rocketpoll_topi
             taken.append(offsets_in(end))
             at = end
         assert [(each[0], each[1]) for each in taken] == [(4, 1), (8, 2)]
-
-
-def test_bytes_limit_a_batch_as_well(rocketpoll_broker, rocketpoll_topic):
-    send(rocketpoll_broker, rocketpoll_topic, 0, *["x" * 1000] * 20)
-    with query(rocketpoll_broker, rocketpoll_topic, startingOffsets="earliest") as batches:
-        start = batches.initial_offset()
-        assert offsets_in(batches.latest_offset(start, BatchLimits(bytes_max=6_000)))[0] in (4, 5)
-        assert (
-            offsets_in(batches.latest_offset(start, BatchLimits(bytes_max=6_000, rows_max=3)))[0]
-            == 3
-        )
-        assert offsets_in(batches.latest_offset(start, BatchLimits(bytes_max=1)))[0] == 1
-        assert offsets_in(batches.latest_offset(start, BatchLimits(bytes_max=1 << 20)))[0] == 20
-
-
-def test_min_offsets_per_trigger_waits_at_most_max_trigger_delay(
-    rocketpoll_broker, rocketpoll_topic
-):
-    clock = Clock()
-    limits = BatchLimits(rows_min=3, delay_ms=60_000)
-    with query(
-        rocketpoll_broker, rocketpoll_topic, clock, suspendTimeoutMs="1", startingOffsets="earliest"
-    ) as batches:
-        start = batches.initial_offset()
-        send(rocketpoll_broker, rocketpoll_topic, 0, "a")
-        first = batches.latest_offset(start, limits)
-        assert offsets_in(first)[0] == 1  # nothing has been waited for yet
-        send(rocketpoll_broker, rocketpoll_topic, 0, "b", "c")
-        clock.now += 59
-        assert batches.latest_offset(first, limits) is first
-        send(rocketpoll_broker, rocketpoll_topic, 1, "d")
-        second = batches.latest_offset(first, limits)
-        assert offsets_in(second) == {0: 3, 1: 1, 2: 0, 3: 0}
-        send(rocketpoll_broker, rocketpoll_topic, 0, "e")
-        assert batches.latest_offset(second, limits) is second
-        clock.now += 60
-        assert offsets_in(batches.latest_offset(second, limits))[0] == 4
-
-
-def test_available_now_ends_with_what_there_was(rocketpoll_broker, rocketpoll_topic):
-    send(rocketpoll_broker, rocketpoll_topic, 0, *"abc")
-    with query(rocketpoll_broker, rocketpoll_topic, startingOffsets="earliest") as batches:
-        start = batches.initial_offset()
-        batches.prepare_available_now()
-        send(rocketpoll_broker, rocketpoll_topic, 0, "late")
-        rocketpoll_broker.create_topic(rocketpoll_topic, 5)
-        send(rocketpoll_broker, rocketpoll_topic, 4, "new")
-        at, ends = start, []
-        while (end := batches.latest_offset(at, BatchLimits(rows_max=2, rows_min=9))) != at:
-            ends.append(offsets_in(end)[0])
-            at = end
-        assert ends == [2, 3]
-        assert set(offsets_in(at)) == {0, 1, 2, 3}
 
 
 def test_messages_before_the_initial_offset_are_no_data_loss(rocketpoll_broker, rocketpoll_topic):

@@ -1,3 +1,5 @@
+"""The table of options."""
+
 from rmq_spark.spark.options.table import OPTIONS, Use
 
 

@@ -1,3 +1,5 @@
+"""Values of options: durations, sizes, numbers, booleans, times and JSON."""
+
 import re
 
 import pytest

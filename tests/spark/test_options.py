@@ -1,3 +1,5 @@
+"""Options of reads and writes: names, contradictions and defaults."""
+
 import pickle
 
 import pytest

@@ -1,3 +1,5 @@
+"""Rows of a write are sorted by topic, queue and delay."""
+
 import pyarrow as pa
 import pytest
 

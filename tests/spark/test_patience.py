@@ -1,3 +1,5 @@
+"""Retry timers: pauses, timeouts, and one log line for an outage."""
+
 from support.spark.source_queries import Clock
 
 from rmq_spark.spark.brokers import retry_timer

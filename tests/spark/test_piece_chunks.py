@@ -1,3 +1,5 @@
+"""A task's range is read in chunks, with each offset once or a loss."""
+
 import numpy as np
 import pytest
 from support.spark.source_queries import options_for, queue_of, send

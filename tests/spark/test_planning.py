@@ -1,3 +1,5 @@
+"""Limits are shared by queues, and ranges divided into partitions."""
+
 import itertools
 
 from hypothesis import given

@@ -1,3 +1,5 @@
+"""Start and end positions in every form."""
+
 import json
 
 import pytest

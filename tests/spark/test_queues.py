@@ -1,3 +1,5 @@
+"""Questions about queues: ends, times, sizes and committed offsets."""
+
 import json
 import os
 import random

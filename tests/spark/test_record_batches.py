@@ -1,3 +1,5 @@
+"""Records become Arrow batches of Spark's types."""
+
 import logging
 
 import pyarrow as pa

@@ -1,3 +1,5 @@
+"""The columns of the source, and schemas that users give."""
+
 import pytest
 from support.spark.source_queries import schema_of
 

@@ -1,3 +1,5 @@
+"""Topics are selected by name, pattern and namespace."""
+
 import pytest
 
 from rmq_spark.spark.options.options import Selection, is_broker_topic, selects

@@ -1,3 +1,5 @@
+"""A sink task sends its rows: order, retries, refusals and timeouts."""
+
 import os
 
 import pyarrow as pa

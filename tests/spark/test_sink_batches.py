@@ -9,7 +9,6 @@ from support.brokers.broker_kinds import NAME, wait_until
 from support.spark.sink_fixture import forget_the_end_of_batch_0, ids_of
 from support.spark.source_fixture import complaint
 
-from rmq_spark.spark.write.rows import ROW_ID
 from rmq_spark.wire.bodies.configs import TopicConfig
 
 READ_ONLY = 4
@@ -55,17 +54,6 @@ def test_trace_context_survives_read_and_write(sink):
     assert first["tracestate"] == "shop=1,b=2"
 
 
-def test_row_ids_contain_write_partition_and_number(sink):
-    rows = sink.spark.range(0, 10, 1, 2).selectExpr("cast(id as string) as body")
-    sink.write(rows)
-    ids = ids_of(sink.messages(10))
-    assert [each[1:] for each in ids] == [
-        ("0", str(part), str(row)) for part in range(2) for row in range(5)
-    ]
-    sink.write(rows)
-    assert len({write_id for write_id, *_ in ids_of(sink.messages(20))}) == 2
-
-
 def test_named_write_repeats_its_row_ids(sink):
     """As in foreachBatch, where a batch is run again after a crash."""
     rows = sink.spark.range(0, 10, 1, 2).selectExpr("cast(id as string) as body")
@@ -98,47 +86,6 @@ def test_repeated_foreach_batch_sends_the_same_message_ids(sink):
     assert len(set(ids)) == 4
 
 
-def test_batch_write_row_ids_use_txn_app_id_and_version(sink):
-    rows = sink.spark.range(0, 10, 1, 2).selectExpr("cast(id as string) as body")
-    for _ in range(2):
-        sink.write(rows, txnAppId="paid", txnVersion=17)
-    ids = ids_of(sink.messages(20))
-    assert {each[:2] for each in ids} == {("paid", "17")}
-    assert ids[::2] == ids[1::2]
-    assert len(set(ids)) == 10
-
-
-@pytest.mark.deep
-def test_ids_can_be_left_out(sink):
-    sink.write(sink.spark.sql("select 'a' as body"), rowIds="false")
-    (message,) = sink.messages(1)
-    assert ROW_ID not in message.properties
-
-
-@pytest.mark.deep
-def test_rows_go_to_the_topics_that_they_name(sink):
-    other = sink.cluster.topic()
-    rows = [(sink.topic, "a"), (other, "b"), (sink.topic, "c")]
-    sink.write(sink.spark.createDataFrame(rows, "topic string, body string"), topic=None)
-    assert sorted(message.body for message in sink.messages(2)) == [b"a", b"c"]
-    assert [message.body for message in sink.messages(1, other)] == [b"b"]
-
-
-def test_rows_with_one_sharding_key_keep_order_in_one_queue(sink):
-    rows = sink.spark.range(0, 200, 1, 1).selectExpr(
-        "cast(id as string) as body", "concat('key', id % 3) as shardingKey"
-    )
-    sink.write(rows)
-    places = {}
-    for message in sink.messages(200):  # by queue and offset
-        places.setdefault(int(message.body) % 3, []).append(
-            (message.queue.queue_id, int(message.body))
-        )
-    for number, found in places.items():
-        assert len({queue_id for queue_id, _ in found}) == 1
-        assert [body for _, body in found] == list(range(number, 200, 3))
-
-
 def test_row_goes_to_the_queue_it_names(sink):
     rows = [(NAME, 3, "a"), (NAME, 1, "b")]
     sink.write(sink.spark.createDataFrame(rows, "brokerName string, queueId int, body string"))
@@ -156,12 +103,6 @@ def test_delayed_rows_come_later(sink):
     assert found["later"].store_timestamp - found["now"].store_timestamp >= 900
     assert found["later"].tags == "b"
     assert [each[3] for each in ids_of(found.values())] == ["0", "1"]
-
-
-@pytest.mark.deep
-def test_batch_write_without_rows_sends_nothing(sink):
-    sink.write(sink.spark.sql("select 'a' as body where false"))
-    assert sink.messages(0) == []
 
 
 def test_sink_mistakes_are_found_on_the_driver(sink):

@@ -1,3 +1,5 @@
+"""Which columns a sink takes."""
+
 import pytest
 from support.spark.source_queries import schema_of
 

@@ -45,22 +45,6 @@ def test_deleted_checkpoint_of_an_exactly_once_query_is_detected(sink):
     assert counting(sink) == ["a", "a", "b", "b"]
 
 
-def test_deleted_checkpoint_of_a_foreach_batch_query_is_detected(sink):
-    def send(rows, batch_id):
-        sink.write(rows, writeName=f"all-{batch_id}", **ONCE)
-
-    rows = sink.stream(topic=sink.filled("a", "b"), columns="body", **EARLIEST)
-    for name in ("each", "anew"):
-        writer = rows.writeStream.foreachBatch(send).trigger(availableNow=True)
-        query = writer.option("checkpointLocation", str(sink.checkpoint(name))).start()
-        if name == "each":
-            query.awaitTermination()
-            continue
-        with pytest.raises(StreamingQueryException, match="with a write of the same name"):
-            query.awaitTermination()
-    assert counting(sink) == ["a", "b"]
-
-
 def test_writes_within_foreach_batch_count_once_by_query_batch_and_name(sink):
     def send(rows, batch_id):
         for name in ("all", "again"):
@@ -73,24 +57,6 @@ def test_writes_within_foreach_batch_count_once_by_query_batch_and_name(sink):
         forget_the_end_of_batch_0(sink.checkpoint("each"))
     assert len(sink.messages(8)) == 8
     assert counting(sink) == ["a", "a", "b", "b"]
-
-
-def test_batch_write_counts_as_a_whole_and_once_per_write_name(sink):
-    rows = sink.spark.createDataFrame([("a",), ("b",)], "body string")
-    sink.write(rows.repartition(2), **ONCE)
-    sink.write(rows, writeName="daily", **ONCE)
-    sink.write(rows, writeName="daily", **ONCE)
-    assert counting(sink) == ["a", "a", "b", "b"]
-    broken = rows.unionAll(rows.selectExpr("cast(null as string)")).repartition(1)
-    with pytest.raises(PySparkException, match="it is null"):
-        sink.write(broken, **ONCE)
-    assert counting(sink) == ["a", "a", "b", "b"]
-
-
-def test_read_committed_without_commits_is_refused_with_advice(sink):
-    with pytest.raises(PySparkException) as raised:
-        counting(sink)
-    assert "no sink with delivery=exactly_once has written to the topic yet" in complaint(raised)
 
 
 def test_queries_that_cannot_be_exactly_once_are_refused_at_start(sink):

@@ -1,3 +1,5 @@
+"""Rows of a sink become messages, or are refused by row and column."""
+
 import pyarrow as pa
 import pytest
 

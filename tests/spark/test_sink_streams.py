@@ -4,7 +4,7 @@ end the query.
 
 import pytest
 from chispa import assert_df_equality
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import StreamingQueryException
 from support.spark.sink_fixture import forget_the_end_of_batch_0, ids_of
 
 from rmq_spark.spark.data_source import RocketPollDataSource
@@ -68,28 +68,6 @@ def test_row_ids_by_keys_survive_a_shuffle_and_positions_do_not(sink, ids):
         bodies.setdefault(message.properties[ROW_ID], set()).add(message.body)
     assert max(map(len, bodies.values())) == (1 if ids == "keys" else 2)
     assert (len(bodies) == 20) is (ids == "keys")
-
-
-def test_ids_by_keys_need_column_keys(sink):
-    rows = sink.stream(topic=sink.filled("a"), columns="body", **EARLIEST)
-    with pytest.raises(
-        (PySparkException, StreamingQueryException), match="rowIds: rowIds=keys needs a column k"
-    ):
-        sink.copy(rows, rowIds="keys")
-
-
-@pytest.mark.wide
-def test_complete_mode_sends_the_whole_result_with_each_batch(sink):
-    topic = sink.filled("a", "b", "a")
-    rows = sink.stream(topic=topic, columns="body", **EARLIEST)
-    counts = (
-        rows.groupBy("body").count().selectExpr("concat(cast(body as string), ' ', count) as body")
-    )
-    sink.copy(counts, mode="complete")
-    assert sorted(message.body for message in sink.messages(2)) == [b"a 2", b"b 1"]
-    sink.cluster.send(topic, "b")
-    sink.copy(counts, mode="complete")
-    assert sorted(message.body for message in sink.messages(4)) == [b"a 2", b"a 2", b"b 1", b"b 2"]
 
 
 def test_unreachable_name_server_ends_the_sink_query_in_its_first_batch(sink):

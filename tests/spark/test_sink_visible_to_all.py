@@ -56,27 +56,3 @@ def test_rows_of_several_topics_are_one_batch(sink):
     to = f"if(cast(cast(body as string) as int) % 2 = 0, '{topics[0]}', '{topics[1]}') as topic"
     sink.copy(rows.selectExpr("body", to), topic=None, sinkName=topics[0], **ALL)
     assert [plain(sink, 5, topic) for topic in topics] == [list("02468"), list("13579")]
-
-
-def test_writes_within_foreach_batch_are_seen_once_by_sink_and_batch(sink):
-    def send(rows, batch_id):
-        for name in ("", "-again"):
-            sink.write(rows, sinkName=f"{sink.topic}{name}", **ALL)
-
-    rows = sink.stream(topic=sink.filled("a", "b"), columns="body", **EARLIEST)
-    for _ in range(2):
-        writer = rows.writeStream.foreachBatch(send).trigger(availableNow=True)
-        writer.option("checkpointLocation", str(sink.checkpoint("each"))).start().awaitTermination()
-        forget_the_end_of_batch_0(sink.checkpoint("each"))
-    assert plain(sink, 4) == ["a", "a", "b", "b"]
-    assert sink.bodies(topic=sink.topic, isolation="committed") == ["a", "a", "b", "b"]
-
-
-def test_batch_write_visible_to_all_is_seen_whole_or_not_at_all(sink):
-    rows = sink.spark.createDataFrame([("a",), ("b",)], "body string")
-    sink.write(rows.repartition(2), **ALL)
-    broken = rows.unionAll(rows.selectExpr("cast(null as string)")).repartition(1)
-    with pytest.raises(PySparkException, match="it is null"):
-        sink.write(broken, **ALL)
-    sink.write(rows, **ALL)
-    assert plain(sink, 4) == ["a", "a", "b", "b"]

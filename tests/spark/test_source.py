@@ -1,3 +1,5 @@
+"""The data source as Spark finds, pickles and loads it."""
+
 import json
 import pickle
 import subprocess

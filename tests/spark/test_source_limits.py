@@ -30,44 +30,6 @@ def test_available_now_run_is_split_into_batches(source):
     assert batches.sizes == ([6, 4] if HAS_LIMITS else [10])
 
 
-def test_batch_size_is_limited_by_max_bytes_per_trigger(source):
-    topic = source.cluster.topic(2)
-    bodies = [number + "x" * 997 for number in numbers(20)]
-    source.cluster.send(
-        topic, *bodies, queues=2
-    )  # which puts a body into a property, too: records of 2.2 KB
-    stream = source.stream(
-        topic=topic, maxBytesPerTrigger="12k", maxOffsetsPerTrigger=100, **EARLIEST
-    )
-    batches = source.start(stream).caught_up()
-    assert batches.bodies == bodies
-    assert max(batches.sizes) <= 6
-    assert min(batches.sizes[:-1]) >= 4
-
-
-def test_stream_batch_waits_for_min_offsets_or_max_trigger_delay(source):
-    topic = source.cluster.topic(2)
-    source.cluster.send(topic, "000", queues=2)
-    checkpoint = source.checkpoint()
-
-    def stream(delay):
-        limits = {"minOffsetsPerTrigger": 4, "maxTriggerDelay": delay}
-        return source.stream(topic=topic, **limits, **EARLIEST)
-
-    batches = source.start(stream("1 hour"), checkpoint).caught_up()
-    assert batches.sizes == [1]  # the first batch waits for nothing
-    source.cluster.send(topic, "001", "002", "003", queues=2)
-    assert batches.caught_up().sizes == [1]
-    source.cluster.send(topic, "004", queues=2)
-    assert batches.caught_up().sizes == [1, 4]
-    batches.stop()
-
-    impatient = source.start(stream("1ms"), checkpoint).caught_up()
-    source.cluster.send(topic, "005", queues=2)
-    source.cluster.send(topic, "006", queues=2)
-    assert impatient.caught_up().bodies == ["005", "006"]
-
-
 class TestTasks:
     @pytest.fixture
     def topic(self, source):
@@ -91,11 +53,7 @@ class TestTasks:
     @pytest.mark.parametrize(
         ("limits", "sizes"),
         [
-            ({}, [8, 2]),
             ({"minPartitions": 5}, [2, 2, 2, 2, 2]),
-            ({"maxRecordsPerPartition": 3}, [2, 3, 3, 2]),
-            ({"minPartitions": 100}, [1] * 10),
-            ({"maxPartitions": 2}, [8, 2]),
             ({"maxPartitions": 1}, [10]),
             ({"minPartitions": 3, "maxPartitions": 3}, [4, 4, 2]),
         ],

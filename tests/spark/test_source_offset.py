@@ -1,3 +1,5 @@
+"""Offsets of the source as JSON."""
+
 import json
 from dataclasses import replace
 

@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 from support.brokers.broker_kinds import wait_until
 from support.clients.conformance_clients import numbers
-from support.spark.source_fixture import complaint, where
+from support.spark.source_fixture import complaint
 
 pytestmark = pytest.mark.deep
 
@@ -22,28 +22,11 @@ class TestTopicsAndQueues:
     def test_several_topics(self, source, topics):
         assert source.bodies(subscribe=" , ".join(topics)) == ["a0", "a1", "b0", "b1"]
 
-    def test_subscribe_pattern_matches_whole_topic_names(self, source, topics):
-        first, second = topics
-        assert source.bodies(subscribePattern=f"({first}|{second[:-1]}.)") == [
-            "a0",
-            "a1",
-            "b0",
-            "b1",
-        ]
-        assert source.bodies(subscribePattern=first[:-1]) == []
-
     def test_queues_by_number(self, source, topics):
         first, second = topics
         assert source.bodies(assign=json.dumps({first: [1]})) == ["a1"]
         assigned = {first: {"broker-a": [0]}, second: {"*": [0, 1]}}
         assert source.bodies(assign=json.dumps(assigned)) == ["a0", "b0", "b1"]
-
-    def test_assigned_queue_that_does_not_exist_is_refused(self, source, topics):
-        with pytest.raises(PySparkException) as raised:
-            source.load(assign=json.dumps({topics[0]: {"broker-a": [0, 7]}}))
-        assert complaint(raised) == (
-            f"OptionError: option assign: topic {topics[0]} has no queue 7 on broker broker-a"
-        )
 
 
 class TestNamespaces:
@@ -85,28 +68,11 @@ class TestFilters:
         condition = "n BETWEEN 1 AND 3 AND TAGS IN ('red', 'green')"
         assert source.bodies(topic=topic, sql=condition) == ["green1", "red3"]
 
-    def test_filtered_stream_advances_past_unmatched_messages(self, source, topic):
-        stream = source.stream(topic=topic, tags="red", startingOffsets="earliest", columns="body")
-        batches = source.run(stream, source.checkpoint())
-        assert batches.bodies == ["red0", "red3"]
-        (progress,) = (each for each in batches.query.recentProgress if each.numInputRows)
-        assert where(progress, "endOffset")["offsets"] == {topic: {"broker-a": {"0": 2, "1": 2}}}
-
     def test_invalid_sql_condition_is_refused(self, source, topic):
         with pytest.raises(PySparkException) as raised:
             source.bodies(topic=topic, sql="n >")
         assert complaint(raised).startswith(
             "OptionError: option sql: broker broker-a does not filter by 'n >': "
-        )
-
-    def test_invalid_sql_condition_with_a_users_schema_is_refused_at_the_first_action(
-        self, source, topic
-    ):
-        """With which nothing is asked at load."""
-        with pytest.raises(PySparkException) as raised:
-            source.load("body binary", topic=topic, sql="n >").collect()
-        assert complaint(raised).startswith(
-            "OptionError: option sql: broker broker-a does not filter"
         )
 
 
@@ -128,16 +94,3 @@ class TestKeys:
     def test_messages_with_a_key(self, source, topic):
         assert source.bodies(topic=topic, key="k2") == ["001", "002"]
         assert source.bodies(topic=topic, key="k3") == []
-
-    def test_messages_with_a_key_within_a_time(self, source, topic):
-        stored = [row.storeTimestamp for row in source.load(topic=topic, key="k1").collect()]
-        first, last = (int(each.timestamp() * 1000) for each in (min(stored), max(stored)))
-        of_key = {"topic": topic, "key": "k1"}
-        assert source.bodies(startingTimestamp=first, endingTimestamp=last + 1, **of_key) == [
-            "000",
-            "001",
-            "003",
-        ]
-        assert source.bodies(startingTimestamp=last + 1, **of_key) == []
-        assert source.bodies(endingOffsets="-10m", **of_key) == []
-        assert source.bodies(startingOffsets="-10m", **of_key) == ["000", "001", "003"]

@@ -4,7 +4,6 @@ that brokers get.
 
 import json
 import re
-import time
 
 import pytest
 from chispa import assert_df_equality
@@ -110,30 +109,6 @@ def test_query_progress_reports_its_offset_and_the_latest_offset(source):
     assert where(progress, "latestOffset")["offsets"] == {topic: {"broker-a": {"0": 3}}}
 
 
-def test_stopping_a_query_ends_its_held_pulls(source):
-    topic = source.cluster.topic(2)
-    batches = source.start(source.stream(topic=topic, columns="body")).caught_up()
-    batches.stop()
-    assert batches.query.exception() is None
-    source.cluster.send(topic, "for nobody", queues=2)
-    assert batches.rows == []
-
-
-def test_stream_waits_for_a_missing_topic_and_reads_it_from_its_first_message(source):
-    there = source.cluster.topic(1)
-    to_come = f"{there}-to-come"
-    options = {
-        "subscribe": f"{there},{to_come}",
-        "discoveryIntervalMs": 100,
-        "columns": "topic,body",
-    }
-    batches = source.start(source.stream(waitForTopic="true", **options)).caught_up()
-    source.cluster.topic(1, name=to_come)
-    source.cluster.send(to_come, "first", queues=1)
-    source.cluster.send(there, "as usual", queues=1)
-    wait_until("both messages", lambda: batches.caught_up().bodies == ["as usual", "first"])
-
-
 def test_stream_over_an_offset_range_ends_with_it_after_a_restart_too(source):
     topic = source.cluster.topic(2)
     for number in range(8):
@@ -162,18 +137,3 @@ def test_stream_over_an_offset_range_ends_with_it_after_a_restart_too(source):
         "the end is behind it"
     )
     assert run().bodies == ["6", "8"]
-
-
-def test_available_now_stream_with_an_ending_timestamp_ends_there(source):
-    topic = source.cluster.topic(1)
-    source.cluster.send(topic, "a", "b", queues=1)
-    [_, second] = (
-        source.load(topic=topic, columns="storeTimestamp,queueOffset")
-        .orderBy("queueOffset")
-        .collect()
-    )
-    wait_until("a later time", lambda: time.time() > second.storeTimestamp.timestamp() + 0.002)
-    source.cluster.send(topic, "c", queues=1)
-    end = str(round(second.storeTimestamp.timestamp() * 1000) + 1)
-    stream = source.stream(topic=topic, availableNow=True, endingTimestamp=end, **EARLIEST)
-    assert source.run(stream).bodies == ["a", "b"]

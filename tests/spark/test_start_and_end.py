@@ -1,3 +1,5 @@
+"""Positions become offsets at the start of a read."""
+
 import time
 
 import pytest

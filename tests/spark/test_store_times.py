@@ -1,3 +1,5 @@
+"""Store times and sizes at positions."""
+
 from support.spark.source_queries import queue_of, queues_of, send
 
 from rmq_spark.spark.brokers.queue_client import mark_of

@@ -1,3 +1,5 @@
+"""The stream reader on each release of Spark."""
+
 import inspect
 import json
 import pickle

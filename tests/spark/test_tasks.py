@@ -1,3 +1,5 @@
+"""Read tasks: rows, shared clients, moved brokers and losses."""
+
 import json
 import os
 import random

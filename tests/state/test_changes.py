@@ -1,3 +1,5 @@
+"""Pending changes of a table are rolled back one by one."""
+
 import pytest
 
 from rocketpoll.broker.state.tables.table import PendingChanges
@@ -33,15 +35,6 @@ def broken_off(names, change):
     raise ValueError("no more")
 
 
-def test_rollback_restores_the_value_from_before_all_changes():
-    names = Names(a=1)
-    first, second = names.change(a=2, b=2), names.change(a=3, b=3)
-    first.rollback()
-    assert names.values == {"a": 3, "b": 3}
-    second.rollback()
-    assert names.values == {"a": 1}
-
-
 def test_rolled_back_change_restores_the_pending_one_before_it():
     names = Names()
     first, second = names.change(a=1), names.change(a=2)
@@ -51,38 +44,12 @@ def test_rolled_back_change_restores_the_pending_one_before_it():
     assert names.values == {}
 
 
-def test_rollback_after_commit_restores_the_committed_value():
-    names = Names()
-    first, second = names.change(a=1), names.change(a=2)
-    first.commit()
-    second.rollback()
-    assert names.values == {"a": 1}
-
-
 def test_rollback_keeps_value_overwritten_by_a_committed_change():
     names = Names()
     first, second = names.change(a=1), names.change(a=2)
     second.commit()
     first.rollback()
     assert names.values == {"a": 2}
-
-
-def test_two_changes_to_the_same_value_are_rolled_back_separately():
-    names = Names()
-    first, second = names.change(a=1), names.change(a=1)
-    first.rollback()
-    assert names.values == {"a": 1}
-    second.rollback()
-    assert names.values == {}
-
-
-def test_two_changes_of_one_name_are_rolled_back_together():
-    names = Names()
-    with names.changes.begin() as change:
-        names.put(change, a=1)
-        names.put(change, a=2)
-    change.rollback()
-    assert names.values == {}
 
 
 def test_change_broken_off_by_an_error_survives_other_rollbacks():
@@ -100,13 +67,3 @@ def test_rollback_does_not_restore_a_forgotten_name():
     names.changes.forget("a")
     change.rollback()
     assert names.values == {}
-
-
-def test_decided_changes_leave_no_bookkeeping():
-    names = Names()
-    changes = [names.change(a=number, b=number) for number in range(4)]
-    for change in changes[:2]:
-        change.rollback()
-    for change in changes[2:]:
-        change.commit()
-    assert names.changes._names == {}

@@ -1,3 +1,5 @@
+"""Client ids."""
+
 from rocketpoll.broker.state.members.client_channel_info import (
     CLIENT_ID_CHARACTERS_MAX,
     client_fault,

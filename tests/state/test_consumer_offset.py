@@ -1,3 +1,5 @@
+"""Committed offsets of groups, in memory and on disk."""
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -15,15 +17,6 @@ def offsets(tmp_path):
     return offsets_in(tmp_path)
 
 
-def test_committed_offset_is_found_by_group_topic_and_queue(offsets):
-    offsets.commit("g", "T", 1, 5)
-    assert offsets.query("g", "T", 1) == 5
-    assert offsets.query("g", "T", 0) is None
-    assert offsets.query("g", "U", 1) is None
-    assert offsets.query("h", "T", 1) is None
-    assert not offsets.queues("h", "T")
-
-
 def test_commit_may_lower_an_offset_and_a_pull_may_not(offsets):
     """R23: an older offset that came late overwrote a newer."""
     offsets.commit("g", "T", 0, 10)
@@ -38,34 +31,6 @@ def test_commit_may_lower_an_offset_and_a_pull_may_not(offsets):
 def test_first_pulled_offset_is_stored_even_if_0(offsets):
     offsets.advance("g", "T", 0, 0)
     assert offsets.query("g", "T", 0) == 0
-
-
-def test_negative_offset_is_not_stored(offsets):
-    """R25: -1 was taken for the start."""
-    offsets.advance("g", "T", 0, -1)
-    for queue_id, queue_offset in ((0, -1), (-1, 0)):
-        with pytest.raises(ValueError, match="below zero"):
-            offsets.commit("g", "T", queue_id, queue_offset)
-    assert offsets.query("g", "T", 0) is None
-    assert not offsets.is_dirty
-
-
-def test_first_commits_of_several_queues_are_all_kept(offsets):
-    """R22: one was lost."""
-    offsets.commit("g", "T", 0, 1)
-    offsets.commit("g", "T", 1, 2)
-    offsets.commit("g", "U", 0, 3)
-    assert offsets.queues("g", "T") == {0: 1, 1: 2}
-    assert offsets.topics_of("g") == {"T", "U"}
-
-
-def test_offset_table_lists_groups_of_a_topic_and_topics_of_a_group(offsets):
-    offsets.commit("g", "T", 0, 1)
-    offsets.commit("h", "T", 0, 1)
-    offsets.commit("h", "%RETRY%h", 0, 1)
-    assert offsets.groups_of("T") == {"g", "h"}
-    assert offsets.topics_of("h") == {"T", "%RETRY%h"}
-    assert offsets.groups_of("U") == offsets.topics_of("i") == frozenset()
 
 
 def test_cloned_group_offsets_change_independently(offsets):
@@ -110,31 +75,6 @@ def test_forgotten_offsets_stay_forgotten_after_restart(tmp_path, offsets, forge
     assert offsets.is_dirty
     offsets.save()
     assert offsets_in(tmp_path).wrapper().offset_table == {"other@other": {0: 5}}
-
-
-def test_unchanged_offsets_are_not_saved(tmp_path, offsets):
-    offsets.commit("g", "T", 0, 5)
-    offsets.save()
-    (tmp_path / "consumerOffset.json").unlink()
-    offsets.commit("g", "T", 0, 5)
-    offsets.advance("g", "T", 0, 4)
-    offsets.clone("g", "g", "T")
-    offsets.forget_topic("U")
-    offsets.forget_group("h")
-    offsets.queues("never", "there")
-    offsets.save()
-    assert not (tmp_path / "consumerOffset.json").exists()
-
-
-def test_offsets_stay_dirty_after_a_failed_save(tmp_path, offsets):
-    offsets.commit("g", "T", 0, 5)
-    (tmp_path / "consumerOffset.json.tmp").mkdir()
-    with pytest.raises(OSError, match="directory"):
-        offsets.save()
-    assert offsets.is_dirty
-    (tmp_path / "consumerOffset.json.tmp").rmdir()
-    offsets.save()
-    assert offsets_in(tmp_path).query("g", "T", 0) == 5
 
 
 def test_rocketmqs_consumer_offset_file_is_loaded(tmp_path):
@@ -285,11 +225,3 @@ def test_clamp_reduces_only_offsets_past_their_queue_ends(tmp_path):
     offsets.save()
     assert offsets.clamp(lambda *queue: ends[queue]) == {}
     assert not offsets.is_dirty
-
-
-def test_offsets_below_zero_are_none(tmp_path, caplog):
-    (tmp_path / "consumerOffset.json").write_text('{"offsetTable":{"T@g":{0:-5,1:7,-1:3}}}')
-    offsets = offsets_in(tmp_path)
-    assert dict(offsets.queues("g", "T")) == {1: 7}
-    assert offsets.count == 1
-    assert "negative offsets or queues for T@g" in caplog.text

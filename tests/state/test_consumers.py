@@ -1,3 +1,5 @@
+"""Members of groups: joins, departures, subscriptions and expiry."""
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st

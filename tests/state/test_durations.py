@@ -57,7 +57,3 @@ def test_duration_cells_cover_the_last_minute():
     assert (took.cells()["10~50ms"], took.cells()["<=0ms"]) == (0, 1)
     took.end_minute()
     assert (sum(took.cells().values()), took.within_ms(0.99), took.max_ms) == (0, 0, 30)
-
-
-def test_empty_durations_are_zero():
-    assert (Durations().max_ms, Durations().within_ms(0.99)) == (0, 0)

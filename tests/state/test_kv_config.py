@@ -1,3 +1,5 @@
+"""KV configs by namespace."""
+
 import pytest
 from support.brokers.state_tables import kv_in
 
@@ -29,18 +31,6 @@ def test_kv_namespace_is_removed_with_its_last_value(tmp_path):
     assert kv.wrapper().config_table == {}
     kv.save()
     assert kv_in(tmp_path).list("n") == {}
-
-
-def test_unchanged_kv_config_is_not_saved(tmp_path):
-    kv = kv_in(tmp_path)
-    kv.put(("n", "a"), "1")
-    kv.save()
-    (tmp_path / "kvConfig.json").unlink()
-    kv.put(("n", "a"), "1")
-    kv.delete(("n", "b"))
-    kv.delete(("m", "a"))
-    kv.save()
-    assert not (tmp_path / "kvConfig.json").exists()
 
 
 def test_rocketmqs_kv_config_file_is_loaded(tmp_path):

@@ -1,3 +1,5 @@
+"""Producers of groups."""
+
 import pytest
 from support.brokers.connections import FakeConnection, finished
 from support.brokers.state_tables import expelled, room
@@ -43,16 +45,6 @@ def test_producer_group_contains_registered_clients(producers, one, two):
     assert producers.groups == {}
 
 
-def test_closed_connection_leaves_all_its_producer_groups(producers, one, two):
-    for group in "pq":
-        producers.register(group, channel(one))
-    producers.register("p", channel(two))
-    finished(producers.connection_closed(one))
-    finished(producers.connection_closed(one))
-    assert list(producers.groups) == ["p"]
-    assert [each.client_id for each in producers.channels("p")] == ["two"]
-
-
 def test_silent_producer_expires(producers, one, two):
     producers.register("p", channel(one, 1_000))
     producers.register("q", channel(one, 1_000))
@@ -61,24 +53,6 @@ def test_silent_producer_expires(producers, one, two):
     assert expelled(producers, 2_000) == [one]
     assert expelled(producers, 2_000) == []
     assert list(producers.groups) == ["p"]
-
-
-def test_producer_silent_in_one_group_expires_from_all(producers, one):
-    """A heartbeat names all groups of a client: RocketMQ closes it as well."""
-    producers.register("p", channel(one, 1_000))
-    producers.register("q", channel(one, 3_000))
-    assert expelled(producers, 2_000) == [one]
-    assert producers.groups == {}
-
-
-def test_producer_is_found_by_client_id_while_in_a_group(producers, one):
-    producers.register("p", channel(one))
-    producers.register("q", channel(one))
-    assert producers.find("one").connection is one
-    producers.unregister("p", one)
-    assert producers.find("one").connection is one
-    producers.unregister("q", one)
-    assert producers.find("one") is None
 
 
 def test_reconnected_producer_is_reached_at_its_last_connection(producers, one):
@@ -114,11 +88,6 @@ def test_changed_client_id_replaces_the_old_one(producers, one):
     producers.register("q", named("third"))
     finished(producers.connection_closed(one))
     assert [producers.find(client_id) for client_id in ("old", "new", "third")] == [None] * 3
-
-
-def test_groups_cannot_be_written_to(producers):
-    with pytest.raises(TypeError):
-        producers.groups["p"] = {}
 
 
 def test_producer_client_counts_once_per_group(one, two):

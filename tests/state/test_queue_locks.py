@@ -1,3 +1,5 @@
+"""Queue locks: owners, expiry and limits."""
+
 from collections import defaultdict
 from sys import getsizeof
 

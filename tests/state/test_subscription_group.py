@@ -1,3 +1,5 @@
+"""Subscription groups: creation, limits and RocketMQ's file."""
+
 import json
 
 import pytest
@@ -5,7 +7,6 @@ from support.brokers.state_tables import groups_in
 from support.disks.faulty_disk import ManualClock
 
 from rmq_spark.wire.bodies.configs import DataVersion, SubscriptionGroupConfig
-from rmq_spark.wire.names import SYSTEM_GROUPS
 from rocketpoll.broker.state.tables.table import TooMany
 
 
@@ -35,25 +36,6 @@ def test_new_broker_has_rocketmqs_tool_groups(groups):
         "CID_ONSAPI_OWNER",
     }
     assert groups.is_dirty
-
-
-def test_group_is_created_by_its_first_member(groups):
-    assert groups.get("g") is None
-    made = groups.find_or_create("g")
-    assert made == SubscriptionGroupConfig(group_name="g")
-    assert (made.retry_queue_nums, made.retry_max_times, made.consume_enable) == (1, 16, True)
-    assert groups.find_or_create("g") is made
-
-
-def test_without_auto_creation_only_system_groups_exist(tmp_path, clock):
-    strict = groups_in(tmp_path, clock, auto_create=False)
-    assert strict.find_or_create("g") is None
-    for number in range(100):
-        assert strict.find_or_create(f"CID_RMQ_SYS_{number}") is None
-    assert strict.groups.keys() == SYSTEM_GROUPS
-    assert strict.find_or_create("TOOLS_CONSUMER").group_name == "TOOLS_CONSUMER"
-    strict.put(SubscriptionGroupConfig(group_name="g"))
-    assert strict.find_or_create("g").group_name == "g"
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a@b", "g" * 249, "CID_RMQ_SYS_/"])
@@ -86,17 +68,6 @@ def test_groups_survive_a_restart(tmp_path, clock, groups):
     again = groups_in(tmp_path, clock)
     assert again.wrapper() == groups.wrapper()
     assert not again.is_dirty
-
-
-def test_unchanged_groups_are_not_saved(tmp_path, groups):
-    groups.find_or_create("g")
-    groups.save()
-    (tmp_path / "subscriptionGroup.json").unlink()
-    groups.find_or_create("g")
-    groups.put(groups.get("g"))
-    delete(groups, "never there")
-    groups.save()
-    assert not (tmp_path / "subscriptionGroup.json").exists()
 
 
 def test_each_group_change_increments_the_data_version(groups, clock):
@@ -148,11 +119,6 @@ def test_invalid_group_config_is_refused_with_the_reason(groups, bad, why):
     with pytest.raises(ValueError, match=why):
         groups.put(bad)
     assert groups.wrapper() == before
-
-
-def test_subscription_group_view_is_read_only(groups):
-    with pytest.raises(TypeError):
-        groups.groups["g"] = SubscriptionGroupConfig(group_name="g")
 
 
 def test_group_entry_under_a_wrong_name_is_corrected(tmp_path, clock, caplog):

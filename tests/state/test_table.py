@@ -1,3 +1,5 @@
+"""Tables save their changes, and what fails is saved the next time."""
+
 import threading
 
 import pytest

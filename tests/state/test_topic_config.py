@@ -1,3 +1,5 @@
+"""Topics: creation, limits, versions and RocketMQ's file."""
+
 from dataclasses import replace
 
 import pytest
@@ -68,12 +70,6 @@ def test_topics_survive_a_restart(tmp_path, clock, topics):
     assert not again.is_dirty  # nothing of what a start makes was missing
 
 
-def test_unsaved_topic_is_lost_at_restart(tmp_path, clock, topics):
-    topics.save()
-    topics.put(config("T"))
-    assert topics_in(tmp_path, clock).get("T") is None
-
-
 def test_topic_is_saved_once_its_config_is_on_disk(tmp_path, clock, topics):
     first = topics.create_in_send_back("T", 4)
     assert not topics.is_saved(first)
@@ -94,31 +90,6 @@ def test_topic_is_saved_once_its_config_is_on_disk(tmp_path, clock, topics):
     assert not topics.is_saved(made)
 
 
-def test_topic_created_during_a_save_is_saved_next_time(topics, monkeypatch):
-    table = topics._table
-    save = table.save
-
-    def save_slowly(value):
-        topics.create_in_send_back("U", 4)
-        save(value)
-
-    monkeypatch.setattr(table, "save", save_slowly)
-    topics.create_in_send_back("T", 4)
-    for is_next_time in (False, True):
-        topics.save()
-        assert topics.is_saved(topics.get("T"))
-        assert topics.is_saved(topics.get("U")) is is_next_time
-
-
-def test_unchanged_topics_are_not_saved(tmp_path, topics):
-    topics.save()
-    (tmp_path / "topics.json").unlink()
-    topics.put(topics.get("BenchmarkTest"))
-    topics.delete("never there")
-    topics.save()
-    assert not (tmp_path / "topics.json").exists()
-
-
 def test_number_of_topics_is_limited_but_for_system_topics(tmp_path, clock):
     topics = topics_in(tmp_path, clock, max_topics=12)
     while len(topics.topics) < 12:
@@ -135,25 +106,6 @@ def test_number_of_topics_is_limited_but_for_system_topics(tmp_path, clock):
     assert topics.create_in_send_back("%RETRY%g", 1) is not None
     topics.save()
     assert len(topics_in(tmp_path, clock, max_topics=2).topics) == 13
-
-
-def test_topics_stay_dirty_after_a_failed_save(clock):
-    table = Variable()
-    topics = TopicConfigManager(
-        table,
-        cluster_name="c",
-        broker_name="b",
-        auto_create=False,
-        default_queue_nums=8,
-        delay_levels=18,
-        max_topics=100,
-        max_queues=10_000,
-        now_ms=clock,
-    )
-    table.save = lambda _: (_ for _ in ()).throw(OSError("full"))
-    with pytest.raises(OSError, match="full"):
-        topics.save()
-    assert topics.is_dirty
 
 
 def test_each_topic_change_increments_the_data_version(topics, clock):
@@ -204,31 +156,11 @@ def test_default_topic_can_be_inherited_only_with_auto_create(tmp_path, clock, t
     assert topics_in(tmp_path, clock).get("TBW102").perm == 7
 
 
-def test_auto_created_topic_has_the_default_topics_properties(topics):
-    made = topics.create_in_send("T", "TBW102", 4)
-    assert made == config("T", queues=4)
-    assert topics.create_in_send("T", "TBW102", 8) is made
-    assert topics.create_in_send("U", "TBW102", 100) == config("U", queues=8)
-    assert topics.create_in_send("V", "TBW102", -5) == config("V", queues=1)
-
-
 def test_topic_without_inheritable_default_is_not_created(topics):
     assert topics.create_in_send("T", "unknown", 4) is None
     assert topics.create_in_send("T", "", 4) is None
     assert topics.create_in_send("T", "BenchmarkTest", 4) is None
     assert topics.get("T") is None
-
-
-def test_retry_topic_is_created_without_a_default_topic(tmp_path, clock):
-    strict = topics_in(tmp_path, clock, auto_create=False)
-    assert strict.create_in_send("%RETRY%g", "unknown", 4) == config("%RETRY%g", queues=1)
-
-
-def test_topic_created_in_send_back_is_created_once(topics):
-    made = topics.create_in_send_back("%DLQ%g", 1, 2)
-    assert made == config("%DLQ%g", queues=1, perm=2)
-    assert topics.create_in_send_back("%DLQ%g", 9) is made
-    assert topics.create_in_send_back("%RETRY%g", 0).write_queue_nums == 1
 
 
 @pytest.mark.parametrize(
@@ -248,13 +180,6 @@ def test_invalid_topic_config_is_refused_with_the_reason(topics, bad, why):
     with pytest.raises(ValueError, match=why):
         topics.put(bad)
     assert topics.wrapper() == before
-
-
-def test_invalid_topic_name_is_not_auto_created(topics):
-    with pytest.raises(ValueError, match="other characters"):
-        topics.create_in_send("a/b", "TBW102", 4)
-    with pytest.raises(ValueError, match="other characters"):
-        topics.create_in_send_back("%RETRY%a/b", 1)
 
 
 def test_more_delay_levels_bring_more_queues_and_fewer_take_none_away(tmp_path, clock, topics):

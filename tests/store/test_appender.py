@@ -1,3 +1,5 @@
+"""Appends: places, batches, full and failing disks, and deletions meanwhile."""
+
 import dataclasses
 import errno
 import os

@@ -1,3 +1,5 @@
+"""Jobs that run in a thread aside."""
+
 import pytest
 
 from rocketpoll.broker.store.steps import run_in_thread, start_in_thread

@@ -1,3 +1,5 @@
+"""Spans of committed rows are merged."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

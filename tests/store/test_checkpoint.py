@@ -1,3 +1,5 @@
+"""The checkpoint file."""
+
 import struct
 
 import pytest

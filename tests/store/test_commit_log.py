@@ -1,3 +1,5 @@
+"""The commit log: places, times, failures and full disks."""
+
 import errno
 import threading
 from typing import NamedTuple

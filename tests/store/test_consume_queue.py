@@ -1,3 +1,5 @@
+"""Consume queues: entries, gaps and searches."""
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

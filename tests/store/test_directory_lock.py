@@ -1,3 +1,5 @@
+"""One process owns a store directory, and RocketMQ's crash differs from ours."""
+
 import dataclasses
 import errno
 import fcntl

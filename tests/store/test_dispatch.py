@@ -1,3 +1,5 @@
+"""Records are dispatched to entries of queues."""
+
 import dataclasses
 
 import pytest

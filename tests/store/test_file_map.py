@@ -1,3 +1,5 @@
+"""Maps of files show what is in memory."""
+
 import gc
 import os
 from contextlib import suppress

@@ -1,3 +1,5 @@
+"""Flushes: who waits, who shares one, and what failures do."""
+
 import errno
 import threading
 

@@ -1,3 +1,5 @@
+"""Ends of queues that recovery has found."""
+
 import pytest
 
 from rocketpoll.broker.store.errors import EndUnknown

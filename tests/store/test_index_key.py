@@ -1,3 +1,5 @@
+"""Hashes of index keys."""
+
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st

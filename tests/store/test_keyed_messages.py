@@ -1,3 +1,5 @@
+"""Keys of many messages are those of each."""
+
 from __future__ import annotations
 
 import pytest

@@ -161,44 +161,6 @@ def filled(root, *, killed):
 
 
 @pytest.mark.parametrize("killed", [False, True])
-@pytest.mark.parametrize(
-    "error", [errno.ENOSPC, errno.EDQUOT, errno.EROFS], ids=errno.errorcode.get
-)
-def test_store_started_on_an_unwritable_disk_serves_and_later_takes_messages(
-    tmp_path, caplog, killed, error
-):
-    expected = filled(tmp_path, killed=killed)
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    disk = FaultyDisk()
-    disk.lack(error)
-    store = open_store(tmp_path, disk, **SYNC, **SMALL)
-    assert bodies(store)[:3] == expected[0][:3]  # the last may not have come to its queue
-    assert bodies(store, "T", 1) == expected[1]
-    status, remark = put(store, "refused")
-    assert status == "SERVICE_NOT_AVAILABLE"
-    assert os.strerror(error) in remark
-    assert not store.save_checkpoint()
-    for _ in range(3):
-        assert not store.finish_opening()
-    assert store.is_opening
-    assert store.state().failure is None
-    assert {path: path.read_bytes() for path in before if path.exists()} == before
-    disk.lack(None)
-    store.reput()
-    assert store.finish_opening()
-    assert (store.is_opening, store.state().degradation) == (False, None)
-    assert put(store, "taken")[0] == "PUT_OK"
-    assert (bodies(store), bodies(store, "T", 1)) == ([*expected[0], "taken"], expected[1])
-    told = [each.message for each in caplog.records if "repairs of the start" in each.message]
-    assert len(told) == 2
-    store.shutdown()
-    again = open_store(tmp_path, **SYNC, **SMALL)
-    assert not again.state().recovered_from_crash
-    assert bodies(again) == [*expected[0], "taken"]
-    again.shutdown()
-
-
-@pytest.mark.parametrize("killed", [False, True])
 def test_files_of_the_log_may_go_while_a_start_waits_for_room(tmp_path, killed):
     filled(tmp_path, killed=killed)
     disk = FaultyDisk()

@@ -1,3 +1,5 @@
+"""numpy is loaded with the first array."""
+
 import subprocess
 import sys
 

@@ -1,3 +1,5 @@
+"""Files of the log: creation, adoption, deletion and odd sizes."""
+
 import errno
 import re
 import subprocess

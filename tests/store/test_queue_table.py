@@ -1,3 +1,5 @@
+"""Queues of topics as files and directories."""
+
 import random
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Reads: statuses, limits, filters, and wrong or damaged entries."""
+
 import dataclasses
 import errno
 import struct

@@ -1,3 +1,5 @@
+"""Locks of files between processes."""
+
 import errno
 import fcntl
 import os

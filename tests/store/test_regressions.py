@@ -1,30 +1,15 @@
 """Regressions: past bugs of RocketMQ that no other test file of the store covers."""
 
 import dataclasses
-import threading
 
 import pytest
-from support.disks.faulty_disk import ManualClock
 from support.stores.small_store import bodies, crash, message, open_store, read_all
 
 from rmq_spark.wire.record import encode_record
-from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.log.checkpoint_file import Checkpoint, load_checkpoint, save_checkpoint
 from rocketpoll.broker.store.maintenance.checkpointer import Checkpointer
 from rocketpoll.broker.store.startup.directory_lock import OUR_SIGN
-
-
-def test_r9_messages_that_were_written_but_not_dispatched_are_not_skipped_after_a_crash(tmp_path):
-    store = open_store(tmp_path)
-    store.put_message(message("dispatched"))
-    store._wake_reput = lambda: None
-    store.put_message(message("only written"))
-    assert bodies(store) == ["dispatched"]
-    crash(store)
-    again = open_store(tmp_path)
-    assert bodies(again) == ["dispatched", "only written"]
-    again.shutdown()
 
 
 def test_r11_the_checkpoint_never_runs_ahead_of_the_queues(tmp_path):
@@ -36,56 +21,6 @@ def test_r11_the_checkpoint_never_runs_ahead_of_the_queues(tmp_path):
     crash(store)
     again = open_store(tmp_path)
     assert bodies(again) == ["not dispatched"]
-    again.shutdown()
-
-
-@pytest.mark.parametrize("flush_disk_type", FlushDiskType)
-def test_r16_topics_are_deleted_and_recreated_during_concurrent_writes(tmp_path, flush_disk_type):
-    store = open_store(tmp_path, flush_disk_type=flush_disk_type)
-    faults = []
-
-    def write(writer):
-        try:
-            for number in range(150):
-                sent = message(f"{writer} {number}", topic=f"T{number % 3}", queue_id=writer)
-                put = store.put_message(sent)
-                if store.wait_until_stored(put).status.name != "PUT_OK":
-                    faults.append(put)
-        except Exception as error:
-            faults.append(error)
-
-    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(3)]
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
-        for topic in ("T0", "T1"):
-            store.delete_topic(topic)
-    for thread in threads:
-        thread.join()
-    assert faults == []
-    for writer in range(3):
-        assert bodies(store, "T2", writer) == [f"{writer} {number}" for number in range(2, 150, 3)]
-    store.shutdown()
-    open_store(tmp_path).shutdown()
-
-
-@pytest.mark.parametrize("jump", [-86_400_000, -1000, 3_600_000, 315_360_000_000])
-def test_r31_a_clock_that_jumps_neither_stops_a_start_nor_disorders_times(tmp_path, jump):
-    clock = ManualClock()
-    store = open_store(tmp_path, clock=clock)
-    store.put_message(message("before", keys="k"))
-    clock.now_ms += jump
-    store.put_message(message("after", keys="k"))
-    crash(store)
-    again = open_store(tmp_path, clock=clock)
-    clock.now_ms -= jump
-    again.put_message(message("back", keys="k"))
-    assert bodies(again) == ["before", "after", "back"]
-    stamps = [again.earliest_timestamp("T", 0)]
-    stamps += [each[1] for each in [("", again.put_message(message("x")).store_timestamp)]]
-    assert stamps == sorted(stamps)
-    assert again.offset_by_time("T", 0, 0) == 0
-    assert len(again.query_message("T", "k", 10, 0, 1 << 62)) == 3
     again.shutdown()
 
 

@@ -1,3 +1,5 @@
+"""Reput carries messages to queues and index, and tells listeners."""
+
 import errno
 import os
 import shutil
@@ -94,22 +96,6 @@ def test_last_message_of_a_quiet_topic_is_visible_at_once(tmp_path, listener):
     for number in range(50):
         store.put_message(message(number))
         assert listener.arrivals[-1][2] == number + 1 == store.queue_offsets("T", 0).next
-    store.shutdown()
-
-
-def test_sync_flush_message_is_visible_after_its_flush(tmp_path, listener):
-    """R18: a consumer never sees what a crash could take back."""
-    woken = []
-    store = open_store(tmp_path, listener=listener, flush_disk_type=FlushDiskType.SYNC_FLUSH)
-    store._wake_reput = lambda: woken.append(store.confirm_offset())
-    result = store.put_message(message("x"))
-    store.reput()
-    assert store.queue_offsets("T", 0) == (0, 0)
-    assert store.record_at(0) is None
-    store.wait_until_stored(result)
-    store.reput()
-    assert store.queue_offsets("T", 0) == (0, 1)
-    assert listener.arrivals == [("T", 0, 1, [0])]
     store.shutdown()
 
 

@@ -1,3 +1,5 @@
+"""Which files expire, when, and what a full disk deletes."""
+
 import errno
 import os
 import random

@@ -1,3 +1,5 @@
+"""JSON tables: backups, quarantine, failing disks and power losses."""
+
 import errno
 import json
 import os

@@ -1,3 +1,5 @@
+"""The recorder sees every system call that changes a disk, and can spoil them by rule."""
+
 import errno
 import random
 import signal

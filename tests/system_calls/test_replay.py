@@ -1,3 +1,5 @@
+"""Recorded system calls are replayed into a model of the disk."""
+
 import os
 from pathlib import PurePath
 

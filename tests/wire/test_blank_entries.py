@@ -1,3 +1,5 @@
+"""Entries of rolled back rows."""
+
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,3 +1,5 @@
+"""Remoting commands in Java's bytes."""
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st

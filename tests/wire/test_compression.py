@@ -1,3 +1,5 @@
+"""Compressed bodies, and bombs."""
+
 import tracemalloc
 import zlib
 

@@ -1,3 +1,5 @@
+"""Frames from any pieces, within their limits."""
+
 import itertools
 import struct
 import tracemalloc

@@ -1,3 +1,5 @@
+"""Command headers as JSON."""
+
 import json
 
 import pytest

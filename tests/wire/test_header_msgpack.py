@@ -1,3 +1,5 @@
+"""Command headers as MessagePack."""
+
 import msgpack
 import pytest
 

@@ -1,3 +1,5 @@
+"""Command headers in RocketMQ's binary form."""
+
 import struct
 
 import pytest

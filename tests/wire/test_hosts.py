@@ -1,3 +1,5 @@
+"""Hosts as bytes and as texts."""
+
 import pytest
 from hypothesis import given
 from support.messages.wire_strategies import hosts

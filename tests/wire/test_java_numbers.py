@@ -1,3 +1,5 @@
+"""Numbers as Java parses them."""
+
 import pytest
 from hypothesis import given
 from support.messages.wire_strategies import int32, int64

@@ -1,3 +1,5 @@
+"""Batches of messages in Java's bytes."""
+
 import struct
 
 import pytest

@@ -1,3 +1,5 @@
+"""Message ids in both of Java's forms."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,3 +1,5 @@
+"""Names of topics and groups."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,3 +1,5 @@
+"""Properties as strings."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

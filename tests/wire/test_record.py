@@ -1,3 +1,5 @@
+"""Stored records in Java's bytes."""
+
 import dataclasses
 import struct
 import tracemalloc

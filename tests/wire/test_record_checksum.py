@@ -1,3 +1,5 @@
+"""Checksums of records."""
+
 import dataclasses
 from zlib import crc32
 

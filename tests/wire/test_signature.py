@@ -1,3 +1,5 @@
+"""Signatures of requests."""
+
 import pytest
 from support.rocketmq import java_vectors
 

@@ -1,3 +1,5 @@
+"""Tag codes."""
+
 import sys
 
 import pytest

@@ -21,7 +21,6 @@ OF_WORLDS = {
     "test_spark_worlds.py",
     "test_threads.py",
     "test_watch.py",
-    "test_sockets.py",
 }
 """Files that run whole worlds."""
 

@@ -59,13 +59,6 @@ class Room:
         return self.client.opaques
 
 
-def test_undisturbed_answers_arrive_once_in_order(room):
-    assert room.says([each.respond(0) for each in ASKED]) == list(range(100))
-    room.broker.finish()
-    room.kernel.run(1)
-    assert room.client.has_ended
-
-
 def test_duplicated_answers_are_a_limited_share(room):
     room.answers.twice(HOST, 5.0)
     first = list(room.says([each.respond(0) for each in ASKED]))

@@ -92,14 +92,6 @@ def room_of():
 
 
 @both_kinds
-def test_clients_get_in(room_of, kind):
-    room = room_of(kind)
-    clients = room.connect(5)
-    room.kernel.run(0.1)
-    assert [client.events for client in clients] == [[b"hello"]] * 5
-
-
-@both_kinds
 @pytest.mark.parametrize("lack", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 def test_simulated_connection_waits_while_descriptors_are_exhausted(room_of, kind, lack):
     room = room_of(kind)
@@ -117,16 +109,3 @@ def test_simulated_connection_waits_while_descriptors_are_exhausted(room_of, kin
     last = room.connect(1)
     room.kernel.run(0.1)
     assert [client.events for client in (*early, *late, *last)] == [[b"hello"]] * 7
-
-
-@both_kinds
-def test_simulated_waiting_connection_breaks_with_its_process(room_of, kind):
-    room = room_of(kind)
-    room.network.accept_errno = errno.EMFILE
-    clients = room.connect(3)
-    room.kernel.run(3)
-    room.process.kill()
-    room.network.accept_errno = None
-    clients += room.connect(1)
-    room.kernel.run(3)
-    assert [client.events for client in clients] == [["broken"]] * 4

@@ -42,6 +42,7 @@ def test_commit_stories_draw_every_trouble_for_both_visibilities():
     assert len(drawn) == 8
 
 
+@pytest.mark.deep
 def test_visible_batch_of_a_broker_killed_in_its_commit_is_detected(monkeypatch):
     """The proof proves itself; `make seeded` has more."""
     monkeypatch.setattr(rollback, "rollback_rows", lambda *_: None)

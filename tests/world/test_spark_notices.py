@@ -22,6 +22,8 @@ from rmq_spark.spark.brokers import discovery
 from rmq_spark.spark.options import options
 from rmq_spark.spark.options.values import OnBadRecord
 
+pytestmark = pytest.mark.deep
+
 STORIES_MAX = 12
 
 

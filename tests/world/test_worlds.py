@@ -127,6 +127,7 @@ def test_messages_refused_on_a_full_disk_stay_away_after_restart(first):
     assert_all_end_well(range(first, first + FEW_AT_A_TIME), full_when_it_ends, World, "world")
 
 
+@pytest.mark.deep
 def test_world_finds_refused_messages_left_in_the_log(monkeypatch):
     monkeypatch.setattr("rocketpoll.broker.store.log.commit_log.CommitLog.wipe", lambda _: None)
     failures = (failure_of(full_when_it_ends(seed), World) for seed in range(40))
@@ -209,6 +210,7 @@ def test_world_finds_all_messages_after_expiration_and_kill():
     assert_all_end_well(range(FIRST, FIRST + SEEDS // 33), expired_and_killed, World, "world")
 
 
+@pytest.mark.deep
 def test_world_finds_a_message_hidden_with_expired_ones(monkeypatch):
     find = ConsumeQueue._first_at_or_after
 

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import zlib
-
 import pytest
-from support.brokers.broker_kinds import NAME, wait_until
+from support.brokers.broker_kinds import NAME
 from support.brokers.secured import OPERATOR, client_of, secured_broker
-from support.clients.conformance_clients import Clients
 from support.programs.browser import started_chromium
 from support.programs.keystroke_model import Walk, check_told
-from support.programs.web_console import TOKEN, paths, served, staged, with_topics
+from support.programs.web_console import TOKEN, paths, served, staged
 
 from rmq_spark.client.admin.access_lists import ACTIONS
-from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
-from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.wire.codes import MessageSysFlag
-from rmq_spark.wire.headers.members import SendMessageRequestHeader
 from rocketpoll import AclPolicy, Admin, EmbeddedBroker
 
 pytestmark = pytest.mark.deep
@@ -27,8 +20,6 @@ LOOKS = {
     "phone": {"viewport": {"width": 360, "height": 780}, "color_scheme": "light"},
 }
 SCRIPT = "<script>alert(1)</script>"
-TOPICS = 10_000
-MOST_OF_A_PAGE = 150_000
 
 
 @pytest.fixture(scope="module")
@@ -281,81 +272,6 @@ def test_second_browser_is_warned_of_a_changed_group(open_page, cluster):
     assert cluster.stored_offset(stage.group, stage.topic) == 3
 
 
-def test_group_is_rewound_to_a_time_in_the_console(page, cluster):
-    stage = staged(cluster)
-    walker = Walker(page, "Rewind billing to 09:00")
-    page.goto("/")
-    page.keyboard.press("/")
-    walker.steps.press()
-    page.keyboard.type(stage.group)
-    walker.steps.type("billing")
-    walker.press("Enter", leads=f"**/groups/{stage.group}")
-    walker.type("#to", "2026-01-01T00:00")
-    walker.click("main button >> text=Preview", "dry run")
-    page.click("text=Sign in to apply")
-    page.fill("#token", TOKEN)
-    page.click("main button")
-    walker.click("text=Move 2 queues", "continues from the new offsets")
-    assert [cluster.stored_offset(stage.group, stage.topic, each) for each in (0, 1)] == [0, 0]
-    walker.record_arrival()
-
-
-def test_largest_topic_is_found_in_the_console(page, cluster):
-    small, great = cluster.topic(queues=1), cluster.topic(queues=1)
-    cluster.send(small, "x", queue_id=0)
-    cluster.send(great, *("y" * 20_000 for _ in range(20)), queue_id=0)
-    walker = Walker(page, "Which topic fills the disk")
-    page.goto("/")
-    assert "%" in page.inner_text("table")
-    walker.steps.read()
-    walker.press("g", "t", leads="**/topics")
-    walker.click("text=By size", "Share")
-    page.wait_for_function(
-        "name => refresh().then(() => document.querySelector('tbody tr').innerText.includes(name))",
-        arg=great,
-    )
-    walker.record_arrival()
-
-
-def test_killed_broker_is_diagnosed_in_the_console(open_page, tmp_path):
-    with EmbeddedBroker(tmp_path / "store", own_process=True) as broker:
-        broker.send("orders", *map(str, range(50)))
-        with Admin(broker.address) as admin, served(broker.address) as browser:
-            admin.create_group("billing")
-            page = open_page(browser.port)
-            walker = Walker(page, "A broker was killed: is anything lost")
-            broker.kill()
-            assert page.goto("/").status == 502
-            assert "Connection refused" in page.inner_text("main")
-            walker.steps.read()
-            broker.restart()
-            walker.click("text=Try again", "Brokers: ok")
-            walker.press("g", "t", leads="**/topics")
-            walker.click("a[href='/topics/orders']", "Ever stored")
-            assert "50" in page.inner_text(".figures")
-            walker.click("text=Queues >> nth=-1", "First")
-            walker.press("g", "g", leads="**/groups")
-            walker.click("a[href='/groups/billing']", "Dead letters")
-            walker.record_arrival()
-
-
-def test_dead_letters_are_ticked_and_sent_once_more(page, cluster, run):
-    topic, group = cluster.topic(queues=1), cluster.group()
-    run("produce", topic, stdin=b"bad 1\nbad 2\n")
-    consumer = Clients(cluster).push(
-        lambda *_: ConsumeConcurrentlyStatus.RECONSUME_LATER, group, topic, max_reconsume_times=0
-    )
-    wait_until("two dead letters", lambda: cluster.dead_letters(group) == 2)
-    consumer.shutdown()
-    sign_in(page)
-    page.goto(f"/dead-letters/{group}")
-    page.check("[data-all]")
-    page.click("text=Preview resend")
-    page.click("text=Resend 2 messages >> nth=-1")
-    page.wait_for_selector("text=2 of 2 were sent")
-    assert sorted(run("consume", topic, "-f", "%s\\n").lines) == sorted(["bad 1", "bad 2"] * 2)
-
-
 def test_hostile_names_and_bodies_execute_nothing(page, cluster):
     topic = cluster.topic(queues=1)
     hostile = {"KEYS": SCRIPT, "TAGS": '"><img src=x onerror=alert(1)>', SCRIPT: "\u202e' onclick="}
@@ -366,69 +282,6 @@ def test_hostile_names_and_bodies_execute_nothing(page, cluster):
         assert SCRIPT in page.inner_text("main") or SCRIPT in page.input_value("main input")
         assert page.locator("script").count() == 1
         assert page.locator("main img").count() == 0
-
-
-def half_a_gigabyte():
-    """A body of half a megabyte that inflates to a thousand times as much."""
-    made, piece = zlib.compressobj(9), b"x" * (1 << 20)
-    return b"".join([*(made.compress(piece) for _ in range(512)), made.flush()])
-
-
-def test_huge_and_binary_bodies_are_shown_in_part(open_page):
-    bodies = (
-        (half_a_gigabyte(), MessageSysFlag.COMPRESSED, "bytes"),
-        (b"\xff\xfe broken \xc3(", 0, "ff fe 20 62"),
-        (b"x" * (4 << 20), 0, "4.0 MiB, first 64.0 KiB shown"),
-    )
-    with EmbeddedBroker(maxMessageSize=8 << 20) as broker, served(broker.address) as browser:
-        broker.create_topic("T", queues=1)
-        with ClientInstance(broker.address) as instance:
-            for body, flag, _ in bodies:
-                header = SendMessageRequestHeader("P", "T", "TBW102", 4, 0, int(flag), 0, 0, "")
-                instance.api.send(broker.address, header, body, "id")
-        page = open_page(browser.port)
-        page.goto("/topics/T")
-        assert len(page.content()) < MOST_OF_A_PAGE
-        for number, (*_, shown) in enumerate(bodies):
-            page.goto(f"/topics/T/{NAME}/0/{number}")
-            assert shown in page.inner_text("main")
-            assert len(page.content()) < MOST_OF_A_PAGE
-
-
-def test_write_to_an_unreachable_broker_changes_nothing(open_page, tmp_path):
-    with EmbeddedBroker(tmp_path / "store", own_process=True) as broker:
-        broker.send("orders", "one", "two")
-        with Admin(broker.address) as admin, served(broker.address) as browser:
-            admin.create_group("billing")
-            queue = max(admin.topic_offsets("orders").items(), key=lambda each: each[1].max_offset)[
-                0
-            ]
-            admin.set_offset("billing", queue, 1)
-            page = open_page(browser.port)
-            sign_in(page)
-            page.goto("/groups/billing/seek?to=start")
-            broker.kill()
-            page.click("main button.primary")
-            page.wait_for_selector("[role=alert]")
-            assert "cannot connect" in page.inner_text("[role=alert]")
-            broker.restart()
-            stored = {lag.queue: lag.consumer_offset for lag in admin.lag("billing", "orders")}
-            assert stored[queue] != 0
-
-
-def test_ten_thousand_topics_are_pages_of_fifty(open_page, tmp_path):
-    store = with_topics(tmp_path / "store", TOPICS)
-    with EmbeddedBroker(store, maxTopics=2 * TOPICS) as broker, served(broker.address) as browser:
-        page = open_page(browser.port)
-        page.goto("/topics")
-        assert page.locator("tbody tr").count() == 50
-        assert "1-50 of 10,000" in page.inner_text(".pages")
-        page.click(".pages >> text=Next")
-        page.wait_for_selector("text=topic-00050")
-        page.fill("main input[name=q]", "09999")
-        page.keyboard.press("Enter")
-        page.wait_for_url("**q=09999**")
-        assert page.locator("tbody tr").count() == 1
 
 
 def test_chart_shows_the_figure_under_the_pointer(page, console, cluster):

@@ -1,3 +1,5 @@
+"""The demo command: refused arguments, what is missing, signals, and an end that leaves nothing."""
+
 import os
 import signal
 import subprocess

@@ -1,3 +1,5 @@
+"""The demo's consumer reports its rows with their latency, and its fault."""
+
 import time
 
 from rmq_spark.cli.demo.consumer import DemoConsumer

@@ -1,3 +1,5 @@
+"""The demo's display: lines without a terminal, one panel in a terminal, and the picture."""
+
 import sys
 
 from support.programs.terminals import written_to_a_terminal

@@ -1,3 +1,5 @@
+"""The demo's rate adapts to what the machine sends and reads."""
+
 import pytest
 
 from rmq_spark.cli.demo.command import AdaptiveRate

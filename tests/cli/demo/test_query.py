@@ -1,3 +1,5 @@
+"""The demo's Spark query reads every message that was sent."""
+
 import subprocess
 import sys
 

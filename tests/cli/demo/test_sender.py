@@ -1,3 +1,5 @@
+"""The demo's sender counts stored messages, keeps its rate and reports its fault."""
+
 import pytest
 
 from rmq_spark.cli.demo.sender import DemoSender

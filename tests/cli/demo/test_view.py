@@ -1,3 +1,5 @@
+"""What the demo's screen and its summary say."""
+
 from rmq_spark.cli.demo.display import DemoBatch, DemoFigures, batch_line, screen_lines, summary
 
 

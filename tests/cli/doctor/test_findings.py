@@ -1,3 +1,5 @@
+"""The doctor's report has a line for each check and a remedy for each fault."""
+
 from rmq_spark.cli.shell.diagnosis import Diagnosis, report_lines
 
 GOOD = Diagnosis("Java", "Java 17")

@@ -1,3 +1,5 @@
+"""What the admin does beyond requests: all brokers, members that are online, changes meanwhile."""
+
 import inspect
 import re
 import threading
@@ -8,7 +10,6 @@ from support.brokers.broker_kinds import wait_until
 from support.clients.fake_members import Consumer
 
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.admin.group_offsets import LATEST_MS
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer
@@ -17,7 +18,6 @@ from rmq_spark.client.errors import (
     BrokerRefused,
     GroupNotFound,
     MessageRejected,
-    NotFound,
     NotSupported,
     RouteNotFound,
 )
@@ -63,51 +63,6 @@ def test_admin_lists_masters_and_refuses_an_unknown_cluster(admin, running_broke
         admin.masters("nowhere")
 
 
-def test_topics_come_and_go(admin, producer):
-    assert "T" in admin.topics()
-    assert admin.route("T").queue_datas[0].write_queue_nums == 2
-    fill(producer, b"a", b"b")
-    assert {q: o.max_offset for q, o in admin.topic_offsets("T").items()} == dict(
-        zip(QUEUES, [2, 0], strict=True)
-    )
-    admin.delete_topic("T")
-    assert "T" not in admin.topics()
-    with pytest.raises(RouteNotFound):
-        admin.topic_offsets("T")
-    with pytest.raises(MessageRejected):
-        admin.create_topic("a/b")
-
-
-def test_groups_are_created_and_deleted_with_their_topics(admin, producer):
-    admin.create_group("G")
-    assert "G" in admin.groups()
-    admin.set_offset("G", QUEUES[0], 0)
-    assert admin.groups_of_topic("T") == {"G"}
-    admin.create_topic("%RETRY%G", 1)
-    admin.delete_group("G")
-    assert "G" not in admin.groups()
-    assert "%RETRY%G" not in admin.topics()
-    assert admin.groups_of_topic("T") == frozenset()
-    with pytest.raises(MessageRejected):
-        admin.create_group("no group")
-
-
-def test_lag_of_an_offline_group_is_known(admin, producer):
-    fill(producer, b"a", b"b", b"c")
-    admin.create_group("G")
-    first, second = admin.lag("G", "T")
-    assert (first.queue, first.broker_offset, first.consumer_offset, first.messages) == (
-        QUEUES[0],
-        3,
-        None,
-        3,
-    )
-    assert second.messages == 0
-    admin.set_offset("G", QUEUES[0], 2)
-    assert [lag.messages for lag in admin.lag("G", "T")] == [1, 0]
-    assert admin.lag("G", "T")[0].last_timestamp > 0
-
-
 def test_lag_of_an_unknown_group_is_an_error_that_names_the_nearest_group(admin, producer):
     fill(producer, b"a")
     admin.create_group("billing")
@@ -123,34 +78,6 @@ def test_set_offset_outside_the_queue_is_refused(admin, producer):
         admin.set_offset("G", QUEUES[0], 2)
     with pytest.raises(BrokerNotFound):
         admin.set_offset("G", MessageQueue("T", "nobody", 0), 0)
-
-
-def test_admin_resets_offsets_of_an_offline_group_by_time(admin, producer):
-    fill(producer, b"a", b"b")
-    admin.create_group("G")
-    assert admin.reset_to_time("G", "T", LATEST_MS) == dict(zip(QUEUES, [2, 0], strict=True))
-    assert admin.reset_to_time("G", "T", 0) == dict(zip(QUEUES, [0, 0], strict=True))
-    # Without force nothing goes forward.
-    assert admin.reset_to_time("G", "T", LATEST_MS, is_force=False) == dict(
-        zip(QUEUES, [0, 0], strict=True)
-    )
-    assert [lag.consumer_offset for lag in admin.lag("G", "T")] == [0, 0]
-
-
-def test_offset_reset_of_an_online_group_notifies_it(admin, producer, running_broker):
-    fill(producer, b"a", b"b")
-    with ClientInstance(running_broker.address) as instance:
-        consumer = Consumer()
-        instance.routes.route("T")
-        instance.register_consumer("G", consumer)
-        instance.heartbeat()
-        assert [member.client_id for member in admin.members("G")] == [instance.client_id]
-        admin.set_offset("G", QUEUES[0], 1)
-        assert consumer.resets.acquire(timeout=10)
-        assert consumer.told == [("T", {QUEUES[0]: 1})]
-        assert admin.reset_to_time("G", "T", LATEST_MS)[QUEUES[0]] == 2
-        assert consumer.resets.acquire(timeout=10)
-    assert admin.members("G") == ()
 
 
 def test_set_offset_wins_over_a_members_last_offset_that_arrives_during_it(
@@ -191,28 +118,6 @@ def test_set_offset_on_rocketmq_4_9_does_not_reset_all_queues(admin, producer, r
         ):
             as_of_4_9.set_offset("G", QUEUES[0], 1)
         assert consumer.told == []
-
-
-def test_messages_are_found_by_key_and_by_either_id(admin, producer, running_broker):
-    (result, other) = fill(producer, b"found", b"other", keys=["k1", "k2"])
-    assert {message.body for message in admin.messages_by_key("T", "k1")} == {b"found", b"other"}
-    assert admin.messages_by_key("T", "nothing") == ()
-    (message,) = admin.messages_by_unique_id("T", result.message_id)
-    assert (message.body, message.queue, message.queue_offset) == (b"found", QUEUES[0], 0)
-    assert admin.message_by_offset_id(other.offset_message_id).body == b"other"
-    with pytest.raises(
-        NotFound, match=rf"^{running_broker.address} refused .*no message of T"
-    ) as raised:
-        admin.messages_by_unique_id("T", "0" * 32)
-    assert raised.value.address == running_broker.address
-    with pytest.raises(MessageRejected, match="hexadecimal"):
-        admin.message_by_offset_id("nonsense")
-    with pytest.raises(
-        MessageRejected, match="unique id of a producer, call messages_by_unique_id"
-    ):
-        admin.message_by_offset_id(result.message_id)
-    with pytest.raises(BrokerRefused):
-        admin.message_by_offset_id(result.offset_message_id[:-4] + "FFFF")
 
 
 def test_progress_covers_all_topics_of_a_group_in_one_request(admin, producer):

@@ -142,28 +142,11 @@ def test_read_table_rows_equal_the_messages_of_a_pull_consumer(admin, producer, 
     assert rows_of(table) == [row_of(message) for message in consumed(admin)]
 
 
-def test_tags_are_compared_by_their_text(admin, producer, way):
-    fill(producer)
-    for tags in ("AaAa", "BBBB || batch", " t||AaAa ", "none"):
-        wanted = {tag.strip() for tag in tags.split("||")}
-        expected = [message.body for message in consumed(admin) if message.tags in wanted]
-        assert admin.read_table("T", tags=tags, columns=["body"]).to_pydict()["body"] == expected
-        assert admin.read_table("T", tags=tags, columns=["queueId"]).num_rows == len(expected)
-    assert admin.read_table("T", tags="*").num_rows == 143
-
-
 def test_columns_have_the_names_the_order_and_the_types_of_the_spark_source():
     assert tuple(spark_schema.DDL_TYPES) == COLUMN_NAMES
     assert spark_schema.DEFAULT_COLUMNS == DEFAULT_COLUMNS
     of_spark = spark_schema.arrow_schema_of(spark_schema_of(spark_schema.ddl_of(COLUMN_NAMES)))
     assert build_schema(COLUMN_NAMES).equals(of_spark)
-
-
-def test_read_table_of_an_empty_topic_has_no_rows(admin):
-    table = admin.read_table("T")
-    assert table.num_rows == 0
-    assert table.schema.equals(build_schema(DEFAULT_COLUMNS))
-    assert admin.read_table("T", columns=["tags", "topic"]).column_names == ["tags", "topic"]
 
 
 def test_read_table_decodes_requested_columns_only(admin, producer, monkeypatch):
@@ -191,13 +174,6 @@ def test_read_table_ends_where_the_topic_ended_when_the_read_began(admin, produc
     monkeypatch.setattr(BrokerApi, "pull_async", busy)
     assert admin.read_table("T").to_pydict()["body"] == [b"a", b"b"]
     assert admin.read_table("T", tags="*").num_rows == 3
-
-
-def test_read_table_returns_exactly_the_given_offset_range(admin, producer, way):
-    for number in range(100):
-        producer.send(Message("T", b"%d" % number), QUEUES[0])
-    table = admin.read_table("T", start={QUEUES[0]: 10}, end={QUEUES[0]: 75}, columns=["body"])
-    assert table.to_pydict()["body"] == [b"%d" % number for number in range(10, 75)]
 
 
 def test_read_table_names_a_damaged_message(admin, producer, monkeypatch):

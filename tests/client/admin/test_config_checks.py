@@ -1,3 +1,5 @@
+"""Settings of topics and groups are checked before they are sent."""
+
 import pytest
 
 from rmq_spark.client.admin.admin import check_group_config, check_topic_config

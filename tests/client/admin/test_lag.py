@@ -1,3 +1,5 @@
+"""Lag counts from the next offset, and sums over queues."""
+
 from rmq_spark.client.admin.lag import Lag, messages_behind, total_lag
 from rmq_spark.wire.message_queue import MessageQueue
 

@@ -1,3 +1,5 @@
+"""The asyncio consumer: polls, iteration, commits, listeners and cancellation in one loop."""
+
 from __future__ import annotations
 
 import asyncio
@@ -45,20 +47,6 @@ def queue(broker, group):
     """The only queue of a topic."""
     broker.create_topic(f"of-{group}", 1)
     return MessageQueue(f"of-{group}", "broker-a", 0)
-
-
-@told_in_a_loop
-async def test_messages_are_iterated_over_in_the_order_of_their_queue(broker, queue, group):
-    broker.send(queue.topic, *numbers(100))
-    async with aio.Consumer(group, broker.address, FIRST) as consumer:
-        await consumer.subscribe(queue.topic)
-        assert await taken(consumer, 100) == numbers(100)
-        waiting = asyncio.create_task(taken(consumer, 1))
-        await steps(3)
-        broker.send(queue.topic, "new")
-        assert await waiting == ["new"]
-        assert consumer.assignment() == {queue}
-        assert consumer.health().queues == 1
 
 
 @told_in_a_loop
@@ -145,38 +133,6 @@ async def test_aio_commit_stores_the_offsets_returned_when_it_was_called(broker,
         assert await consumer.committed(queue) == 3
         with pytest.raises(NotAssigned):
             await consumer.commit({MessageQueue(queue.topic, "broker-a", 7): 1})
-
-
-@told_in_a_loop
-async def test_aio_seek_drops_messages_pulled_before_it(broker, queue, group):
-    broker.send(queue.topic, *numbers(30))
-    async with aio.Consumer(group, broker.address, FIRST) as consumer:
-        await consumer.subscribe(queue.topic)
-        assert await taken(consumer, 3) == numbers(3)
-        await consumer.seek(queue, 25)
-        assert await taken(consumer, 5) == numbers(30)[25:]
-        await consumer.seek_to_begin(queue)
-        assert await taken(consumer, 1) == ["000"]
-        await consumer.seek_to_end(queue)
-        assert await consumer.poll(50) == []
-        await consumer.seek_to_time(queue, 1)
-        assert await taken(consumer, 1) == ["000"]
-        assert await consumer.offset_for_timestamp(queue, 1) == 0
-        with pytest.raises(NotAssigned):
-            await consumer.seek(MessageQueue(queue.topic, "broker-a", 7), 0)
-
-
-@told_in_a_loop
-async def test_aio_consumer_gets_nothing_of_a_paused_queue_until_resumed(broker, queue, group):
-    broker.send(queue.topic, *numbers(10))
-    async with aio.Consumer(group, broker.address, FIRST) as consumer:
-        await consumer.subscribe(queue.topic)
-        await taken(consumer, 3)
-        consumer.pause([queue])
-        waiting = asyncio.create_task(taken(consumer, 7))
-        assert await consumer.poll(50) == []
-        consumer.resume([queue])
-        assert await waiting == numbers(7, start=3)
 
 
 @told_in_a_loop

@@ -1,3 +1,5 @@
+"""The asyncio producer: room for pending sends, order, cancellation and retries."""
+
 from __future__ import annotations
 
 import asyncio
@@ -15,7 +17,6 @@ from rocketpoll.errors import (
     ClientError,
     ClientShutDown,
     MessageRejected,
-    RouteNotFound,
     SendFailed,
     TooManyPending,
 )
@@ -29,19 +30,6 @@ def ok(_):
 
 def refused(_):
     return 14
-
-
-@told_in_a_loop
-async def test_thousands_under_way_are_answered_each_with_its_own(broker, topic, group):
-    async with aio.Producer(group, broker.address) as producer:
-        bodies = [b"%d" % number for number in range(2_000)]
-        results = await asyncio.gather(*[producer.send(Message(topic, body)) for body in bodies])
-        where = {
-            (message.queue, message.queue_offset): message.body
-            for message in broker.messages(topic)
-        }
-        assert [where[result.queue, result.queue_offset] for result in results] == bodies
-        assert producer.health().pending_sends == 0
 
 
 @told_in_a_loop
@@ -126,42 +114,6 @@ async def test_futures_that_are_cancelled_or_dropped_leave_room_for_others(broke
 
 
 @told_in_a_loop
-async def test_awaited_aio_sends_are_stored_in_order(broker, topic, group):
-    queue = MessageQueue(topic, "broker-a", 1)
-    async with aio.Producer(group, broker.address) as producer:
-        results = [await producer.send(Message(topic, b"%d" % n), queue) for n in range(50)]
-    assert [result.queue_offset for result in results] == list(range(50))
-    assert {result.queue for result in results} == {queue}
-
-
-@told_in_a_loop
-async def test_aio_send_chooses_the_queue_by_sharding_key_or_function(broker, topic, group):
-    async with aio.Producer(group, broker.address) as producer:
-        last = await producer.send(Message(topic, b"x"), lambda queues: queues[-1])
-        assert last.queue.queue_id == 1
-        keyed = [await producer.send(Message(topic, b"x", sharding_key="k")) for _ in range(4)]
-        assert len({result.queue for result in keyed}) == 1
-
-
-@told_in_a_loop
-async def test_aio_send_batch_send_table_and_one_way_messages_arrive(broker, topic, group):
-    pa = pytest.importorskip("pyarrow")
-    async with aio.Producer(group, broker.address) as producer:
-        await producer.send_batch([Message(topic, b"a"), Message(topic, b"b")])
-        await producer.send_one_way(Message(topic, b"c"))
-        await producer.send_table(pa.table({"body": ["d", "e"]}), topic)
-        assert len(await producer.publish_queues(topic)) == 2
-    broker.wait_until_arrived(topic, 5)
-    assert sorted(message.body for message in broker.messages(topic)) == [
-        b"a",
-        b"b",
-        b"c",
-        b"d",
-        b"e",
-    ]
-
-
-@told_in_a_loop
 async def test_aio_producer_never_blocks_the_event_loop(monkeypatch, group):
     """Neither for a host's name, a route, a connection or a thread, nor as the broker goes."""
     with EmbeddedBroker() as broker:
@@ -227,15 +179,6 @@ async def test_aio_send_refuses_invalid_message_before_any_request(broker, topic
         await producer.send(Message(topic, b"x"))
     with pytest.raises(ClientShutDown, match="was not started yet"):
         await aio.Producer(group, broker.address).send(Message(topic, b"x"))
-
-
-@told_in_a_loop
-async def test_aio_send_to_unknown_topic_raises_route_not_found(group):
-    with EmbeddedBroker(autoCreateTopicEnable=False) as broker:
-        async with aio.Producer(group, broker.address) as producer:
-            for message in (Message("no", b"x"), Message("no", b"x", sharding_key="k")):
-                with pytest.raises(RouteNotFound):
-                    await producer.send(message)
 
 
 class Gate:

@@ -1,3 +1,5 @@
+"""A call encodes its header, and reads the response or raises what it says."""
+
 import pytest
 
 from rmq_spark.client.errors import NotFound, ProtocolError

@@ -1,3 +1,5 @@
+"""One connection: responses, timeouts, silence, garbage, and how it ends for all that wait."""
+
 import socket
 import threading
 from concurrent.futures import wait

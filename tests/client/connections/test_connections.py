@@ -1,3 +1,5 @@
+"""Connections are shared by address, agree on extensions, sign requests and are reopened."""
+
 import threading
 
 import pytest
@@ -209,14 +211,6 @@ def test_our_broker_agrees_on_all_extensions_and_messagepack(running_broker, con
     assert connections.request(running_broker.address, RemotingCommand(28)).serialize_type is (
         SerializeType.MSGPACK
     )
-
-
-def test_client_without_extensions_agrees_on_none_with_our_broker(running_broker):
-    connections = RemotingClient(extensions=frozenset())
-    agreement = connections.agreement(running_broker.address)
-    assert (agreement.serialize_type, agreement.extensions) == (SerializeType.ROCKETMQ, frozenset())
-    assert connections.request(running_broker.address, RemotingCommand(28)).code == 0
-    connections.shutdown()
 
 
 def test_many_threads_needing_one_connection_dial_once(connections):

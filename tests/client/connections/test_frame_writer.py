@@ -1,8 +1,9 @@
+"""Frames are written in order, in few writes, and cancelled ones only if none of it was sent."""
+
 import select
 import socket
 import threading
 import time
-from collections import OrderedDict
 
 import pytest
 from support.brokers.broker_kinds import wait_until
@@ -81,23 +82,6 @@ def test_frame_writer_keeps_every_request_of_many_threads(room):
         thread.join(10)
 
 
-def test_frame_writer_writes_two_simultaneous_requests(room):
-    class Meeting(OrderedDict):
-        """While the first is put in, a second comes."""
-
-        def __setitem__(self, opaque, pieces):
-            super().__setitem__(opaque, pieces)
-            if not second.ident:
-                second.start()
-                second.join(0.2)  # it may have to wait for the first
-
-    second = threading.Thread(target=room.writer.enqueue, args=(ASK._replace(opaque=2),))
-    room.writer._queued = Meeting()
-    room.writer.enqueue(ASK._replace(opaque=1))
-    assert room.received(2) == [1, 2]
-    second.join(10)
-
-
 def test_write_that_the_open_check_refuses_is_not_sent(room):
     room.refusal = ConnectionClosed(HERE, "it rains")
     with pytest.raises(ConnectionClosed, match="it rains"):
@@ -142,19 +126,6 @@ def test_enqueue_writes_in_the_callers_thread_if_no_writer_thread_can_start(room
             room.writer.enqueue(ASK._replace(opaque=opaque))
     room.writer.enqueue(ASK._replace(opaque=3))
     assert room.received(4) == [0, 1, 2, 3]
-
-
-def test_large_bodies_are_gathered_as_they_are_and_small_ones_are_written_together(room):
-    bodies = [bytes([n]) * size for n, size in enumerate([10, 1 << 17, 20, 30, 1 << 16])]
-    room.writer._start_thread = lambda: True  # that it is written later
-    for opaque, body in enumerate(bodies):
-        room.writer.enqueue(ASK._replace(opaque=opaque, body=body))
-    pieces = [piece for frame in room.writer._queued.values() for piece in frame]
-    assert [piece for piece in pieces if len(piece) > 1 << 15] == [bodies[1], bodies[4]]
-    writing = threading.Thread(target=room.writer._write_queued)
-    writing.start()
-    assert room.received(5) == [0, 1, 2, 3, 4]
-    writing.join(10)
 
 
 LARGE = bytes(SLICE_BYTES)
@@ -273,16 +244,6 @@ def test_half_a_request_ends_the_connection_whatever_interrupts_it(room, body):
     assert f"{HERE} is closed: interrupted in the middle of a request" in str(ended)
 
 
-def test_half_of_what_has_gathered_ends_the_connection_as_well(room):
-    room.writer._socket = Interrupted(KeyboardInterrupt())
-    room.writer._thread = threading.current_thread()
-    room.writer.enqueue(ASK)
-    with pytest.raises(KeyboardInterrupt):
-        room.writer._run()
-    (ended,) = room.ended
-    assert "interrupted in the middle" in str(ended)
-
-
 def test_interrupt_before_anything_is_sent_keeps_connection_open(room):
     def interrupt():
         raise KeyboardInterrupt
@@ -367,23 +328,6 @@ def test_frame_cancelled_before_the_turn_ends_is_not_written(room):
         room.writer.enqueue(ASK._replace(opaque=opaque), turn.append)
     room.writer.cancel(1, lambda: released.append(1))
     assert released == [1]
-    turn.pop()()
-    assert room.received(1) == [2]
-
-
-def test_frame_cancelled_as_its_turn_ends_keeps_connection_open(room):
-    """As by the thread that reads, which finds that its time is over, at any moment."""
-    turn = []
-    room.writer.enqueue(ASK._replace(opaque=1), turn.append)
-
-    def cancel_and_report_room(_):
-        room.writer.cancel(1)
-        return True
-
-    room.writer._poll = cancel_and_report_room
-    turn.pop()()
-    assert room.ended == []
-    room.writer.enqueue(ASK._replace(opaque=2), turn.append)
     turn.pop()()
     assert room.received(1) == [2]
 

@@ -1,3 +1,5 @@
+"""Receive buffers are made without numpy and without clearing them."""
+
 import subprocess
 import sys
 

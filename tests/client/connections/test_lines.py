@@ -1,3 +1,5 @@
+"""A line to a broker is dialled once for all callers, and again after a failure."""
+
 import threading
 import time
 from types import SimpleNamespace

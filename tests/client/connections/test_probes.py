@@ -1,3 +1,5 @@
+"""Client connections have TCP keepalive."""
+
 import socket
 
 from support.servers.fake_servers import FakeServer, silent

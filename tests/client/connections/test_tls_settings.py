@@ -1,3 +1,5 @@
+"""TLS settings are read once, checked by name, and show no secret."""
+
 import pickle
 from pathlib import Path
 

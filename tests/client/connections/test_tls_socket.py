@@ -43,13 +43,6 @@ def echo(request):
     return request.respond(0, "echo", request.ext_fields, bytes(request.body))
 
 
-def test_tls_connection_request_gets_its_response(connect):
-    with serving(answering(echo)) as server:
-        connection = connect(server.address)
-        answer = connection.request(ASK._replace(body=b"x"), 10 * SECOND)
-        assert (answer.remark, bytes(answer.body)) == ("echo", b"x")
-
-
 @pytest.mark.parametrize(
     "size", [16_383, 16_384, 16_385, 3 * 16_384 - 60, 65_536, 300_000, 15 << 20]
 )
@@ -183,15 +176,6 @@ def test_garbage_response_under_tls_is_a_protocol_error(connect):
         pytest.raises(ProtocolError, match="does not answer like a broker"),
     ):
         connect(server.address).request(ASK, 60 * SECOND)
-
-
-def test_half_an_answer_and_then_silence_ends_in_a_timeout(connect):
-    def story(peer):
-        peer.send(echo(peer.receive()).encode()[:10])
-        peer.receive()
-
-    with serving(story) as server, pytest.raises(RequestTimeout):
-        connect(server.address).request(ASK, 50)
 
 
 def test_tls_server_that_accepts_no_bytes_does_not_hang_a_sender(connect):

@@ -1,3 +1,5 @@
+"""Each pending request hears its own response, its timeout or the end of the connection once."""
+
 from math import inf
 
 import pytest

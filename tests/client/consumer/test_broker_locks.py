@@ -1,3 +1,5 @@
+"""Queue locks are requested together, expire, and are released with the offsets stored first."""
+
 import logging
 
 import pytest

@@ -1,3 +1,5 @@
+"""Concurrent listeners: commits, send-back, local retries and the consume timeout."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Unreadable messages become dead letters once, and are retried until a broker takes them."""
+
 from dataclasses import replace
 
 import pytest

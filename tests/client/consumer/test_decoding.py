@@ -1,3 +1,5 @@
+"""Pull responses become messages; damaged records are pulled again or named, and hide no others."""
+
 import random
 import zlib
 

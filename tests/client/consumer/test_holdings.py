@@ -1,3 +1,5 @@
+"""A queue has one owner in a process, and changes hands when no listener holds it."""
+
 import gc
 import os
 import threading

@@ -1,3 +1,5 @@
+"""A recreated or shortened queue is recognised by its last message, and found again by time."""
+
 from dataclasses import replace
 
 import pytest

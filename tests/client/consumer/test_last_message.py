@@ -1,3 +1,5 @@
+"""Two looks at a message are the same message despite a single damaged mark."""
+
 from dataclasses import replace
 
 import pytest

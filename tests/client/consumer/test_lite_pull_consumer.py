@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
 from contextlib import closing, contextmanager
 
 import pytest
@@ -20,11 +19,8 @@ from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.errors import (
     ClientShutDown,
     NotAssigned,
-    OffsetOutOfRange,
-    RouteNotFound,
     SubscriptionConflict,
 )
-from rmq_spark.client.subscriptions import by_sql
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
 
 PATIENCE_MS = 20_000
@@ -64,66 +60,6 @@ def numbers(count):
     return [f"{number:03}" for number in range(count)]
 
 
-def test_lite_consumer_gets_all_messages_once_in_queue_order(cluster, lite):
-    topic = cluster.topic()
-    cluster.send(topic, *numbers(100))
-    consumer = lite(topic=topic)
-    found = polled(consumer, 100)
-    assert sorted(found) == numbers(100)
-    for queue in range(4):
-        assert [body for body in found if int(body) % 4 == queue] == numbers(100)[queue::4]
-    assert consumer.assignment() == {cluster.queue(topic, number) for number in range(4)}
-
-
-def test_lite_consumer_that_waits_gets_each_new_message(cluster, lite):
-    topic = cluster.topic(queues=2)
-    consumer = lite(topic=topic)
-    wait_until("queues", consumer.assignment)
-    assert consumer.poll(0) == []
-    for body in numbers(5):
-        cluster.send(topic, body, queue_id=1)
-        assert polled(consumer, 1) == [body]
-
-
-def test_tags_choose_messages_and_their_text_counts(cluster, lite):
-    topic = cluster.topic(queues=1)
-    for tag in ("red", "BB", "green", "Aa", "blue"):
-        cluster.send(topic, tag, queue_id=0, TAGS=tag)
-    cluster.send(topic, "none", queue_id=0)
-    consumer = lite(topic=topic, selector="red || blue||Aa", auto_commit=False)
-    assert polled(consumer, 3) == ["red", "Aa", "blue"]
-    consumer.commit()
-    wait_until("the filtered end", lambda: _committed_end(consumer, cluster, topic) == 6)
-
-
-def _committed_end(consumer, cluster, topic):
-    consumer.commit()
-    return consumer.committed(cluster.queue(topic))
-
-
-def test_conditions_choose_messages(cluster, lite):
-    topic = cluster.topic(queues=1)
-    for number in range(10):
-        cluster.send(topic, number, queue_id=0, size=str(number))
-    assert polled(lite(topic=topic, selector=by_sql("size >= 3 AND size < 6")), 3) == [
-        "3",
-        "4",
-        "5",
-    ]
-
-
-def test_assign_gives_exactly_these_queues(cluster, lite):
-    topic = cluster.topic(queues=3)
-    cluster.send(topic, "0", "1", "2", queues=3)
-    consumer = lite(start=False)
-    consumer.assign([cluster.queue(topic, 0), cluster.queue(topic, 2)])
-    consumer.start()
-    assert sorted(polled(consumer, 2)) == ["0", "2"]
-    consumer.assign([cluster.queue(topic, 1)])
-    assert polled(consumer, 1) == ["1"]
-    assert consumer.assignment() == {cluster.queue(topic, 1)}
-
-
 def test_assigning_and_subscribing_contradict_each_other(cluster, lite):
     topic = cluster.topic()
     with pytest.raises(SubscriptionConflict, match="Make another consumer"):
@@ -132,21 +68,6 @@ def test_assigning_and_subscribing_contradict_each_other(cluster, lite):
     consumer.assign([cluster.queue(topic)])
     with pytest.raises(SubscriptionConflict):
         consumer.subscribe(topic)
-
-
-def test_committed_offset_is_where_the_next_member_starts(cluster, lite):
-    topic, group = cluster.topic(queues=1), cluster.group()
-    cluster.send(topic, *numbers(30), queues=1)
-    first = lite(group, topic, auto_commit=False)
-    assert polled(first, 20) == numbers(20)
-    first.commit()
-    assert cluster.stored_offset(group, topic) == 20
-    assert polled(first, 10) == numbers(30)[20:]
-    first.shutdown()
-    assert cluster.stored_offset(group, topic) == 20
-    second = lite(group, topic)
-    assert second.committed(cluster.queue(topic)) == 20
-    assert polled(second, 10) == numbers(30)[20:]
 
 
 def without_queues(cluster, lite):
@@ -209,27 +130,6 @@ def test_lite_consumer_shutdown_commits_only_handled_messages(cluster, lite):
     )
 
 
-def test_seeking(cluster, lite):
-    topic = cluster.topic(queues=1)
-    queue = cluster.queue(topic)
-    cluster.send(topic, *numbers(20), queues=1)
-    consumer = lite(topic=topic)
-    assert polled(consumer, 20) == numbers(20)
-    for offset in (5, 0, 19):
-        consumer.seek(queue, offset)
-        assert polled(consumer, 20 - offset) == numbers(20)[offset:]
-    consumer.seek_to_begin(queue)
-    assert polled(consumer, 20) == numbers(20)
-    consumer.seek_to_begin(queue)
-    consumer.seek_to_end(queue)
-    cluster.send(topic, "new", queue_id=0)
-    assert polled(consumer, 1) == ["new"]
-    with pytest.raises(OffsetOutOfRange, match="has offsets 0 to 21, not 22"):
-        consumer.seek(queue, 22)
-    with pytest.raises(NotAssigned):
-        consumer.seek(cluster.queue("Another"), 0)
-
-
 def test_pull_faster_than_its_seek_loses_no_message(cluster, lite, monkeypatch):
     topic = cluster.topic(queues=1)
     queue = cluster.queue(topic)
@@ -246,33 +146,6 @@ def test_pull_faster_than_its_seek_loses_no_message(cluster, lite, monkeypatch):
     monkeypatch.setattr(AssignedQueue, "seek", seek_and_pull)
     consumer.seek_to_begin(queue)
     assert polled(consumer, 20) == numbers(20)
-
-
-def test_seeking_by_time(cluster, lite):
-    topic = cluster.topic(queues=1)
-    queue = cluster.queue(topic)
-    cluster.send(topic, "old", queue_id=0)
-    consumer = lite(topic=topic)
-    first = consumer.poll(PATIENCE_MS)[0].store_timestamp
-    wait_until("another millisecond", lambda: time.time() * 1000 > first + 5)
-    cluster.send(topic, "new", queue_id=0)
-    second = consumer.poll(PATIENCE_MS)[0].store_timestamp
-    assert consumer.offset_for_timestamp(queue, first) == 0
-    consumer.seek_to_time(queue, second)
-    assert polled(consumer, 1) == ["new"]
-
-
-def test_lite_consumer_gets_nothing_of_a_paused_queue_until_resumed(cluster, lite):
-    topic = cluster.topic(queues=2)
-    paused = [cluster.queue(topic, 0)]
-    consumer = lite(topic=topic)
-    wait_until("both queues", lambda: len(consumer.assignment()) == 2)
-    consumer.pause(paused)
-    cluster.send(topic, "0", "1", queues=2)
-    assert polled(consumer, 1) == ["1"]
-    assert consumer.poll(50) == []
-    consumer.resume(paused)
-    assert polled(consumer, 1) == ["0"]
 
 
 def test_paused_queue_with_full_cache_does_not_block_pulls_of_others(cluster, lite):
@@ -317,35 +190,6 @@ def test_lite_consumer_reads_more_messages_than_its_cache_holds(cluster, lite):
         topic=topic, limits=PullLimits(pull_threshold_for_queue=20, pull_threshold_for_all=30)
     )
     assert sorted(polled(consumer, 300)) == numbers(300)
-
-
-def test_broadcasting_consumers_each_get_all_and_resume(cluster, lite, tmp_path):
-    topic, group = cluster.topic(queues=2), cluster.group()
-    cluster.send(topic, *numbers(20), queues=2)
-    names = ("10.0.0.1@one", "10.0.0.1@two")
-
-    def started(name):
-        settings = LitePullSettings(
-            message_model=MessageModel.BROADCASTING,
-            consume_from_where=FIRST,
-            local_offset_directory=tmp_path,
-            auto_commit=False,
-        )
-        consumer = LitePullConsumer(group, cluster.instance(client_id=name), settings)
-        consumer.subscribe(topic)
-        consumer.start()
-        return cluster.until_end(consumer)
-
-    both = [started(name) for name in names]
-    for consumer in both:
-        assert sorted(polled(consumer, 20)) == numbers(20)
-    both[0].commit()
-    for consumer in both:
-        consumer.shutdown()
-    assert cluster.members(group) == ()
-    cluster.send(topic, "new", queue_id=0)
-    assert polled(started(names[0]), 1) == ["new"]
-    assert len(polled(started(names[1]), 21)) == 21
 
 
 @pytest.mark.parametrize("is_given", [True, False])
@@ -592,15 +436,6 @@ def test_lite_consumer_cannot_be_used_before_start_or_after_shutdown(cluster, li
     ):
         with pytest.raises(ClientShutDown, match="make a new one"):
             use()
-
-
-def test_missing_topic_is_an_error_at_start(lite):
-    consumer = lite(topic="NoSuchTopic", start=False)
-    with pytest.raises(RouteNotFound, match="NoSuchTopic"):
-        consumer.start()
-    assert consumer.service_state is ServiceState.START_FAILED
-    with pytest.raises(ClientShutDown):
-        consumer.start()
 
 
 def test_shutting_down_does_not_wait_for_a_poll_or_a_pull_that_is_held(cluster, lite):

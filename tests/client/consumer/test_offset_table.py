@@ -1,3 +1,5 @@
+"""A group's offsets in memory keep the last update of each queue."""
+
 from __future__ import annotations
 
 import threading

@@ -1,3 +1,5 @@
+"""Broker outages are logged once at their start and once at their end."""
+
 import logging
 
 import pytest

@@ -1,3 +1,5 @@
+"""A process queue: its commit offset, order, limits and lock."""
+
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -50,11 +52,6 @@ def acknowledged(queue, *offsets):
     return said
 
 
-def test_empty_process_queue_has_no_commit_offset(queue):
-    assert queue.commit_offset is None
-    assert acknowledged(queue, 5) == []
-
-
 def test_initial_offset_may_be_committed_before_any_message(clock):
     queue = ProcessQueue(clock)
     queue.set_initial_offset(7)
@@ -67,12 +64,6 @@ def test_commit_offset_is_the_first_unacknowledged_message(queue):
     assert acknowledged(queue, 10) == [12]
     assert acknowledged(queue, 13) == [12]
     assert acknowledged(queue, 12) == [14]
-
-
-def test_commit_offset_after_all_acknowledgements_is_the_end(queue):
-    queue.put_messages(numbered(3, 9))
-    assert acknowledged(queue, 3, 9) == [10]
-    assert queue.commit_offset == 10
 
 
 def test_dropped_process_queue_ignores_messages_and_acknowledgements(queue):
@@ -105,21 +96,6 @@ def test_process_queue_sorts_and_deduplicates_pulled_messages(queue, offsets):
     queue.put_messages(numbered(8, 9))
     assert queue.take_messages(9) == numbered(9)
     assert acknowledged(queue, 4, 5, 6, 7, 8, 9) == [10]
-
-
-def test_taken_messages_count_until_acknowledged(queue):
-    queue.put_messages(numbered(1, 2, 3))
-    assert queue.take_messages(2) == numbered(1, 2)
-    assert queue.message_count == 3
-    assert queue.commit_offset == 1
-    assert acknowledged(queue, 1, 2) == [3]
-    assert queue.message_count == 1
-
-
-def test_messages_put_back_are_taken_again_in_order(queue):
-    queue.put_messages(numbered(1, 2, 3))
-    queue.put_back(queue.take_messages(2))
-    assert queue.take_messages(3) == numbered(1, 2, 3)
 
 
 def test_taken_message_that_is_pulled_again_is_not_duplicated(queue):
@@ -161,14 +137,6 @@ def test_process_queue_without_pulls_expires(queue, clock):
     assert not queue.is_pull_expired
     queue.drop()
     assert queue.is_pull_expired
-
-
-def test_cleared_process_queue_is_empty(queue):
-    queue.put_messages(numbered(1, 2))
-    queue.take_messages(1)
-    queue.clear()
-    assert (queue.message_count, queue.body_bytes, queue.span) == (0, 0, 0)
-    assert queue.commit_offset is None
 
 
 def test_operators_see_the_time_of_day(queue, clock):

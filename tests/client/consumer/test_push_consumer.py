@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 from support.brokers.broker_kinds import wait_until
@@ -12,7 +11,6 @@ from support.brokers.clusters import FIRST
 from rmq_spark.client.consumer.base_consumer_impl import SHUTDOWN_MS
 from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeConcurrentlyStatus,
-    ConsumeOrderlyStatus,
 )
 from rmq_spark.client.consumer.pull.pull_task import PullLimits
 from rmq_spark.client.consumer.push_consumer import PushConsumer
@@ -20,7 +18,6 @@ from rmq_spark.client.consumer.queues.process_queue import PULL_EXPIRES_MS, mono
 from rmq_spark.client.consumer.rebalance.rebalance_service import TopicAssignment
 from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.errors import BrokerRefused
-from rmq_spark.wire.bodies.clients import MessageModel
 from rmq_spark.wire.bodies.operators import ConsumeResult
 from rmq_spark.wire.headers.operators import (
     ConsumeMessageDirectlyResultRequestHeader,
@@ -30,7 +27,6 @@ from rmq_spark.wire.names import retry_topic
 from rocketpoll import Admin, EmbeddedBroker
 
 LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
-SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 PATIENCE_S = 30
 
 
@@ -81,16 +77,6 @@ def numbers(count):
     return [f"{number:03}" for number in range(count)]
 
 
-def test_push_listener_gets_existing_and_new_messages(cluster, push):
-    topic, listener = cluster.topic(), Listener()
-    cluster.send(topic, *numbers(50))
-    consumer = push(listener, topic=topic)
-    assert sorted(listener.wait_for(50)) == numbers(50)
-    cluster.send(topic, "new")
-    assert listener.wait_for(51)[-1] == "new"
-    assert {cluster.queue(topic, number) for number in range(4)} < consumer.assignment()
-
-
 def test_push_consumer_offsets_follow_consumed_messages(cluster, push):
     topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
     cluster.send(topic, *numbers(20), queue_id=0)
@@ -104,16 +90,6 @@ def test_push_consumer_offsets_follow_consumed_messages(cluster, push):
     assert again.wait_for(1) == ["new"]
 
 
-def test_push_consumer_shutdown_persists_consumed_offsets(cluster, push):
-    topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
-    cluster.send(topic, *numbers(20), queue_id=0)
-    consumer = push(listener, group, topic)
-    listener.wait_for(20)
-    consumer.shutdown()
-    wait_until("an offset", lambda: cluster.stored_offset(group, topic) == 20)
-    assert cluster.members(group) == ()
-
-
 def test_push_consumer_commits_offset_past_filtered_messages(cluster, push):
     topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
     for tag in ("red", "green", "red", "green", "green"):
@@ -121,47 +97,6 @@ def test_push_consumer_commits_offset_past_filtered_messages(cluster, push):
     push(listener, group, topic, selector="red", persist_consumer_offset_interval_ms=50)
     assert listener.wait_for(2) == ["red", "red"]
     wait_until("the end", lambda: cluster.stored_offset(group, topic) == 5)
-
-
-def test_push_consumer_gets_failed_message_from_its_own_topic(cluster, push):
-    topic, failed = cluster.topic(queues=1), set()
-
-    def once(body, message):
-        if body == "bad" and body not in failed:
-            failed.add(body)
-            raise RuntimeError("not now")
-
-    listener = Listener(once)
-    push(listener, topic=topic, consume_message_batch_max_size=1)
-    cluster.send(topic, "good", "bad", "better", queue_id=0)
-    assert sorted(listener.wait_for(4)) == ["bad", "bad", "better", "good"]
-    again = [message for message in listener.messages if message.body == b"bad"][1]
-    assert (again.topic, again.reconsume_times) == (topic, 1)
-    assert again.message_id == "id-bad"
-
-
-def test_push_consumer_sends_message_to_dead_letters_after_max_reconsume_times(cluster, push):
-    topic, group = cluster.topic(queues=1), cluster.group()
-    listener = Listener(lambda *_: LATER)
-    push(listener, group, topic, max_reconsume_times=1)
-    cluster.send(topic, "bad", queue_id=0)
-    listener.wait_for(2)
-    wait_until("a dead letter", lambda: cluster.dead_letters(group) == 1)
-    assert listener.bodies == ["bad", "bad"]
-
-
-def test_negative_delay_level_sends_a_message_to_dead_letters(cluster, push):
-    topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
-
-    def give_up(messages, context):
-        context.delay_level_when_next_consume = -1
-        listener(messages, context)
-        return LATER
-
-    push(give_up, group, topic)
-    cluster.send(topic, "bad", queue_id=0)
-    wait_until("a dead letter", lambda: cluster.dead_letters(group) == 1)
-    assert listener.bodies == ["bad"]
 
 
 def test_push_consumer_resends_message_that_the_broker_does_not_take_back(
@@ -204,100 +139,6 @@ def test_push_consume_timeout_does_not_hold_back_the_offset(cluster, push):
         assert listener.wait_for(2) == ["slow", "slow"]
     finally:
         free.set()
-
-
-def test_orderly_listener_gets_each_queue_sequentially(cluster, push):
-    topic, active, overlaps = cluster.topic(queues=3), set(), []
-
-    def one_at_a_time(body, message):
-        queue = int(body) % 3
-        if queue in active:
-            overlaps.append(body)
-        active.add(queue)
-        time.sleep(0)
-        active.discard(queue)
-
-    listener = Listener(one_at_a_time)
-    cluster.send(topic, *numbers(150), queues=3)
-    push(listener, topic=topic, orderly=True)
-    found = listener.wait_for(150)
-    assert sorted(found) == numbers(150)
-    assert overlaps == []
-    for queue in range(3):
-        assert [body for body in found if int(body) % 3 == queue] == numbers(150)[queue::3]
-
-
-def test_orderly_push_consumer_retries_failed_message_before_later_ones(cluster, push):
-    topic, tries = cluster.topic(queues=1), []
-
-    def third_time(body, message):
-        if body == "001" and len(tries) < 2:
-            tries.append(message.reconsume_times)
-            return SUSPEND
-        return None
-
-    listener = Listener(third_time)
-    cluster.send(topic, *numbers(4), queue_id=0)
-    push(listener, topic=topic, orderly=True, suspend_current_queue_time_ms=10)
-    assert listener.wait_for(6) == ["000", "001", "001", "001", "002", "003"]
-    assert tries == [0, 1]
-
-
-def test_orderly_listener_that_always_fails_sends_the_message_to_dead_letters(cluster, push):
-    topic, group = cluster.topic(queues=1), cluster.group()
-
-    def never(body, message):
-        if body == "001":
-            raise RuntimeError("never")
-
-    listener = Listener(never)
-    cluster.send(topic, *numbers(3), queue_id=0)
-    push(
-        listener,
-        group,
-        topic,
-        orderly=True,
-        suspend_current_queue_time_ms=10,
-        max_reconsume_times=2,
-    )
-    assert listener.wait_for(5) == ["000", "001", "001", "001", "002"]
-    wait_until("a dead letter", lambda: cluster.dead_letters(group) == 1)
-
-
-def test_orderly_members_never_own_a_queue_simultaneously(cluster, push):
-    topic, group = cluster.topic(queues=2), cluster.group()
-    cluster.send(topic, *numbers(40), queues=2)
-    first, second = Listener(), Listener()
-    one = push(first, group, topic, orderly=True)
-    first.wait_for(40)
-    two = push(second, group, topic, orderly=True)
-    wait_until("a queue each", lambda: _shared(one, two, topic=topic) == [1, 1])
-    cluster.send(topic, *numbers(60)[40:], queues=2)
-    wait_until("all messages", lambda: len(first.messages) + len(second.messages) >= 60)
-    for queue in range(2):
-        owners = [
-            each
-            for each in (first, second)
-            if any(int(b) % 2 == queue for b in each.bodies if b >= "040")
-        ]
-        assert len(owners) == 1
-    one.shutdown()
-    wait_until("both queues", lambda: _shared(two, topic=topic) == [2])
-
-
-def _shared(*consumers, topic):
-    return [sum(queue.topic == topic for queue in each.assignment()) for each in consumers]
-
-
-def test_broadcasting_listeners_get_every_message_without_redelivery(cluster, push, tmp_path):
-    topic, group = cluster.topic(queues=2), cluster.group()
-    listeners = [Listener(lambda *_: LATER) for _ in range(2)]
-    broadcasting = {"message_model": MessageModel.BROADCASTING, "local_offset_directory": tmp_path}
-    for listener in listeners:
-        push(listener, group, topic, **broadcasting)
-    cluster.send(topic, *numbers(10), queues=2)
-    for listener in listeners:
-        assert sorted(listener.wait_for(10)) == numbers(10)
 
 
 def test_push_consumer_reads_more_messages_than_its_cache_holds(cluster, push):

@@ -1,3 +1,5 @@
+"""A consumer's state changes by compare-and-set, and after a fork."""
+
 import threading
 
 import pytest

@@ -1,3 +1,5 @@
+"""Requests of brokers to a client reach its members and are answered."""
+
 import threading
 
 import pytest

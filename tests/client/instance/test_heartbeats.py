@@ -1,3 +1,5 @@
+"""Heartbeats reach every broker, are repeated after failures, and end with the member."""
+
 import threading
 
 import pytest

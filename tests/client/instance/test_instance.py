@@ -1,3 +1,5 @@
+"""A client instance: its id, its members, and its start and shutdown."""
+
 import re
 import threading
 from contextlib import suppress

@@ -1,3 +1,5 @@
+"""Routes of topics: which queues and addresses they give, and when they are refreshed."""
+
 import threading
 
 import pytest

@@ -1,3 +1,5 @@
+"""Arrow rows are cut into requests by size and topic."""
+
 import pyarrow as pa
 import pytest
 

@@ -1,3 +1,5 @@
+"""Tables are sent as messages: queues, retries, and what is stored when a request fails."""
+
 import itertools
 from concurrent.futures import Future
 from types import SimpleNamespace

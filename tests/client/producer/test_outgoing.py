@@ -1,3 +1,5 @@
+"""Messages are compressed, limited and batched before they are sent."""
+
 import inspect
 import zlib
 from array import array

@@ -1,3 +1,5 @@
+"""Permits limit pending sends in number and bytes, in the order of requests."""
+
 import threading
 
 import pytest

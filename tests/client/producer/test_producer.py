@@ -1,3 +1,5 @@
+"""Sends with retries: which broker is tried next, and what the error lists."""
+
 import contextlib
 import os
 
@@ -21,14 +23,12 @@ from rmq_spark.client.errors import (
     SystemBusy,
 )
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.message import Message, decode_messages
+from rmq_spark.client.message import Message
 from rmq_spark.client.producer.prepared_message import SendRules
 from rmq_spark.client.producer.producer import Producer, topic_sender
 from rmq_spark.client.producer.topic_sender import RETRY_RESPONSE_CODES
 from rmq_spark.client.results import SendStatus
 from rmq_spark.wire.bodies.configs import TopicConfig
-from rmq_spark.wire.codes import PullSysFlag
-from rmq_spark.wire.headers.members import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll import EmbeddedBroker
 
@@ -54,65 +54,6 @@ def topic(running_broker, api):
 def producer(running_broker, topic):
     with Producer("P", running_broker.address) as made:
         yield made
-
-
-@pytest.fixture
-def pull(running_broker, api):
-    def pull(queue_id=0, topic="T"):
-        header = PullMessageRequestHeader(
-            "G", topic, queue_id, 0, 32, PullSysFlag.SUBSCRIPTION, 0, 0, 0, "*", "TAG"
-        )
-        return list(decode_messages(api.pull(running_broker.address, header).records, "broker-a"))
-
-    return pull
-
-
-def test_sent_message_arrives_with_all_fields(producer, pull):
-    queue = MessageQueue("T", "broker-a", 2)
-    message = Message("T", b"body" * 2_000, "tag", ["k1", "k2"], {"mine": "1"}, flag=9)
-    result = producer.send(message, queue)
-    assert (result.send_status, result.queue, result.queue_offset) == (SendStatus.SEND_OK, queue, 0)
-    (got,) = pull(2)
-    assert (got.body, got.tags, got.keys, got.flag) == (b"body" * 2_000, "tag", ("k1", "k2"), 9)
-    assert got.properties["mine"] == "1"
-    assert got.message_id == result.message_id
-    assert got.offset_message_id == result.offset_message_id
-    assert got.sys_flag == 0x301
-
-
-def test_each_way_of_sending_stores_its_message(producer, pull):
-    queue = MessageQueue("T", "broker-a", 0)
-    producer.send(Message("T", b"sync"), queue)
-    assert producer.send_async(Message("T", b"async"), queue).result(10).queue_offset == 1
-    producer.send_one_way(Message("T", b"one way"), queue)
-    producer.send(Message("T", b"last"), lambda queues: queues[0])
-    assert [message.body for message in pull()] == [b"sync", b"async", b"one way", b"last"]
-
-
-def test_queue_selection_is_round_robin_or_by_sharding_key(producer):
-    assert {producer.send(X).queue.queue_id for _ in range(4)} == {0, 1, 2, 3}
-    keyed = Message("T", b"x", sharding_key="TagA")
-    assert {producer.send(keyed).queue.queue_id for _ in range(3)} == {2_598_919 % 4}
-
-
-def test_batch_is_split_by_the_size_limit(producer, api, running_broker):
-    topic_sender(producer).rules = SendRules("P", max_message_bytes=300_000)
-    results = producer.send_batch([Message("T", b"%03d" % n * 40_000) for n in range(8)])
-    assert len(results) == 4
-    stored = api.admin.topic_stats(running_broker.address, "T").offset_table.values()
-    assert sum(offsets.max_offset for offsets in stored) == 8
-    assert sum(len(result.message_id.split(",")) for result in results) == 8
-    assert producer.send_batch([]) == []
-
-
-def test_missing_topic_is_created_by_its_first_message(producer, pull):
-    result = producer.send(Message("New", b"x"))
-    assert [message.body for message in pull(result.queue.queue_id, "New")] == [b"x"]
-
-
-def test_delayed_message_is_accepted_and_not_delivered_at_once(producer, pull):
-    assert producer.send(Message("T", b"x", delay_level=3)).send_status is SendStatus.SEND_OK
-    assert [pull(queue_id) for queue_id in range(4)] == [[], [], [], []]
 
 
 @pytest.mark.parametrize("code", sorted(RETRY_RESPONSE_CODES))

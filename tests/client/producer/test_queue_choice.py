@@ -1,3 +1,5 @@
+"""Queues take turns, keys choose theirs, and failed or slow brokers are avoided."""
+
 import pytest
 
 from rmq_spark.client.producer.topic_sender import QueueSelector, not_available_ms, queue_for_key

@@ -1,3 +1,5 @@
+"""Futures of sends: callbacks in their own thread, errors, limits and forks."""
+
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,3 +1,5 @@
+"""Tries of one send share its timeout, and retry only what a retry can help."""
+
 from types import SimpleNamespace
 
 import pytest

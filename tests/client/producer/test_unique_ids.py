@@ -1,3 +1,5 @@
+"""Unique message ids never repeat, and have Java's form."""
+
 import os
 from datetime import datetime
 

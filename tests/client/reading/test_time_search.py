@@ -1,3 +1,5 @@
+"""A message is found by its time in few probes."""
+
 from hypothesis import given
 from hypothesis import strategies as st
 

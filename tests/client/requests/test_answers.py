@@ -1,3 +1,5 @@
+"""Responses to sends and pulls become results or errors."""
+
 import numpy as np
 import pytest
 

@@ -1,7 +1,9 @@
+"""Requests to a broker: results, refusals and malformed responses."""
+
 import pytest
 from support.servers.fake_servers import FakeServer, answering
 
-from rmq_spark.client.api.broker_api import HOLD_MARGIN_MS, BrokerApi
+from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import (
     BrokerRefused,
     NotSupported,
@@ -11,30 +13,19 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.results import PullStatus, SendStatus
 from rmq_spark.client.transport.remoting_client import RemotingClient
-from rmq_spark.wire.bodies.clients import (
-    CheckClientRequestBody,
-    ConsumerData,
-    HeartbeatData,
-    ProducerData,
-    SubscriptionData,
-)
 from rmq_spark.wire.chunk import encode_chunk
 from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import PullSysFlag
 from rmq_spark.wire.headers.members import (
     AppendChunkRequestHeader,
-    ConsumerSendMsgBackRequestHeader,
     PullMessageRequestHeader,
     SendMessageRequestHeader,
 )
-from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import decode_records
 
 QUEUE = MessageQueue("T", "broker-a", 0)
-NOBODY = MessageQueue("Nobody", "broker-a", 0)
 SUBSCRIBED = PullSysFlag.SUBSCRIPTION.value
-HELD = SUBSCRIBED | PullSysFlag.SUSPEND.value
 
 
 def send_header(topic="T", batch=False, **more):
@@ -69,27 +60,6 @@ def address(running_broker):
     return running_broker.address
 
 
-def test_messages_are_sent_in_each_way_and_pulled(api, address):
-    result = api.send(address, send_header(), b"one", "ID")
-    assert (result.send_status, result.message_id, result.queue, result.queue_offset) == (
-        SendStatus.SEND_OK,
-        "ID",
-        QUEUE,
-        0,
-    )
-    assert len(result.offset_message_id) == 32
-    assert api.send_async(address, send_header(), b"two", "ID").result(10).queue_offset == 1
-    batch = encode_batch([BatchedMessage(b"three"), BatchedMessage(b"four")])
-    assert api.send(address, send_header(batch=True), batch, "a,b").queue_offset == 2
-    api.send_one_way(address, send_header(), b"five")
-    assert api.send(address, send_header(), b"six", "ID").queue_offset == 5
-    found = api.pull(address, pull_header(), 10_000)
-    assert found.pull_status is PullStatus.FOUND
-    assert bodies(found) == [b"one", b"two", b"three", b"four", b"five", b"six"]
-    assert (found.next_begin_offset, found.min_offset, found.max_offset) == (6, 0, 6)
-    assert found.sizes is None
-
-
 def test_pull_result_has_status_and_offsets(api, address):
     api.send(address, send_header(), b"one", "ID")
     assert api.pull(address, pull_header(1)).pull_status is PullStatus.NO_NEW_MSG
@@ -101,19 +71,6 @@ def test_pull_result_has_status_and_offsets(api, address):
         api.pull(address, pull_header()._replace(subscription="((", expression_type="SQL92"))
     with pytest.raises(TopicNotFound):
         api.pull(address, pull_header()._replace(topic="Nobody"))
-
-
-def test_held_pull_is_answered_by_a_new_message(api, running_broker):
-    address = running_broker.address
-    api.send(address, send_header(), b"one", "ID")
-    held = api.pull_async(address, pull_header(1, HELD, 20_000))
-    assert held.timeout_ms == 20_000 + HOLD_MARGIN_MS
-    api.heartbeat(
-        address, HeartbeatData(client_id="c")
-    )  # so the pull, sent before it, waits by now
-    assert running_broker.ask(lambda controller: controller.hold_service.hold_count) == 1
-    api.send(address, send_header(), b"two", "ID")
-    assert bodies(held.result(10)) == [b"two"]
 
 
 def test_chunk_is_pulled_and_appended_with_its_sizes(api, address):
@@ -138,63 +95,6 @@ def test_chunk_is_pulled_and_appended_with_its_sizes(api, address):
     wrong = AppendChunkRequestHeader("P", "T", 1)
     with pytest.raises(BrokerRefused):
         api.append_chunk(address, wrong, sized).result(10)
-
-
-def test_consumer_offsets_are_stored_and_queried(api, address):
-    for body in (b"one", b"two"):
-        api.send(address, send_header(), body, "ID")
-    api.pull(address, pull_header())  # makes the group
-    assert api.query_consumer_offset(address, "G", QUEUE, zero_if_young=False) is None
-    assert api.query_consumer_offset(address, "G", QUEUE) == 0
-    api.update_consumer_offset(address, "G", QUEUE, 1)
-    assert api.query_consumer_offset(address, "G", QUEUE) == 1
-    api.update_consumer_offset(address, "G", QUEUE, 2, one_way=True)
-    assert api.query_consumer_offset(address, "G", QUEUE) == 2
-    assert (api.min_offset(address, QUEUE), api.max_offset(address, QUEUE)) == (0, 2)
-    assert api.search_offset(address, QUEUE, 0) == 0
-    assert api.search_offset(address, QUEUE, 1 << 50) == 2
-    assert api.max_offset(address, NOBODY) == 0
-
-
-def test_groups_have_members_who_lock_queues(api, address):
-    assert api.consumer_ids(address, "G") == ()
-    subscription = SubscriptionData(topic="T")
-    consumer = ConsumerData(group_name="G", subscription_data_set=(subscription,))
-    data = HeartbeatData(
-        client_id="c",
-        producer_data_set=(ProducerData(group_name="P"),),
-        consumer_data_set=(consumer,),
-    )
-    assert api.heartbeat(address, data) >= 232
-    assert api.consumer_ids(address, "G") == ("c",)
-    api.send(address, send_header(), b"one", "ID")
-    assert api.lock(address, "G", "c", [QUEUE]) == {QUEUE}
-    assert api.lock(address, "G", "d", [QUEUE]) == frozenset()
-    api.unlock(address, "G", "c", [QUEUE])
-    assert api.lock(address, "G", "d", [QUEUE]) == {QUEUE}
-    api.unlock(address, "G", "d", [QUEUE])
-    assert api.lock(address, "G", "c", [QUEUE]) == {QUEUE}
-    api.check_client_config(
-        address, CheckClientRequestBody(client_id="c", group="G", subscription_data=subscription)
-    )
-    bad = SubscriptionData(topic="T", sub_string="((", expression_type="SQL92")
-    with pytest.raises(SubscriptionRejected):
-        api.check_client_config(
-            address, CheckClientRequestBody(client_id="c", group="G", subscription_data=bad)
-        )
-    api.unregister(address, "c", "P", "G")
-    assert api.consumer_ids(address, "G") == ()
-
-
-def test_send_back_returns_the_message_through_the_retry_topic(api, address):
-    result = api.send(address, send_header(), b"one", "ID")
-    consumer = ConsumerData(group_name="G", subscription_data_set=(SubscriptionData(topic="T"),))
-    api.heartbeat(address, HeartbeatData(client_id="c", consumer_data_set=(consumer,)))
-    (stored,) = decode_records(api.pull(address, pull_header()).records)
-    assert stored.offset_message_id == result.offset_message_id
-    back = ConsumerSendMsgBackRequestHeader(stored.physical_offset, "G", -1, "ID", "T")
-    api.send_back(address, back)
-    assert api.max_offset(address, MessageQueue("%DLQ%G", "broker-a", 0)) == 1
 
 
 def test_send_result_shows_flush_timeout(api):

@@ -1,3 +1,5 @@
+"""Requests to name servers reach all of them."""
+
 import pytest
 
 from rmq_spark.client.api.name_servers import NameServers

@@ -1,3 +1,5 @@
+"""Name servers are tried one after another, and the errors list all tries."""
+
 import pytest
 
 from rmq_spark.client.api.name_servers import NameServers, parse_addresses

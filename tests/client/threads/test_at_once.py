@@ -1,3 +1,5 @@
+"""Actions run in parallel in a few threads, and their errors are returned."""
+
 import threading
 
 import pytest

@@ -1,3 +1,5 @@
+"""A countdown ends once, with its last part."""
+
 import threading
 
 from rmq_spark.client.concurrency.lifecycle import Latch

@@ -1,3 +1,5 @@
+"""Users share worker threads without waiting for each other."""
+
 from __future__ import annotations
 
 import threading

@@ -1,3 +1,5 @@
+"""A stop runs once, and every caller waits for it or its timeout."""
+
 import signal
 import subprocess
 import sys

@@ -1,3 +1,5 @@
+"""Tasks of one broker run in order, and delay no other broker's."""
+
 import os
 import threading
 

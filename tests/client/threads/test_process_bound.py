@@ -1,3 +1,5 @@
+"""Objects of a process are renewed in a forked child, and are not pickled."""
+
 import gc
 import os
 import pickle

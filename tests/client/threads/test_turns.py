@@ -1,3 +1,5 @@
+"""Wakeups of a turn are deferred to its end."""
+
 import threading
 
 from rmq_spark.client.concurrency import deferred_wakeups

@@ -1,3 +1,5 @@
+"""Requests are relayed to online consumers, and their answers collected."""
+
 import tracemalloc
 
 import pytest

@@ -1,3 +1,5 @@
+"""Commands of the broker to clients."""
+
 import pytest
 
 from rmq_spark.errors import HeaderError

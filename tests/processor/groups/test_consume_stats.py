@@ -1,3 +1,5 @@
+"""Consume stats and time spans: which queues they show, and Java's form."""
+
 import pytest
 from support.brokers.connections import finished
 

@@ -1,3 +1,5 @@
+"""Groups: member lists, assignments, queue locks and connections."""
+
 import pytest
 from support.brokers.connections import FakeConnection, body_in, finished
 from support.brokers.processors import refused

@@ -1,3 +1,5 @@
+"""Offset requests: commits, queries, bounds and times."""
+
 import os
 
 import pytest

@@ -1,3 +1,5 @@
+"""Groups are created, shown and deleted, and refused changes are rolled back."""
+
 import pytest
 from support.brokers.admin_processors import AdminRoom
 from support.brokers.connections import finished

@@ -1,3 +1,5 @@
+"""Offsets of groups are reset, cloned and corrected."""
+
 import pytest
 from support.brokers.connections import FakeConnection, body_in, finished
 from support.brokers.processors import open_parts, refused

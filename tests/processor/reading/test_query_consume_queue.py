@@ -1,3 +1,5 @@
+"""Consume queue entries for operators."""
+
 import pytest
 from support.stores.staged_batches import roll_back_between
 

@@ -1,3 +1,5 @@
+"""Messages are found by key, by id and by offset."""
+
 import pytest
 from support.brokers.admin_processors import AdminRoom
 

@@ -110,19 +110,6 @@ def story(tell):
 
 
 @story
-async def test_sends_of_a_turn_are_answered_in_order_by_one_flush():
-    waiting = Waiting()
-    waiting.send(10, 20, 30)
-    await turn()
-    assert [end for end, _ in waiting.disk.asked] == [30]
-    assert waiting.said == []
-    waiting.disk.finish(30)
-    await turn()
-    assert waiting.outcomes() == [(10, OK), (20, OK), (30, OK)]
-    assert waiting.acknowledger.queue() == (0, 0)
-
-
-@story
 async def test_sends_during_a_flush_wait_for_the_next_flush():
     waiting = Waiting()
     waiting.send(10)
@@ -148,46 +135,6 @@ async def test_send_covered_by_the_running_flush_is_acknowledged_with_it():
     waiting.disk.finish(20)
     await turn()
     assert waiting.outcomes() == [(10, OK), (20, OK)]
-
-
-@story
-async def test_failed_flush_fails_all_waiting_sends_with_the_reason():
-    waiting = Waiting()
-    waiting.send(10, 20)
-    await turn()
-    waiting.send(30)
-    waiting.disk.fail(StoreFailed("the disk has failed"))
-    await turn()
-    assert waiting.outcomes() == [(10, FAILED), (20, FAILED), (30, FAILED)]
-    assert {result.remark for result in waiting.said} == {"the disk has failed; restart the broker"}
-    waiting.send(40)
-    await turn()
-    waiting.disk.fail(ValueError("strange"))
-    await turn()
-    assert waiting.said[-1].remark == "the flush failed: strange"
-
-
-@story
-async def test_send_waiting_past_sync_flush_timeout_is_answered_once():
-    waiting = Waiting()
-    waiting.send(10)
-    await turn()
-    waiting.loop.move(3)
-    waiting.send(20)
-    waiting.loop.move(2)
-    await turn()
-    assert waiting.outcomes() == [(10, LATE)]
-    waiting.loop.move(3)
-    await turn()
-    assert waiting.outcomes() == [(10, LATE), (20, LATE)]
-    waiting.disk.finish(20)
-    await turn()
-    assert waiting.disk.asked == []
-    waiting.send(30)
-    await turn()
-    waiting.disk.finish(30)
-    await turn()
-    assert waiting.outcomes() == [(10, LATE), (20, LATE), (30, OK)]
 
 
 @story
@@ -280,36 +227,6 @@ def test_each_send_is_answered_once_and_never_before_its_flush(does, dice):
         assert waiting.disk.flushes_asked <= log.turns
 
     run(tell())
-
-
-@story
-async def test_send_that_does_not_wait_is_answered_at_once_and_flushed_later():
-    waiting = Waiting()
-    result = PutMessageResult(OK, 0, 0, 30)
-    waiting.acknowledger.when_stored(result, waiting.said.append, waits=False)
-    assert waiting.outcomes() == [(30, OK)]
-    waiting.send(10)
-    await turn()
-    assert [end for end, _ in waiting.disk.asked] == [30]
-    waiting.disk.finish(30)
-    await turn()
-    assert waiting.outcomes() == [(30, OK), (10, OK)]
-    waiting.acknowledger.when_stored(result, waiting.said.append, waits=False)
-    assert waiting.acknowledger.queue().size == 0
-    await turn()
-    waiting.loop.move(5)
-    await turn()
-    assert waiting.outcomes()[2:] == [(30, OK)]
-
-
-@story
-async def test_refused_or_async_flush_send_is_answered_at_once():
-    for is_sync, status in ((True, FAILED), (False, OK)):
-        waiting = Waiting(is_sync=is_sync)
-        waiting.acknowledger.when_stored(PutMessageResult(status, 0, 0, 30), waiting.said.append)
-        assert waiting.outcomes() == [(30, status)]
-        await turn()
-        assert waiting.disk.asked == []
 
 
 @story

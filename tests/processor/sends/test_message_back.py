@@ -1,3 +1,5 @@
+"""Messages sent back: delay, origin, limits, and dead letters."""
+
 from dataclasses import replace
 
 import pytest

@@ -26,7 +26,6 @@ from rocketpoll.broker.processor.sends.pending_topic_sends import (
 )
 from rocketpoll.broker.settings.config import BrokerConfig
 
-ONE_WAY = 2
 LARGE = b"a batch of very many"
 
 
@@ -137,33 +136,6 @@ def room():
     return Room()
 
 
-def test_topic_save_dispatches_parked_sends_in_order(room):
-    for opaque, topic in enumerate("ABABA"):
-        room.send(topic, opaque)
-    assert (room.stored, room.answers(), len(room.aside)) == ([], [], 1)
-    room.save()
-    room.turns()
-    assert room.stored == [("A", 0), ("A", 2), ("A", 4), ("B", 1), ("B", 3)]
-    assert room.unwritten == 0
-    assert not room.aside
-    room.send("A", 9)
-    assert room.stored[-1] == ("A", 9)
-
-
-def test_topic_created_during_a_save_is_saved_next_for_parked_sends(room):
-    room.send("A", 1)
-    room.topics.save()  # as far as it has come
-    room.send("B", 2)
-    room.aside[0] = (lambda: None, room.aside[0][1])
-    room.save()
-    room.turns()
-    assert room.stored == [("A", 1)]
-    assert len(room.aside) == 1
-    room.save()
-    room.turns()
-    assert room.stored == [("A", 1), ("B", 2)]
-
-
 def test_send_after_topic_save_stays_past_parked_sends(room):
     room.send("A", 1)
     room.topics.save()  # in the thread; the broker has not heard of it
@@ -185,37 +157,6 @@ def test_sends_parked_twice_keep_their_order(room):
     assert room.stored == [("A", 1), ("A", 2), ("A", 3)]
 
 
-def test_topic_save_failure_answers_parked_sends_and_next_send_retries(room):
-    room.send("A", 1)
-    room.send("B", 2)
-    room.save(OSError(28, "No space left on device"))
-    room.turns()
-    assert room.answers() == [(1, 14), (2, 14)]
-    remark = "the topic A could not be saved: [Errno 28] No space left on device"
-    assert room.client.sent[0].remark == remark
-    assert not room.aside
-    room.send("A", 3)
-    room.save()
-    assert room.stored == [("A", 3)]
-
-
-def test_parked_sends_are_limited_by_number_and_bytes():
-    room = Room(capacity=2)
-    for opaque in (1, 2, 3):
-        room.send("A", opaque)
-    assert room.answers() == [(3, 2)]
-    assert "2 sends wait for topics to be saved" in room.client.sent[0].remark
-    room.settle()
-    room.client.sent.clear()
-    room.send("B", 4, body=bytes(BYTES_MAX - 1_000))
-    room.send("B", 5, body=bytes(1_000))
-    assert room.answers() == [(5, 2)]
-    room.settle()
-    room.send("C", 6, body=bytes(BYTES_MAX - 1_000))
-    room.settle()
-    assert room.stored == [("A", 1), ("A", 2), ("B", 4), ("C", 6)]
-
-
 def test_fields_of_sends_that_wait_are_counted_as_their_bodies_are():
     room = Room()
     for opaque in range(400):
@@ -232,27 +173,6 @@ def test_parked_send_copies_its_body(room):
     received.clear()  # which nobody has a view of
     room.settle()
     assert room.stored == [("A", 1)]
-
-
-def test_parked_send_of_a_closed_client_is_dropped_unless_oneway(room):
-    gone = FakeConnection()
-    room.send("A", 1, client=gone)
-    room.send("A", 2, client=gone, flag=ONE_WAY)
-    room.send("A", 3)
-    gone.is_closed = True
-    room.settle()
-    assert room.stored == [("A", 2), ("A", 3)]
-
-
-def test_shutdown_answers_parked_sends_and_refuses_new_ones(room):
-    room.send("A", 1)
-    room.pending_sends.refuse_all("the broker is stopping")
-    room.send("A", 2)
-    room.send("A", 3, flag=ONE_WAY)
-    assert room.answers()[:2] == [(1, 14), (2, 14)]
-    assert {each.remark for each in room.client.sent} == {"the broker is stopping"}
-    room.settle()
-    assert room.stored == []
 
 
 def test_parked_sends_are_dispatched_in_several_turns_in_order():

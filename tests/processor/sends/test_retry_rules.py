@@ -1,3 +1,5 @@
+"""Which sends to retry topics become dead letters."""
+
 from dataclasses import replace
 
 import pytest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from dataclasses import replace
 
 import pytest
@@ -28,7 +27,6 @@ from rocketpoll.broker.processor.sends.admission import RetryRules, TopicAdmissi
 from rocketpoll.broker.processor.sends.send_message import SendMessageProcessor, SendParts
 from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.store.append.record_encoding import FixedSizeBatch
-from rocketpoll.broker.store.files.mapped_file_queue import MappedFileQueue
 from rocketpoll.broker.store.results import PutMessageStatus
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
@@ -65,10 +63,6 @@ class Room:
         return self.ask(send_request(*given, **named))
 
 
-def test_send_processor_handles_three_request_codes(parts):
-    assert set(Room(parts).processor.handlers()) == {10, 310, 320}
-
-
 def test_busy_broker_refuses_every_kind_of_send(parts):
     room = Room(parts)
     room.busy = "the disk is slow"
@@ -82,22 +76,6 @@ def test_busy_broker_refuses_every_kind_of_send(parts):
     assert bodies(parts.store) == []
 
 
-def test_sync_flush_send_is_answered_after_the_flush(parts):
-    room = Room(parts, is_sync=True)
-    assert room.send("a") is None
-    assert room.send("b", opaque=2) is None
-    room.disk.stored()
-    assert [(answer.code, answer.opaque) for answer in room.connection.sent] == [(0, 1), (0, 2)]
-
-
-@pytest.mark.parametrize("wait", ["false", "no", ""])
-def test_send_with_wait_false_is_answered_before_the_flush(parts, wait):
-    room = Room(parts, is_sync=True)
-    answer = room.send("a", properties=f"KEYS\x01k\x02WAIT\x01{wait}\x02")
-    assert answer.code == 0
-    assert room.disk.waiting == []
-
-
 def test_flush_timeout_answer_has_all_fields(parts):
     room = Room(parts, is_sync=True)
     room.send("a", opaque=8)
@@ -106,23 +84,6 @@ def test_flush_timeout_answer_has_all_fields(parts):
     assert (answer.code, answer.opaque) == (10, 8)
     assert answer.ext_fields["queueOffset"] == "0"
     assert set(answer.ext_fields) == {"msgId", "queueId", "queueOffset", "MSG_REGION", "TRACE_ON"}
-
-
-def test_flush_failure_is_answered_with_the_reason(parts):
-    room = Room(parts, is_sync=True)
-    room.send("a")
-    room.disk.stored(PutMessageStatus.SERVICE_NOT_AVAILABLE, "the disk has failed")
-    (answer,) = room.connection.sent
-    assert (answer.code, answer.remark) == (14, "the disk has failed")
-
-
-def test_one_way_send_waiting_for_the_disk_is_not_answered(parts):
-    room = Room(parts, is_sync=True)
-    room.send("a", flag=2)
-    room.disk.stored()
-    room.send("b", flag=2)
-    room.disk.stored(PutMessageStatus.FLUSH_DISK_TIMEOUT)
-    assert room.connection.sent == []
 
 
 def test_delayed_message_is_stored_under_its_level_with_its_real_queue(parts):
@@ -208,15 +169,6 @@ def test_hosts_of_either_version_are_stored_and_flags_of_the_sender_about_them_a
     assert decode_offset_message_id(answer.ext_fields["msgId"]) == (parse_host(host), 0)
 
 
-def test_closed_connection_clears_its_send_cache(parts):
-    room = Room(parts)
-    room.send("a")
-    assert room.processor._cache
-    room.processor.connection_closed(room.connection)
-    room.processor.connection_closed(room.connection)
-    assert not room.processor._cache
-
-
 def test_retry_topic_name_may_exceed_127_characters(parts):
     group = "G" * 200
     request = send_request("again", topic=f"%RETRY%{group}")
@@ -235,40 +187,6 @@ def test_sends_of_a_turn_are_written_and_answered_together(parts):
     assert places == [0, 1, 2]
     queue_id = int(room.connection.sent[0].ext_fields["queueId"])
     assert bodies(parts.store, "T", queue_id) == ["a", "b", "c"]
-
-
-def test_unwritable_send_turn_is_refused_as_a_whole(parts, monkeypatch):
-    room = Room(parts)
-
-    def full(_, offset, data):
-        raise OSError(errno.ENOSPC, "full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(MappedFileQueue, "write", full)
-        for text in ("a", "b"):
-            room._dispatch(room.connection, send_request(text))
-        room.processor.end_turn()
-    refused = (14, "the disk is full: [Errno 28] full")
-    assert [(each.code, each.remark) for each in room.connection.sent] == [refused] * 2
-    room.connection.sent.clear()
-    answer = room.send("c").ext_fields
-    assert answer["queueOffset"] == "0"
-    assert bodies(parts.store, "T", int(answer["queueId"])) == ["c"]
-
-
-def test_failing_send_answer_does_not_block_others(parts, monkeypatch, caplog):
-    room, broken = Room(parts), FakeConnection(remote="10.0.0.8:40000")
-
-    def fail(*_):
-        raise RuntimeError("broken")
-
-    monkeypatch.setattr(broken, "send_frame", fail)
-    room._dispatch(broken, send_request("a"))
-    room._dispatch(room.connection, send_request("b", opaque=2))
-    room.processor.end_turn()
-    assert [(answer.code, answer.opaque) for answer in room.connection.sent] == [(0, 2)]
-    assert "could not be answered" in caplog.text
-    assert bodies(parts.store) == ["a", "b"]
 
 
 def test_batch_over_the_message_size_limit_is_refused_unparsed(parts):

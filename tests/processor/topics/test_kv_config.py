@@ -1,3 +1,5 @@
+"""KV configs are saved, listed and deleted."""
+
 from rmq_spark.wire.bodies.operators import KVTable
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rocketpoll.broker.state.tables.kv_config import KVConfigSerializeWrapper

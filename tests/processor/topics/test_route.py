@@ -1,3 +1,5 @@
+"""Routes, cluster info and topic lists of the broker as its own name server."""
+
 import pytest
 from support.brokers.admin_processors import AdminRoom
 

@@ -1,3 +1,5 @@
+"""Topics are created, shown and deleted, and refused changes are rolled back."""
+
 import json
 
 import pytest

@@ -1,3 +1,5 @@
+"""Attributes of topics are set, changed and dropped."""
+
 import pytest
 
 from rocketpoll.broker.processor.request import RequestRejected

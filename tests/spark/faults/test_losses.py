@@ -103,18 +103,6 @@ def test_recreated_topic_is_read_from_its_start(
     assert_read(query, bodies)
 
 
-def test_planned_batch_of_a_recreated_topic_ends_the_query(rocketpoll_broker, rocketpoll_topic):
-    query, _ = read_before(rocketpoll_broker, rocketpoll_topic, 20)
-    send(rocketpoll_broker, rocketpoll_topic, 8)
-    query.crash_at = "partitions"
-    with pytest.raises(Crashed):
-        query.trigger()
-    make_again(rocketpoll_broker, rocketpoll_topic, 60)
-    query.start()
-    with loss("recreated"):
-        query.run()
-
-
 @pytest.mark.parametrize("count", [0, 8, 60])
 def test_recreated_topic_after_a_planned_batch_is_read_completely(
     rocketpoll_broker, rocketpoll_topic, count
@@ -130,18 +118,6 @@ def test_recreated_topic_after_a_planned_batch_is_read_completely(
     assert_read(query, bodies + gone, without=gone)
 
 
-@pytest.mark.parametrize("count", [28, 80])
-def test_topic_recreated_between_planning_and_reading_ends_the_query(
-    rocketpoll_broker, rocketpoll_topic, count
-):
-    query, bodies = read_before(rocketpoll_broker, rocketpoll_topic, 20)
-    send(rocketpoll_broker, rocketpoll_topic, 8)
-    query.before_tasks = lambda: make_again(rocketpoll_broker, rocketpoll_topic, count)
-    with loss("was stored at", "recreated"):
-        query.run()
-    assert_read(query, bodies)
-
-
 @pytest.mark.parametrize("count", [0, 28, 80])
 def test_topic_recreated_between_planning_and_reading_is_read_once(
     rocketpoll_broker, rocketpoll_topic, count
@@ -155,28 +131,6 @@ def test_topic_recreated_between_planning_and_reading_is_read_once(
     bodies += send(rocketpoll_broker, rocketpoll_topic, 4)  # of as many as before only growth tells
     query.run()
     assert_read(query, bodies + gone, without=gone)
-
-
-def test_deleted_pattern_topic_with_unread_messages_ends_the_query(
-    rocketpoll_broker,
-):
-    for name in ("gone-1", "gone-2"):
-        rocketpoll_broker.create_topic(name, 2)
-    query = Engine(rocketpoll_broker.address, subscribePattern="gone-.*")
-    send(rocketpoll_broker, "gone-1", 4)
-    send(rocketpoll_broker, "gone-2", 4)
-    query.start()
-    query.run()
-    send(rocketpoll_broker, "gone-1", 4)
-    query.crash_at = "latest-done"  # it has seen them
-    with pytest.raises(Crashed):
-        query.trigger()
-    query.start()
-    rocketpoll_broker.delete_topic("gone-1")
-    gone = "queue 0 of gone-1 on broker-a is gone: it was read to offset 2"
-    with loss(f"{gone}, it is unknown what followed"):
-        query.run()
-    rocketpoll_broker.delete_topic("gone-2")
 
 
 def test_deleted_pattern_topic_read_to_its_end_is_dropped_from_the_offset(rocketpoll_broker):
@@ -199,46 +153,6 @@ def test_deleted_pattern_topic_read_to_its_end_is_dropped_from_the_offset(rocket
         rocketpoll_broker.delete_topic(name)
 
 
-@pytest.mark.wide
-def test_deleted_topics_leave_the_source_offset(
-    rocketpoll_broker,
-):
-    query = Engine(rocketpoll_broker.address, subscribePattern="day-.*")
-    rocketpoll_broker.create_topic("day-0", 1)
-    query.start()
-    query.run()
-    bodies = []
-    for number in range(1, 21):
-        rocketpoll_broker.create_topic(f"day-{number}", 1)
-        bodies += send(rocketpoll_broker, f"day-{number}", 1)
-        query.trigger()
-        rocketpoll_broker.delete_topic(f"day-{number - 1}")
-        query.trigger()
-    assert list(query.end()["offsets"]) == ["day-20"]
-    assert {queue.topic for queue in query.known_queues()} == {"day-20"}
-    query.stop()
-    query.start()
-    query.run()
-    assert list(query.end()["offsets"]) == ["day-20"]
-    assert_read(query, bodies)
-    rocketpoll_broker.delete_topic("day-20")
-
-
-def test_topics_of_a_pattern_come_and_go(rocketpoll_broker):
-    query = Engine(rocketpoll_broker.address, subscribePattern="come-.*", failOnDataLoss="false")
-    rocketpoll_broker.create_topic("come-0", 2)
-    bodies = send(rocketpoll_broker, "come-0", 4)
-    query.start()
-    query.run()
-    for number in range(1, 4):
-        rocketpoll_broker.create_topic(f"come-{number}", 2)
-        bodies += send(rocketpoll_broker, f"come-{number}", 4)
-        rocketpoll_broker.delete_topic(f"come-{number - 1}")
-        query.run()
-    assert_read(query, bodies)
-    rocketpoll_broker.delete_topic("come-3")
-
-
 # ---- queues
 
 
@@ -259,32 +173,6 @@ def test_queues_that_are_added_between_crash_and_restart_under_available_now(
     query.run()
     query.stop()
     assert_read(query, bodies)
-
-
-def test_available_now_run_leaves_later_messages_to_the_next_run(
-    rocketpoll_broker, rocketpoll_topic
-):
-    query = Engine(rocketpoll_broker.address, subscribe=rocketpoll_topic, maxOffsetsPerTrigger=5)
-    bodies = send(rocketpoll_broker, rocketpoll_topic, 20)
-    query.start(available_now=True)
-    rocketpoll_broker.create_topic(rocketpoll_topic, 6)
-    later = send(rocketpoll_broker, rocketpoll_topic, 24)
-    query.run()
-    query.stop()
-    assert_read(query, bodies)
-    query.start(available_now=True)
-    query.run()
-    assert_read(query, bodies + later)
-
-
-def test_queues_that_are_taken_away_with_unread_messages_end_the_query(
-    rocketpoll_broker, rocketpoll_topic
-):
-    query, _ = read_before(rocketpoll_broker, rocketpoll_topic, 8)
-    send(rocketpoll_broker, rocketpoll_topic, 8)
-    rocketpoll_broker.create_topic(rocketpoll_topic, 2)
-    with loss(f"queue 3 of {rocketpoll_topic}", "is no longer readable (perm)", "from 2 to 3"):
-        query.run()
 
 
 def test_removed_queues_are_skipped_and_read_when_they_return(rocketpoll_broker, rocketpoll_topic):

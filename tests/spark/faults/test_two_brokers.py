@@ -9,7 +9,6 @@ import pytest
 from support.spark.broker_pairs import A, B, warnings_of
 from support.spark.streaming_engine import Crashed, assert_read
 
-from rmq_spark.client.api.admin_api import NameServerApi
 from rmq_spark.spark.errors import BrokersAway, DataLoss
 from rmq_spark.spark.lag import lag_between
 from rmq_spark.spark.plan.source_offset import SourceOffset, sizes_in
@@ -47,19 +46,6 @@ def test_unreachable_broker_ends_the_query_after_its_retry_timeout_by_name(pair)
         query.run()
     pair.b.resume()
     del query.options["retryTimeoutMs"]
-    query.start()
-    query.run()
-    assert_read(query, bodies)
-
-
-def test_retry_timeout_for_a_killed_broker_fails_the_query(pair):
-    query, bodies = pair.read_before(retryTimeoutMs=300)
-    pair.b.kill()
-    bodies += pair.send(pair.a, 2)
-    with pytest.raises((BrokersAway, DataLoss), match=f"broker {B} ") as raised:
-        query.run()
-    assert ("no name server knows" in str(raised.value)) == pair.forgets_who_is_down
-    pair.b.restart()
     query.start()
     query.run()
     assert_read(query, bodies)
@@ -108,65 +94,6 @@ def test_planned_batch_waits_for_its_broker_despite_on_broker_away_skip(pair):
     assert_read(query, bodies)
 
 
-def test_assigned_queues_of_an_unknown_broker_are_waited_for_at_start(pair):
-    query, bodies = pair.read_before()
-    query.stop()
-    del query.options["subscribe"]
-    query.options["assign"] = json.dumps({pair.topic: {A: [0, 1], B: [0, 1]}})
-    bodies += pair.send(pair.b, 2)
-    pair.b.retire()
-    bodies += pair.send(pair.a, 2)
-    query.start()
-    back = threading.Timer(0.3, pair.b.restart)
-    back.start()
-    query.trigger()
-    back.join()
-    query.run()
-    assert_read(query, bodies)
-
-
-@pytest.mark.parametrize("ending", [{}, {"endingTimestamp": "2100-01-01"}], ids=["open", "bound"])
-def test_available_now_waits_for_an_unknown_broker(pair, ending):
-    """Read by the next run, it would come late behind what the other has."""
-    query, bodies = pair.read_before()
-    query.stop()
-    bodies += pair.send(pair.b, 2)
-    pair.b.retire()
-    bodies += pair.send(pair.a, 2)
-    query.options |= ending
-    query.start(available_now=True)
-    back = threading.Timer(0.3, pair.b.restart)
-    back.start()
-    query.run()
-    back.join()
-    assert_read(query, bodies)
-
-
-def everywhere(topic, offset):
-    return json.dumps({topic: {broker: {"*": offset} for broker in (A, B)}})
-
-
-@pytest.mark.parametrize("is_new", [True, False], ids=["new", "goes on"])
-def test_ending_offsets_of_an_unknown_broker_are_waited_for(pair, is_new):
-    if is_new:
-        query = pair.query(startingOffsets=everywhere(pair.topic, 0))
-        bodies = [body for member in (pair.a, pair.b) for body in pair.send(member, 4)]
-    else:
-        query, bodies = pair.read_before()
-        query.stop()
-    bodies += pair.send(pair.b, 2)
-    pair.send(pair.b, 2)  # behind the end
-    pair.b.retire()
-    bodies += pair.send(pair.a, 2)
-    query.options["endingOffsets"] = everywhere(pair.topic, 3)
-    back = threading.Timer(0.3, pair.b.restart)
-    back.start()
-    query.start(available_now=True)
-    query.run()
-    back.join()
-    assert_read(query, bodies)
-
-
 # ---- a broker is no more
 
 
@@ -202,32 +129,6 @@ def test_drained_broker_is_read_to_its_end_and_reported_gone_after_retirement(pa
     query.run()
     assert_read(query, bodies)
     assert query.end()["gone"] == [B]
-
-
-def test_broker_gone_for_good_is_dropped_without_fail_on_data_loss(pair, caplog, monkeypatch):
-    cluster_info, asked = NameServerApi.cluster_info, []
-
-    def counted(calls):
-        asked.append(calls)
-        return cluster_info(calls)
-
-    query, bodies = pair.read_before(retryTimeoutMs=300, failOnDataLoss="false")
-    query.stop()
-    pair.b.retire()
-    for _ in range(2):  # the second run knows
-        bodies += pair.send(pair.a, 2)
-        query.start(available_now=True)
-        query.run()
-        query.stop()
-    assert_read(query, bodies)
-    assert query.end()["gone"] == [B]
-    assert len(warnings_of(caplog, "messages are lost")) == 1
-    query.options["failOnDataLoss"] = "true"  # it has been told
-    query.start()
-    query.run()
-    monkeypatch.setattr(NameServerApi, "cluster_info", counted)
-    query.run()
-    assert asked == []
 
 
 def test_retired_broker_that_returns_is_read_from_its_old_offset(pair):

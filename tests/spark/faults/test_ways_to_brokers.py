@@ -9,44 +9,18 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from support.servers.middleboxes import BlackHole, Nat
+from support.servers.middleboxes import Nat
 from support.spark.broker_pairs import B, warnings_of
 from support.spark.streaming_engine import assert_read
 
-from rmq_spark.client.transport.connection import RemotingConnection
 from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.spark.brokers import fan_out, retry_timer
-from rmq_spark.spark.errors import BrokersAway
 from rmq_spark.spark.read import partition_reader
 
 
 def by_way_of(member, box):
     """The option with which a broker is reached through a box, which no sender knows of."""
     return {"brokerAddresses": json.dumps({member.name: box.address})}
-
-
-def test_down_host_is_dialled_once_for_all_its_queues(pair, monkeypatch):
-    pair.make_topic(8)
-    query, bodies = pair.read_before(16)
-    query.stop()
-    connect, tries = RemotingConnection.connect.__func__, []
-
-    def counted(cls, address, *arguments, **more):
-        tries.append(address)
-        return connect(cls, address, *arguments, **{**more, "timeout_ms": 300})
-
-    monkeypatch.setattr(RemotingConnection, "connect", classmethod(counted))
-    with BlackHole() as hole:
-        query.options |= {"retryTimeoutMs": "0", **by_way_of(pair.b, hole)}
-        query.start()
-        with pytest.raises(BrokersAway, match=f"broker {B} has not answered"):
-            query.run()
-        assert tries.count(hole.address) == 2  # the first, and once more after a pause
-    bodies += pair.send(pair.a, 2) + pair.send(pair.b, 2)
-    del query.options["brokerAddresses"]
-    query.start()
-    query.run()
-    assert_read(query, bodies)
 
 
 def test_running_query_waits_for_a_host_that_went_down_silently(pair, caplog):

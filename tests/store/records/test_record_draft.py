@@ -1,3 +1,5 @@
+"""Drafts of records equal the wire encoding once sealed."""
+
 import dataclasses
 
 import pytest

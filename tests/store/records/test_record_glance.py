@@ -1,3 +1,5 @@
+"""Fields of a record are read without decoding all of it."""
+
 import dataclasses
 
 import pytest

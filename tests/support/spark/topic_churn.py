@@ -1,16 +1,11 @@
 """Random topics under a query that are created, grow and are deleted, with a ledger of all sends.
 
-The query runs without Spark (`spark/faults/test_stress`) or with it
-(`spark/faults/test_stress_with_spark`).
+The query runs without Spark: `spark/faults/test_stress`.
 """
 
 from __future__ import annotations
 
 import os
-import random
-from collections.abc import Set
-from contextlib import AbstractContextManager
-from typing import Protocol
 
 from support.spark.streaming_engine import send
 
@@ -23,24 +18,6 @@ STEPS_MAX = 8
 def rounds(default):
     """Return the number of rounds. Longer campaigns: make restarts ROUNDS=1000"""
     return int(os.environ.get("ROCKETPOLL_STRESS_ROUNDS", default))
-
-
-class StressedQuery(Protocol):
-    """A query over all topics of a world."""
-
-    def run_a_while(self, dice: random.Random) -> None:
-        """Start it if necessary, let it read, and stop it now and then."""
-
-    def catch_up(self) -> None:
-        """Read all messages, and end."""
-
-    def committed(self) -> Set[str]:
-        """Return the bodies of all batches that it will not run again."""
-
-    def between_batches(self) -> AbstractContextManager[object]:
-        """Ensure that no uncommitted batch is planned within the block, unless the query is
-        stopped.
-        """
 
 
 class World:

@@ -1,3 +1,5 @@
+"""JSON as fastjson writes it."""
+
 import json
 
 import pytest

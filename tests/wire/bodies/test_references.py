@@ -1,3 +1,5 @@
+"""References within fastjson's JSON."""
+
 import json
 
 import pytest

@@ -1,3 +1,5 @@
+"""Batches of messages encoded from columns."""
+
 import pyarrow as pa
 import pytest
 from hypothesis import given

@@ -1,3 +1,5 @@
+"""Chunks of records become columns, or are refused like single records."""
+
 import struct
 
 import numpy as np

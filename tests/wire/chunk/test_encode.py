@@ -1,3 +1,5 @@
+"""Columns become chunks of records."""
+
 import dataclasses
 
 import numpy as np

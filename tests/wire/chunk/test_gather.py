@@ -1,3 +1,5 @@
+"""Pieces of bytes are gathered in bulk."""
+
 import numpy as np
 import pyarrow as pa
 import pytest

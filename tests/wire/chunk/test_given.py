@@ -1,3 +1,5 @@
+"""Columns that users give."""
+
 import numpy as np
 import pyarrow as pa
 import pytest

@@ -1,3 +1,5 @@
+"""Compressed bodies are inflated in bounded slices."""
+
 import sys
 
 import pytest

@@ -1,3 +1,5 @@
+"""Properties of many records as columns."""
+
 from unittest import mock
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Headers are encoded and decoded by their fields."""
+
 from typing import NamedTuple
 
 import pytest

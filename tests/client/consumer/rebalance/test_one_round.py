@@ -1,3 +1,5 @@
+"""One rebalance round asks each broker for members once."""
+
 import pytest
 
 from rmq_spark.client.consumer.rebalance.rebalance_service import RebalanceRound

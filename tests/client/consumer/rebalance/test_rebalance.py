@@ -1,3 +1,5 @@
+"""Rebalance of one topic: who gets which queues, and when nobody is changed."""
+
 from __future__ import annotations
 
 import pytest
