@@ -40,7 +40,7 @@ from .process.operator_log import (
     log_stopping,
     set_up_logging,
 )
-from .process.pandas_blocker import block_pandas
+from .process.process_setup import block_pandas
 from .process.service_manager import ServiceManager, StartProgress, name_process
 from .server.descriptors import allow_descriptors
 from .server.event_loop import new_event_loop

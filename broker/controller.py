@@ -53,14 +53,14 @@ from .server.server import CannotListen, RemotingServer
 from .server.tls.server_tls import ServerTls
 from .settings.config import BrokerConfig
 from .settings.settings import Reload, plan_reload
+from .state.members.client_channel_info import MembershipLimits
 from .state.members.consumers import ConsumerManager
-from .state.members.membership_limits import MembershipLimits
 from .state.members.producers import ProducerManager
 from .state.members.queue_locks import QueueLocks
 from .state.stats.broker_stats import BrokerStats
 from .store.config import BrokerRole
 from .store.errors import Degradation, StoreError, TransientFailure, describe_error, is_transient
-from .store.files.disk import Disk, DiskUsage, LocalDisk
+from .store.files.disk import DiskUsage, LocalDisk
 from .store.message_store import MessageStore
 from .store.results import DeletedFiles
 from .store.startup.opener import ProgressCallback
@@ -86,7 +86,7 @@ class BrokerController:
     def __init__(
         self,
         config: BrokerConfig,
-        disk: Disk | None = None,
+        disk: LocalDisk | None = None,
         now_ms: Callable[[], int] = time_of_day_ms,
         random_bytes: Callable[[int], bytes] = os.urandom,
         watch_opening: ProgressCallback | None = None,
@@ -352,11 +352,7 @@ class BrokerController:
             self._loop.call_soon_threadsafe(self.deletion_log.report, deleted)
 
     def _make_log_durable(self) -> None:
-        """Flush all visible messages; blocks, so it must not run on the loop's thread.
-
-        Raises:
-            TransientFailure, StoreError: The disk does not flush in time, or the flush fails.
-        """
+        """Flush all visible messages; blocks, so it must not run on the loop's thread."""
         visible = self.store.confirm_offset()
         state = self.store.state()
         if visible > state.flushed_offset and state.failure is None:

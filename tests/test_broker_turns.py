@@ -29,7 +29,7 @@ from rmq_spark.wire.bodies.configs import (
 from rmq_spark.wire.codes import RequestCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.message_queue import MessageQueue
-from rocketpoll.broker.processor.fast_path.templates import ResponseTemplate
+from rocketpoll.broker.processor.fast_paths import ResponseTemplate
 from rocketpoll.broker.processor.pulls import query_message
 from rocketpoll.broker.processor.sends.fast_path.fast_send import FastSend
 from rocketpoll.broker.server import fair_scheduler

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.brokers.hold_service import Client
 
-from rocketpoll.broker.common.fair_turns import FairTurns
+from rocketpoll.broker.longpolling.pull_request import FairTurns
 
 V6 = bytes.fromhex("20010db8000000010000000000000000")
 

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from rocketpoll.broker.process.pandas_blocker import block_pandas
+from rocketpoll.broker.process.process_setup import block_pandas
 
 LOADED = """
 import sys
-from rocketpoll.broker.process.pandas_blocker import block_pandas
+from rocketpoll.broker.process.process_setup import block_pandas
 from rocketpoll.broker.store.bulk import bulk_tools
 
 with block_pandas():

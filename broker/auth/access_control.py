@@ -20,14 +20,12 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
 
-from ..common.channel import Channel
-from ..common.identity import Identity
+from ..common.channel import Channel, Identity
 from ..common.log_limit import LogLimit, printable
 from ..common.request_content import NotAuthenticated, RequestRejected
 from .needs import Action, Need, ResourceType, group_need, topic_need
 from .request_rights import RIGHTS, BodyRow
-from .signed_template import SignedTemplate, UnsignedTemplate
-from .visible_names import VisibleNames
+from .signatures import SignedTemplate, UnsignedTemplate
 
 _log = logging.getLogger(__name__)
 _MIXED_TOPICS: Final = frozenset([SCHEDULE_TOPIC, HALF_TOPIC])
@@ -138,11 +136,7 @@ class AccessControl:
             self._require(connection, need)
 
     def check_in_steps(self, connection: Channel, request: RemotingCommand) -> Iterator[None]:
-        """Check a request in steps, because its body may name thousands of resources.
-
-        Raises:
-            RequestRejected, WireError: As in `check`.
-        """
+        """Check a request in steps, because its body may name thousands of resources."""
         needs_of = self._authenticated_row(connection, request)
         if isinstance(needs_of, BodyRow):
             needs: Iterable[Need] = yield from needs_of.in_steps(request)
@@ -228,11 +222,7 @@ class AccessControl:
     def require(
         self, connection: Channel, resource: ResourceType, name: str, *actions: Action
     ) -> None:
-        """Refuse and count what `allows` forbids, if that shows only in the handler.
-
-        Raises:
-            RequestRejected: The client may do none of these actions.
-        """
+        """Refuse and count what `allows` forbids, if that shows only in the handler."""
         refused = self.refusal(connection, resource, name, *actions)
         if refused is not None:
             self.denials += 1
@@ -261,11 +251,7 @@ class AccessControl:
         return True
 
     def require_every_topic(self, connection: Channel, action: Action) -> None:
-        """Refuse and count what `allows_every_topic` forbids.
-
-        Raises:
-            RequestRejected: There may be topics with which the client may not do this.
-        """
+        """Refuse and count what `allows_every_topic` forbids."""
         if not self.allows_every_topic(connection, action):
             self.denials += 1
             raise RequestRejected(
@@ -326,3 +312,31 @@ def _address_of(connection: Channel) -> str:
 @lru_cache(maxsize=4_096)
 def _address_text(address: bytes) -> str:
     return str(ip_address(address))
+
+
+# ---- VisibleNames: the topics and groups whose names one client may see in answers.
+
+_TOPIC_ACTIONS: Final = Action.PUB, Action.SUB, Action.GET, Action.LIST
+_GROUP_ACTIONS: Final = Action.SUB, Action.GET, Action.LIST
+
+
+class VisibleNames:
+    """The names that one client may see, by the users and lists of now.
+
+    A client sees the names that any right of its own has in it. The right to list the cluster shows
+    all names, as in RocketMQ, where lists need it.
+    """
+
+    def __init__(self, allows: Callable[..., bool], cluster: str) -> None:
+        """Take the client's rights: ``allows(resource, name, *actions)``."""
+        self._allows = allows
+        self.is_all: Final = allows(ResourceType.CLUSTER, cluster, Action.LIST)
+        """True if no name is hidden."""
+
+    def has_topic(self, topic: str) -> bool:
+        """Return whether the client may see a topic's name; a retry topic is as its group."""
+        return self.is_all or self._allows(ResourceType.TOPIC, topic, *_TOPIC_ACTIONS)
+
+    def has_group(self, group: str) -> bool:
+        """Return whether the client may see a group's name."""
+        return self.is_all or self._allows(ResourceType.GROUP, group, *_GROUP_ACTIONS)

@@ -61,11 +61,7 @@ class ResourcePattern:
 
     @classmethod
     def parse(cls, text: str | None) -> ResourcePattern:
-        """Parse a pattern in RocketMQ's form; the type may be in any case.
-
-        Raises:
-            AccessListError: The type is missing or unknown.
-        """
+        """Parse a pattern in RocketMQ's form; the type may be in any case."""
         if text is not None and text.strip() == "*":
             return cls(None, PatternKind.ANY)
         kind, _, name = (text or "").partition(":")
@@ -114,11 +110,7 @@ class SourceRange:
 
     @classmethod
     def parse(cls, text: str) -> SourceRange:
-        """Parse an address or a range.
-
-        Raises:
-            AccessListError: It is neither.
-        """
+        """Parse an address or a range."""
         if not text.strip():
             raise AccessListError("The source ip is empty.")
         try:
@@ -156,11 +148,7 @@ class AccessRule:
 
     @classmethod
     def of_info(cls, info: PolicyEntryInfo) -> AccessRule:
-        """Return the rule in a request.
-
-        Raises:
-            AccessListError: Something is missing, unknown, or too much.
-        """
+        """Return the rule in a request."""
         pattern = ResourcePattern.parse(info.resource)
         actions = tuple(dict.fromkeys(map(_action, info.actions or ())))
         if not actions:
@@ -216,11 +204,7 @@ class AccessList:
 
     @classmethod
     def of_policies(cls, policies: Iterable[PolicyInfo] | None) -> AccessList:
-        """Return the access list in a request or a file.
-
-        Raises:
-            AccessListError: A rule is invalid, or there is none.
-        """
+        """Return the access list in a request or a file."""
         acl = cls()
         for policy in policies or ():
             kind = policy.policy_type
@@ -239,11 +223,7 @@ class AccessList:
         return not self.custom and not self.default
 
     def merge(self, changes: AccessList) -> AccessList:
-        """Return this list with rules added, or replaced where the kind and resource are the same.
-
-        Raises:
-            AccessListError: There would be too many rules.
-        """
+        """Return this list with rules added, or replaced where kind and resource are the same."""
         merged = AccessList(
             _merge(self.custom, changes.custom), _merge(self.default, changes.default)
         )

@@ -8,7 +8,7 @@ from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.signature import ACCESS_KEY
 
-from ..common.identity import Identity
+from ..common.channel import Identity
 from ..common.request_content import RequestRejected
 from .access_lists import Decision
 from .needs import Action, Need, ResourceType
@@ -41,17 +41,16 @@ class UserRules:
         if not name:
             raise _refused("username cannot be null.")
         user = self._enabled_user(name)
-        if isinstance(user, RequestRejected):
-            raise user
         if not is_signed_by(request, user.password):
             raise _refused("check signature failed.")
         return Identity(name, user.is_super, user.password)
 
     def refusal(self, identity: Identity, address: str, need: Need) -> RequestRejected | None:
         """Return why a user may not have what a request needs, or None if it may."""
-        user = self._user_of(identity)
-        if isinstance(user, RequestRejected):
-            return user
+        try:
+            user = self._user_of(identity)
+        except RequestRejected as refused:
+            return refused
         if user.is_super or not self._checks_rights:
             return None
         decision = self._decide(user.name, need, address)
@@ -65,33 +64,31 @@ class UserRules:
 
     def secret_of(self, identity: Identity, _: str) -> str:
         """Return the key that signs a user's requests."""
-        user = self._user_of(identity)
-        if isinstance(user, RequestRejected):
-            raise user
-        return user.password
+        return self._user_of(identity).password
 
     def allows_every_topic(self, identity: Identity, address: str, action: Action) -> bool:
         """Return whether a user may do this with every topic that there is, or will be."""
-        user = self._user_of(identity)
-        if isinstance(user, RequestRejected):
+        try:
+            user = self._user_of(identity)
+        except RequestRejected:
             return False
         if user.is_super or not self._checks_rights:
             return True
         acl = self._acls.get(user.name)
         return acl is not None and acl.allows_every(ResourceType.TOPIC, action, address)
 
-    def _user_of(self, identity: Identity) -> User | RequestRejected:
+    def _user_of(self, identity: Identity) -> User:
         """Return the user of an identity, unless its password has changed since it was proven."""
         user = self._enabled_user(identity.name)
-        if isinstance(user, User) and identity.secret_key not in (None, user.password):
-            return _refused(f"The password of User:{user.name} has changed.")
+        if identity.secret_key not in (None, user.password):
+            raise _refused(f"The password of User:{user.name} has changed.")
         return user
 
-    def _enabled_user(self, name: str) -> User | RequestRejected:
+    def _enabled_user(self, name: str) -> User:
         user = self._users.get(name)
-        if user is None:
-            return _refused(f"User:{name} is not found.")
-        return user if user.is_enabled else _refused(f"User:{name} is disabled.")
+        if user is None or not user.is_enabled:
+            raise _refused(f"User:{name} is {'not found' if user is None else 'disabled'}.")
+        return user
 
     def _decide(self, name: str, need: Need, address: str) -> Decision | None:
         if self._decisions_version != self.version or len(self._decisions) >= _DECISIONS_MAX:

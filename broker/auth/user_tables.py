@@ -63,11 +63,7 @@ class User:
         return self.status is UserStatus.ENABLE
 
     def with_changes(self, info: UserInfo) -> User:
-        """Return the user with what a request or a file states; what it leaves out stays.
-
-        Raises:
-            AccessListError: A word is unknown, or something is too long.
-        """
+        """Return the user with what a request or a file states; what it leaves out stays."""
         user = self
         if info.password is not None and info.password.strip():
             user = replace(user, password=info.password)
@@ -134,11 +130,7 @@ class UserTable(NamedTable[UsersBody, str, User]):
         self._change(user.name, user, change)
 
     def delete(self, name: str, change: Change[str, User] | None = None) -> None:
-        """Remove a user, if there is one, as part of such a change.
-
-        Raises:
-            AccessListError: As in `put`.
-        """
+        """Remove a user, if there is one, as part of such a change."""
         self._check_supers(name, None)
         self._change(name, None, change)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from rmq_spark.wire.command import RemotingCommand
@@ -15,7 +16,22 @@ from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.hosts import Host
 
-from .identity import Identity
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The user, or the account of plain_acl.yml, that signs the requests of a connection.
+
+    Attributes:
+        name: The user's name, which is the access key.
+        is_super: True if no access list applies: a super user, or an account with ``admin: true``.
+        secret_key: The key that has proven it, without which what waits is refused; None if the
+            client's address needs no signature.
+    """
+
+    name: str
+    is_super: bool = False
+    secret_key: str | None = field(default=None, repr=False, compare=False)
+
 
 BackgroundSteps: TypeAlias = Iterator["Future[None] | None"]
 """Work in steps, between which other work may run.

@@ -78,15 +78,19 @@ def _address(text: str) -> str:
         raise ValueError("an IP address, for example 127.0.0.1") from None
 
 
-def _directory(text: str) -> Path:
-    if not text:
-        raise ValueError("a directory")
+def _path(text: str, kind: str = "a path") -> Path:
     if "\0" in text:
-        raise ValueError("a directory, without a NUL byte")
+        raise ValueError(f"{kind}, without a NUL byte")
     try:
         return Path(text).expanduser()
     except RuntimeError:
-        raise ValueError("a directory without ~, because the home directory is unknown") from None
+        raise ValueError(f"{kind} without ~, because the home directory is unknown") from None
+
+
+def _directory(text: str) -> Path:
+    if not text:
+        raise ValueError("a directory")
+    return _path(text, "a directory")
 
 
 def _hours(text: str) -> tuple[int, ...]:
@@ -135,17 +139,6 @@ class Secret:
         return HIDDEN if self.text else ""
 
 
-def _optional_path(text: str) -> Path | None:
-    if not text:
-        return None
-    if "\0" in text:
-        raise ValueError("a path, without a NUL byte")
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:
-        raise ValueError("a path without ~, because the home directory is unknown") from None
-
-
 def _secret(text: str) -> Secret:
     if text == HIDDEN:
         raise ValueError("the secret itself")
@@ -171,7 +164,7 @@ OPTIONAL_PORT: Final[ValueType[int | None]] = ValueType(
 )
 DIRECTORY: Final = ValueType(_directory)
 OPTIONAL_PATH: Final[ValueType[Path | None]] = ValueType(
-    _optional_path, lambda path: "" if path is None else str(path)
+    lambda text: _path(text) if text else None, lambda path: "" if path is None else str(path)
 )
 SECRET: Final = ValueType(_secret, is_secret=True)
 PERCENT: Final = ValueType(

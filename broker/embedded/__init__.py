@@ -3,7 +3,7 @@
     embedded_broker   its lifecycle: settings, directory, start to stop, forks and exits
     helpers           operations on a running broker: topics, sends, all messages, waiting
     broker_thread, broker_process   the two ways to run it
-    embedded_tls, throwaway_authority
+    throwaway_authority
                       its certificates, if it has TLS
     faults            its clock, which its owner can advance, and faults of disk, network and power
 

@@ -41,11 +41,11 @@ from ..settings.config import BrokerConfig
 from ..settings.settings import KEYS, config_of
 from .broker_process import BrokerProcess
 from .broker_thread import BrokerThread
-from .embedded_tls import MADE_SETTINGS, EmbeddedTls, default_settings
 from .errors import EmbeddedBrokerError, type_error
 from .faults.clock import BrokerClock
 from .faults.faults import BrokerFaults, BrokerOperation
 from .helpers import BrokerHelpers, NotInTime
+from .throwaway_authority import MADE_SETTINGS, EmbeddedTls, default_settings
 
 _log = logging.getLogger(__name__)
 

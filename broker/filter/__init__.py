@@ -1,8 +1,8 @@
 """Filters of subscriptions: tags, or an SQL92 condition on properties, as in RocketMQ.
 
-`subscription.message_filter` is the entry point. An SQL92 text passes through `sql_tokens` and
-`sql_parser` to the tree of `sql_expression`, which decides on one message at a time; `sql_columns`
-decides on thousands. Only `java_values` knows how Java turns text into numbers and compares them.
+`subscription.message_filter` is the entry point. `sql_parser` makes an SQL92 text the tree of
+`sql_expression`, which decides on one message at a time; `sql_columns` decides on thousands. Only
+`java_values` knows how Java turns text into numbers and compares them.
 
 numpy and pyarrow are imported only when many messages are first filtered: they take longer to load
 than all the rest of a broker.

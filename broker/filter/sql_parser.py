@@ -156,11 +156,7 @@ _CACHED_MAX = 128  # pulls with an expression of their own repeat the same one
 
 @lru_cache(maxsize=_CACHED_MAX)
 def compile_sql(text: str, limits: SqlLimits = DEFAULT_LIMITS) -> SqlExpression:
-    """Compile the expression at the start of a text; like RocketMQ, ignore what follows it.
-
-    Raises:
-        FilterError: The text is not an expression, or exceeds the limits.
-    """
+    """Compile the expression at the start of a text; like RocketMQ, ignore what follows it."""
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > limits.expression_bytes_max:
         raise FilterError(

@@ -71,9 +71,6 @@ def message_filter(
 
     With ``by_text``, the filter compares tags as well as their codes, for clients that do not
     compare tags themselves.
-
-    Raises:
-        FilterError: The subscription's expression, or its type, is wrong.
     """
     if subscription.topic.startswith(RETRY_TOPIC_PREFIX) or subscription.class_filter_mode:
         return None

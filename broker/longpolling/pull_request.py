@@ -8,9 +8,10 @@ of the quota.
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import PullMessageRequestHeader
@@ -156,3 +157,55 @@ class ManyPullRequest:
 
 def _owner_of(request: PullRequest) -> _Owner:
     return request.connection, request.header.consumer_group
+
+
+# ---- FairTurns: items of clients, served by turns of their addresses and connections.
+
+
+_Item = TypeVar("_Item")
+
+
+class FairTurns(Generic[_Item]):
+    """A queue in which addresses take turns, and within an address its connections.
+
+        10.0.0.1  a: 1 2 3 4    b: 5 6     ─> 1, 7, 5, 2, 6, 3, 4
+        10.0.0.2  c: 7
+
+    A client that queues much has its items served in order, but never ahead of another's first one.
+    Every operation takes constant time, however many items, connections and addresses there are.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._networks: dict[bytes, dict[Channel, deque[_Item]]] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, client: Channel, item: _Item) -> None:
+        """Add an item behind all others of its client."""
+        self._count += 1
+        network = client.remote_host.network
+        lines = self._networks.get(network)
+        if lines is None:
+            self._networks[network] = {client: deque((item,))}
+        elif client in lines:
+            lines[client].append(item)
+        else:
+            lines[client] = deque((item,))
+
+    def popleft(self) -> _Item:
+        """Remove and return the next item; its address and its connection go to the end."""
+        if not self._count:
+            raise IndexError("no item is queued")
+        self._count -= 1
+        network = next(iter(self._networks))
+        lines = self._networks.pop(network)
+        client = next(iter(lines))
+        line = lines.pop(client)
+        item = line.popleft()
+        if line:
+            lines[client] = line
+        if lines:
+            self._networks[network] = lines
+        return item

@@ -43,9 +43,8 @@ from typing import Final, NamedTuple, TypeAlias
 from rmq_spark.wire.message_queue import QueueKey
 
 from ..common.channel import Channel
-from ..common.fair_turns import FairTurns
 from .hold_limits import HoldLimits
-from .pull_request import HoldFilter, ManyPullRequest, PullRequest
+from .pull_request import FairTurns, HoldFilter, ManyPullRequest, PullRequest
 
 # ---- Quota: the units that held pulls use.
 
@@ -215,13 +214,13 @@ class PullRequestHoldService:
         self._deadline_heap: list[int] = []
         """The keys of `_deadlines` as a heap; some may have no pulls left."""
         self._is_working = False
-        self._wake_queue = FairTurns[Channel, PullRequest]()
+        self._wake_queue = FairTurns[PullRequest]()
         self._closed_connections: deque[Channel] = deque()
         self._arrivals: dict[QueueKey, _Arrival] = {}
         """The arrivals of each queue whose check has not begun."""
         self._checks: dict[QueueKey, Iterator[None] | None] = {}
         """The steps of each check, the next one first; None if it has not begun."""
-        self._searches = FairTurns[Channel, _ClientSearch]()
+        self._searches = FairTurns[_ClientSearch]()
         """The searches that have not ended, once for each client that waits for one."""
         self._search_by_key: dict[_SameSearch, _Search] = {}
         self._search_of: dict[PullRequest, _Search] = {}

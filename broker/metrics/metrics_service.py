@@ -76,11 +76,7 @@ class MetricsHttpServer:
         self._clients: dict[_HttpConnection, None] = {}
 
     async def listen(self, address: str, port: int) -> int:
-        """Listen, and return the port, which the system chooses for 0.
-
-        Raises:
-            OSError: The port is in use, or the address is not this machine's.
-        """
+        """Listen, and return the port, which the system chooses for 0."""
         return await self._listener.open(address, port)
 
     def poll_accept(self) -> None:

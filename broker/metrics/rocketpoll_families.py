@@ -11,7 +11,6 @@ from typing import Final
 from prometheus_client import ProcessCollector
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rmq_spark.wire.names import SCHEDULE_TOPIC
 
 from ..common.histogram import Histogram
 from ..processor.dispatcher import UNKNOWN_REQUEST
@@ -297,12 +296,7 @@ class OwnFamilies:
         )
 
     def _delayed(self) -> Iterator[MetricSample | None]:
-        for level, delivered in sorted(
-            self._sources.broker.schedule.offsets().offset_table.items()
-        ):
-            end = self._sources.broker.store.queue_offsets(
-                SCHEDULE_TOPIC, level - 1, allow_incomplete=True
-            ).next
+        for level, delivered, end in self._sources.broker.schedule.progress():
             yield MetricSample((str(level),), max(end - delivered, 0))
 
     def _process_families(self) -> Iterator[MetricFamily]:

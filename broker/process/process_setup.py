@@ -11,7 +11,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 
 def set_up_process(arguments: Sequence[str]) -> None:
@@ -32,3 +36,37 @@ def set_up_process(arguments: Sequence[str]) -> None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  # open while the process runs
     if sys.stderr is None:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  # open while the process runs
+
+
+# ---- Pandas blocker: keeps pandas out of the process of a broker, which does not need it.
+
+_NAME = "pandas"
+
+
+class _PandasBlocker(MetaPathFinder):
+    """Reports pandas as not installed."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Raise ModuleNotFoundError for pandas; otherwise return None."""
+        del path, target
+        if fullname == _NAME:
+            raise ModuleNotFoundError("a broker needs no pandas", name=_NAME)
+        return None
+
+
+@contextmanager
+def block_pandas() -> Iterator[None]:
+    """Return a context in which pandas cannot be imported, unless it is loaded already.
+
+    pyarrow loads pandas, where it is installed, to check whether its arguments are pandas objects.
+    That takes 28 MiB and as much time as a broker needs to start. If the import fails, pyarrow
+    treats pandas as not installed. A process that is not the broker's own may need pandas.
+    """
+    finder = _PandasBlocker()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)

@@ -7,21 +7,22 @@ from typing import Final
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.record import decode_record
 
+from ..auth.needs import Action, ResourceType
+from ..common.channel import Channel
 from ..state.tables.topic_config import TopicConfigManager
 from ..store.errors import UnreadableFile
 from ..store.message_store import MessageStore
 from ..store.records.fields import read_fields
 from ..store.results import QueueOffset
+from .processor import BrokerParts
 from .request import RequestRejected, system_error
 
 
 def require_topic(topics: TopicConfigManager, topic: str) -> TopicConfig:
-    """Return a topic's configuration.
-
-    Raises:
-        RequestRejected: There is no such topic.
-    """
+    """Return a topic's configuration."""
     config = topics.get(topic)
     if config is None:
         raise topic_not_exist(topic)
@@ -36,11 +37,7 @@ def topic_not_exist(topic: str) -> RequestRejected:
 
 
 def check_queue(store: MessageStore, config: TopicConfig, queue_id: int) -> None:
-    """Refuse a queue that a topic does not have; a removed one counts while it has messages.
-
-    Raises:
-        RequestRejected: The topic has no such queue.
-    """
+    """Refuse a queue that a topic does not have; a removed one counts while it has messages."""
     queues = max(config.read_queue_nums, config.write_queue_nums)
     if 0 <= queue_id < queues or (
         queue_id >= 0 and store.queue_offsets(config.topic_name, queue_id).next
@@ -85,3 +82,29 @@ def earliest_timestamp(store: MessageStore, topic: str, queue_id: int) -> int:
         return max(store.earliest_timestamp(topic, queue_id), NO_TIME)
     except UnreadableFile:
         return NO_TIME
+
+
+# ---- Whether a client may read a record of the log that it has named by its place.
+
+
+def may_read(broker: BrokerParts, connection: Channel, record: Buffer, *actions: Action) -> bool:
+    """Return whether any of these actions allows a client to read a record of the log.
+
+    The bytes at a place that the client has named are not always a record: a message's body may
+    have the form of one, with a topic of its sender and properties that end within the messages of
+    others. So a record counts as one of its topic only if the topic's queue has it.
+    """
+    access = broker.access
+    if not access.is_enabled:
+        return True
+    reads_all = any(access.allows_every_topic(connection, action) for action in actions)
+    try:
+        message = decode_record(record, check_crc=False)
+    except RecordError:  # nobody knows whose it is
+        return reads_all
+    if not access.allows(connection, ResourceType.TOPIC, message.topic, *actions):
+        return False
+    if reads_all:
+        return True
+    place = message.topic, message.queue_id, QueueOffset(message.queue_offset)
+    return b"".join(broker.store.get_message(*place, count_max=1).buffers) == record

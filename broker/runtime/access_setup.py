@@ -23,12 +23,11 @@ from ..auth.user_tables import USERS_FILE, User, UserType
 from ..settings.access import AccessConfig, InitialUser
 from ..settings.config import BrokerConfig
 from ..settings.settings import ConfigError
-from ..store.files.disk import Disk
+from ..store.files.disk import LocalDisk
 from .state_tables import StateTables
 
 if TYPE_CHECKING:
-    from ..auth.plain.plain_acl_files import PlainAclFiles
-    from ..auth.plain.plain_rules import PlainRules
+    from ..auth.plain.plain_rules import PlainAclFiles, PlainRules
 
 PLAIN_ACL_FILE: Final = "plain_acl.yml"
 _log = logging.getLogger(__name__)
@@ -40,7 +39,7 @@ class AccessSetup:
     def __init__(
         self,
         config: BrokerConfig,
-        disk: Disk,
+        disk: LocalDisk,
         tables: StateTables,
         loop: asyncio.AbstractEventLoop,
         control: AccessControl,
@@ -59,8 +58,7 @@ class AccessSetup:
         files: PlainAclFiles | None = None
         directory = config.store.store_path_root_dir / "config"
         if access.acl_enable:
-            from ..auth.plain.plain_acl_files import PlainAclFiles  # noqa: PLC0415  # brings PyYAML
-            from ..auth.plain.plain_rules import PlainRules  # noqa: PLC0415  # only with aclEnable
+            from ..auth.plain.plain_rules import PlainAclFiles, PlainRules  # noqa: PLC0415  # brings PyYAML
 
             default = directory / PLAIN_ACL_FILE
             files = PlainAclFiles(disk, access.plain_acl_file or default)
@@ -84,7 +82,7 @@ class AccessSetup:
 class ExposedFiles:
     """The files with secrets that other users can read; each is warned of once."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: LocalDisk) -> None:
         self._disk = disk
         self._known: frozenset[Path] = frozenset()
 

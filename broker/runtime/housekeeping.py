@@ -82,7 +82,8 @@ class Housekeeping:
         self._pools = self._pool, self._batch_pool, self._store_pool
         try:
             for workers in self._pools:
-                workers.submit(_no_op)  # starts its thread now: later the system may refuse one
+                # Start its thread now: later the system may refuse one.
+                workers.submit(lambda: None)
         except BaseException:
             for workers in self._pools:
                 workers.shutdown()
@@ -353,10 +354,6 @@ class Housekeeping:
                 _log.error("%s: %s", failure, error)
 
         run(job, done)
-
-
-def _no_op() -> None:
-    """Do nothing: the end of this job shows that all earlier jobs are done."""
 
 
 def _retrieve_exception(job: asyncio.Future[object]) -> None:

@@ -27,7 +27,7 @@ from ..state.tables.kv_config import KVConfigs, KVConfigSerializeWrapper
 from ..state.tables.subscription_group import SubscriptionGroupManager
 from ..state.tables.table import SavedTable
 from ..state.tables.topic_config import TopicConfigManager
-from ..store.files.disk import Disk
+from ..store.files.disk import LocalDisk
 from ..store.files.json_table import JsonTable
 
 
@@ -98,7 +98,7 @@ class StateTables:
     def load(
         cls,
         config: BrokerConfig,
-        disk: Disk,
+        disk: LocalDisk,
         now_ms: Callable[[], int],
         make_log_durable: Callable[[], object] = lambda: None,
         half_deleted_topics: Callable[[], Sequence[str]] = tuple,

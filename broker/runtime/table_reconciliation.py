@@ -69,11 +69,7 @@ class TableReconciliation:
                     topics.add_queues(topic, queue_nums)
 
     def recreate_topic(self, topic: str, queue_nums: int) -> int | None:
-        """Create a topic again and return its number of queues; None if it is being deleted.
-
-        Raises:
-            ValueError: The name is not valid.
-        """
+        """Create a topic again and return its number of queues; None if it is being deleted."""
         topics = self._tables.topics
         if topic in topics.deleting:
             return None

@@ -48,7 +48,7 @@ def to_real_topic(message: StoredMessage) -> StoredMessage:
     """Return a waiting message in the form that is delivered to consumers.
 
     Raises:
-        Undeliverable: The message names no topic, or one that only the broker writes to.
+        UndeliverableMessage: The message names no topic, or one that only the broker writes to.
     """
     properties = message.properties
     topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID, "")

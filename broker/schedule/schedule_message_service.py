@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -229,12 +229,13 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
             offset_table=dict(self._offsets), data_version=self._data_version
         )
 
-    def save_final(self) -> None:
-        """Save at a stop, even without a delivery: a missing table would indicate loss.
+    def progress(self) -> Iterator[tuple[int, int, int]]:
+        """Yield each level, the queue offset that it has delivered to, and the end of its queue."""
+        for level, delivered in sorted(self._offsets.items()):
+            yield level, delivered, self._end_of(level)
 
-        Raises:
-            TransientFailure, StoreError, OSError: As `save` does.
-        """
+    def save_final(self) -> None:
+        """Save at a stop, even without a delivery: a missing table would indicate loss."""
         if not self._has_saved_offsets and SCHEDULE_TOPIC in self._store.queue_nums():
             self.is_dirty = True
         self.save()

@@ -18,12 +18,13 @@ Refused clients are counted, and logged in one line a minute.
 
 import logging
 from collections import Counter
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic
 
 from rmq_spark.wire.hosts import Host
 
 from ..common.log_limit import LogLimit
 from ..settings.config import ServerLimits
+from .limits import ClientT
 
 _log = logging.getLogger(__name__)
 _WINDOW_SECONDS: Final = 1.0
@@ -81,28 +82,14 @@ class AcceptRate:
             self._window_at = now
 
 
-class NewClient(Protocol):
-    """A new client, as the limits see it."""
-
-    @property
-    def remote_host(self) -> Host:
-        """The client's address and port."""
-
-    def abort(self) -> None:
-        """Close the connection at once."""
-
-
-_Client = TypeVar("_Client", bound=NewClient)
-
-
-class AcceptLimits(Generic[_Client]):
+class AcceptLimits(Generic[ClientT]):
     """The clients by address, and which of them only keep a place until another needs it."""
 
     def __init__(self, limits: ServerLimits) -> None:
         self._rate = AcceptRate(limits.max_accepts_per_second)
         self._count = 0
         self._per_network: Counter[bytes] = Counter()
-        self._replaceable: dict[_Client, None] = {}
+        self._replaceable: dict[ClientT, None] = {}
         """Clients of full loopback addresses, the oldest first."""
         self.refused: Counter[str] = Counter()
         """The number of rejected clients, by the setting that limits them."""
@@ -118,7 +105,7 @@ class AcceptLimits(Generic[_Client]):
         """Ignore a jump of the clock."""
         self._rate.skip_time(seconds)
 
-    def register(self, client: _Client, now: float, limits: ServerLimits) -> bool:
+    def register(self, client: ClientT, now: float, limits: ServerLimits) -> bool:
         """Register a new client, and return whether it may stay; if not, it is counted."""
         network = client.remote_host.network
         self._count += 1
@@ -148,7 +135,7 @@ class AcceptLimits(Generic[_Client]):
                 self.log_refused(now)
         return True
 
-    def unregister(self, client: _Client) -> None:
+    def unregister(self, client: ClientT) -> None:
         """Unregister a client that has gone, whether it could stay or not."""
         network = client.remote_host.network
         self._count -= 1

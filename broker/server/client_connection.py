@@ -32,15 +32,14 @@ from rmq_spark.wire.framing import PREFIX_BYTES, Buffer, FrameReader
 from rmq_spark.wire.header import NO_EXT_FIELDS
 from rmq_spark.wire.hosts import Host, host_of
 
-from ..common.identity import Identity
+from ..common.channel import Identity
 from ..common.outgoing_requests import OutgoingRequests, ReplyCallback
 from ..settings.config import ServerLimits
 from ..store.errors import describe_error, is_transient
 from .fair_scheduler import SLICE_SECONDS, FairScheduler
 from .limits import RESPONSE_BYTES_MIN, ConcurrencyLimit, Permit
-from .tls.records import HANDSHAKE_BYTE
 from .tls.server_tls import ServerTls
-from .tls.transport import TlsTransport
+from .tls.transport import HANDSHAKE_BYTE, TlsTransport
 
 # ---- Fast paths of one client, selected by how its next request begins.
 
@@ -206,10 +205,6 @@ _NO_LINGER = struct.pack("ii", 1, 0)
 Dispatch = Callable[["Channel", RemotingCommand], "RemotingCommand | ResponseSteps | None"]
 
 
-def _no_op() -> None:
-    """Do nothing at the end of a turn."""
-
-
 class ClientConnection(asyncio.Protocol):
     """The asyncio protocol of one client: reads requests, dispatches them, and writes responses.
 
@@ -224,7 +219,7 @@ class ClientConnection(asyncio.Protocol):
         table: ConnectionTable[ClientConnection],
         dispatch: Dispatch,
         scheduler: FairScheduler,
-        end_turn: Callable[[], None] = _no_op,
+        end_turn: Callable[[], object] = lambda: None,
         fast_paths: Sequence[FastPath] = (),
         server_tls: ServerTls | None = None,
     ) -> None:

@@ -55,9 +55,6 @@ def allow_descriptors(open_files_wanted: int, connections_wanted: int) -> Descri
     """Raise the process' limit of descriptors as far as wanted and possible, and divide it.
 
     A warning is logged if the system allows fewer than wanted.
-
-    Raises:
-        TooFewDescriptors: It allows too few for any broker.
     """
     wanted = open_files_wanted + connections_wanted + _RESERVED
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

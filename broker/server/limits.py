@@ -180,11 +180,14 @@ class LimitedClient(Protocol):
     def undelivered_bytes(self) -> int:
         """The number of written bytes that have not arrived at the client."""
 
+    def abort(self) -> None:
+        """Close the connection at once."""
 
-_Client = TypeVar("_Client", bound=LimitedClient)
+
+ClientT = TypeVar("ClientT", bound=LimitedClient)
 
 
-class PartialRequests(Generic[_Client]):
+class PartialRequests(Generic[ClientT]):
     """The bytes of partial requests, by address and by age.
 
     Partial requests have a limit of their own, so that a client that begins one on each of its
@@ -201,12 +204,12 @@ class PartialRequests(Generic[_Client]):
         self.bytes = 0
         """The total bytes of all partial requests."""
         self._bytes_of: Counter[bytes] = Counter()
-        self._sizes_of: dict[bytes, dict[_Client, int]] = {}
-        self._by_age: dict[_Client, None] = {}
+        self._sizes_of: dict[bytes, dict[ClientT, int]] = {}
+        self._by_age: dict[ClientT, None] = {}
         self._evicted = 0
         """The number of clients evicted in the current period without room."""
 
-    def record(self, client: _Client, size: int) -> None:
+    def record(self, client: ClientT, size: int) -> None:
         """Record that a client's partial request has ``size`` bytes now; 0 means none."""
         address = client.remote_host.network
         sizes = self._sizes_of.setdefault(address, {})
@@ -222,7 +225,7 @@ class PartialRequests(Generic[_Client]):
         if not sizes:
             del self._sizes_of[address], self._bytes_of[address]
 
-    def is_over_fair_share(self, client: _Client, modest_bytes: int) -> bool:
+    def is_over_fair_share(self, client: ClientT, modest_bytes: int) -> bool:
         """Return whether a client's address holds at least the average of all addresses.
 
         This is false for an address that holds at most ``modest_bytes``.
@@ -231,12 +234,12 @@ class PartialRequests(Generic[_Client]):
         is_share = theirs * len(self._bytes_of) >= self.bytes
         return is_share and (theirs > modest_bytes or not self.bytes)
 
-    def evict(self, bytes_max: int, modest_bytes: int) -> Iterator[_Client]:
+    def evict(self, bytes_max: int, modest_bytes: int) -> Iterator[ClientT]:
         """Yield the clients to evict so that the others fit; each is unregistered at once."""
         while self.bytes > bytes_max:
             address = max(self._bytes_of, key=self._bytes_of.__getitem__)
             is_modest = self._bytes_of[address] <= modest_bytes
-            by_age: Iterable[_Client] = self._by_age if is_modest else self._sizes_of[address]
+            by_age: Iterable[ClientT] = self._by_age if is_modest else self._sizes_of[address]
             client = next(iter(by_age))
             if not self._evicted:
                 _log.warning(
@@ -269,7 +272,7 @@ _FULL_TIMEOUT_SECONDS: Final = 1.0
 _NO_ROOM: Final = "it does not read, and unread responses are at their limit (maxUnreadBytes)"
 
 
-class SendBufferLimits(Generic[_Client]):
+class SendBufferLimits(Generic[ClientT]):
     """The unread bytes of each client, in the order in which the clients last read something.
 
     A response may take a quarter of the remaining room, so that clients that do not read leave some
@@ -286,14 +289,14 @@ class SendBufferLimits(Generic[_Client]):
         """Create empty limits; ``bytes_max`` is the maximum of unread responses of all clients."""
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._sizes: dict[_Client, int] = {}
-        self._undelivered: dict[_Client, int] = {}
-        self._since: dict[_Client, float] = {}
-        self._written: dict[_Client, None] = {}
+        self._sizes: dict[ClientT, int] = {}
+        self._undelivered: dict[ClientT, int] = {}
+        self._since: dict[ClientT, float] = {}
+        self._written: dict[ClientT, None] = {}
         """Clients to which much was written that may not have arrived yet."""
-        self._in_kernel: dict[_Client, int] = {}
+        self._in_kernel: dict[ClientT, int] = {}
         """The bytes that the system keeps of these, at the last look."""
-        self._stuck_since: dict[_Client, float] = {}
+        self._stuck_since: dict[ClientT, float] = {}
         """Since when the system has not got rid of any of them."""
         self.response_bytes_max = 0
         """The maximum size of another response, in bytes."""
@@ -321,7 +324,7 @@ class SendBufferLimits(Generic[_Client]):
         """The unread bytes of all clients together."""
         return self._bytes
 
-    def record(self, connection: _Client, size: int, now: float) -> None:
+    def record(self, connection: ClientT, size: int, now: float) -> None:
         """Record that a client has ``size`` unread bytes now."""
         self._add_bytes(size - self._sizes.get(connection, 0))
         self._sizes[connection] = size
@@ -329,11 +332,11 @@ class SendBufferLimits(Generic[_Client]):
             self._since[connection] = now
             self._undelivered[connection] = connection.undelivered_bytes
 
-    def record_written(self, connection: _Client) -> None:
+    def record_written(self, connection: ClientT) -> None:
         """Record that the system may keep bytes of a client."""
         self._written[connection] = None
 
-    def discard(self, connection: _Client, *, is_gone: bool = False) -> None:
+    def discard(self, connection: ClientT, *, is_gone: bool = False) -> None:
         """Remove a client that has read everything kept here, or has gone."""
         self._add_bytes(-self._sizes.pop(connection, 0))
         self._since.pop(connection, None)
@@ -342,7 +345,7 @@ class SendBufferLimits(Generic[_Client]):
             self._written.pop(connection, None)
             self._record_kernel(connection, 0)
 
-    def _record_kernel(self, connection: _Client, size: int) -> None:
+    def _record_kernel(self, connection: ClientT, size: int) -> None:
         self._add_bytes(size - self._in_kernel.pop(connection, 0))
         if size:
             self._in_kernel[connection] = size
@@ -374,7 +377,7 @@ class SendBufferLimits(Generic[_Client]):
                 self._stuck_since.pop(connection, None)
                 self._stuck_since[connection] = now
 
-    def slow_readers(self, now: float, timeout_seconds: float) -> Iterator[tuple[_Client, str]]:
+    def slow_readers(self, now: float, timeout_seconds: float) -> Iterator[tuple[ClientT, str]]:
         """Yield the clients that have read nothing for too long, each with the reason."""
         excess = self._bytes - self._bytes_max
         for connection, since in tuple(self._since.items()):

@@ -183,11 +183,7 @@ class RemotingServer:
         return found
 
     async def listen(self, address: str, port: int) -> int:
-        """Listen on one more port for ordinary clients; return it.
-
-        Raises:
-            CannotListen: The port is in use, or the address is not this machine's.
-        """
+        """Listen on one more port for ordinary clients; return it."""
         listener = Listener(self._loop, self._new_connection)
         # registered before it opens, because the broker may stop meanwhile
         self._listeners.append(listener)
@@ -234,11 +230,7 @@ class RemotingServer:
         return bool(self._suspended_addresses)
 
     async def resume_listening(self) -> None:
-        """Listen again on the ports that `suspend_listening` has closed.
-
-        Raises:
-            CannotListen: A port is in use.
-        """
+        """Listen again on the ports that `suspend_listening` has closed."""
         away, self._suspended_addresses = self._suspended_addresses, []
         for host, port in away:
             await self.listen(host, port)

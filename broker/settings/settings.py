@@ -207,9 +207,6 @@ def config_of(settings: Mapping[str, str]) -> BrokerConfig:
 
     Args:
         settings: Texts of values by key, such as ``{"listenPort": "9877"}``.
-
-    Raises:
-        ConfigError: A key is unknown, or a value is wrong.
     """
     fields: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
     for name, text in settings.items():

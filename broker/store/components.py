@@ -9,7 +9,7 @@ from typing import Final
 from .config import FlushDiskType, StoreConfig
 from .dispatch.dispatcher import Dispatcher
 from .dispatch.reput import ReputMessageService
-from .files.disk import Disk
+from .files.disk import LocalDisk
 from .files.file_pool import FilePool
 from .index.index_service import IndexService
 from .log.commit_log import FILE_CHECK_INTERVAL_MS, CommitLog
@@ -30,7 +30,7 @@ WRITTEN_DIRECTORIES: Final = (COMMIT_LOG, CONSUME_QUEUE, CONFIG)
 class StoreComponents:
     """The parts of a store."""
 
-    def __init__(self, config: StoreConfig, disk: Disk, now_ms: Callable[[], int]) -> None:
+    def __init__(self, config: StoreConfig, disk: LocalDisk, now_ms: Callable[[], int]) -> None:
         """Build the parts, without touching the disk."""
         self.config = config
         self.disk = disk

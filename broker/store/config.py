@@ -27,26 +27,7 @@ from .index.index_file import HASH_SLOT_NUM_MAX, INDEX_HOPS_MAX, INDEX_NUM_MAX
 from .queues.consume_queue import ENTRY_BYTES
 
 _MIB = 1 << 20
-_DELAY_SECONDS = (
-    1,
-    5,
-    10,
-    30,
-    60,
-    120,
-    180,
-    240,
-    300,
-    360,
-    420,
-    480,
-    540,
-    600,
-    1200,
-    1800,
-    3600,
-    7200,
-)
+_DELAYS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
 class FlushDiskType(Enum):
@@ -83,7 +64,7 @@ class StoreConfig:
         "messageDelayLevel",
         DELAY_LEVELS,
         "delays of the levels 1, 2, 3 ...",
-        default=tuple(1000 * seconds for seconds in _DELAY_SECONDS),
+        default=DELAY_LEVELS.parse(_DELAYS),
     )
     store_path_root_dir: Path = required_setting(
         "storePathRootDir", DIRECTORY, "directory of the store"

@@ -9,8 +9,8 @@
     ├── EndUnknown        a start is not finished, because of a shortage: retry later
     ├── DamagedTable      a small table and its backup cannot be read: restore one of them
     ├── BatchRefused      a staged batch cannot be committed: its sink has to stage it again
-        ├── StoreFailed       the disk has failed: reads continue, writes need a restart
-        ├── StartInterrupted  the caller ended the start before it was done: start again
+    ├── StoreFailed       the disk has failed: reads continue, writes need a restart
+    ├── StartInterrupted  the caller ended the start before it was done: start again
     └── StoreClosed       the store has been shut down
 
 Expected outcomes, such as a queue without messages, are statuses, not errors: see `results`.

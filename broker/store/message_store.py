@@ -40,7 +40,7 @@ from .errors import (
     is_retryable,
     is_transient,
 )
-from .files.disk import Disk
+from .files.disk import LocalDisk
 from .files.proof_files import ProofFiles
 from .log.flusher import FlushService
 from .maintenance.checkpointer import Checkpointer, TopicDeletion
@@ -69,7 +69,7 @@ class MessageStore:
     def __init__(
         self,
         config: StoreConfig,
-        disk: Disk,
+        disk: LocalDisk,
         now_ms: Callable[[], int],
         listener: MessageArrivingListener | None = None,
         wake_reput: Callable[[], object] | None = None,
@@ -137,7 +137,7 @@ class MessageStore:
             self.cleaner.refuse_when_full()
         self.flusher = FlushService(
             self._log.flush,
-            self._wake_reput if self._is_sync else _do_nothing,
+            self._wake_reput if self._is_sync else lambda: None,  # then a flush shows no messages
             self._fail,
             None if self._is_sync else config.flush_interval_commit_log_ms / 1000,
         )
@@ -235,7 +235,7 @@ class MessageStore:
 
     def put_chunk(self, records: Buffer, sizes: Sizes) -> PutMessageResult:
         """Append encoded records of one queue."""
-        return run_steps(self.put_chunk_in_steps(records, sizes, _do_nothing))
+        return run_steps(self.put_chunk_in_steps(records, sizes, lambda: None))
 
     def put_chunk_in_steps(
         self, records: Buffer, sizes: Sizes, admit: Admit
@@ -535,7 +535,3 @@ class MessageStore:
             self._components.close()
         finally:
             self._lock.release()
-
-
-def _do_nothing() -> None:
-    """Do nothing: under ASYNC_FLUSH a flush shows no messages, and `put_chunk` needs no check."""

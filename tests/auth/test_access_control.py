@@ -12,7 +12,7 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import GetRouteInfoRequestHeader
 from rocketpoll.broker.auth.access_control import AccessControl
 from rocketpoll.broker.auth.needs import Action, ResourceType
-from rocketpoll.broker.common.identity import Identity
+from rocketpoll.broker.common.channel import Identity
 from rocketpoll.broker.common.request_content import RequestRejected
 
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq_spark.wire.signature import sign
-from rocketpoll.broker.auth.signed_template import SignedTemplate
-from rocketpoll.broker.processor.fast_path.templates import cut_signature
+from rocketpoll.broker.auth.signatures import SignedTemplate
+from rocketpoll.broker.processor.fast_paths import cut_signature
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 fields = st.dictionaries(st.text(max_size=3), texts, max_size=6)

@@ -1,6 +1,6 @@
 """A client's learning budget for fast paths: its initial credit, and how requests earn more."""
 
-from rocketpoll.broker.processor.fast_path.per_client_cache import LearningBudget
+from rocketpoll.broker.processor.fast_paths import LearningBudget
 
 
 def test_lessons_are_on_credit_until_requests_have_paid_for_more():

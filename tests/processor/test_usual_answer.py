@@ -8,7 +8,7 @@ from support.brokers.connections import FakeConnection
 from rmq_spark.wire.codes import LanguageCode, SerializeType
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.framing import FrameReader
-from rocketpoll.broker.processor.fast_path.templates import ResponseTemplate
+from rocketpoll.broker.processor.fast_paths import ResponseTemplate
 
 ANSWER = ResponseTemplate(
     {"nextBeginOffset": "%d", "minOffset": "%s%04X"},

@@ -14,10 +14,12 @@ from rmq_spark.wire.bodies.clients import (
     MessageModel,
     SubscriptionData,
 )
-from rocketpoll.broker.state.members import membership_limits
-from rocketpoll.broker.state.members.client_channel_info import ClientChannelInfo
+from rocketpoll.broker.state.members import client_channel_info
+from rocketpoll.broker.state.members.client_channel_info import (
+    ClientChannelInfo,
+    subscription_bytes,
+)
 from rocketpoll.broker.state.members.consumers import ConsumerManager
-from rocketpoll.broker.state.members.membership_limits import subscription_bytes
 from rocketpoll.broker.state.tables.table import TooMany
 
 
@@ -223,7 +225,7 @@ class MemberMachine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.told = []
-        self.patch.setattr(membership_limits, "CLIENT_SHARE", 1)
+        self.patch.setattr(client_channel_info, "CLIENT_SHARE", 1)
         self.room = room(4, 3 * subscription_bytes(data("g", "T").subscription_data_set))
         self.consumers = ConsumerManager(lambda group: self.told.append(group.name), self.room)
         self.model = {}

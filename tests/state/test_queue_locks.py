@@ -11,7 +11,7 @@ from support.brokers.connections import FakeConnection
 from support.disks.faulty_disk import ManualClock
 
 from rmq_spark.wire.message_queue import MessageQueue
-from rocketpoll.broker.common.identity import Identity
+from rocketpoll.broker.common.channel import Identity
 from rocketpoll.broker.state.members.queue_locks import QueueLocks
 
 ONE, TWO, THREE = (MessageQueue("T", "broker-a", number) for number in (1, 2, 3))

@@ -2,7 +2,7 @@
 
     Platter      the content, which outlives processes; `lose_power` leaves what
                  `power_loss` says may be left
-    Disk, File   the same as one process sees it: a `rocketpoll.broker.store.files.disk.Disk`
+    Disk, File   the same as one process sees it: a `rocketpoll.broker.store.files.disk.LocalDisk`
 
 Every operation of a process asks fate first, which may let time pass, so that others have their
 turns; raise an `OSError`; let a part of it through; or end the process in the middle. A flush makes
@@ -395,7 +395,7 @@ class Lock:
 
 
 class File:
-    """A file that a process has open: a `rocketpoll.broker.store.files.disk.DiskFile`."""
+    """A file that a process has open: a `rocketpoll.broker.store.files.local_file.LocalFile`."""
 
     def __init__(self, disk, path, node):
         self._disk = disk

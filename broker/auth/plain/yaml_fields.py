@@ -31,11 +31,7 @@ class YamlError(ValueError):
 
 
 def parse_yaml(text: str) -> yaml.Node | None:
-    """Parse a document; None if it is empty.
-
-    Raises:
-        YamlError: It is not YAML, or is nested too deep.
-    """
+    """Parse a document; None if it is empty."""
     start = yaml.Mark("", 0, 0, 0, None, 0)
     # PyYAML's own errors quote the line, so none of them is kept as a cause
     try:

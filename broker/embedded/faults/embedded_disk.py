@@ -93,7 +93,7 @@ class UnflushedBytes:
 
 
 class EmbeddedDisk(LocalDisk):
-    """A `Disk` on a real file system, with the broker's clock and injected faults."""
+    """A `LocalDisk` with the broker's clock and injected faults."""
 
     def __init__(self, clock_offset: ClockOffset) -> None:
         self._clock_offset = clock_offset

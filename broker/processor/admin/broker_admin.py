@@ -16,7 +16,6 @@ from rmq_spark.wire.bodies.operators import KVTable
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import CURRENT_VERSION, RemotingCommand
 from rmq_spark.wire.headers.operators import GetBrokerConfigResponseHeader
-from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record import decode_record
 
 from ...common.channel import Channel
@@ -193,14 +192,9 @@ class RuntimeInfo:
 
     def _delays(self) -> dict[str, str]:
         return {
-            f"scheduleMessageOffset_{level}": f"{queue_offset},{self._max_delayed(level)}"
-            for level, queue_offset in sorted(self._broker.schedule.offsets().offset_table.items())
+            f"scheduleMessageOffset_{level}": f"{delivered},{end}"
+            for level, delivered, end in self._broker.schedule.progress()
         }
-
-    def _max_delayed(self, level: int) -> int:
-        return self._broker.store.queue_offsets(
-            SCHEDULE_TOPIC, level - 1, allow_incomplete=True
-        ).next
 
 
 def _runtime(running_ms: int) -> str:

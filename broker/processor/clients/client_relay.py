@@ -26,7 +26,7 @@ from ...common.channel import Channel, ResponseSteps
 from ...state.members.client_channel_info import ClientChannelInfo
 from ...store.results import PhysicalOffset
 from ..processor import BrokerParts, Processor, handles
-from ..readable_records import may_read
+from ..queues import may_read
 from ..request import RequestRejected, header_of, reply, request_command, system_error
 from .pending_replies import REQUEST_BYTES, PendingReplies
 

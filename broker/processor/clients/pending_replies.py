@@ -54,9 +54,6 @@ class PendingReplies:
         ``callback`` is called with the response, or None without one.
 
         ``kept_bytes`` is the memory that ``callback`` holds until it is called.
-
-        Raises:
-            RequestRejected: Too many bytes are pending.
         """
         size = kept_bytes + REQUEST_BYTES
         self.acquire(requester, size)
@@ -72,11 +69,7 @@ class PendingReplies:
             raise
 
     def acquire(self, requester: Channel, size: int) -> None:
-        """Add ``size`` bytes to the requester's pending bytes.
-
-        Raises:
-            RequestRejected: Too many bytes are pending; nothing was added.
-        """
+        """Add ``size`` bytes to the requester's pending bytes."""
         own, own_max = self._bytes_by_client.get(requester, 0), self._bytes_max // CLIENT_SHARE
         if own and own + size > own_max:
             raise _busy(

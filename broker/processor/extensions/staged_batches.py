@@ -61,11 +61,7 @@ class SinkUsers:
         """The users of sinks that have staged rows and committed nothing."""
 
     def begin(self, connection: Channel, sink: str) -> None:
-        """Note who stages rows for a sink that is new.
-
-        Raises:
-            RequestRejected: The sink belongs to another user.
-        """
+        """Note who stages rows for a sink that is new."""
         self.check(connection, sink)
         if connection.identity is not None and self._user_of(sink) is None:
             if len(self._begun) >= SINKS_MAX:
@@ -75,11 +71,7 @@ class SinkUsers:
             self._begun[sink] = connection.identity.name
 
     def check(self, connection: Channel, sink: str) -> None:
-        """Refuse a sink of another user.
-
-        Raises:
-            RequestRejected: The sink belongs to another user.
-        """
+        """Refuse a sink of another user."""
         identity, user = connection.identity, self._user_of(sink)
         if user is None or identity is None or identity.is_super or identity.name == user:
             return

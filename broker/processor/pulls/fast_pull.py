@@ -6,9 +6,9 @@
         │                │                                                    │         or held
         └────────────────┴─ cut by shape ─> cached pull, three new numbers ───┘
 
-The headers of a consumer's pulls of one queue differ in three numbers (`pull_header`). The first
-pull takes the normal path, which checks everything; then the template of its header is cached with
-the result of the checks (`cached_pull`). From the store on, both paths are the same.
+The headers of a consumer's pulls of one queue differ in three numbers. The first pull takes the
+normal path, which checks everything; then the template of its header is cached with the result of
+the checks. From the store on, both paths are the same.
 
 A cached pull is valid while topic and group keep the configurations with which it was made. If a
 pull leaves its subscription to heartbeats, its filter is looked up each time. Everything else takes
@@ -42,10 +42,9 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import PREFIX_BYTES, Buffer
 from rmq_spark.wire.headers.members import PullMessageRequestHeader
 
-from ...auth.signed_template import SignedTemplate, UnsignedTemplate
+from ...auth.signatures import SignedTemplate, UnsignedTemplate
 from ...common.channel import Channel
-from ..fast_path.per_client_cache import LearningBudget, PerClientCache
-from ..fast_path.templates import cut_signature, is_changed_header
+from ..fast_paths import LearningBudget, PerClientCache, cut_signature, is_changed_header
 from ..processor import BrokerParts
 from ..request import Answer, Handler, RequestRejected, header_of
 from .pull_message import PullMessageProcessor

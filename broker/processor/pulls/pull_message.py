@@ -29,7 +29,7 @@ from ...store.bulk import bulk_tools
 from ...store.config import BrokerRole
 from ...store.read.entry_selection import DEFAULT_LIMITS
 from ...store.results import GetMessageResult, GetMessageStatus, Numbers, QueueOffset
-from ..fast_path.templates import ResponseTemplate
+from ..fast_paths import ResponseTemplate
 from ..processor import BrokerParts, Processor, handles
 from ..queues import topic_not_exist
 from ..request import Answer, RequestRejected, header_of, system_error
@@ -122,11 +122,7 @@ class PullMessageProcessor(Processor):
         )
 
     def _require_rights(self, held: PullRequest) -> None:
-        """Refuse a held pull whose client has lost the right to it since it arrived.
-
-        Raises:
-            RequestRejected: The client may no longer consume the topic, or by the group.
-        """
+        """Refuse a held pull whose client has lost the right to it since it arrived."""
         connection, header = held.connection, held.header
         require = self._access.require
         require(connection, ResourceType.TOPIC, header.topic, Action.SUB)

@@ -31,7 +31,7 @@ from ...store.errors import IndexLimitReached
 from ...store.read.entry_selection import MessageFilter
 from ...store.results import QueueOffset
 from ..processor import BrokerParts, Processor, handles
-from ..readable_records import may_read
+from ..queues import may_read
 from ..request import RequestRejected, header_of, success_response, system_error
 
 MESSAGES_MAX: Final = 64

@@ -17,7 +17,7 @@ from ...filter.errors import FilterError
 from ...filter.subscription import build_subscription_data, message_filter
 from ...filter.tags_filter import TagsFilter
 from ...settings.config import FilterLimits
-from ...state.members.membership_limits import subscription_bytes
+from ...state.members.client_channel_info import subscription_bytes
 from ..request import RequestRejected, system_error
 
 if TYPE_CHECKING:
@@ -51,9 +51,6 @@ class SubscriptionFilters:
         """Return the filter of a pull that carries its own subscription.
 
         Return None if all messages match.
-
-        Raises:
-            RequestRejected: This broker does not support the expression.
         """
         key = topic, text, expression_type
         known = self._by_text.get(key)
@@ -73,9 +70,6 @@ class SubscriptionFilters:
         Successive pulls use the same object, and a comparison by value would cost a tenth of a
         pull. The text of an expression is also a key, because each heartbeat creates a new, equal
         object.
-
-        Raises:
-            RequestRejected: This broker does not support the expression.
         """
         known = self._by_subscription.get(id(subscription))
         if known is not None and known[0] is subscription:

@@ -98,11 +98,7 @@ class TopicAdmission:
         return queue_id
 
     def admit_send_back(self, topic: str, queue_nums: int) -> TopicConfig:
-        """Return the topic for retries or dead letters; create it if it is missing.
-
-        Raises:
-            TopicNotSaved: Messages are accepted once the topic is saved.
-        """
+        """Return the topic for retries or dead letters; create it if it is missing."""
         self._check_not_deleting(topic)
         config = self._topics.create_in_send_back(topic, queue_nums)
         self._check_saved(config)
@@ -159,11 +155,7 @@ class RetryRules:
         self._groups = groups
 
     def group(self, name: str) -> SubscriptionGroupConfig:
-        """Return the configuration of a group that may retry.
-
-        Raises:
-            RequestRejected: The group does not exist and is not created.
-        """
+        """Return the configuration of a group that may retry."""
         config = self._groups.find_or_create(name)
         if config is None:
             raise RequestRejected(
@@ -186,11 +178,7 @@ class RetryRules:
         return reconsume_times >= limit
 
     def dead_letter_topic(self, group: str) -> TopicConfig:
-        """Return the topic of a group's dead letters; create it if it is missing.
-
-        Raises:
-            TopicNotSaved: Dead letters are accepted once the topic is saved.
-        """
+        """Return the topic of a group's dead letters; create it if it is missing."""
         return self._admission.admit_send_back(dlq_topic(group), 1)
 
     def redirect(

@@ -32,7 +32,7 @@ from ...schedule.delayed_message import WITHOUT_DELAY, to_schedule_topic
 from ...state.tables.topic_config import retry_topic
 from ...store.results import PhysicalOffset, PutMessageResult, PutMessageStatus
 from ..processor import BrokerParts, Processor, handles
-from ..readable_records import may_read
+from ..queues import may_read
 from ..request import RequestRejected, header_of, reply, success_response, system_error
 from .admission import redirect_to_dlq
 from .send_message import CODES, SendParts

@@ -25,7 +25,7 @@ from ...common.channel import Channel, ResponseSteps
 from ...schedule.delayed_message import to_schedule_topic
 from ...store.append.record_encoding import draft_of
 from ...store.results import PutMessageResult, PutMessageStatus
-from ..fast_path.templates import ResponseTemplate
+from ..fast_paths import ResponseTemplate
 from ..processor import BrokerParts, Processor, handles
 from ..request import RequestRejected, reply
 from .acknowledger import Acknowledger

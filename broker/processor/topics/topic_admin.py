@@ -62,9 +62,6 @@ def with_changes(
     """Apply changes in the form of request bodies to attributes, and return the result.
 
     ``+name`` sets an attribute, ``-name`` removes it.
-
-    Raises:
-        RequestRejected: A change has another form, or the attribute does not support the value.
     """
     attributes = dict(known or {})
     for signed, value in (changes or {}).items():

@@ -94,11 +94,7 @@ class TlsContext(NamedTuple):
 
 
 def load_context(config: TlsConfig) -> TlsContext:
-    """Read the files of the settings, and return the context.
-
-    Raises:
-        TlsFileRejected: A file cannot be read, or does not hold what it should.
-    """
+    """Read the files of the settings, and return the context."""
     path = config.cert_path
     if path is None:
         raise AssertionError("TLS needs a certificate")

@@ -77,11 +77,7 @@ class ServerTls:
     def __init__(
         self, config: TlsConfig, now: Callable[[], float], monotonic: Callable[[], float]
     ) -> None:
-        """Read the files; ``now`` is the time of day in seconds, which may jump.
-
-        Raises:
-            TlsFileRejected: A file cannot be used.
-        """
+        """Read the files; ``now`` is the time of day in seconds, which may jump."""
         self._now = now
         self._monotonic = monotonic
         self._config = config

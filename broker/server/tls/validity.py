@@ -38,20 +38,12 @@ class Validity(NamedTuple):
 
 
 def certificates_of_pem(text: str) -> list[bytes]:
-    """Return the certificates in a PEM text in DER, in order; other content is ignored.
-
-    Raises:
-        ValueError: A certificate is not base64.
-    """
+    """Return the certificates in a PEM text in DER, in order; other content is ignored."""
     return [_bytes_of(found[1]) for found in _PEM.finditer(text)]
 
 
 def validity_of_der(data: bytes) -> Validity:
-    """Return the validity of a certificate in DER.
-
-    Raises:
-        ValueError: The bytes are no certificate.
-    """
+    """Return the validity of a certificate in DER."""
     certificate = _Values(data).read(_SEQUENCE)
     values = _Values(_Values(certificate).read(_SEQUENCE))
     if values.next_tag == _VERSION:

@@ -12,8 +12,12 @@ from types import MappingProxyType
 from rmq_spark.wire.bodies.clients import ConsumerData, SubscriptionData
 
 from ...common.channel import Channel
-from .client_channel_info import ClientChannelInfo, ClientGroups
-from .membership_limits import MembershipLimits, subscription_bytes
+from .client_channel_info import (
+    ClientChannelInfo,
+    ClientGroups,
+    MembershipLimits,
+    subscription_bytes,
+)
 
 
 class ConsumerGroup:

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ...common.channel import Channel
-from .client_channel_info import ClientChannelInfo, ClientGroups
-from .membership_limits import MembershipLimits
+from .client_channel_info import ClientChannelInfo, ClientGroups, MembershipLimits
 
 
 class ProducerManager(ClientGroups[None]):
@@ -28,11 +27,7 @@ class ProducerManager(ClientGroups[None]):
         )
 
     def register(self, group: str, channel: ClientChannelInfo) -> None:
-        """Record a client's heartbeat.
-
-        Raises:
-            TooMany: There is no room for the member.
-        """
+        """Record a client's heartbeat."""
         if group not in self.groups_with(channel.connection):
             self._limits.reserve(channel.connection, members=1)
         channels = self._groups.setdefault(group, {})

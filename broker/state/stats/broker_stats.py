@@ -10,7 +10,7 @@ windows:
 Each topic and each group also has a total since the start, for counters that only grow.
 
 A bucket has only what was counted while it was open, so a topic or group without messages
-disappears from memory after a day (`stats_windows`). Time is passed in; nothing here is saved.
+disappears from memory after a day. Time is passed in; nothing here is saved.
 """
 
 from __future__ import annotations

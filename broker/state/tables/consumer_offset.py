@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from itertools import chain
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 
 from rmq_spark.wire.bodies.configs import ConsumerOffsetSerializeWrapper
 
@@ -21,26 +21,6 @@ _log = logging.getLogger(__name__)
 _SEPARATOR: Final = "@"
 _NO_OFFSETS: Final[Mapping[int, int]] = MappingProxyType({})
 _BEFORE_FIRST: Final = -1
-
-
-class QueueRange(Protocol):
-    """Messages of one queue: offsets from ``first`` to before ``next``."""
-
-    @property
-    def topic(self) -> str:
-        """The topic of the queue."""
-
-    @property
-    def queue_id(self) -> int:
-        """The number of the queue within its topic."""
-
-    @property
-    def first(self) -> int:
-        """The offset of the first message."""
-
-    @property
-    def next(self) -> int:
-        """The offset after the last message."""
 
 
 class ConsumerOffsetManager(SavedTable[ConsumerOffsetSerializeWrapper]):
@@ -101,11 +81,7 @@ class ConsumerOffsetManager(SavedTable[ConsumerOffsetSerializeWrapper]):
             self.is_dirty = True
 
     def advance(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Store an offset that came with a pull, unless a later one is there, as pulls overtake.
-
-        Raises:
-            TooMany: The table is full.
-        """
+        """Store an offset that came with a pull, unless a later one is there, as pulls overtake."""
         stored = self.query(group, topic, queue_id)
         if queue_offset > (_BEFORE_FIRST if stored is None else stored):
             self.commit(group, topic, queue_id, queue_offset)
@@ -124,26 +100,25 @@ class ConsumerOffsetManager(SavedTable[ConsumerOffsetSerializeWrapper]):
         """Return the groups that have offsets in a topic."""
         return frozenset(group for group, topics in self._groups.items() if topic in topics)
 
-    def unconsumed(self, ranges: Iterable[QueueRange]) -> dict[str, int]:
-        """Return how many messages of some spans lie at or past each group's offset, if any do."""
-        by_topic: dict[str, list[QueueRange]] = defaultdict(list)
-        for span in ranges:
-            by_topic[span.topic].append(span)
+    def unconsumed(self, spans: Iterable[tuple[str, int, int, int]]) -> dict[str, int]:
+        """Return how many messages of some spans lie at or past each group's offset, if any do.
+
+        A span is a topic, a queue, and the offsets from the first to before the next.
+        """
+        by_topic: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
+        for topic, queue_id, first, end in spans:
+            by_topic[topic].append((queue_id, first, end))
         counts: dict[str, int] = defaultdict(int)
         for group, topics in self._groups.items():
             for topic in by_topic.keys() & topics.keys():
-                for span in by_topic[topic]:
-                    queue_offset = topics[topic].get(span.queue_id)
-                    if queue_offset is not None and queue_offset < span.next:
-                        counts[group] += span.next - max(span.first, queue_offset)
+                for queue_id, first, end in by_topic[topic]:
+                    queue_offset = topics[topic].get(queue_id)
+                    if queue_offset is not None and queue_offset < end:
+                        counts[group] += end - max(first, queue_offset)
         return dict(counts)
 
     def clone(self, source_group: str, group: str, topic: str) -> None:
-        """Replace a group's offsets in a topic by those of another group, if that has any.
-
-        Raises:
-            TooMany: The table would hold more than it may.
-        """
+        """Replace a group's offsets in a topic by those of another group, if that has any."""
         source, own = self.queues(source_group, topic), self.queues(group, topic)
         if source and source != own:
             self._reserve(len(source) - len(own))

@@ -44,11 +44,7 @@ class KVConfigs(NamedTable[KVConfigSerializeWrapper, KVName, str]):
         super().__init__(table, values, self.wrapper)
 
     def put(self, name: KVName, value: str, change: Change[KVName, str] | None = None) -> None:
-        """Set one value, as part of a change that may still be refused.
-
-        Raises:
-            TooMany: There is no room for the value.
-        """
+        """Set one value, as part of a change that may still be refused."""
         if self.get(name) is None:
             check_limit("key-value configurations", len(self._values), VALUES_MAX)
         if sum(map(len, name)) + len(value) > CHARACTERS_MAX:

@@ -66,9 +66,6 @@ class SubscriptionGroupManager(NamedTable[SubscriptionGroupWrapper, str, Subscri
 
         RocketMQ creates any group with the prefix ``CID_RMQ_SYS_``. Here the groups of its tools
         exist from the start, so that nobody makes others in spite of the setting.
-
-        Raises:
-            TooMany: The limit of groups is reached.
         """
         if group not in self._values and self._auto_create and group_fault(group) is None:
             self._check_limit()
@@ -80,12 +77,7 @@ class SubscriptionGroupManager(NamedTable[SubscriptionGroupWrapper, str, Subscri
         config: SubscriptionGroupConfig,
         change: Change[str, SubscriptionGroupConfig] | None = None,
     ) -> None:
-        """Create a group, or overwrite it, as part of a change that may still be refused.
-
-        Raises:
-            ValueError: The name, a number or the size is invalid.
-            TooMany: The limit of groups is reached.
-        """
+        """Create a group, or overwrite it, as part of a change that may still be refused."""
         _check(config)
         if config.group_name not in self._values:
             self._check_limit()
@@ -95,10 +87,6 @@ class SubscriptionGroupManager(NamedTable[SubscriptionGroupWrapper, str, Subscri
         """Check in steps whether `put` would accept these groups, one after another.
 
         Nothing is changed.
-
-        Raises:
-            ValueError: A configuration is invalid.
-            TooMany: The limit of groups would be exceeded.
         """
         new: dict[str, None] = {}
         for config in configs:

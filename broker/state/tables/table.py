@@ -31,11 +31,7 @@ def int32_fault(what: str, value: int | None) -> str | None:
 
 
 def check_limit(what: str, count: int, limit: int, setting: str = "", *, more: int = 1) -> None:
-    """Check that one more object may be created under a limit, by a setting or fixed.
-
-    Raises:
-        TooMany: The limit is reached.
-    """
+    """Check that one more object may be created under a limit, by a setting or fixed."""
     if more > 0 and count + more > limit:
         why = f" ({setting}={limit})" if setting else ""
         raise TooMany(f"there are {count} {what} already, the maximum{why}")

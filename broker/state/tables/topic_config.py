@@ -157,10 +157,6 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
         """Check in steps whether `put` would accept these topics, one after another.
 
         Nothing is changed.
-
-        Raises:
-            ValueError: A configuration is invalid.
-            TooMany: A limit would be exceeded.
         """
         wanted: dict[str, TopicConfig] = {}
         topics, queues = len(self._values), self._queues
@@ -184,9 +180,6 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
 
         The topic gets the requested number of queues, but no more than the default topic has. Retry
         topics need no default.
-
-        Raises:
-            TooMany: The limit of topics is reached.
         """
         known = self.get(topic)
         if known is not None:

@@ -327,11 +327,7 @@ class RecordRun(RecordBatch):
     def encode(
         self, _: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
     ) -> bytes:
-        """Return all records, given the first one's position and their common time.
-
-        Raises:
-            RecordError: A message cannot be stored.
-        """
+        """Return all records, given the first one's position and their common time."""
         next_offsets = self.next_offsets
         pieces: list[bytes] = []
         records: list[RecentRecord] = []

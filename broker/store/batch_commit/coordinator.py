@@ -3,9 +3,9 @@
     1  compare what was staged with what the commit names
     2  note in the table which batch is under way, and the log offset past which its rows lie
     3  suspend dispatch from the end of the log on
-        6  note in the table that the batch is committed: this is the moment of the commit
+    4  append the rows, each with the mark of the commit; others append between them
     5  flush the log
-    6  note in the table that the batch is committed: from here on it is
+    6  note in the table that the batch is committed: this is the moment of the commit
     7  dispatch all that was suspended to the queues, where it becomes visible at once
 
 A failure before 6 marks the rows as rolled back and notes that no commit is under way; a crash
@@ -205,10 +205,10 @@ class StagedBatches:
         on, if there is one.
 
         Raises:
-                BatchRefused: The staged rows do not match those named.
-                TransientFailure, OSError: There is no room; no row becomes visible.
-                StoreFailed: The disk has failed; a restart decides.
-                StoreError: The store accepts no messages now.
+            BatchRefused: The staged rows do not match those named.
+            TransientFailure, OSError: There is no room; no row becomes visible.
+            StoreFailed: The disk has failed; a restart decides.
+            StoreError: The store accepts no messages now.
         """
         check_batch_name(sink, batch_id)
         yield from self._acquire_turn()
@@ -241,7 +241,7 @@ class StagedBatches:
             self.commits += 1
             # This runs in the background; a later batch, or age, removes files that cannot be
             # deleted now.
-            executor(partial(self.staging_area.forget, sink, last=batch_id), _ignore_result)
+            executor(partial(self.staging_area.forget, sink, last=batch_id), lambda _: None)
             return self._last_committed(sink)
         finally:
             self._release_turn()
@@ -281,9 +281,6 @@ class StagedBatches:
         """Forget the last batch and the staged rows of a sink; return whether there were any.
 
         A sink of this name can then commit all its batches again.
-
-        Raises:
-                StoreError: An earlier batch is stuck and can be neither committed nor rolled back.
         """
         yield from self._acquire_turn()
         try:
@@ -462,7 +459,3 @@ class StagedBatches:
                 yield pause()
             else:
                 return
-
-
-def _ignore_result(_: object) -> None:
-    """Ignore the result of a job."""

@@ -138,9 +138,6 @@ def check_batches(
     ``max_referenced_offset`` is the highest physical offset that queue entries lead to;
     ``is_newest`` is true if the manifest is the one saved last. Nothing past the first row of a
     commit is dispatched to queues before the table has the end of that commit.
-
-    Raises:
-        DamagedTable: The table is an older copy, or its last entry is lost.
     """
     table, log = components.batch_table, components.log
     under_way = table.under_way

@@ -69,11 +69,7 @@ def are_loaded() -> bool:
 
 
 def start_loading() -> Future[None]:
-    """Start loading the tools in another thread, unless that has begun; return its future.
-
-    Raises:
-        RuntimeError, MemoryError: No thread can be started.
-    """
+    """Start loading the tools in another thread, unless that has begun; return its future."""
     with _state.lock:
         attempt = _state.attempt
         if attempt is None or (attempt.done() and not _state.is_loaded):
@@ -91,11 +87,7 @@ def check_loading() -> None:
 
 
 def load_in_steps() -> Generator[Future[None], None, None]:
-    """Load the tools in one step that yields a future: continue when that is done.
-
-    Raises:
-        OSError, ImportError, MemoryError, RuntimeError: The tools cannot be loaded now.
-    """
+    """Load the tools in one step that yields a future: continue when that is done."""
     attempt = start_loading()
     if not attempt.done():
         yield attempt

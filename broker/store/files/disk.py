@@ -1,8 +1,8 @@
-"""Disk: all file access of the store, replaced in tests to fail, lose data or fill up.
+"""LocalDisk: all file access of the store, replaced in tests to fail, lose data or fill up.
 
-Everything that the store does to files goes through a `Disk`, and every error is an OSError that
-names the file. Message files are created at their full size and keep it. A deleted file stays
-readable to callers that have it open.
+Everything that the store does to files goes through it, and every error is an OSError that names
+the file. Message files are created at their full size and keep it. A deleted file stays readable to
+callers that have it open.
 
 A file's lock covers its directory. If the directory is moved away, deleted or replaced meanwhile,
 nothing below it is created, opened, changed or flushed by name, because that would change files of
@@ -14,13 +14,11 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from stat import S_IRGRP, S_IROTH, S_ISDIR, S_ISREG, S_IXGRP, S_IXOTH
-from typing import NamedTuple, Protocol
-
-from rmq_spark.wire.framing import Buffer
+from typing import NamedTuple
 
 from ...common.threads import run_in_parallel
 from ..errors import FlushFailed
@@ -69,147 +67,13 @@ class DiskUsage(NamedTuple):
         return DiskUsage(self.total, self.used - freed_bytes, self.free + freed_bytes)
 
 
-class DiskFile(Protocol):
-    """One file of a fixed size."""
-
-    @property
-    def size(self) -> int:
-        """The size in bytes, fixed when the file is created."""
-
-    def read(self, position: int, size: int) -> Buffer:
-        """Read exactly this number of bytes; later changes may or may not show in them."""
-
-    def write(self, data: Buffer, position: int) -> None:
-        """Write all of the data there, or raise OSError with some of it written."""
-
-    def flush(self) -> None:
-        """Flush everything written so far to the disk.
-
-        Raises:
-            FlushFailed: Written data may be lost.
-        """
-
-    def next_data(self, position: int) -> int | None:
-        """Return where, from a position on, the next byte ever written may lie, or None."""
-
-    def check_in_place(self) -> None:
-        """Check that the path of this file still leads to this file.
-
-        Raises:
-            OSError: The file is missing or was replaced.
-        """
-
-    def close(self) -> None:
-        """Close the file. Data that was read stays valid."""
-
-
-class DiskLock(Protocol):
-    """A lock on a file, until it is released."""
-
-    def release(self) -> None:
-        """Release the lock. A second call does nothing."""
-
-
-class Disk(Protocol):
-    """The file system operations that the store needs."""
-
-    def create(self, path: Path, size: int) -> DiskFile:
-        """Create a file of zeros, in a directory that exists. Its name is not yet durable."""
-
-    def open(self, path: Path) -> DiskFile:
-        """Open a file that exists."""
-
-    def read(self, path: Path) -> bytes:
-        """Return the content of a small file.
-
-        Raises:
-            FileNotFoundError: The file does not exist.
-            OSError: The path is not a file, or is a link that leads nowhere; or the disk refuses.
-        """
-
-    def write_whole(self, path: Path, data: bytes) -> None:
-        """Write a small file with this content, and flush it. Its name is not yet durable."""
-
-    def rename(self, path: Path, new_path: Path) -> None:
-        """Rename a file, and replace any file of the new name."""
-
-    def delete(self, path: Path) -> None:
-        """Remove a file, or a directory that is empty."""
-
-    def truncate(self, path: Path) -> None:
-        """Truncate a file to zero bytes, without opening it: a lock of this process stays."""
-
-    def make_directory(self, path: Path) -> None:
-        """Create a directory, with missing parents."""
-
-    def flush_directory(self, path: Path) -> None:
-        """Make the names in a directory durable.
-
-        Raises:
-            FlushFailed: The names may be lost.
-            OSError: The directory cannot be opened.
-        """
-
-    def names(self, path: Path) -> list[str]:
-        """Return the sorted names in a directory; empty if it does not exist."""
-
-    def list_directories(self, paths: Sequence[Path]) -> Sequence[Mapping[str, int | None]]:
-        """Return the contents of directories: sorted names with file sizes, None for directories.
-
-        A directory that does not exist counts as empty.
-
-        Raises:
-                OSError: The disk refuses, or an entry is neither a file nor a directory.
-        """
-
-    def run_all(self, jobs: Sequence[Callable[[], object]]) -> None:
-        """Run all jobs, usually flushes, in any order, several at a time if that is faster.
-
-        Raises:
-            BaseException: The first exception of a job. Other jobs may have run or not.
-        """
-
-    def size_of(self, path: Path) -> int | None:
-        """Return a file's size, or None if it does not exist or is a directory."""
-
-    def modified_at(self, path: Path) -> float:
-        """Return when a file was last written, in seconds since 1970."""
-
-    def is_readable_by_others(self, path: Path) -> bool:
-        """Return whether the modes of a file and its directory let other users read the file.
-
-        False if there is no such file.
-        """
-
-    def set_modified_at(self, path: Path, seconds: float) -> None:
-        """Set when a file was last written, in seconds since 1970.
-
-        Raises:
-            OSError: The file belongs to another user.
-        """
-
-    def usage(self, path: Path) -> DiskUsage:
-        """Return the usage of the file system that holds a directory."""
-
-    def lock(self, path: Path, subdirectories: Sequence[Path] = ()) -> DiskLock:
-        """Lock a file, which is created if missing, against this and other processes.
-
-        This also locks its directory, and those of ``subdirectories`` that exist, because links
-        from elsewhere may lead to one of these.
-
-        Raises:
-            BlockingIOError: Another process has locked it.
-            OSError: The file cannot be opened or locked; EDEADLK if this process has locked it.
-        """
-
-
 class LocalDisk:
-    """A `Disk` on a real file system."""
+    """The file operations that the store needs."""
 
     _locks: tuple[FileLock, ...] = ()
 
     def create(self, path: Path, size: int) -> LocalFile:
-        """Create a file of zeros."""
+        """Create a file of zeros, in a directory that exists. Its name is not yet durable."""
         self._check_directory(path)
         return LocalFile(path, size)
 
@@ -219,7 +83,12 @@ class LocalDisk:
         return LocalFile(path)
 
     def read(self, path: Path) -> bytes:
-        """Return the content of a small file."""
+        """Return the content of a small file.
+
+        Raises:
+            FileNotFoundError: The file does not exist.
+            OSError: The path is not a file, or is a link that leads nowhere; or the disk refuses.
+        """
         with os.fdopen(_open_regular(path, os.O_RDONLY), "rb") as file:
             try:
                 return file.read()
@@ -228,7 +97,7 @@ class LocalDisk:
                 raise
 
     def write_whole(self, path: Path, data: bytes) -> None:
-        """Write a small file with this content, and flush it."""
+        """Write a small file with this content, and flush it. Its name is not yet durable."""
         self._check_directory(path)
         descriptor = _open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
@@ -243,7 +112,7 @@ class LocalDisk:
             os.close(descriptor)
 
     def rename(self, path: Path, new_path: Path) -> None:
-        """Give a file another name."""
+        """Rename a file, and replace any file of the new name."""
         self._check_directory(path)
         path.rename(new_path)
 
@@ -256,7 +125,7 @@ class LocalDisk:
             path.unlink(missing_ok=True)
 
     def truncate(self, path: Path) -> None:
-        """Truncate a file to zero bytes, without opening it."""
+        """Truncate a file to zero bytes, without opening it: a lock of this process stays."""
         self._check_directory(path)
         os.truncate(path, 0)
 
@@ -271,7 +140,12 @@ class LocalDisk:
             ) from error
 
     def flush_directory(self, path: Path) -> None:
-        """Make the names in a directory durable."""
+        """Make the names in a directory durable.
+
+        Raises:
+            FlushFailed: The names may be lost.
+            OSError: The directory cannot be opened.
+        """
         self._check_directory(path)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -280,14 +154,20 @@ class LocalDisk:
             os.close(descriptor)
 
     def names(self, path: Path) -> list[str]:
-        """Return the sorted names in a directory."""
+        """Return the sorted names in a directory; empty if it does not exist."""
         try:
             return sorted(entry.name for entry in path.iterdir())
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def list_directories(self, paths: Sequence[Path]) -> list[dict[str, int | None]]:
-        """Return the contents of directories, listed by several threads."""
+        """Return the contents of directories: sorted names with file sizes, None for directories.
+
+        A directory that does not exist counts as empty.
+
+        Raises:
+            OSError: The disk refuses, or an entry is neither a file nor a directory.
+        """
         parts = [
             paths[at : at + _DIRECTORIES_PER_TASK]
             for at in range(0, len(paths), _DIRECTORIES_PER_TASK)
@@ -305,19 +185,26 @@ class LocalDisk:
         return [each for part in found for each in part]
 
     def run_all(self, jobs: Sequence[Callable[[], object]]) -> None:
-        """Run all jobs; share many among as many threads as can be started."""
+        """Run all jobs, usually flushes, in any order; many jobs share as many threads as start.
+
+        Raises:
+            BaseException: The first exception of a job. Other jobs may have run or not.
+        """
         run_in_parallel(jobs, _JOB_THREADS_MAX if len(jobs) > _SEQUENTIAL_JOBS_MAX else 1, "Flush")
 
     def size_of(self, path: Path) -> int | None:
-        """Return a file's size, or None."""
+        """Return a file's size, or None if it does not exist or is a directory."""
         return path.stat().st_size if path.is_file() else None
 
     def modified_at(self, path: Path) -> float:
-        """Return when a file was last written."""
+        """Return when a file was last written, in seconds since 1970."""
         return path.stat().st_mtime
 
     def is_readable_by_others(self, path: Path) -> bool:
-        """Return whether the modes of a file and its directory let other users read the file."""
+        """Return whether the modes of a file and its directory let other users read the file.
+
+        False if there is no such file.
+        """
         try:
             mode, of_directory = path.stat().st_mode, path.parent.stat().st_mode
         except OSError:  # reading the file reports it
@@ -326,7 +213,7 @@ class LocalDisk:
         return bool(group or (mode & S_IROTH and of_directory & S_IXOTH))
 
     def set_modified_at(self, path: Path, seconds: float) -> None:
-        """Set when a file was last written."""
+        """Set when a file was last written, in seconds since 1970."""
         os.utime(path, (seconds, seconds))
 
     def usage(self, path: Path) -> DiskUsage:
@@ -339,7 +226,10 @@ class LocalDisk:
         )
 
     def lock(self, path: Path, subdirectories: Sequence[Path] = ()) -> FileLock:
-        """Lock a file as Java does, and directories as well."""
+        """Lock a file as Java does, and directories as well: see `FileLock`.
+
+        Links from elsewhere may lead to one of the ``subdirectories``.
+        """
         lock = FileLock(path, subdirectories)
         self._locks = (*(each for each in self._locks if each.is_held), lock)
         return lock
@@ -351,12 +241,7 @@ class LocalDisk:
 
 
 def _open_regular(path: Path, flags: int) -> int:
-    """Open a regular file as a descriptor, without waiting for the other end of a pipe.
-
-    Raises:
-        FileNotFoundError: The path does not exist.
-        OSError: The path is not a regular file, or is a link that leads nowhere.
-    """
+    """Open a regular file as a descriptor, without waiting for the other end of a pipe."""
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     except FileNotFoundError as error:

@@ -79,11 +79,7 @@ class FileLock:
         return self.descriptor >= 0
 
     def check_directory(self) -> None:
-        """Check that the directory of the file is still the one that was locked.
-
-        Raises:
-            OSError: The directory was moved, deleted or replaced.
-        """
+        """Check that the directory of the file is still the one that was locked."""
         with suppress(FileNotFoundError, NotADirectoryError):
             opened, _ = _locked_directories.get(self._identity, (-1, 0))  # a child has released it
             if opened >= 0 and is_same_file(self.directory, opened):
@@ -148,12 +144,7 @@ def _open_and_lock(path: Path) -> int:
 
 
 def _lock_directory(path: Path, key: _DirectoryIdentity) -> None:
-    """Lock a directory, or add a lock to one that this process has locked.
-
-    Raises:
-        BlockingIOError: Another process has locked it.
-        OSError: The directory cannot be opened.
-    """
+    """Lock a directory, or add a lock to one that this process has locked."""
     descriptor, count = _locked_directories.get(key, (-1, 0))
     if not count:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

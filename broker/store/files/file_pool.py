@@ -29,7 +29,8 @@ from typing import Final
 from rmq_spark.wire.framing import Buffer
 
 from ..errors import StoreFailed, UnreadableFile, is_out_of_descriptors
-from .disk import Disk, DiskFile
+from .disk import LocalDisk
+from .local_file import LocalFile
 
 OPEN_FILES_MAX: Final = 4_096
 
@@ -45,7 +46,7 @@ class PooledFile:
     __slots__ = ("directory", "group", "name", "open_file", "was_used")
 
     def __init__(
-        self, group: FileGroup, directory: Path, name: str, open_file: DiskFile | None = None
+        self, group: FileGroup, directory: Path, name: str, open_file: LocalFile | None = None
     ) -> None:
         self.group = group
         self.directory = directory
@@ -96,11 +97,7 @@ class PooledFile:
             ) from error
 
     def check_in_place(self) -> None:
-        """Check that the path of this file still leads to this file.
-
-        Raises:
-            OSError: The file is missing or was replaced.
-        """
+        """Check that the path of this file still leads to this file."""
         (self.open_file or self.group.ensure_open(self)).check_in_place()
 
 
@@ -132,7 +129,7 @@ class FileGroup:
             self.unflushed[made] = None
             return made
 
-    def ensure_open(self, file: PooledFile) -> DiskFile:
+    def ensure_open(self, file: PooledFile) -> LocalFile:
         """Open a file unless it is open."""
         with self.lock:
             if file.open_file is None:
@@ -244,7 +241,7 @@ class FileGroup:
 class FilePool:
     """All files of a store."""
 
-    def __init__(self, disk: Disk, open_files_max: int = OPEN_FILES_MAX) -> None:
+    def __init__(self, disk: LocalDisk, open_files_max: int = OPEN_FILES_MAX) -> None:
         """Limit the number of open files; each thread may have one more while it uses it."""
         self.disk = disk
         self.lock = threading.RLock()
@@ -263,7 +260,7 @@ class FilePool:
         """True if so many open files wait for a flush that others will soon have no room."""
         return sum(len(group.unflushed) for group in self.groups) > self._open_files_max // 2
 
-    def open_with_room(self, open_one: Callable[[], DiskFile]) -> DiskFile:
+    def open_with_room(self, open_one: Callable[[], LocalFile]) -> LocalFile:
         """Open or create a file, closing others if needed; call this under the lock."""
         while self.open_count >= self._open_files_max and self._close_one():
             pass

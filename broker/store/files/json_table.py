@@ -43,7 +43,7 @@ from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.body_codec import unknown_members
 
 from ..errors import DamagedTable, has_lost_content
-from .disk import Disk
+from .disk import LocalDisk
 
 Body = TypeVar("Body")
 
@@ -66,7 +66,7 @@ class JsonTable(Generic[Body]):
 
     def __init__(
         self,
-        disk: Disk,
+        disk: LocalDisk,
         path: Path,
         body_type: type[Body],
         *,
@@ -130,11 +130,7 @@ class JsonTable(Generic[Body]):
             )
 
     def peek(self, default: Body) -> Body:
-        """Return what `load` would return, without changing anything.
-
-        Raises:
-            DamagedTable, OSError: As in `load`.
-        """
+        """Return what `load` would return, without changing anything."""
         value, _, _ = self._load_any()
         return default if value is None else value
 
@@ -236,11 +232,7 @@ def with_checksum(data: bytes) -> bytes:
 
 
 def _verify_checksum(data: bytes) -> bool:
-    """Return whether a table ends with its checksum; False if it has none.
-
-    Raises:
-        BodyError: The checksum does not match the table.
-    """
+    """Return whether a table ends with its checksum; False if it has none."""
     found = _CHECKSUM.search(data)
     if found is None:
         return False

@@ -45,11 +45,7 @@ class FileMap:
     """A read-only map of a whole file, released with its last slice."""
 
     def __init__(self, descriptor: int, size: int) -> None:
-        """Map a file that is not empty; its descriptor may be closed afterwards.
-
-        Raises:
-            OSError: There is no room for the map.
-        """
+        """Map a file that is not empty; its descriptor may be closed afterwards."""
         self._address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
         if self._address == _MAP_FAILED:
             number = ctypes.get_errno()
@@ -76,11 +72,7 @@ _warned_devices: set[int] = set()
 
 
 def is_same_file(path: Path, descriptor: int) -> bool:
-    """Return whether a path leads to the open file or directory of a descriptor.
-
-    Raises:
-        OSError: The path leads nowhere.
-    """
+    """Return whether a path leads to the open file or directory of a descriptor."""
     found = path.stat()
     if os.path.samestat(found, os.fstat(descriptor)):
         return True
@@ -101,7 +93,7 @@ COPIED_BYTES_MAX = 1 << 16
 
 
 class LocalFile:
-    """A `DiskFile` on a real file system."""
+    """One open file, whose size is fixed when it is created."""
 
     def __init__(self, path: Path, size: int | None = None) -> None:
         """Open a file, or create one if a size is given; it must not exist then."""
@@ -130,7 +122,7 @@ class LocalFile:
         self.close()
 
     def read(self, position: int, size: int) -> Buffer:
-        """Read this number of bytes from a position on, or raise OSError."""
+        """Read exactly this number of bytes; later changes may or may not show in them."""
         try:
             if size > COPIED_BYTES_MAX:
                 view = self._resident_view(position, size)
@@ -157,7 +149,11 @@ class LocalFile:
             raise
 
     def flush(self) -> None:
-        """Flush everything written so far to the disk, or raise OSError."""
+        """Flush everything written so far to the disk.
+
+        Raises:
+            FlushFailed: Written data may be lost.
+        """
         try:
             if sys.platform == "darwin":  # whose fsync leaves data in the disk's own cache
                 fcntl.fcntl(self._descriptor, fcntl.F_FULLFSYNC)
@@ -177,7 +173,7 @@ class LocalFile:
             raise
 
     def check_in_place(self) -> None:
-        """Check that the path still leads to this file, or raise OSError."""
+        """Check that the path still leads to this file."""
         try:
             is_in_place = is_same_file(self._path, self._descriptor)
         except OSError as error:

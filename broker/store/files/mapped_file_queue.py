@@ -84,8 +84,8 @@ class MappedFileQueue:
             MissingFile: A file that should lie between two others is missing.
         """
         disk, directory = self._group.disk, self.directory
-        (sizes,) = disk.list_directories([directory])
-        sizes = _store_files(sizes)
+        (entries,) = disk.list_directories([directory])
+        sizes = _store_files(entries)
         empty = [name for name, size in sizes.items() if size == 0]
         files_after_gap = self.adopt({**sizes, **dict.fromkeys(empty, self.file_size)})
         if files_after_gap:
@@ -101,9 +101,6 @@ class MappedFileQueue:
 
         Returns:
             The unusable files: those that are empty, or follow an empty or missing file.
-
-        Raises:
-            ForeignFile: A name or a size does not belong here.
         """
         taken: list[MappedFile] = []
         left: list[str] = []
@@ -196,11 +193,7 @@ class MappedFileQueue:
             raise
 
     def read_available(self, offset: int, size: int) -> Buffer:
-        """Read bytes from an offset on, or fewer if the disk does not return the rest.
-
-        Raises:
-            UnreadableFile: The disk does not return even the first byte.
-        """
+        """Read bytes from an offset on, or fewer if the disk does not return the rest."""
         in_page = PAGE_BYTES - offset % self.file_size % PAGE_BYTES
         while True:
             try:
@@ -250,11 +243,7 @@ class MappedFileQueue:
         self._group.flush()
 
     def check_in_place(self, start: int, end: int) -> None:
-        """Check that the files between two offsets were not moved, deleted or replaced.
-
-        Raises:
-            OSError: One of them was.
-        """
+        """Check that the files between two offsets were not moved, deleted or replaced."""
         for mapped in reversed(self.files):
             if mapped.from_offset < end:
                 mapped.file.check_in_place()

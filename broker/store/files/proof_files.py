@@ -18,7 +18,7 @@ from typing import Final
 from rmq_spark.wire.extensions import PROOF_PREFIX, LogLocation, proof_content
 from rmq_spark.wire.hosts import Host
 
-from .disk import Disk
+from .disk import LocalDisk
 from .mapped_file_queue import MappedFileQueue
 
 PROOFS_MAX: Final = 256
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 class ProofFiles:
     """The proof files of one store, by connection."""
 
-    def __init__(self, disk: Disk, root: Path, files: MappedFileQueue) -> None:
+    def __init__(self, disk: LocalDisk, root: Path, files: MappedFileQueue) -> None:
         self._disk = disk
         self._root = root
         self._log_place = _log_place_of(root, files)

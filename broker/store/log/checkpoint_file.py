@@ -27,7 +27,7 @@ from pathlib import Path
 from zlib import crc32
 
 from ..errors import has_lost_content
-from ..files.disk import Disk
+from ..files.disk import LocalDisk
 from ..results import LOG_START, PhysicalOffset
 
 _log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Checkpoint:
     came between the two saves."""
 
 
-def save_checkpoint(disk: Disk, path: Path, checkpoint: Checkpoint) -> None:
+def save_checkpoint(disk: LocalDisk, path: Path, checkpoint: Checkpoint) -> None:
     """Replace the checkpoint; the new one is durable when this returns."""
     time, offset = checkpoint.store_timestamp, checkpoint.safe_offset
     fields = _FIELDS.pack(
@@ -64,7 +64,7 @@ def save_checkpoint(disk: Disk, path: Path, checkpoint: Checkpoint) -> None:
     disk.flush_directory(path.parent)
 
 
-def load_checkpoint(disk: Disk, path: Path) -> Checkpoint | None:
+def load_checkpoint(disk: LocalDisk, path: Path) -> Checkpoint | None:
     """Return the checkpoint, or None if there is none or another program wrote last.
 
     A checkpoint that the disk does not return counts as none.

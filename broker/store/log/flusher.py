@@ -55,11 +55,7 @@ class FlushService:
         self._worker: Future[None] = Future()
 
     def start(self) -> None:
-        """Start the thread that flushes.
-
-        Raises:
-            RuntimeError, MemoryError: No thread can be started.
-        """
+        """Start the thread that flushes."""
         self._worker = self._workers.submit(self._run)
 
     def ensure_running(self) -> None:

@@ -28,7 +28,7 @@ from typing import NamedTuple
 from ...common.local_time import local_time
 from ..components import StoreComponents
 from ..config import BrokerRole, StoreConfig
-from ..files.disk import Disk, DiskUsage
+from ..files.disk import DiskUsage, LocalDisk
 from ..files.mapped_file_queue import MappedFile, MappedFileQueue
 from ..results import DeletedFiles, PhysicalOffset
 from .checkpointer import Checkpointer
@@ -94,7 +94,7 @@ class PendingFreeSpace:
 class Retention:
     """Decides which files may be deleted from the front of the log."""
 
-    def __init__(self, config: StoreConfig, disk: Disk, files: MappedFileQueue) -> None:
+    def __init__(self, config: StoreConfig, disk: LocalDisk, files: MappedFileQueue) -> None:
         """Store the settings; their hours are in local time, as in RocketMQ."""
         self._config = config
         self._disk = disk
@@ -163,7 +163,7 @@ class Cleaner:
         stored_ms: Callable[[PhysicalOffset], int | None],
     ) -> None:
         """Prepare; ``stored_ms`` returns when the message at a log offset was stored."""
-        self.on_deleted: Callable[[DeletedFiles], object] = _ignore
+        self.on_deleted: Callable[[DeletedFiles], object] = lambda _: None
         self.config = components.config
         """The settings of the next `clean`; its sizes and directories must not change."""
         self._components, self._disk, self._log = components, components.disk, components.log
@@ -246,7 +246,3 @@ class Cleaner:
             _log.warning("messages are accepted again: the disk is %s full", f"{used:.0%}")
         self._is_full = is_full
         self._set_refusal(why if is_full else None)
-
-
-def _ignore(deleted: DeletedFiles) -> None:
-    """Ignore a deletion, unless a broker has set a callback."""

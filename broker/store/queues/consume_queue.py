@@ -121,11 +121,7 @@ class ConsumeQueue:
         return self._files.directory
 
     def load(self) -> None:
-        """Find the files and the last entry, for tools; everything past that entry is zero.
-
-        Raises:
-            ForeignFile: A file does not belong to this queue, or one is missing.
-        """
+        """Find the files and the last entry, for tools; everything past that entry is zero."""
         self._files.load()
         self.min_offset = QueueOffset(self._files.first_offset // ENTRY_BYTES)
         self.max_offset = max(self.end_in_files(), self.min_offset)
@@ -133,11 +129,7 @@ class ConsumeQueue:
         self.min_offset = self.max_offset if first is None else first
 
     def adopt(self, sizes: Mapping[str, int | None]) -> list[str]:
-        """Use the files of the directory by names and sizes; return those that are unusable.
-
-        Raises:
-            ForeignFile: A file does not belong to this queue.
-        """
+        """Use the files of the directory by names and sizes; return those that are unusable."""
         return self._files.adopt(sizes)
 
     def restore(self, min_offset: QueueOffset, max_offset: QueueOffset) -> bool:
@@ -390,11 +382,7 @@ class ConsumeQueue:
         return None if found is None else self.entries(found, 1)[0]
 
     def _first_at_or_after(self, physical_offset: PhysicalOffset) -> QueueOffset:
-        """Return the first offset whose record lies at or past a log offset.
-
-        Raises:
-            UnreadableFile: The entries cannot be read or are damaged.
-        """
+        """Return the first offset whose record lies at or past a log offset."""
         found = self.search(physical_offset, lambda entry: int(entry["physical_offset"]))
         start = max(found - _ORDER_CHECKED_ENTRIES, self.min_offset)
         before = self.entries(start, found - start)

@@ -70,11 +70,7 @@ class EntryCheck:
         self._count = 0
 
     def check(self, entries: Buffer) -> None:
-        """Check the next entries.
-
-        Raises:
-            WrongEntry: An entry cannot be right.
-        """
+        """Check the next entries."""
         if len(entries) <= _FEW * ENTRY_BYTES:
             self._check_few(entries)
         else:

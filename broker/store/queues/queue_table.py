@@ -19,7 +19,7 @@ from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import is_light_queue
 
 from ..errors import EndUnknown, ForeignFile, UnreadableFile
-from ..files.disk import Disk, is_ignored_name
+from ..files.disk import LocalDisk, is_ignored_name
 from ..files.file_pool import FileGroup, FilePool, never_stop
 from ..records.fields import topic_fault
 from ..results import FIRST_IN_QUEUE, LOG_START, PhysicalOffset, QueueOffset
@@ -74,7 +74,7 @@ FILES_AT_A_TIME: Final = 512
 is quick."""
 
 
-def files_of(disk: Disk, topic: Path) -> Iterator[Path]:
+def files_of(disk: LocalDisk, topic: Path) -> Iterator[Path]:
     """Yield the files and directories of a topic, each directory after its content."""
     for queue_id in disk.names(topic):
         for name in disk.names(topic / queue_id):
@@ -94,7 +94,7 @@ class _DeletedTopic(NamedTuple):
 class DeletedTopicFiles:
     """The deleted topics whose files still exist. One thread deletes; another may add."""
 
-    def __init__(self, disk: Disk, directory: Path) -> None:
+    def __init__(self, disk: LocalDisk, directory: Path) -> None:
         self._disk = disk
         self._directory = directory
         self._topics: deque[_DeletedTopic] = deque()
@@ -112,11 +112,7 @@ class DeletedTopicFiles:
         self._number = max(map(int, names), default=-1)
 
     def new_path(self) -> Path:
-        """Return a path to which the directory of a topic can be renamed.
-
-        Raises:
-            OSError: The parent directory cannot be created.
-        """
+        """Return a path to which the directory of a topic can be renamed."""
         self._disk.make_directory(self._directory)
         self._number += 1
         return self._directory / str(self._number)
@@ -163,7 +159,7 @@ _CASE_DIRECTORY: Final = re.compile(r"\.[0-9a-f]+")
 class TopicDirectories:
     """The directories of one store, by topic."""
 
-    def __init__(self, disk: Disk, root: Path) -> None:
+    def __init__(self, disk: LocalDisk, root: Path) -> None:
         self._disk = disk
         self._root = root
         self._case_directories: dict[str, Path] = {}
@@ -265,9 +261,6 @@ class QueueTable:
         """Find the queues and their files by names and sizes, without reading any.
 
         After that, `restore` has to set the bounds of each queue, unless all are rebuilt: `clear`.
-
-        Raises:
-            ForeignFile: Something is not a file of a consume queue, or has another size.
         """
         found = list(self._directories.list_topics())
         topics = [(topic, path) for topic, path in found if not is_light_queue(topic)]

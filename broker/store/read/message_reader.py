@@ -1,7 +1,6 @@
 """MessageReader: finds messages by queue offset, by time, by log offset, by key.
 
 It returns records as they lie in the log, without decoding: as one piece where messages are
-contiguous, as one gathered piece where they are scattered. What cannot be read is an
 contiguous, as one gathered piece where they are scattered. Data that cannot be read raises
 `UnreadableFile` only for a caller that asks for it: a get returns the messages before it, and known
 holes are not read along with their surroundings.
@@ -89,11 +88,7 @@ def check_records(
     queue_offsets: range,
     owner: RecordOwner | None = None,
 ) -> None:
-    """Compare each record with its entry, and with the queue that must own it.
-
-    Raises:
-        WrongEntry: A record is not that of its entry.
-    """
+    """Compare each record with its entry, and with the queue that must own it."""
     wrong = first_wrong(records, places, sizes, queue_offsets, owner)
     if wrong is not None:
         raise WrongEntry(int(places[wrong]), wrong)
@@ -131,11 +126,7 @@ class WrongEntrySearch:
     def limits_before(
         self, wrong: WrongEntry, queue: ConsumeQueue, queue_offset: QueueOffset, limits: GetLimits
     ) -> GetLimits:
-        """Return limits that end before a wrong entry; until it is known which, halve them.
-
-        Raises:
-            UnreadableFile: The first entry is wrong.
-        """
+        """Return limits that end before a wrong entry; until it is known which, halve them."""
         fewer = min(limits.scan_max, queue.max_offset - queue_offset) // 2
         if wrong.right_count:
             return limits._replace(count_max=wrong.right_count)
@@ -330,11 +321,7 @@ class MessageReader:
     def check_end(
         self, topic: str, queue_id: int, end: QueueOffset, lower_bound: QueueOffset
     ) -> None:
-        """Refuse to report an end that is not final yet.
-
-        Raises:
-            EndUnknown: The queue ends past this offset.
-        """
+        """Refuse to report an end that is not final yet."""
         if end < lower_bound:
             raise end_unknown_error(topic, queue_id, self._degradation())
 

@@ -178,11 +178,7 @@ class TimeLookup:
         return -1
 
     def _store_timestamp_of(self, owner: RecordOwner, entry: Any) -> int:
-        """Return the store time of an entry's message; if expired, a time before all others.
-
-        Raises:
-            WrongEntry: The entry does not lead to a message.
-        """
+        """Return the store time of an entry's message; if expired, a time before all others."""
         place, size = PhysicalOffset(entry["physical_offset"]), int(entry["size"])
         if place < max(self._queues.expired_before, owner.since) or size < layout.RECORD_BYTES_MIN:
             raise WrongEntry(place)

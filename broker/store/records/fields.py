@@ -110,11 +110,7 @@ def read_fields(
 
 
 def read_store_timestamp(head: Buffer) -> int:
-    """Return when a record was stored, from its bytes before the body.
-
-    Raises:
-        RecordError: The bytes do not start a record.
-    """
+    """Return when a record was stored, from its bytes before the body."""
     try:
         _, _, _, sys_flag, time, _ = _HEAD_V4.unpack_from(head)
         if sys_flag & _HOSTS_V6:

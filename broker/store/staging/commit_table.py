@@ -26,8 +26,9 @@ from rmq_spark.wire.bodies.staged_batches import CommittedBatch
 from rmq_spark.wire.framing import Buffer
 
 from ..errors import BatchRefused, DamagedTable
-from ..files.disk import Disk, DiskFile
+from ..files.disk import LocalDisk
 from ..files.json_table import JsonTable
+from ..files.local_file import LocalFile
 from ..results import PhysicalOffset
 
 # ---- BatchJournal: the changes of a small table, each with one write and one flush.
@@ -44,11 +45,11 @@ _HEAD_BYTES: Final = _HEAD.size + _CRC.size
 class BatchJournal:
     """The journal of one table. Only one thread at a time may call its methods."""
 
-    def __init__(self, disk: Disk, path: Path) -> None:
+    def __init__(self, disk: LocalDisk, path: Path) -> None:
         self._disk = disk
         self.path = path
         """The journal file."""
-        self._file: DiskFile | None = None
+        self._file: LocalFile | None = None
         self._generation = 0
         self._number = 0
         self._position = 0
@@ -247,7 +248,7 @@ class BatchTableChange:
 class BatchTable:
     """The table of one store. Changes are durable when they return."""
 
-    def __init__(self, disk: Disk, directory: Path, now_ms: Callable[[], int]) -> None:
+    def __init__(self, disk: LocalDisk, directory: Path, now_ms: Callable[[], int]) -> None:
         self._table = JsonTable(disk, directory / BATCH_TABLE, StagedBatchesTable)
         self._journal = BatchJournal(disk, directory / BATCH_JOURNAL)
         self._now_ms = now_ms
@@ -255,11 +256,7 @@ class BatchTable:
         self._must_save_table = True
 
     def load(self) -> None:
-        """Read the table and its journal.
-
-        Raises:
-            DamagedTable: The files cannot be read, or are an older copy.
-        """
+        """Read the table and its journal."""
         known = self._table.load(StagedBatchesTable())
         entries = self._journal.load(known.generation)
         try:
@@ -283,11 +280,7 @@ class BatchTable:
         )
 
     def check_newest(self, mark: int, source: str) -> None:
-        """Refuse a table that has no record of a commit, whose mark was found elsewhere.
-
-        Raises:
-            DamagedTable: The table is an older copy.
-        """
+        """Refuse a table that has no record of a commit, whose mark was found elsewhere."""
         known = self.newest_mark
         if known is not None and mark > known:
             raise self._journal.damaged_error(
@@ -344,11 +337,7 @@ class BatchTable:
         return batch_id == last.batch_id
 
     def begin(self, batch: OpenBatch, spans_max: int) -> None:
-        """Note that a commit is under way, before any of its rows is in the log.
-
-        Raises:
-            BatchRefused: It may have too many spans.
-        """
+        """Note that a commit is under way, before any of its rows is in the log."""
         if spans_max > SPANS_MAX:
             raise BatchRefused(
                 f"batch {batch.batch_id} of sink {batch.sink} has {spans_max} chunks, over "

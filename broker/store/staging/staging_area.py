@@ -30,7 +30,7 @@ from rmq_spark.wire.bodies.staged_batches import StagedAttempt
 
 from ..bulk import lazy_numpy as np
 from ..errors import BatchRefused, Degradation, TransientFailure
-from ..files.disk import Disk, is_ignored_name
+from ..files.disk import LocalDisk, is_ignored_name
 
 STAGING: Final = "staging"
 RETENTION_SECONDS: Final = 24 * 3600
@@ -62,11 +62,7 @@ class StagedName(NamedTuple):
         return f"{self.batch_id}-{self.number}-{self.attempt}"
 
     def check(self) -> None:
-        """Refuse names that are not valid file names.
-
-        Raises:
-            BatchRefused: The name is not valid.
-        """
+        """Refuse names that are not valid file names."""
         check_batch_name(self.sink, self.batch_id)
         if not _ATTEMPT.fullmatch(self.attempt) or self.number < 0:
             raise BatchRefused(
@@ -76,11 +72,7 @@ class StagedName(NamedTuple):
 
 
 def check_batch_name(sink: str, batch_id: int) -> None:
-    """Refuse a sink name or batch number that cannot be staged.
-
-    Raises:
-        BatchRefused: The name or number is not valid.
-    """
+    """Refuse a sink name or batch number that cannot be staged."""
     if not _SINK.fullmatch(sink):
         raise BatchRefused(
             f"a sink cannot be called {_excerpt(sink)}: use up to 200 letters, digits and any of "
@@ -113,7 +105,7 @@ class StagingArea:
     """The staged chunks of one store. Its methods may be called from any thread."""
 
     def __init__(
-        self, disk: Disk, root: Path, bytes_max: int, now_seconds: Callable[[], float]
+        self, disk: LocalDisk, root: Path, bytes_max: int, now_seconds: Callable[[], float]
     ) -> None:
         """Prepare without touching the disk; ``bytes_max`` limits the size of all staged files."""
         self._disk = disk
@@ -180,11 +172,7 @@ class StagingArea:
             self._recover_if_room()
 
     def read(self, name: StagedName) -> bytes:
-        """Return a staged chunk.
-
-        Raises:
-            BatchRefused: It is missing, damaged, or of a newer release.
-        """
+        """Return a staged chunk."""
         path = self._root / name.sink / name.file_name
         try:
             data = self._disk.read(path)
@@ -346,11 +334,7 @@ def _missing_error(name: StagedName) -> BatchRefused:
 
 
 def _head_in(data: bytes, path: Path) -> _Head:
-    """Return the head of a staged chunk.
-
-    Raises:
-        BatchRefused: The head is damaged, or of a newer release.
-    """
+    """Return the head of a staged chunk."""
     if len(data) < _HEAD.size or data[:4] != _MAGIC:
         raise BatchRefused(f"{path} is damaged: it does not start like a staged chunk")
     _, version, crc, rows = _HEAD.unpack_from(data)

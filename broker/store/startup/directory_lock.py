@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import StoreInUse, has_lost_content
-from ..files.disk import Disk, DiskLock
+from ..files.disk import LocalDisk
+from ..files.file_lock import FileLock
 from ..log.checkpoint_file import CHECKPOINT
 
 LOCK: Final = "lock"
@@ -28,7 +29,7 @@ _NONCE_BYTES: Final = 16
 _FOREIGN_DIRECTORY_ERRNOS: Final = (errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS)
 
 
-def make_root(disk: Disk, root: Path, names: Sequence[str]) -> Sequence[Path]:
+def make_root(disk: LocalDisk, root: Path, names: Sequence[str]) -> Sequence[Path]:
     """Create a store's directory, if it is missing, in a way that survives a power loss.
 
     A start may be killed between creating a directory and flushing its name. So until a start has
@@ -45,7 +46,7 @@ def make_root(disk: Disk, root: Path, names: Sequence[str]) -> Sequence[Path]:
     return below
 
 
-def _flush_if_ours(disk: Disk, directory: Path) -> None:
+def _flush_if_ours(disk: LocalDisk, directory: Path) -> None:
     try:
         disk.flush_directory(directory)
     except OSError as error:
@@ -53,7 +54,7 @@ def _flush_if_ours(disk: Disk, directory: Path) -> None:
             raise
 
 
-def lock_directory(disk: Disk, root: Path, subdirectories: Sequence[Path] = ()) -> DiskLock:
+def lock_directory(disk: LocalDisk, root: Path, subdirectories: Sequence[Path] = ()) -> FileLock:
     """Lock a directory and those of its ``subdirectories`` that exist, until they are released.
 
     Raises:
@@ -83,7 +84,7 @@ class AbortFile:
     """The file that marks a running or crashed broker."""
 
     def __init__(
-        self, disk: Disk, root: Path, random_bytes: Callable[[int], bytes] = os.urandom
+        self, disk: LocalDisk, root: Path, random_bytes: Callable[[int], bytes] = os.urandom
     ) -> None:
         self._disk = disk
         self._root = root

@@ -29,7 +29,7 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol
+from typing import TypeAlias
 
 import orjson
 
@@ -64,17 +64,8 @@ _TOPICS_SHOWN_MAX = 8
 _NOT_CHECKED = ConsistencyResult(None, is_index_consistent=True)
 
 
-class ProgressCallback(Protocol):
-    """An observer of a start that takes long."""
-
-    def __call__(self, activity: str, done_bytes: int, total_bytes: int) -> bool:
-        """Note the activity and progress of a start; return True to end the start."""
-
-
-def _ignore_progress(activity: str, done_bytes: int, total_bytes: int) -> bool:
-    """Return False, so that the start continues."""
-    del activity, done_bytes, total_bytes
-    return False
+ProgressCallback: TypeAlias = Callable[[str, int, int], bool]
+"""``on_progress(activity, done_bytes, total_bytes)`` returns True to end a long start."""
 
 
 class _ProgressReporter:
@@ -91,11 +82,7 @@ class _ProgressReporter:
         return self._on_progress(self._activity, position - self._start, self._end - self._start)
 
     def report(self, position: int) -> None:
-        """Report progress up to a log offset.
-
-        Raises:
-            StartInterrupted: The start is to end.
-        """
+        """Report progress up to a log offset."""
         if self.report_and_check_stop(position):
             raise StartInterrupted(
                 f"{_INTERRUPTED} while it {self._activity}; the next start does that again"
@@ -123,7 +110,7 @@ class StoreOpening:
         self._queues, self._index = components.queues, components.index
         self._dispatcher, self._reput = components.dispatcher, components.reput
         self._checkpointer = checkpointer
-        self._on_progress = on_progress or _ignore_progress
+        self._on_progress = on_progress or (lambda *_: False)
         self._disk.flush_directory(components.root)
         self.recovered_from_crash = abort_file.exists()
         self._load()

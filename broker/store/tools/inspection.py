@@ -38,7 +38,7 @@ class StoreInspection:
         """Open a store for reading only.
 
         Raises:
-                ForeignFile: There is no store, or a start would have to repair it first.
+            ForeignFile: There is no store, or a start would have to repair it first.
             DamagedTable: The manifest cannot be read.
             OSError: The disk refuses.
         """
@@ -104,9 +104,6 @@ class StoreInspection:
 
         RocketMQ only removes a deleted topic from its table. Our broker also notes deletions in the
         manifest: if the last checkpoint is its own, only the manifest counts.
-
-        Raises:
-            DamagedTable: The table of topics cannot be read.
         """
         return self.checkpoint is not None or not self._topics or topic in self._topics
 
@@ -116,11 +113,7 @@ class StoreInspection:
         return table.peek(TopicConfigSerializeWrapper()).topic_config_table.keys()
 
     def queues(self) -> Iterator[tuple[str, int, ConsumeQueue]]:
-        """Yield topic, number and queue of each consume queue that has files.
-
-        Raises:
-                ForeignFile: The directory has other content.
-        """
+        """Yield topic, number and queue of each consume queue that has files."""
         directory, group = self.root / "consumequeue", FileGroup(self._pool)
         for topic in self._disk.names(directory):
             if is_ignored_name(topic) or (directory / topic).is_file():

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.rocketmq import java_vectors
 
-from rocketpoll.broker.auth.plain.remote_addresses import AddressPattern
+from rocketpoll.broker.auth.plain.plain_accounts import AddressPattern
 
 ROWS = [row for row in java_vectors.load("4.9.7", "plain_lists") if row["kind"] == "address"]
 NARROWER = {"10.1.*.3": ["10.1.2.3", "10.1.20.3"]}

@@ -17,7 +17,7 @@ from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rocketpoll.broker.auth.access_lists import AccessList
 from rocketpoll.broker.auth.user_tables import AclsBody, User, UsersBody, UserStatus, UserType
-from rocketpoll.broker.common.identity import Identity
+from rocketpoll.broker.common.channel import Identity
 from rocketpoll.broker.settings.access import AccessConfig
 
 OPERATOR, SECRET = answers.OPERATOR, answers.SECRET

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpoll.broker.server.tls.records import (
+from rocketpoll.broker.server.tls.transport import (
     HEADER_BYTES,
     RECORD_BYTES_MAX,
     whole_records_bytes,

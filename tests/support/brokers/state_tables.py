@@ -11,8 +11,7 @@ from rmq_spark.wire.bodies.configs import (
     TopicConfigSerializeWrapper,
 )
 from rmq_spark.wire.codes import LanguageCode
-from rocketpoll.broker.state.members.client_channel_info import ClientChannelInfo
-from rocketpoll.broker.state.members.membership_limits import MembershipLimits
+from rocketpoll.broker.state.members.client_channel_info import ClientChannelInfo, MembershipLimits
 from rocketpoll.broker.state.tables.consumer_offset import ConsumerOffsetManager
 from rocketpoll.broker.state.tables.kv_config import KVConfigs, KVConfigSerializeWrapper
 from rocketpoll.broker.state.tables.subscription_group import SubscriptionGroupManager

@@ -23,7 +23,7 @@ from rocketpoll.broker.store.append.record_encoding import (
 from rocketpoll.broker.store.bulk import lazy_numpy as np
 from rocketpoll.broker.store.config import FlushDiskType, StoreConfig
 from rocketpoll.broker.store.errors import UnreadableFile
-from rocketpoll.broker.store.files.disk import Disk, LocalDisk
+from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.index.index_keys import hash_records
 from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES
@@ -79,7 +79,7 @@ class Listener:
 
 
 def open_store(
-    root: Path, disk: Disk | None = None, clock=None, listener=None, **settings
+    root: Path, disk: LocalDisk | None = None, clock=None, listener=None, **settings
 ) -> MessageStore:
     """Yield a small store in a directory."""
     # A store refers to itself; hundreds that were crashed would keep their files

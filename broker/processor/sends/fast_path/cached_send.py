@@ -32,11 +32,10 @@ from rmq_spark.wire.names import RETRY_PREFIX
 from rmq_spark.wire.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmq_spark.wire.record import magic_of
 
-from ....auth.signed_template import SignedTemplate, UnsignedTemplate
+from ....auth.signatures import SignedTemplate, UnsignedTemplate
 from ....common.channel import Channel
 from ....store.append.record_encoding import RecordDraft, RecordTemplate
-from ...fast_path.per_client_cache import LearningBudget, PerClientCache
-from ...fast_path.templates import is_changed_header
+from ...fast_paths import LearningBudget, PerClientCache, is_changed_header
 from ...request import header_of
 from ..admission import TopicAdmission
 
@@ -240,11 +239,7 @@ class ClientSendCache:
         self.learning_budget = LearningBudget(_SENDS_PER_LEARNED, CACHED_SENDS_MAX)
 
     def resolve(self, request: RemotingCommand) -> tuple[CachedSend, int, str | None]:
-        """Return the cached send for a message, its birth timestamp and its properties.
-
-        Raises:
-            RequestRejected, HeaderError: The message cannot be accepted.
-        """
+        """Return the cached send for a message, its birth timestamp and its properties."""
         get = request.ext_fields.get
         same, born_timestamp, properties = _NAMES[request.code]
         key = request.code, tuple(map(get, same))
@@ -378,14 +373,10 @@ class SendCache(PerClientCache[ClientSendCache]):
 
     def _new(self, connection: Channel) -> ClientSendCache:
         is_here = not connection.is_closed  # otherwise it has been discarded already
-        count = self.add_count if is_here else _no_op
+        count = self.add_count if is_here else lambda _: None
         plans = ClientSendCache(
             self._admission, connection.remote_host, self._store_host(connection), count
         )
         if is_here:
             self._clients[connection] = plans
         return plans
-
-
-def _no_op(_: int) -> None:
-    """Ignore a change of the number of cached sends."""

@@ -6,9 +6,9 @@
        └──┬──┘           │                                                   │   write, answer
           └──────────────┴ cut by shape ─> a run ─> one write ───────────────┘ all at once
 
-The headers of a producer's sends differ in three places (`send_header`). The first send takes the
-normal path, which checks everything; then the template of its header is cached with the result
-(`cached_send`). Successive sends with such headers form a run: they are cut, appended by one write
+The headers of a producer's sends differ in three places (`cached_send`). The first send takes the
+normal path, which checks everything; then the template of its header is cached with the result.
+Successive sends with such headers form a run: they are cut, appended by one write
 with one lock and one time, and answered when the turn ends, or, with SYNC_FLUSH, after the flush
 that covers them. A single send is cut, too, and then appended as on the normal path.
 
@@ -41,7 +41,7 @@ from ....common.channel import Channel
 from ....store.append.record_encoding import RecordRun, UniformParts
 from ....store.records.recent_writes import RecentRecord
 from ....store.results import PhysicalOffset, PutMessageResult, PutMessageStatus, QueueOffset
-from ...fast_path.templates import ResponseTemplate, cut_signature
+from ...fast_paths import ResponseTemplate, cut_signature
 from ...processor import BrokerParts
 from ..acknowledger import Acknowledger
 from ..stored_properties import PropertyRewriter

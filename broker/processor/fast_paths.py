@@ -1,21 +1,14 @@
-"""Templates: `ResponseTemplate` builds a handler's most frequent response in less time.
+"""Shared parts of the fast paths of sends and pulls: templates of headers, and caches by client.
 
-Only numbers differ from one response to the next. For a client that uses JSON, as all do by
-default, they are filled into a prepared frame; for others the response goes through the codec. The
-client reads the same either way.
-
-`cut_signature` takes out of a header what differs in each signed request. Templates are made of the
-rest, and the signature is verified for each.
-
-`is_changed_header` tests templates of request headers, which are cut where later ones may differ: a
-template is valid if the codec finds other values that are put there in their fields, and all else
-unchanged.
+A template of request headers is cut where later ones may differ. It is valid if the codec finds
+other values that are put there in their fields, and all else unchanged (`is_changed_header`). From
+signed requests, `cut_signature` takes what differs in each; the signature is verified for each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from typing import Final, Generic, TypeVar
 
 from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import CommandFlag, ResponseCode, SerializeType
@@ -25,7 +18,7 @@ from rmq_spark.wire.header import Header
 from rmq_spark.wire.header_json import JsonResponseTemplate, decode_header
 from rmq_spark.wire.signature import SIGNATURE
 
-from ...common.channel import Channel
+from ..common.channel import Channel
 
 _SIGNATURE_MARK: Final = f'"{SIGNATURE}":"'.encode()
 _SIGNATURE_BYTES: Final = 28
@@ -113,3 +106,60 @@ class ResponseTemplate:
         frames = self._json.encode_all(rows)
         if frames:
             connection.send_frame(frames)
+
+
+# ---- Caches of what was learned from the requests of clients, up to a total number.
+
+
+class LearningBudget:
+    """The number of requests of one client that may still be learned from."""
+
+    __slots__ = ("_cost", "_debt", "_debt_max")
+
+    def __init__(self, cost: int, count_max: int) -> None:
+        """Create the budget: ``cost`` requests per learned entry, credit for ``count_max``."""
+        self._cost = cost
+        self._debt_max = cost * count_max
+        self._debt = 0
+
+    def spend(self) -> bool:
+        """Return whether the budget permits one more entry, and charge it."""
+        if self._debt >= self._debt_max:
+            return False
+        self._debt += self._cost
+        return True
+
+    def earn(self, requests: int) -> None:
+        """Record requests that used cached entries, which increases the budget."""
+        self._debt = max(self._debt - requests, 0)
+
+
+_Cached = TypeVar("_Cached", bound=Sized)
+
+
+class PerClientCache(Generic[_Cached]):
+    """The cached entries of all clients; its length is their number."""
+
+    def __init__(self, count_max: int) -> None:
+        self._clients: dict[Channel, _Cached] = {}
+        self._count_max = count_max
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def get(self, connection: Channel) -> _Cached | None:
+        """Return the cached entries of a client, or None if there are none."""
+        return self._clients.get(connection)
+
+    def discard(self, connection: Channel) -> None:
+        """Discard the entries of a disconnected client."""
+        plans = self._clients.pop(connection, None)
+        if plans is not None:
+            self._count -= len(plans)
+
+    def add_count(self, change: int) -> None:
+        """Note by how many a client's entries have become more, or fewer."""
+        self._count += change
+        while self._count > self._count_max:
+            self.discard(next(iter(self._clients)))
