@@ -199,7 +199,7 @@ def test_programs_and_tests_of_testing_pages_run(tmp_path, page):
 def test_python_blocks_of_the_spark_page_compile():
     """Its parts are of a program that goes on; what they import is there."""
     blocks = python_of("docs/spark.md")
-    assert len(blocks) == 6
+    assert len(blocks) == 8
     for block in blocks:
         compile(block, "spark.md", "exec")
         imports = "\n".join(

@@ -1,7 +1,8 @@
 """The lag of a query: in messages, bytes and milliseconds, for each queue.
 
     lag_of(query.lastProgress)        from Spark's report of the last batch (4.2 and later)
-    LagListener                       the same for all queries of a session, as batches end
+    LagListener                       the same for all queries of a session, as batches end; with a
+                                      port, also for Prometheus
     lag_now(offset, "host:9876")      asked of the brokers: also for 4.0 and 4.1, for a query that
                                       is stopped, and for an offset that `checkpoint` reads
 
@@ -13,16 +14,20 @@ times the mean size of those read so far.
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from rmq_spark.client.admin.lag import messages_behind
+from rmq_spark.client.arguments import check_range, check_text
+from rmq_spark.http_server import MetricsServer, render_metrics
 from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
-from rmq_spark.spark.errors import CheckpointError
+from rmq_spark.spark.errors import CheckpointError, SetUpError
 from rmq_spark.spark.options.options import read_options
 from rmq_spark.spark.plan.micro_batch_planner import MicroBatchPlanner
 from rmq_spark.spark.plan.source_offset import SourceOffset, sizes_in
@@ -83,6 +88,16 @@ def lag_of(progress: Any) -> QueryLag | None:
     return QueryLag(tuple(sorted(found))) if is_known else None
 
 
+def topics_read(progress: Any) -> frozenset[str]:
+    """Return the topics that a query has read, from its progress report."""
+    offsets = (
+        _parse_offset(_field(source, "endOffset")) for source in _field(progress, "sources") or ()
+    )
+    return frozenset(
+        topic for offset in offsets if offset is not None for topic in offset["offsets"]
+    )
+
+
 def lag_between(
     current: SourceOffset, newest: SourceOffset, sizes: Mapping[MessageQueue, float]
 ) -> list[QueueLag]:
@@ -141,13 +156,57 @@ class LagListener(StreamingQueryListener):
     """A streaming query listener that keeps the lag of each query after its last batch.
 
     Add it with ``spark.streams.addListener(listener)``; then ``listener.lag("name of the query")``
-    or its id gives the lag. ``on_lag`` is called with name or id, and lag, after each batch, on
-    Spark's listener thread.
+    or its id gives the lag.
     """
 
-    def __init__(self, on_lag: Callable[[str, QueryLag], None] | None = None) -> None:
+    def __init__(
+        self,
+        on_lag: Callable[[str, QueryLag], None] | None = None,
+        *,
+        port: int | None = None,
+        host: str = "127.0.0.1",
+    ) -> None:
+        """Start with no query known.
+
+        Args:
+            on_lag: Called with name or id of a query, and its lag, after each batch, on Spark's
+                listener thread.
+            port: Port at which Prometheus reads the lag of all running queries, at /metrics; 0
+                takes a free one, and `url` names it. None, the default, opens no port.
+            host: Address to listen on, by default for this machine only.
+
+        Raises:
+            SetUpError: The port cannot be opened.
+        """
         self._on_lag = on_lag
         self._by_query: dict[str, QueryLag] = {}
+        self._running: dict[str, tuple[str, QueryLag]] = {}
+        self._server = None if port is None else self._serve(host, port)
+
+    def _serve(self, host: str, port: int) -> MetricsServer:
+        check_text("host", host, "127.0.0.1")
+        check_range("port", port, 0, 65_535)
+        try:
+            server = MetricsServer(host, port, {"/metrics": self._metrics})
+        except OSError as error:
+            raise SetUpError(
+                f"LagListener cannot listen on {host}:{port}: {error.strerror or error}. Choose "
+                "another port or host"
+            ) from error
+        threading.Thread(target=server.serve_forever, name="LagListener", daemon=True).start()
+        return server
+
+    @property
+    def url(self) -> str | None:
+        """The address at which Prometheus reads the lag; None without a port."""
+        return None if self._server is None else f"{self._server.url}/metrics"
+
+    def close(self) -> None:
+        """Close the port, if there is one; the lag can still be asked for."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
 
     def lag(self, query: str) -> QueryLag | None:
         """Return the lag of a query by its name or id; None before its first batch."""
@@ -166,6 +225,7 @@ class LagListener(StreamingQueryListener):
             return
         name = event.progress.name or str(event.progress.id)
         self._by_query[name] = self._by_query[str(event.progress.id)] = lag
+        self._running[str(event.progress.id)] = name, lag
         if self._on_lag is not None:
             self._on_lag(name, lag)
 
@@ -173,7 +233,35 @@ class LagListener(StreamingQueryListener):
         """Do nothing: there is no new message."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802  # Spark's name
-        """Keep the last lag of a query that was terminated."""
+        """Keep the last lag of a query that was terminated, and end its metrics."""
+        self._running.pop(str(event.id), None)
+
+    def _metrics(self) -> tuple[HTTPStatus, bytes]:
+        """Return the lag of the running queries by topic, as Prometheus reads it."""
+        from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415  # only with a port
+
+        labels = ("query", "topic")
+        messages = GaugeMetricFamily(
+            "rocketpoll_query_lag_messages", "Messages that the query has not read.", labels=labels
+        )
+        size = GaugeMetricFamily(
+            "rocketpoll_query_lag_bytes", "Their estimated size.", labels=labels
+        )
+        seconds = GaugeMetricFamily(
+            "rocketpoll_query_lag_seconds",
+            "Time between the last message read and the newest one, in the queue with most.",
+            labels=labels,
+        )
+        for name, lag in list(self._running.values()):
+            topics = sorted({each.queue.topic for each in lag.queues})
+            for topic in topics:
+                part = QueryLag(tuple(each for each in lag.queues if each.queue.topic == topic))
+                messages.add_metric((name, topic), part.messages)
+                if part.bytes is not None:
+                    size.add_metric((name, topic), part.bytes)
+                if part.ms is not None:
+                    seconds.add_metric((name, topic), part.ms / 1000)
+        return HTTPStatus.OK, render_metrics((messages, size, seconds))
 
 
 def _field(source: Any, name: str) -> Any:

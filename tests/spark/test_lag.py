@@ -1,11 +1,14 @@
 """Lag of queries, from their progress and from the brokers."""
 
 import json
+import urllib.request
 from types import SimpleNamespace
 
 import pytest
 from support.spark.source_queries import query, queue_of, send
 
+from rmq_spark.client.errors import MessageRejected
+from rmq_spark.spark.errors import SetUpError
 from rmq_spark.spark.lag import LagListener, QueryLag, QueueLag, lag_between, lag_now, lag_of
 from rmq_spark.spark.options.options import BatchLimits
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
@@ -119,3 +122,39 @@ def test_lag_listener_reports_the_lag_of_each_query(half_read):
     )
     assert listener.lag("q") == listener.lag("0-1-2") == lag_of(progress)
     assert heard == [("q", 3)]
+
+
+def scraped(listener):
+    with urllib.request.urlopen(listener.url, timeout=20) as answer:  # noqa: S310  # its own
+        return [line for line in answer.read().decode().splitlines() if line[0] != "#"]
+
+
+def test_lag_listener_with_a_port_shows_prometheus_the_running_queries(rocketpoll_topic, half_read):
+    progress, _, _ = half_read
+    lag = lag_of(progress)
+    listener = LagListener(port=0)
+    try:
+        assert listener.url.startswith("http://127.0.0.1:")
+        assert scraped(listener) == []
+        listener.onQueryProgress(SimpleNamespace(progress=progress))
+        of = f'{{query="q",topic="{rocketpoll_topic}"}}'
+        assert scraped(listener) == [
+            f"rocketpoll_query_lag_messages{of} 3.0",
+            f"rocketpoll_query_lag_bytes{of} {float(lag.bytes)}",
+            f"rocketpoll_query_lag_seconds{of} {lag.ms / 1000}",
+        ]
+        listener.onQueryTerminated(SimpleNamespace(id="0-1-2"))
+        assert scraped(listener) == []
+        taken = int(listener.url.rpartition(":")[2].partition("/")[0])
+        with pytest.raises(SetUpError, match=f"cannot listen on 127.0.0.1:{taken}: .*Choose an"):
+            LagListener(port=taken)
+    finally:
+        listener.close()
+    assert listener.url is None
+    assert listener.lag("q") == lag
+
+
+@pytest.mark.parametrize("port", [-1, 65_536, "5557", True])
+def test_lag_listener_refuses_a_wrong_port(port):
+    with pytest.raises((MessageRejected, TypeError), match="port: needed"):
+        LagListener(port=port)

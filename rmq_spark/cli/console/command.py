@@ -45,7 +45,7 @@ def console(
     from rmq_spark.cli.console.history import History  # noqa: PLC0415  # --help needs no server
     from rmq_spark.cli.console.server import ConsoleServer  # noqa: PLC0415  # --help needs no server
     from rmq_spark.cli.console.site import Site  # noqa: PLC0415  # --help needs no server
-    from rmq_spark.cli.shell.http_server import explain_port_errors  # noqa: PLC0415  # --help needs no server
+    from rmq_spark.cli.shell.failures import explain_port_errors  # noqa: PLC0415  # --help needs no server
 
     logging.basicConfig(
         format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.ERROR

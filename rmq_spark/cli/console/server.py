@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from rmq_spark.cli.console.markup.html import is_local
-from rmq_spark.cli.shell.http_server import BoundedHttpServer, QuietHandler
+from rmq_spark.http_server import BoundedHttpServer, QuietHandler
 
 HTML_TYPE: Final = "text/html; charset=utf-8"
 TEXT_TYPE: Final = "text/plain; charset=utf-8"

@@ -15,8 +15,6 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import generate_latest
-from prometheus_client.registry import Collector
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.broker_report import (
@@ -26,6 +24,7 @@ from rmq_spark.client.admin.broker_report import (
     read_broker_report,
 )
 from rmq_spark.client.errors import ClientError
+from rmq_spark.http_server import render_metrics
 from rmq_spark.wire.bodies.clients import CLIENT_LABELS, client_labels, consume_mode
 from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
 
@@ -121,7 +120,7 @@ class ClusterMetrics:
                 self._last_success_seconds,
             ),
         ]
-        self.text = generate_latest(_FixedCollector(metrics))
+        self.text = render_metrics(metrics)
 
     def _nodes(self) -> list[BrokerNode]:
         info = self._admin.cluster_info()
@@ -151,16 +150,6 @@ class ClusterMetrics:
         elif error is None and name in self._outages:
             seconds = self._now() - self._outages.pop(name)
             _log.warning("reading %s recovered after %.0f s", what, seconds)
-
-
-class _FixedCollector(Collector):
-    """A collector of metrics that exist already."""
-
-    def __init__(self, metrics: Iterable[Metric]) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterable[Metric]:
-        return self._metrics
 
 
 def _families(

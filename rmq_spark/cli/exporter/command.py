@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import logging
-import socket
-from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING
 
 import click
 
 from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
-from rmq_spark.cli.shell.http_server import BoundedHttpServer, QuietHandler, explain_port_errors
+from rmq_spark.cli.shell.failures import explain_port_errors
 from rmq_spark.cli.shell.parameter_types import PositiveFloat
-from rmq_spark.wire.hosts import host_of, names_this_machine
+from rmq_spark.http_server import MetricsServer, PathHandler
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
-
-TEXT_FORMAT: Final = "text/plain; version=0.0.4; charset=utf-8"
-PathHandler: TypeAlias = "Callable[[], tuple[HTTPStatus, bytes]]"
 
 
 @click.command(cls=CommandWithExample, example="rocketpoll exporter --port 5558 --interval 30")
@@ -39,35 +34,6 @@ def exporter(*, host: str, port: int, interval: float, access: ClusterAccess) ->
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s %(message)s", level=logging.INFO)
     with access.admin() as admin:
         _serve(admin, host, port, interval)
-
-
-class MetricsServer(BoundedHttpServer):
-    """An HTTP server for scrapers and probes, with a function for each path."""
-
-    def __init__(self, host: str, port: int, handlers: Mapping[str, PathHandler]) -> None:
-        self.handlers = handlers
-        super().__init__(host, port, _MetricsHandler)
-
-
-class _MetricsHandler(QuietHandler):
-    server: MetricsServer
-
-    @property
-    def _is_rebound(self) -> bool:
-        """True if a page of another site may ask, on a port that is for this machine only."""
-        is_own = names_this_machine(self.headers.get("Host", ""), socket.gethostname())
-        return not is_own and host_of(self.connection.getsockname()).is_loopback
-
-    def do_GET(self) -> None:  # noqa: N802  # http.server's name
-        answering = self.server.handlers.get(self.path.partition("?")[0])
-        if self._is_rebound:
-            status, body = HTTPStatus.FORBIDDEN, b"not a name of this machine. Ask by address\n"
-        elif answering is None:
-            paths = " ".join(self.server.handlers)
-            status, body = HTTPStatus.NOT_FOUND, f"no such path. Use one of: {paths}\n".encode()
-        else:
-            status, body = answering()
-        self.send_body(status, TEXT_FORMAT, body)
 
 
 def _serve(admin: Admin, host: str, port: int, interval_seconds: float) -> None:

@@ -190,3 +190,15 @@ def _remedy_of(error: RocketPollError) -> str:
     if tries and all(isinstance(each.__cause__, socket.gaierror) for each in tries):
         return "Correct the host name in --namesrv"
     return next((remedy for kind, remedy in _REMEDIES if isinstance(error, kind)), "")
+
+
+@contextmanager
+def explain_port_errors(host: str, port: int) -> Iterator[None]:
+    """Turn the error for a port that cannot be opened into a Failure with the remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise Failure(
+            f"cannot listen on {host}:{port}: {error.strerror or error}",
+            "Choose another --port or --host",
+        ) from error

@@ -12,7 +12,7 @@ import pytest
 
 from rmq_spark.cli.console import server
 from rmq_spark.cli.console.server import ConsoleServer, Response, redirect
-from rmq_spark.cli.shell.http_server import CLIENTS_MAX
+from rmq_spark.http_server import CLIENTS_MAX
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 

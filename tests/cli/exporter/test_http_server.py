@@ -12,9 +12,8 @@ from http import HTTPStatus
 
 import pytest
 
-from rmq_spark.cli.exporter import command
-from rmq_spark.cli.exporter.command import MetricsServer
-from rmq_spark.cli.shell.http_server import CLIENTS_MAX
+from rmq_spark import http_server
+from rmq_spark.http_server import CLIENTS_MAX, MetricsServer
 
 
 @pytest.fixture
@@ -113,7 +112,7 @@ def drip(client, data=b"a", pause=0.02):
     [b"", b"GET /metrics HTTP/1.1\r\nX: ", b"POST / HTTP/1.1\r\nContent-Length: 99999\r\n"],
 )
 def test_client_that_sends_a_byte_now_and_then_is_disconnected(port, monkeypatch, said):
-    monkeypatch.setattr(command._MetricsHandler, "request_seconds", 0.3)
+    monkeypatch.setattr(http_server._MetricsHandler, "request_seconds", 0.3)
     with socket.create_connection(("127.0.0.1", port), timeout=20) as slow:
         slow.sendall(said)
         with suppress(ConnectionError):

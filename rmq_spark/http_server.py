@@ -1,5 +1,7 @@
 """BoundedHttpServer: the standard library's HTTP server with a limited number of client threads.
 
+MetricsServer serves scrapers and probes with it.
+
 A client occupies a thread for at most a few seconds while it sends its request, however slowly, and
 as long again while it reads the response. If there are too many clients, a newcomer takes the place
 of the oldest that has not sent its whole request, of the address that has most.
@@ -13,34 +15,28 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedReader, RawIOBase
 from queue import SimpleQueue
 from socketserver import TCPServer
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from rmq_spark.cli.shell.failures import Failure
+from rmq_spark.wire.hosts import host_of, names_this_machine
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+TEXT_FORMAT: Final = "text/plain; version=0.0.4; charset=utf-8"
+PathHandler: TypeAlias = "Callable[[], tuple[HTTPStatus, bytes]]"
 
 CLIENTS_MAX: Final = 32
 REQUEST_SECONDS: Final = 5.0
 """The time from connecting until the whole request has arrived, with head and body."""
 RESPONSE_SECONDS: Final = 10.0
 """The time in which a client has to read each piece of the response."""
-
-
-@contextmanager
-def explain_port_errors(host: str, port: int) -> Iterator[None]:
-    """Turn the error for a port that cannot be opened into a Failure with the remedy."""
-    try:
-        yield
-    except OSError as error:
-        raise Failure(
-            f"cannot listen on {host}:{port}: {error.strerror or error}",
-            "Choose another --port or --host",
-        ) from error
 
 
 class _DeadlineReader(RawIOBase):
@@ -175,3 +171,44 @@ class BoundedHttpServer(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore clients that disconnect: nothing can be done about them."""
+
+
+def render_metrics(families: Iterable[Metric]) -> bytes:
+    """Return families of metrics in `TEXT_FORMAT`."""
+    from prometheus_client.exposition import generate_latest  # noqa: PLC0415  # not for the console
+    from prometheus_client.registry import Collector  # noqa: PLC0415  # not for the console
+
+    class Families(Collector):
+        def collect(self) -> Iterable[Metric]:
+            return families
+
+    return generate_latest(Families())
+
+
+class MetricsServer(BoundedHttpServer):
+    """An HTTP server for scrapers and probes, with a function for each path."""
+
+    def __init__(self, host: str, port: int, handlers: Mapping[str, PathHandler]) -> None:
+        self.handlers = handlers
+        super().__init__(host, port, _MetricsHandler)
+
+
+class _MetricsHandler(QuietHandler):
+    server: MetricsServer
+
+    @property
+    def _is_rebound(self) -> bool:
+        """True if a page of another site may ask, on a port that is for this machine only."""
+        is_own = names_this_machine(self.headers.get("Host", ""), socket.gethostname())
+        return not is_own and host_of(self.connection.getsockname()).is_loopback
+
+    def do_GET(self) -> None:  # http.server's name
+        answering = self.server.handlers.get(self.path.partition("?")[0])
+        if self._is_rebound:
+            status, body = HTTPStatus.FORBIDDEN, b"not a name of this machine. Ask by address\n"
+        elif answering is None:
+            paths = " ".join(self.server.handlers)
+            status, body = HTTPStatus.NOT_FOUND, f"no such path. Use one of: {paths}\n".encode()
+        else:
+            status, body = answering()
+        self.send_body(status, TEXT_FORMAT, body)
