@@ -8,11 +8,16 @@
 Each name is imported on first use, so that ``import rocketpoll`` costs next to nothing and a
 program pays only for what it uses. ``rocketpoll.broker`` is the broker,
 ``rocketpoll.pytest_plugin`` the pytest plugin, ``rocketpoll.errors`` has the exceptions. The client
-is implemented in `rmq_spark.client`; this module only maps names to the modules that define them.
+is implemented in `rmq_spark.client`; this module maps names to the modules that define them.
+
+It also sets ``PYSPARK_PYTHON`` to this Python where nobody has chosen one, because the ``python3``
+that Spark would start for its workers often has no rocketpoll.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -50,6 +55,14 @@ if TYPE_CHECKING:
     from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError, NotInTime
     from rocketpoll.broker.stream_testing import StreamTestError, stream_test
     from rocketpoll.broker.testing import collect_stream, stream_rows, wait_until
+
+_WORKER_PYTHON: Final = "PYSPARK_PYTHON"
+# spark-submit sets the second for the programs that it starts, and has chosen a Python for them
+_HAS_SET_WORKER_PYTHON: Final = bool(sys.executable) and os.environ.keys().isdisjoint(
+    (_WORKER_PYTHON, "PYSPARK_GATEWAY_PORT")
+)
+if _HAS_SET_WORKER_PYTHON:
+    os.environ[_WORKER_PYTHON] = sys.executable
 
 _EMBEDDED: Final = "rocketpoll.broker.embedded"
 _STREAM_TESTING: Final = "rocketpoll.broker.stream_testing"
@@ -156,6 +169,12 @@ def __getattr__(name: str) -> Any:
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(module), name)
+
+
+def restore_worker_python() -> None:
+    """Undo what the import has set, for the command line: `doctor` examines the user's choice."""
+    if _HAS_SET_WORKER_PYTHON:
+        os.environ.pop(_WORKER_PYTHON, None)
 
 
 def __dir__() -> list[str]:

@@ -10,12 +10,15 @@ import os
 import signal
 import sys
 
+from rocketpoll import restore_worker_python
+
 _INTERRUPTED_EXIT_CODE = 130
 """Exit code of a command that Ctrl-C has ended, as in shells."""
 
 
 def main() -> int:
     """Run the command that this process's arguments name, and return its exit code."""
+    restore_worker_python()
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:  # otherwise it is ignored, as after nohup
         signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED_EXIT_CODE))

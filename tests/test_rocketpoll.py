@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import os
+import sys
 
 import pytest
 from support.programs.python_programs import ROOT, python_program
@@ -49,6 +51,43 @@ def test_producer_import_loads_no_other_parts_or_large_libraries(tmp_path):
         cwd=tmp_path,
     )
     assert done.stdout == "set()\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        ({}, sys.executable),
+        ({"PYSPARK_PYTHON": "/opt/python3"}, "/opt/python3"),
+        ({"PYSPARK_GATEWAY_PORT": "4040"}, None),
+    ],
+    ids=["nobody", "user", "spark-submit"],
+)
+def test_import_sets_pyspark_python_unless_somebody_chose_one(tmp_path, chosen, expected):
+    done = python_program(
+        "import os, rocketpoll; print(os.environ.get('PYSPARK_PYTHON'))",
+        cwd=tmp_path,
+        env={**unset_python(), **chosen},
+    )
+    assert done.stdout == f"{expected}\n", done.stderr
+
+
+def test_doctor_sees_that_pyspark_python_is_unset(tmp_path):
+    done = python_program(
+        """
+        import sys
+        from rocketpoll.__main__ import main
+        sys.argv = ["rocketpoll", "doctor"]
+        main()
+        """,
+        cwd=tmp_path,
+        env=unset_python(),
+    )
+    assert "because PYSPARK_PYTHON is not set" in " ".join(done.stdout.split()), done
+
+
+def unset_python() -> dict[str, str]:
+    """Return the environment without the choice of a Python for Spark's workers."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
 
 
 @pytest.mark.parametrize("stray", ["broker.py", "broker/__init__.py"])

@@ -45,7 +45,7 @@ class AccessRules(Protocol):
     def refusal(self, identity: Identity, address: str, need: Need) -> RequestRejected | None:
         """Return why a client may not have what a request needs, or None if it may.
 
-        The identity may have been proven long ago: what counts are the users and lists of now.
+        The identity may have been proven long ago: the current users and lists decide.
         """
 
     def secret_of(self, identity: Identity, address: str) -> str | None:
@@ -199,7 +199,7 @@ class AccessControl:
     def allows(
         self, connection: Channel, resource: ResourceType, name: str, *actions: Action
     ) -> bool:
-        """Return whether a client may do any of these actions, by the users and lists of now.
+        """Return whether a client may do any of these actions, by the current users and lists.
 
         For lists, wakes of held pulls, commits, and what depends on a stored message. A retry topic
         counts as its group. A connection that has not proven an identity may do nothing.

@@ -140,7 +140,7 @@ def _send(request: RemotingCommand, _: str) -> Needs:
 
 
 def _reply(request: RemotingCommand, cluster: str) -> Needs:
-    """Need what a send needs; the cluster's topic of replies is every consumer's.
+    """Need what a send needs; every consumer may send to the cluster's topic of replies.
 
     A reply reaches only the producer whose request it answers, by a random id.
     """

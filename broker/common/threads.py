@@ -6,8 +6,8 @@ the event loop, that stops the whole broker. ``ThreadPoolExecutor.submit`` has t
 Therefore a broker starts all its threads through `DaemonThreadPool`:
 
     submit ── starts a thread if there may be one more ── returns a future at once
-    worker ── notes that it has begun ── runs jobs, until `shutdown`
-    fail_stuck_jobs ── abandons a thread that has not begun in time ── fails its jobs with a
+    worker ── notes that it has started ── runs jobs, until `shutdown`
+    fail_stuck_jobs ── abandons a thread that has not started in time ── fails its jobs with a
                        MemoryError, which their owners treat as any other shortage; the next job
                        starts another thread
 
@@ -30,7 +30,7 @@ from weakref import WeakSet
 
 Result = TypeVar("Result")
 THREAD_START_TIMEOUT_SECONDS: Final = 5.0
-"""Seconds until a thread that has not begun is abandoned; even a loaded machine takes less."""
+"""Seconds until a thread that has not started is abandoned; even a loaded machine takes less."""
 
 
 _Job = tuple[Future[Any], Callable[[], Any]]
@@ -64,11 +64,11 @@ class _PoolThread:
 
     @property
     def has_started(self) -> bool:
-        """True if the thread has begun to run jobs."""
+        """True if the thread runs jobs."""
         return not self._start_token
 
     def abandon_if_late(self) -> bool:
-        """Abandon the thread if it has not begun in time; return whether it is abandoned."""
+        """Abandon the thread if it has not started in time; return whether it is abandoned."""
         if not self.has_started and time.monotonic() >= self._start_deadline:
             self.has_ended = self.claim_start()
         return self.has_ended
@@ -115,7 +115,7 @@ class DaemonThreadPool:
         return future
 
     def fail_stuck_jobs(self) -> None:
-        """Fail the jobs of a thread that has not begun in time, if no other can run them.
+        """Fail the jobs of a thread that has not started in time, if no other can run them.
 
         Call it periodically. It never blocks: if another thread is submitting a job, it leaves the
         work to the next call.
@@ -138,7 +138,7 @@ class DaemonThreadPool:
                 future.set_exception(MemoryError("cannot start a thread"))
 
     def shutdown(self) -> None:
-        """Accept no more jobs, cancel those that have not begun, and let the threads end."""
+        """Accept no more jobs, cancel those that have not started, and let the threads end."""
         with self._lock:
             self._is_closed = True
             unfinished = tuple(self._unfinished)

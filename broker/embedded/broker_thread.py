@@ -117,7 +117,7 @@ def _is_quiet(controller: BrokerController, loop: EmbeddedLoop) -> bool:
 
 _STOP_SECONDS = 30.0
 _POLL_SECONDS = 1.0
-"""Seconds after which `start` checks whether the thread has begun at all."""
+"""Seconds after which `start` checks whether the thread has started."""
 
 
 class BrokerThread:

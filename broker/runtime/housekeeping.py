@@ -49,7 +49,7 @@ _CRASH_CHECKPOINT_MS = 1_000
 _STORE_JOBS = 2
 """Two at a time: a checkpoint; and retention, deletion of files, or the rest of a start."""
 _POLL_SECONDS = 0.5
-"""Seconds after which `stop` checks whether the thread of the job has begun at all."""
+"""Seconds after which `stop` checks whether the thread of the job has started."""
 _MEMORY_RETRY_SECONDS = 0.05
 _STORE_JOBS_STOP_SECONDS = 5.0
 """Seconds that `stop` waits for jobs on the whole store, which end early unless the disk hangs."""
@@ -156,7 +156,7 @@ class Housekeeping:
             await asyncio.sleep(0)  # lets the loop run the callbacks of finished jobs
 
     async def stop(self) -> None:
-        """Start no more jobs, drop those that have not begun, and wait for running ones.
+        """Start no more jobs, drop those that have not started, and wait for running ones.
 
         No further thread is started, because that may be impossible by now. The wait for a disk
         that does not flush is short; a job on the whole store that is unfinished by then records no

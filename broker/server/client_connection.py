@@ -477,7 +477,7 @@ class ClientConnection(asyncio.Protocol):
     def _is_stopped(self) -> bool:
         """True if nothing is done for the client now.
 
-        A request that has begun takes room that all share, and is brought to its end.
+        A request that has started holds memory that all clients share, so it is finished.
         """
         return self.is_closed or self._is_waiting or (self.is_congested and self._steps is None)
 

@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 TURN_SECONDS: Final = 0.020
 """The maximum time that a client waits because of others, unless there are very many clients."""
 NEW_WORK_SECONDS: Final = 0.010
-"""The time of a turn for requests just read, and for work begun by other callers."""
+"""The time of a turn for requests just read, and for work that other callers start."""
 QUEUED_WORK_SECONDS: Final = 0.007
 """The time of a turn for work queued by earlier turns."""
 SLICE_SECONDS: Final = 0.002

@@ -22,7 +22,7 @@ _EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException"
 
 
 class PlainRules:
-    """The rules of the accounts of now; `use` replaces them."""
+    """The rules of the current accounts; `use` replaces them."""
 
     def __init__(self, acl: PlainAcl) -> None:
         self._acl = acl

@@ -147,7 +147,7 @@ class BrokerFaults(ABC):
 
     @contextmanager
     def leaving_no_faults(self) -> Iterator[None]:
-        """Return a context, for fixtures, that at its end ends all faults begun in it.
+        """Return a context, for fixtures, that at its end ends all faults started in it.
 
         Raises:
             EmbeddedBrokerError: A fault's own block was not left; the fault has been ended.

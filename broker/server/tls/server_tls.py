@@ -111,7 +111,7 @@ class ServerTls:
         )
 
     def new_session(self) -> TlsSession:
-        """Return what a new connection needs, with the certificate of now."""
+        """Return what a new connection needs, with the current certificate."""
         if self._current is None:
             raise AssertionError("nobody begins TLS where it is not offered")
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -254,7 +254,7 @@ class DayTotals(NamedTuple):
     today_morning: int = 0
 
     def after(self, total: int) -> DayTotals:
-        """Return the totals after another day has begun."""
+        """Return the totals at the start of another day."""
         return DayTotals(self.today_morning, total)
 
 

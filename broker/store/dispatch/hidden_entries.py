@@ -3,7 +3,7 @@
     add      write entries past the ends of their queues, where nobody reads yet
     publish  move the ends of all these queues past them
 
-The slow part is done before, in pieces, however many entries there are; publishing only moves the
+The slow part is done earlier, in pieces of a few entries; publishing only moves the
 end of each queue. Until then readers, checkpoints and the next start see the queues unchanged. If a
 queue cannot be written, `add` may be called with the same entries again.
 """

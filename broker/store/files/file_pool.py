@@ -88,7 +88,7 @@ class PooledFile:
             group.mark_unflushed(self)
 
     def next_data(self, position: int) -> int | None:
-        """Return where the next byte ever written may lie, or None."""
+        """Return where the next written byte may lie, or None."""
         try:
             return (self.open_file or self.group.ensure_open(self)).next_data(position)
         except OSError as error:

@@ -163,7 +163,7 @@ class LocalFile:
             raise FlushFailed(error.errno, error.strerror, str(self._path)) from error
 
     def next_data(self, position: int) -> int | None:
-        """Return where the next byte ever written may lie, to the file system's block, or None."""
+        """Return where the next written byte may lie, rounded down to a disk block, or None."""
         try:
             return os.lseek(self._descriptor, position, os.SEEK_DATA)
         except OSError as error:

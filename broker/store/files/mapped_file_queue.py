@@ -215,7 +215,7 @@ class MappedFileQueue:
             disk.set_modified_at(path, modified_at)
 
     def next_data(self, offset: int) -> int | None:
-        """Return where, from an offset on, the next byte ever written may lie, or None."""
+        """Return where, from an offset on, the next written byte may lie, or None."""
         for mapped in self.files:
             if mapped.from_offset + self.file_size > offset:
                 found = mapped.file.next_data(max(offset - mapped.from_offset, 0))

@@ -355,7 +355,7 @@ def rewrite_recovered(
 
 
 def wipe_after(files: MappedFileQueue, end_offset: PhysicalOffset) -> None:
-    """Write zeros from the end of the log to the last byte that was ever written."""
+    """Write zeros from the end of the log to the last byte that has been written."""
     wiped = False
     for position, piece in nonzero_pieces_after(files, end_offset):
         files.write(position, bytes(len(piece)))

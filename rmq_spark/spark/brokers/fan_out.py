@@ -136,7 +136,7 @@ class BrokerFanOut:
     def __init__(
         self, instance: ClientInstance, access: BrokerAccess, on_unavailable: Callable[[], None]
     ) -> None:
-        """Take the callback for a broker that has not answered, and may have moved."""
+        """Store the callback for a broker that does not answer and may have a new address."""
         self.addresses = BrokerAddresses(instance)
         self._connections = instance.connections
         self._access = access

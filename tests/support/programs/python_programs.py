@@ -19,11 +19,12 @@ _PATIENCE_SECONDS = 60
 _OF_PAGES_SECONDS = 300
 
 
-def python_program(text, *arguments, cwd):
+def python_program(text, *arguments, cwd, env=None):
     """Run a program to its end; return its output and exit code."""
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(text), *map(str, arguments)],
         cwd=cwd,
+        env=env,
         capture_output=True,
         text=True,
         timeout=_PATIENCE_SECONDS,
@@ -32,14 +33,15 @@ def python_program(text, *arguments, cwd):
 
 
 def python(*arguments, cwd, by=sys.executable):
-    """Run Python with these arguments and a timeout, with this Python for Spark's workers."""
+    """Run Python with these arguments and a timeout, as in its activated environment."""
+    outside = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
     return subprocess.run(
         [by, *map(str, arguments)],
         check=False,
         capture_output=True,
         text=True,
         cwd=cwd,
-        env={**os.environ, "PYSPARK_PYTHON": str(by)},
+        env={**outside, "PATH": f"{Path(by).parent}{os.pathsep}{os.environ['PATH']}"},
         timeout=_OF_PAGES_SECONDS,
     )
 

@@ -256,7 +256,7 @@ class ProcessQueue:
 
     @property
     def is_retired(self) -> bool:
-        """True if the queue is being revoked: nothing more of it is begun."""
+        """True if the queue is being revoked: no more of its messages are started."""
         return self._is_retired
 
     def retire(self) -> None:
