@@ -137,7 +137,19 @@ lowest: $(LOWEST)/.ready  ## wire, client and broker with the lowest versions th
 wide: $(READY) $(CLASSES)  ## all tests, with more rounds and seeds: half an hour
 	ROCKETPOLL_WIDE=1 $(SUITE)
 
-demo: $(READY)  ## a broker, a producer and a Spark stream at work, on this terminal (Java 17)
+# The demo needs Spark alone, a third of what the tests need
+SPARK_READY := $(VENV)/.spark-ready
+
+$(SPARK_READY): pyproject.toml setup.cfg
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	@echo 'installing rocketpoll and PySpark into $(VENV): about 700 MB, once'
+	$(BIN)/python -m pip install --editable '.[spark]'
+	touch $@
+
+DEMO_READY := $(or $(wildcard $(READY)),$(SPARK_READY))
+
+demo: $(DEMO_READY)  ## a broker, a producer and a Spark stream at work, on this terminal (Java 17)
 	$(BIN)/rocketpoll demo
 
 picture: $(READY)  ## docs/demo.svg anew, on a machine that does nothing else (Java 17)
