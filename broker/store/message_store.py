@@ -43,7 +43,7 @@ from .errors import (
 from .files.disk import LocalDisk
 from .files.proof_files import ProofFiles
 from .log.flusher import FlushService
-from .maintenance.checkpointer import Checkpointer, TopicDeletion
+from .maintenance.checkpointer import Checkpointer, delete_topic
 from .maintenance.cleaner import Cleaner
 from .queues.consume_queue import QueueBounds
 from .read.entry_selection import DEFAULT_LIMITS, GetLimits, MessageFilter
@@ -123,7 +123,6 @@ class MessageStore:
         next_offset = self._appender.next_offset
         self._reader = MessageReader(parts, lambda: self.state().degradation, next_offset)
         self._time_lookup = TimeLookup(parts, self._reader)
-        self._topic_deletion = TopicDeletion(parts, self._checkpointer, self._appender)
         self._key_query = KeyQuery(parts, self.record_at)
         self.cleaner = Cleaner(
             parts,
@@ -412,7 +411,7 @@ class MessageStore:
             StoreFailed: The disk has failed, and it is unknown whether the topic is deleted.
         """
         try:
-            self._topic_deletion.delete(topic)
+            delete_topic(self._components, self._checkpointer, self._appender, topic)
         except StoreFailed as error:
             self._fail(error)
             raise

@@ -404,44 +404,36 @@ def _save_within(seconds: float, save: Callable[[Callable[[], bool]], bool]) -> 
     return None
 
 
-# ---- TopicDeletion: save the deletion, remove the queues, dispatch messages sent meanwhile again.
+# ---- Deletes a topic: saves that, removes its queues, dispatches messages sent meanwhile again.
 
 
-class TopicDeletion:
-    """Deletes topics of one store."""
+def delete_topic(
+    components: StoreComponents, checkpointer: Checkpointer, appender: MessageAppender, topic: str
+) -> None:
+    """Delete the queues of a topic; dispatch messages again that were sent to it meanwhile.
 
-    def __init__(
-        self, components: StoreComponents, checkpointer: Checkpointer, appender: MessageAppender
-    ) -> None:
-        self._components = components
-        self._checkpointer = checkpointer
-        self._appender = appender
-
-    def delete(self, topic: str) -> None:
-        """Delete the queues of a topic; dispatch messages again that were sent to it meanwhile.
-
-        Raises:
-            OSError: The disk refuses. Nothing has changed.
-            StoreFailed: The disk has failed, and it is unknown whether the topic is deleted.
-        """
-        queues, reput = self._components.queues, self._components.reput
-        self._appender.wipe_refused()  # a start might find them past the topic's end
-        with self._checkpointer.maintenance:
-            ended = self._appender.topic_ends(topic)
-            self._checkpointer.save_deletion(topic, ended.log_end_offset)
-            with reput.paused():  # the broker's thread may wait: only one rename
-                has_newer = any(
-                    end > ended.next_offsets.get(queue_id, FIRST_IN_QUEUE)
-                    for queue_id, end in queues.ends_of(topic).items()
-                )
-                try:
-                    queues.move_away(topic)
-                except OSError:  # the deletion is saved, so finish it
-                    queues.hide(topic, ended.next_offsets)
-                else:
-                    self._appender.forget_topic(topic, ended)
-                # From here on, no entry of an earlier record is offered.
-                self._components.dispatcher.note_deleted(topic, ended.log_end_offset)
-                reput.discard_hidden()
-                if has_newer:  # messages dispatched meanwhile are of the new topic
-                    reput.rewind_to(ended.log_end_offset)
+    Raises:
+        OSError: The disk refuses. Nothing has changed.
+        StoreFailed: The disk has failed, and it is unknown whether the topic is deleted.
+    """
+    queues, reput = components.queues, components.reput
+    appender.wipe_refused()  # a start might find them past the topic's end
+    with checkpointer.maintenance:
+        ended = appender.topic_ends(topic)
+        checkpointer.save_deletion(topic, ended.log_end_offset)
+        with reput.paused():  # the broker's thread may wait: only one rename
+            has_newer = any(
+                end > ended.next_offsets.get(queue_id, FIRST_IN_QUEUE)
+                for queue_id, end in queues.ends_of(topic).items()
+            )
+            try:
+                queues.move_away(topic)
+            except OSError:  # the deletion is saved, so finish it
+                queues.hide(topic, ended.next_offsets)
+            else:
+                appender.forget_topic(topic, ended)
+            # From here on, no entry of an earlier record is offered.
+            components.dispatcher.note_deleted(topic, ended.log_end_offset)
+            reput.discard_hidden()
+            if has_newer:  # messages dispatched meanwhile are of the new topic
+                reput.rewind_to(ended.log_end_offset)

@@ -27,9 +27,9 @@ from typing import NamedTuple
 
 from ...common.local_time import local_time
 from ..components import StoreComponents
-from ..config import BrokerRole, StoreConfig
-from ..files.disk import DiskUsage, LocalDisk
-from ..files.mapped_file_queue import MappedFile, MappedFileQueue
+from ..config import BrokerRole
+from ..files.disk import DiskUsage
+from ..files.mapped_file_queue import MappedFile
 from ..results import DeletedFiles, PhysicalOffset
 from .checkpointer import Checkpointer
 
@@ -91,58 +91,6 @@ class PendingFreeSpace:
             self._deleted_bytes, self._deleted_ms = self._bytes, now_ms
 
 
-class Retention:
-    """Decides which files may be deleted from the front of the log."""
-
-    def __init__(self, config: StoreConfig, disk: LocalDisk, files: MappedFileQueue) -> None:
-        """Store the settings; their hours are in local time, as in RocketMQ."""
-        self._config = config
-        self._disk = disk
-        self._files = files
-
-    def expiry(self, now_ms: int, newest_ms: int, usage: DiskUsage) -> Expiry:
-        """Return what may be deleted now, by the clock and the newest message of the log.
-
-        ``usage`` is that of the disk once all deleted files are free.
-        """
-        config, file_size = self._config, self._files.file_size
-        hour = local_time(now_ms).hour
-        may_go = hour in config.delete_when_hours or usage.ratio >= config.disk_max_used_space_ratio
-        kept_since_ms = min(now_ms, newest_ms) - config.file_reserved_time_hours * _HOUR_MS
-        until = forced_from = PhysicalOffset(self._files.first_offset)
-        files = self._files.files
-        for number, mapped in enumerate(files[:-1][:FILES_AT_A_TIME]):
-            has_expired = (
-                may_go
-                and until == forced_from
-                and self._written_ms(files[number:], now_ms) < kept_since_ms
-            )
-            is_forced = (
-                config.clean_file_forcibly_enable
-                and usage.ratio >= config.disk_space_clean_forcibly_ratio
-            )
-            if not has_expired and not is_forced:
-                break
-            until = PhysicalOffset(mapped.from_offset + file_size)
-            if has_expired:
-                forced_from = until
-            usage = usage.with_freed(file_size)
-        return Expiry(until, forced_from)
-
-    def _written_ms(self, files: Sequence[MappedFile], now_ms: int) -> float:
-        """Return when the first of these files was last written, or an upper bound.
-
-        A time in the future comes from a clock that was ahead; the next file's time is used
-        instead. A time in the past counts whatever the next files say: these may have been written
-        by a slow clock, and young messages must stay.
-        """
-        for mapped in files:
-            written_ms = self._disk.modified_at(mapped.file.path) * 1000
-            if written_ms <= now_ms:
-                return written_ms
-        return now_ms
-
-
 # ---- Cleaner: the deletion itself, and the refusal of messages while the disk is full.
 
 
@@ -183,11 +131,10 @@ class Cleaner:
         Without room for a checkpoint, the last one decides which files may be deleted.
         """
         checkpointing = self._checkpointer
-        retention = Retention(self.config, self._disk, self._log.files)
         usage = self._disk.usage(self.config.store_path_root_dir)
         now_ms = self._now_ms()
         in_the_end = self._pending_free_space.update(usage, self._log.written_offset, now_ms)
-        expiry = retention.expiry(now_ms, self._log.timeline.last_ms, in_the_end)
+        expiry = self._expiry(now_ms, in_the_end)
         if expiry.until > max(self._log.min_offset, checkpointing.saved_offset):
             self._save_checkpoint()
         begin = self._log.min_offset
@@ -205,6 +152,49 @@ class Cleaner:
         checkpointing.delete_expired()
         self._components.staging_area.forget_old()
         return deleted
+
+    def _expiry(self, now_ms: int, usage: DiskUsage) -> Expiry:
+        """Return what may be deleted now, by the clock and the newest message of the log.
+
+        ``usage`` is that of the disk once all deleted files are free. The hours of the settings are
+        in local time, as in RocketMQ.
+        """
+        config, files = self.config, self._log.files.files
+        hour = local_time(now_ms).hour
+        may_go = hour in config.delete_when_hours or usage.ratio >= config.disk_max_used_space_ratio
+        newest_ms = self._log.timeline.last_ms
+        kept_since_ms = min(now_ms, newest_ms) - config.file_reserved_time_hours * _HOUR_MS
+        until = forced_from = self._log.min_offset
+        for number, mapped in enumerate(files[:-1][:FILES_AT_A_TIME]):
+            has_expired = (
+                may_go
+                and until == forced_from
+                and self._written_ms(files[number:], now_ms) < kept_since_ms
+            )
+            is_forced = (
+                config.clean_file_forcibly_enable
+                and usage.ratio >= config.disk_space_clean_forcibly_ratio
+            )
+            if not has_expired and not is_forced:
+                break
+            until = PhysicalOffset(mapped.from_offset + self._log.files.file_size)
+            if has_expired:
+                forced_from = until
+            usage = usage.with_freed(self._log.files.file_size)
+        return Expiry(until, forced_from)
+
+    def _written_ms(self, files: Sequence[MappedFile], now_ms: int) -> float:
+        """Return when the first of these files was last written, or an upper bound.
+
+        A time in the future comes from a clock that was ahead; the next file's time is used
+        instead. A time in the past counts whatever the next files say: these may have been written
+        by a slow clock, and young messages must stay.
+        """
+        for mapped in files:
+            written_ms = self._disk.modified_at(mapped.file.path) * 1000
+            if written_ms <= now_ms:
+                return written_ms
+        return now_ms
 
     def _expire(self, first_ms: int | None, used_ratio: float) -> bool:
         """Expire the entries of deleted messages; return whether a checkpoint must be saved."""
