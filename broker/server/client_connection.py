@@ -368,7 +368,7 @@ class ClientConnection(asyncio.Protocol):
         """True if it is the broker that does not read now, rather than the client."""
         if self._tls is not None and self._tls.is_queued:
             return True
-        return self._is_queued or self._is_waiting or (self.is_throttled and not self.is_congested)
+        return self._is_busy or (self.is_throttled and not self.is_congested)
 
     @property
     def undelivered_bytes(self) -> int:
@@ -474,6 +474,11 @@ class ClientConnection(asyncio.Protocol):
     # ---- within
 
     @property
+    def _is_busy(self) -> bool:
+        """True while requests that have arrived wait for a later turn, or for what they need."""
+        return self._is_queued or self._is_waiting
+
+    @property
     def _is_stopped(self) -> bool:
         """True if nothing is done for the client now.
 
@@ -495,10 +500,14 @@ class ClientConnection(asyncio.Protocol):
         self._update_reading()
 
     def _update_reading(self) -> None:
-        """Read from the client, unless what it sends would pile up here."""
+        """Read from the client, unless what it sends would pile up here.
+
+        Bytes that wait to be decrypted do not count: `TlsTransport` pauses for them by itself, and
+        does not report when it has decrypted them.
+        """
         if self.is_closed:
             return
-        if self.is_congested or self.is_waiting_for_broker:
+        if self.is_congested or self.is_throttled or self._is_busy:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()

@@ -2,20 +2,24 @@
 
     client (OpenSSL) ── bytes on the way ──> connection under TLS ── bytes on the way ──> client
 
-A story draws requests, how many bytes arrive at a time, and how many the client reads. Without
-damage every answer comes, whole and in order. With damage the connection ends with one line of log
-at most; nothing is raised, and nothing is kept.
+A story draws requests, how many bytes arrive at a time, how many the client reads, and how long
+work takes, so that turns end anywhere. Without damage every answer comes, whole and in order, and
+the connection reads on. With damage the connection ends with one line of log at most; nothing is
+raised, and nothing is kept.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import ssl
 import time
+from concurrent.futures import Future
 
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.brokers.in_process import run
 from support.servers.tls import BROKER_TLS, client_context
@@ -75,6 +79,9 @@ class Wire:
             self.to_client += data
             self._tell()
 
+    def writelines(self, pieces):
+        self.write(b"".join(pieces))
+
     def read(self, count):
         """What the client reads; then the system has room again."""
         data = bytes(self.to_client[:count])
@@ -107,25 +114,60 @@ class Wire:
 
 
 def dispatch(connection, request):
-    """Answer with the body many times over, in pieces, as pulls do."""
-    pieces = [request.body] * request.code
-    head = request.respond(0).encode_head(sum(map(len, pieces)))
-    connection.send_frame(head, pieces)
+    """Answer with the body many times over: in pieces, as pulls do, or in steps that also wait."""
+    if request.code % 4:
+        pieces = [request.body] * request.code
+        head = request.respond(0).encode_head(sum(map(len, pieces)))
+        connection.send_frame(head, pieces)
+        return None
+    return _steps(request)
+
+
+def _steps(request):
+    loop = asyncio.get_running_loop()
+    for number in range(request.code // 4):
+        awaited = Future()
+        if number % 2:
+            awaited.set_result(None)
+        else:
+            loop.call_soon(awaited.set_result, None)
+        yield awaited if number % 3 else None
+        yield None
+    return request.respond(0, body=bytes(request.body) * request.code)
+
+
+class PlainClient:
+    """A client without TLS, with the methods of one that has it."""
+
+    def __init__(self, incoming, outgoing):
+        self.read, self.write = incoming.read, outgoing.write
+
+    def do_handshake(self):
+        pass
 
 
 class Story:
-    """A server with one connection, and its client."""
+    """A server with one connection, and its client; time passes at each look at the clock."""
 
-    def __init__(self, version, room, problems):
+    def __init__(self, version, room, problems, ticks=(0,)):
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: problems.append(context))
+        loop.stand_still()
+        clock, more = loop.time, itertools.cycle(ticks)
+
+        def passing_time():
+            loop.move(next(more))
+            return clock()
+
+        loop.time = passing_time
+        self.scheduler = FairScheduler(loop)
         self.tls = ServerTls(CONFIG, time.time, loop.time)
         self.gone = []
         self.server = RemotingServer(
             ServerLimits(),
             dispatch,
             self.gone.append,
-            FairScheduler(loop),
+            self.scheduler,
             lambda: None,
             tls=self.tls,
         )
@@ -136,8 +178,12 @@ class Story:
         self.wire.protocol = self.connection
         self.connection.connection_made(self.wire)
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.client = CONTEXTS[version].wrap_bio(
-            self.incoming, self.outgoing, server_hostname="localhost"
+        self.client = (
+            PlainClient(self.incoming, self.outgoing)
+            if version is None
+            else CONTEXTS[version].wrap_bio(
+                self.incoming, self.outgoing, server_hostname="localhost"
+            )
         )
         self.is_established = False
         self.unsent = []
@@ -165,7 +211,7 @@ class Story:
             self.answers.append((answer.opaque, bytes(answer.body)))
         self.to_server += self.outgoing.read()
 
-    async def deliver(self, count, damage=None):
+    async def deliver(self, count, damage=None, turns=TURNS):
         """Bring bytes to the server, if it reads."""
         if self.wire.is_reading and not self.wire.is_closed:
             data = bytes(self.to_server[:count])
@@ -175,15 +221,28 @@ class Story:
             self.position += len(data)
             if data:
                 self.wire.protocol.data_received(data)
-        await self.turns()
+        await self.turns(turns)
 
-    async def read(self, count):
+    async def all_arrives(self):
+        self.work()
+        await self.deliver(1 << 20)
+        await self.read(1 << 20)
+        self.work()
+
+    async def read(self, count, turns=TURNS):
         self.incoming.write(self.wire.read(count))
-        await self.turns()
+        await self.turns(turns)
 
-    async def turns(self):
-        for _ in range(TURNS):
+    async def turns(self, count=TURNS):
+        for _ in range(count):
             await asyncio.sleep(0)
+        for _ in range(TURNS):  # it may be about to read on
+            connection, wire = self.connection, self.wire
+            is_busy = connection.is_waiting_for_broker or connection.is_congested
+            if wire.is_reading or is_busy or wire.is_closed:
+                return
+            await asyncio.sleep(0)
+        raise AssertionError("it does not read, for no reason")
 
     async def end(self):
         self.wire.abort()
@@ -194,60 +253,56 @@ class Story:
         assert self.tls.handshakes_completed + self.tls.handshakes_failed <= 1
 
 
-REQUESTS = st.lists(
-    st.tuples(st.integers(1, 40), st.sampled_from([0, 1, 200, 5_000, 16_384, 40_000])), max_size=6
-)
 COUNTS = st.sampled_from([1, 2, 5, 6, 100, 1_000, 16_384, 20_000, 100_000])
-ACTS = st.lists(st.tuples(st.sampled_from(["deliver", "read", "send"]), COUNTS), max_size=40)
-
-
-@given(
-    st.sampled_from(list(CONTEXTS)),
-    REQUESTS,
-    ACTS,
-    st.sampled_from([0, 1_000, 1 << 20]),
-    st.booleans(),
+BODIES = st.sampled_from([0, 1, 200, 1_000, 5_000, 16_384, 40_000])
+ACTS = st.lists(
+    st.tuples(
+        st.tuples(st.integers(0, 20), st.integers(1, 4) | st.integers(1, 40), BODIES),
+        st.tuples(COUNTS, COUNTS, st.sampled_from([0, 1, TURNS])),
+    ),
+    max_size=20,
 )
+"""How many requests are sent together, how often each wants its body, and how long that is; how
+many bytes arrive, how many the client reads, and how many turns pass after both."""
+TICKS = st.lists(st.sampled_from([0, 0.0005, 0.002, 0.02]), min_size=1, max_size=40)
+"""What passes between looks at the clock, over and over: a turn may end at each."""
+ROOMS = st.sampled_from([0, 1_000, 1 << 20, 1 << 24])
+
+
+@pytest.mark.parametrize("version", [None, *CONTEXTS])
+@given(ACTS, TICKS, ROOMS, st.booleans())
+@example([((6, 2, 40_000), (6, 1_000, TURNS))], [0.02], 1 << 24, True)
 def test_streams_cut_anywhere_and_read_at_any_pace_bring_every_answer(
-    version, requests, acts, room, begins_after_handshake
+    version, acts, ticks, room, begins_after_handshake
 ):
     problems = []
 
     async def story():
-        told = Story(version, room, problems)
-        wanted = [
-            RemotingCommand(times, opaque=number, body=bytes([number + 1]) * size)
-            for number, (times, size) in enumerate(requests)
-        ]
-        left = list(wanted)
-        while begins_after_handshake and not told.tls.handshakes_completed:
+        told = Story(version, room, problems, ticks)
+        handshakes = int(version is not None)
+        wanted = []
+        while begins_after_handshake and told.tls.handshakes_completed < handshakes:
+            await told.all_arrives()
+        for (copies, times, size), (delivered, read, turns) in acts:
+            new = range(len(wanted), len(wanted) + copies)
+            told.unsent += [RemotingCommand(times, opaque=n, body=b"x" * size) for n in new]
+            wanted += told.unsent[len(told.unsent) - copies :]
             told.work()
-            await told.deliver(1 << 20)
-            await told.read(1 << 20)
-        for act, count in acts:
-            told.work()
-            if act == "send" and left:
-                told.unsent.append(left.pop(0))
-            elif act == "read":
-                await told.read(count)
-            else:
-                await told.deliver(count)
+            await told.deliver(delivered, turns=turns)
+            await told.read(read, turns)
             waiting = told.wire.get_write_buffer_size()
-            assert waiting <= (1 << 16) + 4_096, "no more is encrypted than the next piece"
-        told.unsent += left
-        for _ in range(2_000):
-            told.work()
-            if len(told.answers) == len(wanted) and told.tls.handshakes_completed:
+            assert not handshakes or waiting <= (1 << 16) + 4_096, "only a piece is encrypted"
+        for _ in range(5_000):
+            await told.all_arrives()
+            if len(told.answers) == len(wanted) and told.tls.handshakes_completed == handshakes:
                 break
-            await told.deliver(1 << 20)
-            await told.read(1 << 20)
         assert told.answers == [(request.opaque, request.body * request.code) for request in wanted]
-        assert told.tls.handshakes_completed == 1
+        assert told.tls.handshakes_completed == handshakes
         assert not told.connection.is_closed
         assert not told.connection.is_congested
         await told.end()
 
-    asyncio.run(story())
+    run(story())
     assert problems == []
 
 
@@ -301,7 +356,7 @@ def test_damage_anywhere_ends_the_connection_and_nothing_else(version, place, ki
             assert "closed: " in line
 
     with records() as lines:
-        asyncio.run(story(lines))
+        run(story(lines))
     assert problems == []
 
 
@@ -323,7 +378,7 @@ def test_any_bytes_instead_of_a_handshake_end_with_one_line(data, count):
         assert "closed: the TLS handshake failed: " in line
 
     with records() as lines:
-        asyncio.run(story(lines))
+        run(story(lines))
     assert problems == []
 
 
