@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from rmq_spark.client.producer.prepared_message import SendRules
     from rmq_spark.client.producer.producer import Producer
     from rmq_spark.client.results import SendResult, SendStatus
-    from rmq_spark.client.serializers import Serializer, avro
+    from rmq_spark.client.schema_registry import SchemaRegistry
+    from rmq_spark.client.serializers import Serializer, avro, protobuf
     from rmq_spark.client.subscriptions import by_sql, by_tag
     from rmq_spark.client.transport.remoting_client import Credentials
     from rmq_spark.client.transport.tls.settings import TlsSettings
@@ -97,6 +98,7 @@ _MODULES: Final = {
     "PushConsumer": "rmq_spark.client.consumer.push_consumer",
     "PushSettings": "rmq_spark.client.consumer.settings",
     "RocketPollError": "rmq_spark.errors",
+    "SchemaRegistry": "rmq_spark.client.schema_registry",
     "SendResult": "rmq_spark.client.results",
     "SendRules": "rmq_spark.client.producer.prepared_message",
     "SendStatus": "rmq_spark.client.results",
@@ -108,6 +110,7 @@ _MODULES: Final = {
     "by_sql": "rmq_spark.client.subscriptions",
     "by_tag": "rmq_spark.client.subscriptions",
     "collect_stream": _TESTING,
+    "protobuf": "rmq_spark.client.serializers",
     "read_committed": "rmq_spark.client.admin.tables",
     "read_table": "rmq_spark.client.admin.tables",
     "stream_rows": _TESTING,
@@ -145,6 +148,7 @@ __all__ = [
     "PushConsumer",
     "PushSettings",
     "RocketPollError",
+    "SchemaRegistry",
     "SendResult",
     "SendRules",
     "SendStatus",
@@ -156,6 +160,7 @@ __all__ = [
     "by_sql",
     "by_tag",
     "collect_stream",
+    "protobuf",
     "read_committed",
     "read_table",
     "stream_rows",

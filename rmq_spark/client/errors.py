@@ -35,6 +35,9 @@
     ├── SubscriptionConflict         both subscribed and assigned: make another consumer
     ├── TlsRejected                  TLS settings that cannot work: correct the one that it names
     ├── ProfileRejected              of connection settings: correct the file that it names
+    ├── RegistryFailed               of schemas: check its address, user and password
+    │   ├── RegistryAway             no answer: try again later
+    │   └── SchemaNotFound           it has no such id or subject: register the schema
     ├── OffsetFileDamaged            of a group that broadcasts: repair the file, or delete it
     ├── OffsetFileFailed             cannot be read or written: check its directory
     ├── ManifestError                of rows that were committed: is damaged, or newer than this
@@ -623,6 +626,31 @@ class ProfileRejected(ClientError):
 
     def __str__(self) -> str:
         return f"profile {sanitize(self.name)}: {self.problem}"
+
+
+class RegistryFailed(ClientError):
+    """A registry of schemas refuses a request, or answers something else.
+
+    Attributes:
+        url: Its address.
+        why: The reason.
+    """
+
+    def __init__(self, url: str, why: str) -> None:
+        super().__init__(url, why)
+        self.url = url
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"schema registry {sanitize(self.url)}: {self.why}"
+
+
+class RegistryAway(RegistryFailed):
+    """A registry of schemas does not answer: try again later."""
+
+
+class SchemaNotFound(RegistryFailed, LookupError):
+    """A registry has no schema of this id, or no such subject."""
 
 
 class OffsetFileDamaged(ClientError):

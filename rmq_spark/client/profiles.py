@@ -23,19 +23,22 @@ PROFILES_VARIABLE: Final = "ROCKETPOLL_PROFILES"
 PROFILES_FILE: Final = Path("rocketpoll") / "profiles.ini"
 """The file of profiles, below the directory of a user's settings."""
 
-SECRETS: Final = frozenset({"secret-key", "tls-key-password"})
+SECRETS: Final = frozenset({"secret-key", "tls-key-password", "registry-password"})
 FLAGS: Final = frozenset({"tls", "tls-verify"})
 FILES: Final = frozenset({"tls-ca-file", "tls-cert-file", "tls-key-file"})
 PROFILE_KEYS: Final = (
     *("namesrv", "access-key", "secret-key", "tls", "tls-ca-file", "tls-cert-file", "tls-key-file"),
     *("tls-key-password", "tls-verify", "tls-server-name", "max-body-bytes"),
+    *("registry-user", "registry-password"),
 )
-"""The settings of a profile: the options, and the password of a key, which is no option."""
+"""The settings of a profile: the options, and what is for a key or a registry, and no option."""
 
 CREDENTIAL_VARIABLES: Final = {
     "access-key": "ROCKETPOLL_ACCESS_KEY",
     "secret-key": "ROCKETPOLL_SECRET_KEY",
     "tls-key-password": "ROCKETPOLL_TLS_KEY_PASSWORD",
+    "registry-user": "ROCKETPOLL_REGISTRY_USER",
+    "registry-password": "ROCKETPOLL_REGISTRY_PASSWORD",
 }
 """Environment variables of what should not be on a command line or in a program."""
 

@@ -4,6 +4,7 @@
     msgpack    the same, and bytes; smaller
     text       str alone, in UTF-8
     avro(...)  dict, by a schema; optionally with a header and a registry
+    protobuf(...)  messages of a generated class; optionally with a header
 
 Any object with the two methods `dumps` and `loads` is a serializer. If a library refuses a
 value or a body, our error quotes its message. Libraries are imported when they are first used.
@@ -211,6 +212,44 @@ def avro(
     return Avro(schema, header, schema_of)
 
 
+class Protobuf:
+    """The serializer of a class of Protobuf messages; made by `protobuf`."""
+
+    def __init__(self, message: Any, header: bytes = b"") -> None:
+        self._class = message
+        self._header = header
+
+    def dumps(self, value: Any) -> bytes:
+        """Return a message, or one of the fields in a dict, after the header."""
+        message = self._class(**value) if isinstance(value, Mapping) else value
+        check_kind("body", message, self._class, f"a {self._class.__name__}", "Order(id=1)")
+        return self._header + bytes(message.SerializeToString(deterministic=True))
+
+    def loads(self, body: bytes) -> Any:
+        """Return the message of a body; raise ValueError if it is none."""
+        at = len(self._header)
+        if len(body) < at or (at and body[0] != self._header[0]):
+            raise ValueError(f"needed a header as {self._header!r}, found {body[:at]!r}")
+        try:
+            return self._class.FromString(body[at:])
+        except Exception as error:  # the library's own, which is not imported here
+            raise ValueError(f"it is no {self._class.__name__} ({_reason(error)})") from error
+
+
+def protobuf(message: Any, *, header: bytes = b"") -> Protobuf:
+    """Return a serializer of a class of messages, which needs the library protobuf itself.
+
+    Args:
+        message: The class, as ``protoc --python_out`` makes it.
+        header: Bytes in front of each body, such as the id of the schema in a registry and the
+            index of the message; when reading, another of the same length is skipped as well.
+    """
+    if not (isinstance(message, type) and hasattr(message, "FromString")):
+        raise wrong_kind("message", "a class of Protobuf messages", repr(message), "Order")
+    check_kind("header", header, bytes, "bytes", "b'\\x00\\x00\\x00\\x00\\x07\\x00'")
+    return Protobuf(message, header)
+
+
 SERIALIZERS: Final[Mapping[str, Serializer]] = {
     "json": Json(),
     "msgpack": MsgPack(),
@@ -226,7 +265,7 @@ def resolve_serializer(found: str | Serializer | None) -> Serializer | None:
     if isinstance(found, str) and found in SERIALIZERS:
         return SERIALIZERS[found]
     names = ", ".join(map(repr, SERIALIZERS))
-    needed = f"{names}, avro(schema), or an object with dumps and loads"
+    needed = f"{names}, avro(schema), protobuf(message), or an object with dumps and loads"
     raise wrong_kind("serializer", needed, f"{type(found).__name__} {excerpt(found)}", "'json'")
 
 

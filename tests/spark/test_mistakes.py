@@ -69,6 +69,61 @@ OF_READS = [
         ),
     ),
     (
+        {"bodyFormat": "msgpack", "bodyRegistry": "http://localhost:8081"},
+        (
+            "bodyRegistry: it applies to bodyFormat json, avro and protobuf only, found msgpack. "
+            "Set bodyFormat, or remove this option"
+        ),
+    ),
+    (
+        {"bodyFormat": "json", "bodyRegistry": "localhost:8081"},
+        "bodyRegistry: needed http://HOST:PORT or https://HOST:PORT, found 'localhost:8081'",
+    ),
+    (
+        {"bodyFormat": "json", "bodyRegistry": "https://user:secret@registry.example"},
+        (
+            "bodyRegistry: needed an address without user and password, which are given on their "
+            "own, found 'one with both at registry.example'"
+        ),
+    ),
+    (
+        {"bodyRegistryUser": "reader"},
+        (
+            "bodyRegistryUser: it has no effect without bodyRegistry. Set bodyRegistry, or remove "
+            "this option"
+        ),
+    ),
+    (
+        {
+            "bodyFormat": "json",
+            "bodyRegistry": "http://localhost:8081",
+            "bodyRegistryUser": "reader",
+        },
+        "bodyRegistryPassword: it is required together with bodyRegistryUser",
+    ),
+    (
+        {
+            "bodyFormat": "json",
+            "bodyRegistry": "http://localhost:8081",
+            "bodyRegistryCaFile": "/no/ca.pem",
+        },
+        (
+            "bodyRegistryCaFile: /no/ca.pem cannot be used: No such file or directory. Give a PEM "
+            "file with certificates on the driver"
+        ),
+    ),
+    (
+        {
+            "bodyFormat": "json",
+            "bodyRegistry": "http://localhost:8081",
+            "topic": "a,b",
+        },
+        (
+            "bodySubject: it is required, because there is no single topic. Give the subject of "
+            "the registry that has the schema, for example orders-value"
+        ),
+    ),
+    (
         {"bodyColumn": "value"},
         (
             "bodyColumn: it does not apply to bodyFormat binary. Set bodyFormat, or remove this "
@@ -209,6 +264,24 @@ OF_WRITES = [
         (
             "bodyColumn: it does not apply to bodyFormat binary. Set bodyFormat, or remove this "
             "option"
+        ),
+    ),
+    (
+        {"bodyRegister": "true"},
+        (
+            "bodyRegister: it has no effect without bodyRegistry. Set bodyRegistry, or remove "
+            "this option"
+        ),
+    ),
+    (
+        {
+            "bodyFormat": "protobuf",
+            "bodyRegistry": "http://localhost:8081",
+            "bodyRegister": "true",
+        },
+        (
+            "bodyDescriptor: bodyRegister needs the message to register. Give a file of "
+            "descriptors and the message's name"
         ),
     ),
     (

@@ -274,6 +274,10 @@ def _bad_records(
 
 def _create_decoder(body: BodyOptions, kind: pa.DataType) -> BodyDecoder:
     # Each import is needed only for bodies of its format.
+    if body.registry is not None:
+        from rmq_spark.spark.bodies.registry_bodies import RegistryBodies  # noqa: PLC0415  # as said
+
+        return RegistryBodies(body, kind)
     if body.format is BodyFormat.TEXT:
         return TextBodies()
     if body.format is BodyFormat.JSON:

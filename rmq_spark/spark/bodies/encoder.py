@@ -11,8 +11,10 @@ of each encodes the rows one by one.
 from __future__ import annotations
 
 import base64
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import timezone
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -20,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pyarrow as pa
 
+from rmq_spark.client.errors import RegistryFailed
 from rmq_spark.client.serializers import MsgPack
-from rmq_spark.spark.errors import RowError
+from rmq_spark.spark.errors import OptionError, RowError
 from rmq_spark.spark.options.bodies import BODY, BodyOptions
 from rmq_spark.spark.options.sink_columns import body_positions
 from rmq_spark.spark.options.values import BodyFormat
@@ -40,10 +43,14 @@ class BodyEncoder:
         """Take the columns of a data frame, and a body format that has fields."""
         from pyspark.sql.types import StructType  # noqa: PLC0415  # for those only who need it
 
-        self._body = body
         self.width = len(schema.fields)
         self.positions: Sequence[int] = body_positions(schema, body)
         self._fields: Any = StructType([schema.fields[at] for at in self.positions])
+        self._body = body if body.is_registered else _with_registered(body, self._value_type(body))
+
+    def _value_type(self, body: BodyOptions) -> Any:
+        """Return the type of the struct that becomes a body."""
+        return self._fields.fields[0].dataType if body.column else self._fields
 
     @property
     def arrow_types(self) -> dict[int, pa.DataType]:
@@ -85,11 +92,15 @@ class BodyEncoder:
             raise
 
     def _row_encoder(self) -> Callable[[Any], bytes]:
-        fields = self._fields.fields[0].dataType if self._body.column else self._fields
+        encode, header = self._plain_encoder(), self._body.header
+        return (lambda row: header + encode(row)) if header else encode
+
+    def _plain_encoder(self) -> Callable[[Any], bytes]:
+        fields, header = self._value_type(self._body), self._body.header
         if self._body.message is not None:
             from rmq_spark.spark.schemas.protobuf_schema import protobuf_encoder  # noqa: PLC0415  # for Protobuf only
 
-            return protobuf_encoder(self._body.message, fields)
+            return protobuf_encoder(self._body.message, fields, may_be_empty=bool(header))
         is_json = self._body.format is BodyFormat.JSON
         change = _converter_of(pa.struct(list(arrow_schema_of(fields))), is_json=is_json)
         write: Callable[[Any], bytes]
@@ -100,8 +111,28 @@ class BodyEncoder:
         else:
             from rmq_spark.spark.schemas.avro_schema import avro_encoder, avro_schema_of  # noqa: PLC0415  # for Avro only
 
-            write = avro_encoder(avro_schema_of(fields))
+            given = self._body.avro_schema
+            write = avro_encoder(avro_schema_of(fields) if given is None else json.loads(given))
         return write if change is None else lambda row: write(change(row))
+
+
+def _with_registered(body: BodyOptions, kind: Any) -> BodyOptions:
+    """Register the schema of bodies; return options with its header."""
+    from rmq_spark.spark.schemas.registered_schema import index_bytes, registered_text  # noqa: PLC0415  # seldom used
+
+    assert body.registry is not None  # noqa: S101  # options have seen to it
+    assert body.subject is not None  # noqa: S101  # the same
+    try:
+        text = registered_text(kind, body.message, is_json=body.format is BodyFormat.JSON)
+        found = body.registry.connect().register(body.subject, body.format.name, text)
+    except (RegistryFailed, ValueError) as error:
+        raise OptionError(
+            "bodyRegister",
+            f"the schema cannot be registered: {error}. Register it by another program, and remove "
+            "this option",
+        ) from None
+    index = b"" if body.message is None else index_bytes(body.message)
+    return replace(body, header=found.header + index, is_registered=True)
 
 
 def _check_row(row: Any, encode: Callable[[Any], bytes], partition: int, number: int) -> None:

@@ -45,6 +45,8 @@ _PROFILE_OPTIONS: Final = {
     "access-key": "accessKey",
     "secret-key": "secretKey",
     "max-body-bytes": "maxBodyBytes",
+    "registry-user": "bodyRegistryUser",
+    "registry-password": "bodyRegistryPassword",
     "tls": "tls",
     **{f"tls-{setting.replace('_', '-')}": name for setting, name in _TLS_OPTIONS.items()},
 }

@@ -7,14 +7,18 @@ goes to tasks.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from rmq_spark.client.errors import MessageRejected, RegistryFailed, SchemaNotFound
+from rmq_spark.client.schema_registry import RegistryAccess
 from rmq_spark.spark.errors import OptionError, SetUpError
-from rmq_spark.spark.options.table import OptionReader
+from rmq_spark.spark.options.table import OptionReader, of_option
 from rmq_spark.spark.options.values import BodyFormat
 
 if TYPE_CHECKING:
@@ -30,6 +34,14 @@ _MODULES: Final[Mapping[BodyFormat, str]] = {
 """The module that a format needs; the extra that brings it has the name of the format."""
 
 
+_REGISTERED_KINDS: Final[Mapping[BodyFormat, str]] = {
+    BodyFormat.JSON: "JSON",
+    BodyFormat.AVRO: "AVRO",
+    BodyFormat.PROTOBUF: "PROTOBUF",
+}
+"""The formats of which registries have schemas, and the registries' names for them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BodyOptions:
     """The format of bodies, and the Spark columns that they become or are made from."""
@@ -41,6 +53,16 @@ class BodyOptions:
     """The JSON of the Avro schema, where option ``bodySchema`` is one."""
     message: MessageSchema | None = None
     """The message that a body is, with ``bodyFormat=protobuf``."""
+    registry: RegistryAccess | None = None
+    """The registry of schemas, where bodies have its header."""
+    registry_retry_ms: int = of_option("retryTimeoutMs")
+    """The time for which tasks wait for a registry that does not answer."""
+    subject: str | None = None
+    """The subject of the schema, where it comes from the registry."""
+    header: bytes = b""
+    """The bytes that a sink writes before each body."""
+    is_registered: bool = True
+    """False if the sink has to register its schema first."""
     column: str | None = None
     """The one column that holds a body, as a struct, or as a text."""
 
@@ -54,12 +76,12 @@ BINARY_BODIES: Final = BodyOptions()
 """Bodies as they are: bytes, in the column of that name."""
 
 
-def read_body(options: OptionReader) -> BodyOptions:
-    """Parse and check the options for bodies of a source."""
-    found = write_body(options)
+def read_body(options: OptionReader, topic: str | None = None) -> BodyOptions:
+    """Parse and check the options for bodies of a source, which reads a topic or several."""
+    found = _body(options)
     kind, text = found.format, options.text("bodySchema")
     if text is None:
-        return found
+        return found if found.schema is not None else _with_latest_schema(found, options, topic)
     if kind in (BodyFormat.BINARY, BodyFormat.TEXT, BodyFormat.PROTOBUF):
         raise OptionError(
             "bodySchema",
@@ -84,13 +106,37 @@ def read_body(options: OptionReader) -> BodyOptions:
         from rmq_spark.spark.schemas.avro_schema import avro_name_faults  # noqa: PLC0415  # the same
 
         faults += avro_name_faults(schema)
+    if kind is BodyFormat.AVRO and avro_schema is None and found.registry is not None:
+        faults.append(
+            "with bodyRegistry it must be an Avro schema. Give one, or remove this option"
+        )
     if faults:
         raise OptionError("bodySchema", "; ".join(faults))
     return replace(found, schema=schema, avro_schema=avro_schema)
 
 
-def write_body(options: OptionReader) -> BodyOptions:
-    """Parse and check the options for bodies of a sink, which a source has as well."""
+def write_body(options: OptionReader, topic: str | None = None) -> BodyOptions:
+    """Parse and check the options for bodies of a sink, which writes to a topic or to several."""
+    found = _body(options)
+    if options["bodyRegister"]:
+        if found.registry is None:
+            raise OptionError(
+                "bodyRegister",
+                "it has no effect without bodyRegistry. Set bodyRegistry, or remove this option",
+            )
+        if found.format is BodyFormat.PROTOBUF and found.message is None:
+            raise OptionError(
+                "bodyDescriptor",
+                "bodyRegister needs the message to register. Give a file of descriptors and the "
+                "message's name",
+            )
+        return replace(found, subject=_subject(options, topic), is_registered=False)
+    latest = _with_latest_schema(found, options, topic)
+    return replace(latest, schema=None) if latest.format is BodyFormat.JSON else latest
+
+
+def _body(options: OptionReader) -> BodyOptions:
+    """Parse the options for bodies that source and sink have."""
     kind: BodyFormat = options["bodyFormat"]
     module, column = _MODULES.get(kind), options.text("bodyColumn")
     try:
@@ -105,12 +151,20 @@ def write_body(options: OptionReader) -> BodyOptions:
             "bodyColumn",
             "it does not apply to bodyFormat binary. Set bodyFormat, or remove this option",
         )
-    found = BodyOptions(format=kind, column=None if column is None else column.strip())
+    found = BodyOptions(
+        format=kind,
+        column=None if column is None else column.strip(),
+        registry=_registry(options, kind),
+        **options.fields(BodyOptions),
+    )
     return _with_message(found, options)
 
 
+# ---- Protobuf
+
+
 def _with_message(body: BodyOptions, options: OptionReader) -> BodyOptions:
-    """Return options with the message of Protobuf bodies."""
+    """Return options with the message that a file of descriptors gives."""
     path, name = options.text("bodyDescriptor"), options.text("bodyMessage")
     if body.format is not BodyFormat.PROTOBUF:
         for option, text in (("bodyDescriptor", path), ("bodyMessage", name)):
@@ -121,6 +175,8 @@ def _with_message(body: BodyOptions, options: OptionReader) -> BodyOptions:
                     "bodyFormat, or remove this option",
                 )
         return body
+    if path is None and body.registry is not None:
+        return body
     if path is None:
         raise OptionError(
             "bodyDescriptor",
@@ -128,7 +184,6 @@ def _with_message(body: BodyOptions, options: OptionReader) -> BodyOptions:
             "--include_imports --descriptor_set_out=FILE, and give its path",
         )
     from rmq_spark.spark.schemas import protobuf_schema  # noqa: PLC0415  # brings pyarrow
-    from rmq_spark.spark.schemas.schema_text import nesting_faults  # noqa: PLC0415  # brings pyspark
 
     try:
         files = Path(path.strip()).read_bytes()
@@ -142,10 +197,117 @@ def _with_message(body: BodyOptions, options: OptionReader) -> BodyOptions:
         ) from None
     try:
         message = protobuf_schema.find_message(files, name and name.strip())
-        schema = protobuf_schema.protobuf_columns(message)
+        return replace(body, message=message, schema=protobuf_schema.protobuf_columns(message))
     except ValueError as error:
         raise OptionError("bodyMessage", str(error)) from None
-    faults = nesting_faults(schema)
-    if faults:
-        raise OptionError("bodyMessage", "; ".join(faults))
-    return replace(body, message=message, schema=schema)
+
+
+# ---- the registry of schemas
+
+_OF_REGISTRY: Final = (
+    *("bodyRegistryUser", "bodyRegistryPassword", "bodyRegistryCaFile", "bodySubject"),
+)
+
+
+def _registry(options: OptionReader, kind: BodyFormat) -> RegistryAccess | None:
+    url = options.text("bodyRegistry")
+    if url is None:
+        for name in _OF_REGISTRY:
+            if name in options.names:
+                raise OptionError(
+                    name,
+                    "it has no effect without bodyRegistry. Set bodyRegistry, or remove this "
+                    "option",
+                )
+        return None
+    if kind not in _REGISTERED_KINDS:
+        raise OptionError(
+            "bodyRegistry",
+            f"it applies to bodyFormat json, avro and protobuf only, found {kind.value}. Set "
+            "bodyFormat, or remove this option",
+        )
+    user, password = options.text("bodyRegistryUser"), options.text("bodyRegistryPassword")
+    if (user is None) != (password is None):
+        given, missing = ("User", "Password") if user else ("Password", "User")
+        raise OptionError(
+            f"bodyRegistry{missing}", f"it is required together with bodyRegistry{given}"
+        )
+    path = options.text("bodyRegistryCaFile")
+    try:
+        ca = None if path is None else Path(path.strip()).read_text(encoding="ascii")
+        ssl.create_default_context(cadata=ca)
+    except (OSError, ValueError) as error:
+        cause = getattr(error, "strerror", None) or error
+        raise OptionError(
+            "bodyRegistryCaFile",
+            f"{path} cannot be used: {cause}. Give a PEM file with certificates on the driver",
+        ) from None
+    try:
+        return RegistryAccess(
+            url=url.strip(),
+            user=user,
+            password=password,
+            ca=ca,
+            timeout_ms=options["requestTimeoutMs"],
+        )
+    except MessageRejected as error:
+        raise OptionError("bodyRegistry", f"needed {error.needed}, found {error.found!r}") from None
+
+
+def _subject(options: OptionReader, topic: str | None) -> str:
+    subject = options.text("bodySubject")
+    if subject is None and topic is None:
+        raise OptionError(
+            "bodySubject",
+            "it is required, because there is no single topic. Give the subject of the registry "
+            "that has the schema, for example orders-value",
+        )
+    return f"{topic}-value" if subject is None else subject.strip()
+
+
+def _with_latest_schema(body: BodyOptions, options: OptionReader, topic: str | None) -> BodyOptions:
+    """Return options with the newest schema of the subject, if there is a registry."""
+    if body.registry is None:
+        return body
+    from rmq_spark.spark.schemas import protobuf_schema, registered_schema  # noqa: PLC0415  # bring pyspark
+
+    subject = _subject(options, topic)
+    name = options.text("bodyMessage")
+    try:
+        latest = body.registry.connect().latest(subject)
+    except SchemaNotFound as error:
+        raise OptionError(
+            "bodySubject",
+            f"{error} {subject!r}. Register a schema there, give another subject, or set "
+            "bodyRegister for a sink",
+        ) from None
+    except RegistryFailed as error:
+        raise OptionError("bodyRegistry", f"{error}. Check the address and that it runs") from None
+    needed = _REGISTERED_KINDS[body.format]
+    if latest.kind != needed:
+        raise OptionError(
+            "bodyFormat",
+            f"the schema of subject {subject!r} is of {latest.kind}, not {needed}. Set bodyFormat "
+            "to its format, or give another subject",
+        )
+    found = replace(body, subject=subject, header=latest.header)
+    try:
+        if body.format is BodyFormat.AVRO:
+            schema, text = registered_schema.columns_of_avro(latest)
+            return replace(found, schema=schema, avro_schema=text)
+        if body.format is BodyFormat.JSON:
+            with suppress(ValueError):  # its columns can be given with .schema(...)
+                found = replace(found, schema=registered_schema.json_columns(latest.text))
+            return found
+        message = registered_schema.message_of_registered(latest, name and name.strip())
+        return replace(
+            found,
+            message=message,
+            schema=protobuf_schema.protobuf_columns(message),
+            header=latest.header + registered_schema.index_bytes(message),
+        )
+    except ValueError as error:
+        option = "bodySubject" if name is None else "bodyMessage"
+        raise OptionError(
+            option, f"the schema of subject {subject!r} cannot be used: {error}"
+        ) from None

@@ -9,7 +9,7 @@ shown.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -318,7 +318,7 @@ def read_options(raw_options: Mapping[str, str]) -> ReadOptions:
         consumer_group=group,
         expression=_expression(options, expression),
         is_sql=expression == "sql",
-        body=read_body(options),
+        body=read_body(options, _only_topic(selection.topics, namespace)),
         starting=starting,
         ending=ending,
         starts_at_end_without_match=options["startingOffsetsByTimestampStrategy"] == "latest",
@@ -362,7 +362,7 @@ def write_options(raw_options: Mapping[str, str]) -> WriteOptions:
         row_ids=options["rowIds"] or (RowIds.POSITIONS if sink_name is None else RowIds.NONE),
         is_exactly_once=is_exactly_once,
         sink_name=sink_name,
-        body=write_body(options),
+        body=write_body(options, _only_topic([topic] if topic else [], namespace)),
         **options.fields(WriteOptions),
     )
 
@@ -425,6 +425,11 @@ def _dead_letter_topic(
             f"again. Give another topic, or leave this one out of option {selection.option}",
         )
     return topic
+
+
+def _only_topic(topics: Collection[str], namespace: str | None) -> str | None:
+    """Return the name of the only topic without its namespace; None if there are several."""
+    return without_namespace(namespace, *topics) if len(topics) == 1 else None
 
 
 def _waits_for_topic(options: OptionReader, selection: Selection) -> bool:

@@ -139,6 +139,18 @@ OPTIONS: Final[Mapping[str, Option]] = {
         _ALL, "file of protobuf descriptors on the driver: protoc --descriptor_set_out"
     ),
     "bodyMessage": Option(_ALL, "name of the protobuf message that bodies are"),
+    "bodyRegistry": Option(_ALL, "URL of the schema registry whose header bodies have"),
+    "bodyRegistryUser": Option(_ALL, "user of the registry's basic authentication"),
+    "bodyRegistryPassword": Option(_ALL, "password of this user; never shown"),
+    "bodyRegistryCaFile": Option(
+        _ALL, "certificate authorities trusted for the registry, a PEM file on the driver"
+    ),
+    "bodySubject": Option(
+        _ALL, "subject whose newest schema gives the columns [default: TOPIC-value]"
+    ),
+    "bodyRegister": Option(
+        _SINK, "whether the sink registers the schema of its columns under the subject", _OFF
+    ),
     "bodyColumn": Option(_ALL, "name of one column for the whole body, a struct or a string"),
     # from where to where
     "startingOffsets": Option(_READ, "where a new query starts reading"),

@@ -232,19 +232,24 @@ _DECODE_ERRORS: Final = (
 class AvroBodies(RowDecoder):
     """The decoder of Avro bodies, given the writer's schema, to structs of one type."""
 
-    def __init__(self, kind: pa.StructType, schema: Any) -> None:
-        """Take the type of the structs, and the Avro schema with which bodies were written."""
+    def __init__(self, kind: pa.StructType, schema: Any, reader_schema: Any = None) -> None:
+        """Take the type of the structs, and the Avro schema with which bodies were written.
+
+        With another ``reader_schema``, Avro's rules of evolution apply, with its defaults.
+        """
         fastavro = import_extra("fastavro", "avro")
         self._kind = kind
+        self._errors = (*_DECODE_ERRORS, fastavro.read.SchemaResolutionError)
         self._schema = fastavro.parse_schema(without_uuids(schema))
+        self._reader_schema = reader_schema and fastavro.parse_schema(without_uuids(reader_schema))
         self._read: Callable[..., Any] = fastavro.schemaless_reader
 
     def parse(self, body: bytes) -> Any:
         """Return a body's record as a dict."""
         stream = io.BytesIO(body)
         try:
-            found = self._read(stream, self._schema, None)
-        except _DECODE_ERRORS as error:
+            found = self._read(stream, self._schema, self._reader_schema)
+        except self._errors as error:
             raise BodyFault("", "Avro of the schema", f"{excerpt(body)} ({error!r})") from error
         if stream.tell() != len(body):
             left = f"{len(body) - stream.tell()} bytes after it"

@@ -27,6 +27,7 @@ from pyspark.sql import types as sql
 from rmq_spark.errors import excerpt, nearest_name
 from rmq_spark.spark.errors import import_extra
 from rmq_spark.spark.schemas.arrow_conversion import BodyFault, RowDecoder
+from rmq_spark.spark.schemas.schema_text import nesting_faults
 
 _GROUP, _MESSAGE, _ENUM = 10, 11, 14
 _BOOLEAN, _TEXT, _BYTES = sql.BooleanType(), sql.StringType(), sql.BinaryType()
@@ -56,6 +57,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _US: Final = 1_000_000
 _SECONDS_OF_TIMES: Final = (-62_135_596_800, 253_402_300_799)
 _SECONDS_OF_DURATIONS: Final = (-315_576_000_000, 315_576_000_000)
+_GOOGLES_FILES: Final = "google/protobuf/"
 _LISTED_MAX: Final = 10
 
 Reader = Callable[[Sequence[Any]], pa.Array]
@@ -107,6 +109,51 @@ def check_files(files: bytes) -> None:
     _pool_of(files)
 
 
+def descriptor_set(files: Mapping[str, bytes]) -> bytes:
+    """Return files, given by their names, as one set; raise `ValueError` if one is no file."""
+    library, message = _library("descriptor_pb2"), _library("message")
+    found = library.FileDescriptorSet()
+    for name, content in files.items():
+        try:
+            found.file.add().MergeFromString(content)
+        except message.DecodeError as error:
+            raise ValueError(f"{name} is no descriptor of a file ({error})") from None
+        found.file[-1].name = name
+    return bytes(found.SerializeToString())
+
+
+def only_file(schema: MessageSchema) -> bytes:
+    """Return the descriptor of a message's file; raise `ValueError` if it imports others."""
+    file = message_class(schema).DESCRIPTOR.file
+    others = [each.name for each in file.dependencies if not each.name.startswith(_GOOGLES_FILES)]
+    if others:
+        raise ValueError(f"file {file.name} imports {', '.join(others)}")
+    return bytes(file.serialized_pb)
+
+
+def message_name_at(files: bytes, file_name: str, path: Sequence[int]) -> str:
+    """Return the full name of the message at an index, within those at the indexes before."""
+    within = list(_pool_of(files).FindFileByName(file_name).message_types_by_name.values())
+    name = ""
+    for at in path:
+        if not 0 <= at < len(within):
+            raise ValueError(f"{file_name} has no message at index {list(path)}")
+        name, within = within[at].full_name, within[at].nested_types
+    return name
+
+
+def message_path(schema: MessageSchema) -> tuple[int, ...]:
+    """Return the index of a message in its file, or in the message around it, behind that one's."""
+    descriptor = message_class(schema).DESCRIPTOR
+    path = []
+    while descriptor is not None:
+        outer = descriptor.containing_type
+        siblings = outer.nested_types if outer else descriptor.file.message_types_by_name.values()
+        path.append([each.full_name for each in siblings].index(descriptor.full_name))
+        descriptor = outer
+    return tuple(reversed(path))
+
+
 @lru_cache(maxsize=64)
 def message_class(schema: MessageSchema) -> Any:
     """Return the class of a message."""
@@ -150,12 +197,12 @@ def _add_file(pool: Any, name: str, pending: dict[str, Any], importer: str) -> N
     try:
         pool.FindFileByName(name)  # added before
     except KeyError:
-        if not name.startswith("google/protobuf/"):
+        if not name.startswith(_GOOGLES_FILES):
             raise ValueError(
                 f"file {importer} imports {name}, which is not in it. Make it again with protoc "
                 "--include_imports"
             ) from None
-        module = name.removeprefix("google/protobuf/").removesuffix(".proto") + "_pb2"
+        module = name.removeprefix(_GOOGLES_FILES).removesuffix(".proto") + "_pb2"
         own = _library(module).DESCRIPTOR
         for each in own.dependencies:
             _add_file(pool, each.name, pending, name)
@@ -165,7 +212,7 @@ def _add_file(pool: Any, name: str, pending: dict[str, Any], importer: str) -> N
 def _messages(pool: Any, files: bytes) -> Iterator[Any]:
     """Yield the descriptors of a set's messages, without Google's and entries of maps."""
     for file in _library("descriptor_pb2").FileDescriptorSet.FromString(files).file:
-        if not file.name.startswith("google/protobuf/"):
+        if not file.name.startswith(_GOOGLES_FILES):
             found = pool.FindFileByName(file.name)
             yield from _with_nested(found.message_types_by_name.values())
 
@@ -189,6 +236,8 @@ def protobuf_columns(schema: MessageSchema) -> sql.StructType:
     found = _struct_type(message_class(schema).DESCRIPTOR, "", ())
     if not found.fields:
         raise ValueError(f"message {schema.name} has no fields")
+    if faults := nesting_faults(found):
+        raise ValueError("; ".join(faults))
     return found
 
 
