@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -36,6 +37,7 @@ ON_SPARK = {
     "start-from-a-timestamp": "2 messages since",
     "from-kafka": "order-1",
     "exactly-once": "2 bills count",
+    "debezium": "| id|name|credit|\n+---+----+------+\n|  1| ada|  9.50|\n|  3| eve|  1.00|\n+---+",
 }
 """Pages whose programs need Spark, and what each prints."""
 SEPARATELY = {"docker-and-nat", "use-tls", "tls-and-acls", "move-to-rocketmq", "test-a-pipeline"}
@@ -85,6 +87,29 @@ def fail_an_order(broker):
     ):
         consumer.subscribe("orders")
         wait_until(lambda: "%DLQ%billing" in admin.topics() and broker.messages("%DLQ%billing"))
+
+
+def capture_customers(broker):
+    """Send the changes that Debezium captured, with and without their schemas."""
+    ada, bob, eve = (
+        {"id": number, "name": name, "credit": "1.00"}
+        for number, name in enumerate(("ada", "bob", "eve"), 1)
+    )
+    source = {"connector": "postgresql", "snapshot": "false"}
+    changes = [
+        ("r", None, ada),
+        ("c", None, bob),
+        ("u", ada, {**ada, "credit": "9.50"}),
+        ("d", {"id": 2, "name": "", "credit": None}, None),
+        ("c", None, eve),
+    ]
+    broker.create_topic("shop_public_customers", queues=1)
+    for number, (op, before, after) in enumerate(changes):
+        value = {"before": before, "after": after, "source": source, "op": op, "ts_ms": number}
+        body = value if number % 2 else {"schema": {"type": "struct"}, "payload": value}
+        key = str((after or before)["id"])
+        broker.send("shop_public_customers", json.dumps(body), keys=key)
+    broker.send("shop_public_customers", '{"schema": null, "payload": null}')
 
 
 BEFORE = {"dead-letters": fail_an_order}
@@ -181,6 +206,7 @@ def test_how_to_move_to_rocketmq_commands_verify_the_store(tmp_path):
 @pytest.mark.skipif(java_fault() is not None, reason="Spark needs Java")
 def test_how_to_page_spark_programs_answer_their_questions(broker, tmp_path):
     """One behind the other, in one Spark."""
+    capture_customers(broker)
     program = "\nprint('====')\n".join(map(block_of, ON_SPARK))
     program = program.replace("localhost:9876", broker.address)
     (tmp_path / "program.py").write_text(program, encoding="utf-8")

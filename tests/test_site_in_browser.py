@@ -140,6 +140,7 @@ QUESTIONS = {
     "start from a timestamp": "start-from-a-timestamp",
     "from Kafka": "from-kafka",
     "exactly once": "exactly-once",
+    "Debezium": "debezium",
     "test a pipeline": "test-a-pipeline",
     "pandas": "read-a-day",
     "find a message by key": "find-a-message",
