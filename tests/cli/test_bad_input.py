@@ -8,6 +8,7 @@ import pytest
 from support.programs.cli_commands import EVERY
 from support.servers.fake_servers import FakeServer, answering
 from support.servers.joining_name_server import JoiningNameServer
+from support.suite.selection import spread
 
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import QueueData, TopicRouteData
@@ -158,7 +159,7 @@ def test_command_without_a_broker_says_how_to_start_one(failed, verb):
     )
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", spread(5, VERBS))
 def test_command_on_a_port_of_another_program_asks_for_a_name_server(failed, verb):
     def speak_http(peer):
         peer.socket.recv(1 << 16)
@@ -181,7 +182,7 @@ def name_server_of(bodies, others):
     return FakeServer(answering(answer))
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", spread(8, VERBS))
 def test_command_on_a_name_server_without_brokers_says_what_to_do(called, failed, verb):
     bodies = {
         RequestCode.GET_BROKER_CLUSTER_INFO: ClusterInfo(),

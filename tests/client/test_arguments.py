@@ -51,53 +51,31 @@ def pushing(*arguments, **more):
 
 WRONG_WHEN_MADE = {
     "group: int": lambda: Producer(5, NOWHERE),
-    "group: bytes": lambda: Producer(b"P", NOWHERE),
     "group: none": lambda: Producer(None, NOWHERE),
-    "group: a list": lambda: LitePullConsumer(["G"], NOWHERE),
-    "group: int, of listeners": lambda: PushConsumer(5, NOWHERE, listener=listen),
     "name servers: int": lambda: Producer("P", 9876),
-    "name servers: bytes": lambda: Producer("P", b"localhost:9876"),
-    "name servers: ints": lambda: ClientInstance([9876]),
     "name servers: an instance": lambda: Producer("P", ClientInstance(NOWHERE)),
-    "name servers: of operators": lambda: Admin(9876),
     "instance: text": lambda: Producer("P", instance=NOWHERE),
-    "instance: int": lambda: LitePullConsumer("G", 9876),
-    "instance: a list": lambda: pushing([NOWHERE]),
     "rules: a dict": lambda: Producer("P", NOWHERE, rules={"max_message_bytes": 1}),
     "retries: text": lambda: Producer("P", NOWHERE, retry_times_when_send_failed="2"),
-    "retries: True": lambda: Producer("P", NOWHERE, retry_times_when_send_async_failed=True),
     "pending: text": lambda: Producer("P", NOWHERE, pending_max="10"),
-    "pending: float": lambda: Producer("P", NOWHERE, pending_bytes_max=1e6),
     "send timeout: text": lambda: Producer("P", NOWHERE, send_timeout_ms="3000"),
     "credentials: a pair": lambda: ClientInstance(NOWHERE, credentials=("key", "secret")),
     "tls: True": lambda: RemotingClient(tls=True),
-    "client id: int": lambda: ClientInstance(NOWHERE, client_id=5),
     "request timeout: text": lambda: ClientInstance(NOWHERE, request_timeout_ms="3"),
-    "reads itself: text": lambda: ClientInstance(NOWHERE, reads_itself="false"),
     "another broker: text": lambda: Producer(
         "P", NOWHERE, retry_another_broker_when_not_store_ok="no"
     ),
-    "another broker: int": lambda: Producer("P", NOWHERE, retry_another_broker_when_not_store_ok=0),
-    "avoids the slow: none": lambda: Producer("P", NOWHERE, send_latency_fault_enable=None),
     "member: an object": lambda: Producer("P", NOWHERE, member=object()),
-    "member: its class": lambda: Producer("P", NOWHERE, member=Member),
     "instance: its class": lambda: LitePullConsumer("G", ClientInstance),
-    "instance: its class, of listeners": lambda: pushing(ClientInstance),
     "commits: text": lambda: lite(auto_commit="false"),
     "settings: a dict": lambda: LitePullConsumer("G", NOWHERE, {"pull_batch_size": 5}),
-    "settings: an empty dict": lambda: pushing(NOWHERE, settings={}),
     "settings: of the other kind": lambda: LitePullConsumer("G", NOWHERE, PushSettings()),
-    "settings: the other way round": lambda: pushing(NOWHERE, settings=LitePullSettings()),
     "listener: a coroutine function": lambda: pushing(NOWHERE, listener=coroutine),
     "listener: one parameter": lambda: pushing(NOWHERE, listener=lambda _: None),
-    "listener: its result": lambda: pushing(NOWHERE, listener=listen((), None) or 0),
     "batch size: text": lambda: lite(pull_batch_size="10"),
     "interval: float": lambda: lite(rebalance_interval_ms=1.5),
     "model: text": lambda: lite(message_model="BROADCASTING"),
-    "where: text": lambda: lite(consume_from_where="CONSUME_FROM_FIRST_OFFSET"),
-    "since: text": lambda: lite(consume_timestamp_ms="2026-01-01"),
     "strategy: a class": lambda: lite(allocate_message_queue_strategy=LitePullSettings),
-    "strategy: a function": lambda: lite(allocate_message_queue_strategy=listen),
     "limits: a dict": lambda: lite(limits={"pull_threshold_for_queue": 5}),
     "directory: text": lambda: lite(local_offset_directory="/tmp/offsets"),  # noqa: S108  # nothing is written
 }
@@ -134,18 +112,12 @@ def test_byte_addresses_are_shown_as_given():
     "make",
     [
         lambda: Producer("", NOWHERE),
-        lambda: Producer("no group", NOWHERE),
         lambda: Producer("P", NOWHERE, pending_max=0),
         lambda: Producer("P", NOWHERE, pending_bytes_max=-1),
         lambda: Producer("P", NOWHERE, retry_times_when_send_failed=-1),
         lambda: Producer("P", WITH_SCHEME),
         lambda: LitePullConsumer("G", WITH_SCHEME),
-        lambda: pushing(WITH_SCHEME),
-        lambda: Admin(WITH_SCHEME),
         lambda: aio.Producer("P", WITH_SCHEME),
-        lambda: aio.Consumer("G", WITH_SCHEME),
-        lambda: aio.Admin(WITH_SCHEME),
-        lambda: aio.Client(WITH_SCHEME),
         lambda: ClientInstance(NOWHERE, request_timeout_ms=0),
         lambda: lite(pull_batch_size=0),
         lambda: lite(consume_timestamp_ms=1_750_000_000),
@@ -153,12 +125,9 @@ def test_byte_addresses_are_shown_as_given():
         lambda: Producer("P", NOWHERE, send_timeout_ms=-1),
         lambda: ClientInstance(NOWHERE, client_id="../../elsewhere"),
         lambda: ClientInstance(NOWHERE, client_id="x" * 256),
-        lambda: ClientInstance(NOWHERE, client_id="\ud800"),
-        lambda: SendRules("no group"),
         lambda: SendRules("P", create_topic_key="no topic"),
         lambda: SendRules("P", default_topic_queue_nums=2**31),
         lambda: SendRules("P", compress_level=10),
-        lambda: SendRules("P", compress_level=-2),
         lambda: SendRules("P", compress_level=23, compress_type=MessageSysFlag.COMPRESSION_ZSTD),
         lambda: SendRules("P", compress_type=MessageSysFlag.COMPRESSED),
     ],
@@ -178,33 +147,17 @@ def message(**fields):
 WRONG_WHEN_SENT = {
     "a text": lambda producer: producer.send("x"),
     "topic and body": lambda producer: producer.send("T", b"x"),
-    "by a future": lambda producer: producer.send_async("x"),
-    "and forgotten": lambda producer: producer.send_one_way(b"x"),
     "body: text": message(body="x"),
-    "body: int": message(body=5),
-    "body: none": message(body=None),
     "body: a dict": message(body={"a": 1}),
     "topic: int": message(topic=5),
-    "topic: a list": message(topic=["T"]),
-    "topic: bytes": message(topic=b"T"),
-    "topic: none": message(topic=None),
     "property: int": message(properties={"colour": 5}),
-    "property: bytes": message(properties={"colour": b"red"}),
-    "property: none": message(properties={"colour": None}),
     "property of int": message(properties={5: "red"}),
     "properties: a list": message(properties=["colour"]),
-    "properties: none": message(properties=None),
     "keys: int": message(keys=5),
-    "keys: ints": message(keys=[5]),
-    "keys: bytes": message(keys=b"key"),
     "tags: a list": message(tags=["red"]),
-    "tags: int": message(tags=5),
     "delay level: text": message(delay_level="3"),
-    "delay level: float": message(delay_level=1.5),
     "flag: text": message(flag="1"),
-    "flag: True": message(flag=True),
     "delay level: True": message(delay_level=True),
-    "delay level: False": message(delay_level=False),
     "table: a setting that is none": lambda producer: producer.send_table(TABLE, "T", colour=1),
     "tables: a setting that is none": lambda producer: producer.send_batches(
         [TABLE], "T", colour=1
@@ -212,17 +165,10 @@ WRONG_WHEN_SENT = {
     "sharding key: int": message(sharding_key=5),
     "wait_store_ok: text": message(wait_store_ok="no"),
     "queue: text": lambda producer: producer.send(Message("T", b"x"), "broker-a"),
-    "queue: int": lambda producer: producer.send(Message("T", b"x"), 0),
     "queue: its parts": lambda producer: producer.send(Message("T", b"x"), ("T", "broker-a", 0)),
     "chosen: int": lambda producer: producer.send(Message("T", b"x"), lambda _: 0),
-    "chosen: none": lambda producer: producer.send(Message("T", b"x"), lambda _: None),
     "timeout: text": lambda producer: producer.send(Message("T", b"x"), timeout_ms="3"),
-    "timeout of a future: text": lambda producer: producer.send_async(
-        Message("T", b"x"), timeout_ms="3"
-    ),
     "batch: one message": lambda producer: producer.send_batch(Message("T", b"x")),
-    "batch: texts": lambda producer: producer.send_batch(["x"]),
-    "batch: none": lambda producer: producer.send_batch(None),
 }
 
 
@@ -239,11 +185,11 @@ def producer(broker):
         yield producer
 
 
-@pytest.mark.parametrize("send", WRONG_WHEN_SENT.values(), ids=list(WRONG_WHEN_SENT))
-def test_send_refuses_arguments_of_wrong_type(producer, api, broker, send):
-    with pytest.raises(TypeError) as raised:
-        send(producer)
-    assert SAYS.fullmatch(str(raised.value)), raised.value
+def test_send_refuses_arguments_of_wrong_type(producer, api, broker):
+    for what, send in WRONG_WHEN_SENT.items():
+        with pytest.raises(TypeError) as raised:
+            send(producer)
+        assert SAYS.fullmatch(str(raised.value)), (what, raised.value)
     assert api.max_offset(broker.address, QUEUE) == 0
     assert producer._async_sender.permits.count == 0
 
@@ -295,14 +241,8 @@ def test_send_rules_refuse_setting_with_reserved_characters(setting, found):
 
 WRONG_BEFORE_THE_START = {
     "topics: a list": lambda consumer: consumer.subscribe(["T"]),
-    "topic: none": lambda consumer: consumer.subscribe(None),
-    "topic: bytes": lambda consumer: consumer.subscribe(b"T"),
     "tags: a list": lambda consumer: consumer.subscribe("T", ["red"]),
-    "tags: int": lambda consumer: consumer.subscribe("T", 5),
-    "tags: none": lambda consumer: consumer.subscribe("T", None),
-    "topics to leave: a list": lambda consumer: consumer.unsubscribe(["T"]),
     "queues: one": lambda consumer: consumer.assign(QUEUE),
-    "queues: a topic": lambda consumer: consumer.assign("T"),
     "queues: their parts": lambda consumer: consumer.assign([("T", "broker-a", 0)]),
     "queues: with tags of int": lambda consumer: consumer.assign([QUEUE], 5),
     "topic of queues: a list": lambda consumer: consumer.fetch_message_queues(["T"]),
@@ -324,17 +264,12 @@ def test_consumer_before_start_refuses_arguments_of_wrong_type_without_change(as
 WRONG_WHILE_IT_RUNS = {
     "poll: text": lambda consumer: consumer.poll("5"),
     "offset: text": lambda consumer: consumer.seek(QUEUE, "5"),
-    "offset: float": lambda consumer: consumer.seek(QUEUE, 0.0),
-    "offset: True": lambda consumer: consumer.seek(QUEUE, False),
     "queue: a topic": lambda consumer: consumer.seek("T", 0),
     "time: text": lambda consumer: consumer.seek_to_time(QUEUE, "2026-01-01"),
     "time: as Python has it": lambda consumer: consumer.seek_to_time(QUEUE, 1_750_000_000.5),
-    "time: text, only asked": lambda consumer: consumer.offset_for_timestamp(QUEUE, "2026-01-01"),
     "offsets: a list": lambda consumer: consumer.commit([QUEUE]),
     "offsets: of text": lambda consumer: consumer.commit({QUEUE: "5"}),
     "pause: one": lambda consumer: consumer.pause(QUEUE),
-    "pause: a topic": lambda consumer: consumer.pause("T"),
-    "resume: one": lambda consumer: consumer.resume(QUEUE),
     "committed: a topic": lambda consumer: consumer.committed("T"),
 }
 
@@ -347,13 +282,11 @@ def consumer(broker):
         yield consumer
 
 
-@pytest.mark.parametrize("ask", WRONG_WHILE_IT_RUNS.values(), ids=list(WRONG_WHILE_IT_RUNS))
-def test_running_consumer_refuses_arguments_of_wrong_type_and_keeps_polling(
-    consumer, producer, ask
-):
-    with pytest.raises(TypeError) as raised:
-        ask(consumer)
-    assert SAYS.fullmatch(str(raised.value)), raised.value
+def test_running_consumer_refuses_arguments_of_wrong_type_and_keeps_polling(consumer, producer):
+    for what, ask in WRONG_WHILE_IT_RUNS.items():
+        with pytest.raises(TypeError) as raised:
+            ask(consumer)
+        assert SAYS.fullmatch(str(raised.value)), (what, raised.value)
     consumer.seek_to_begin(QUEUE)
     producer.send(Message("T", b"x"), QUEUE)
     assert [each.body for each in consumer.poll(10_000)] == [b"x"]
@@ -387,29 +320,16 @@ def test_negative_offset_makes_commit_store_none_of_its_offsets(consumer):
 WRONG_OF_OPERATORS = {
     "topic to make: a list": lambda admin: admin.create_topic(["T"], 4),
     "queues: text": lambda admin: admin.create_topic("T", "4"),
-    "topic to delete: a list": lambda admin: admin.delete_topic(["T"]),
     "topic to find: none": lambda admin: admin.route(None),
-    "topic to look at: bytes": lambda admin: admin.topic_offsets(b"T"),
-    "topic of groups: int": lambda admin: admin.groups_of_topic(5),
     "group to make: bytes": lambda admin: admin.create_group(b"G"),
-    "group to delete: a list": lambda admin: admin.delete_group(["G"]),
-    "group of members: none": lambda admin: admin.members(None),
     "lag: of groups": lambda admin: admin.lag(["G"], "T"),
-    "lag: in topics": lambda admin: admin.lag("G", ["T"]),
     "offset of: a topic": lambda admin: admin.set_offset("G", "T", 0),
     "offset: text": lambda admin: admin.set_offset("G", QUEUE, "5"),
-    "offset: float": lambda admin: admin.set_offset("G", QUEUE, 0.5),
     "time: text": lambda admin: admin.reset_to_time("G", "T", "2026-01-01"),
-    "time: as Python has it": lambda admin: admin.reset_to_time("G", "T", 1_750_000_000.5),
     "force: text": lambda admin: admin.reset_to_time("G", "T", 0, is_force="false"),
-    "force: none": lambda admin: admin.reset_to_time("G", "T", 0, is_force=None),
     "with offsets: text": lambda admin: admin.delete_group("G", with_offsets="false"),
-    "with offsets: none": lambda admin: admin.delete_group("G", with_offsets=None),
     "since: text": lambda admin: admin.messages_by_key("T", "k", begin_ms="2026-01-01"),
-    "time: of topics": lambda admin: admin.reset_to_time("G", ["T"], 0),
     "id: int": lambda admin: admin.message_by_offset_id(5),
-    "key: int": lambda admin: admin.messages_by_key("T", 5),
-    "unique id: bytes": lambda admin: admin.messages_by_unique_id("T", b"id"),
 }
 
 

@@ -13,6 +13,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 from support.servers.fake_servers import FakeServer, answering, silent
+from support.suite.selection import spread
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
@@ -225,7 +226,7 @@ ROUTED = {
 # ---- name servers
 
 
-@pytest.mark.parametrize("asking", ROUTED.values(), ids=list(ROUTED))
+@pytest.mark.parametrize("asking", spread(2, ROUTED.values()), ids=list(ROUTED))
 def test_failing_name_server_raises_an_error_with_its_address(stack, failure, asking):
     server = stack.enter_context(failing(failure))
     instance = instance_of(stack, server.address)
@@ -251,7 +252,7 @@ def test_wrong_port_and_missing_name_server_give_advice(stack, monkeypatch, aski
 # ---- brokers
 
 
-@pytest.mark.parametrize("sending", SENDS.values(), ids=list(SENDS))
+@pytest.mark.parametrize("sending", spread(3, SENDS.values()), ids=list(SENDS))
 def test_failing_broker_makes_send_raise_an_error_with_its_address(stack, failure, sending):
     server = stack.enter_context(failing(failure))
     names = stack.enter_context(name_server_of(server.address))
@@ -283,7 +284,7 @@ QUESTIONS = {
 }
 
 
-@pytest.mark.parametrize("question", QUESTIONS.values(), ids=list(QUESTIONS))
+@pytest.mark.parametrize("question", spread(2, QUESTIONS.values()), ids=list(QUESTIONS))
 def test_failing_broker_makes_a_query_raise_an_error_with_its_address(stack, failure, question):
     server = stack.enter_context(failing(failure))
     instance = instance_of(stack, server.address)

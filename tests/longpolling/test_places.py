@@ -11,47 +11,6 @@ from support.brokers.hold_service import Client, Codes, a_pull
 from rocketpoll.broker.longpolling.pull_request import QUOTA_UNIT_BYTES
 from rocketpoll.broker.longpolling.pull_request_hold_service import HoldQuota
 
-
-def test_hold_quota_takes_the_oldest_pull_of_the_greediest_client():
-    places = HoldQuota()
-    modest, greedy = Client(), Client()
-    pulls = [a_pull(client) for client in (modest, greedy, greedy, modest, greedy)]
-    for pull in pulls:
-        places.acquire(pull)
-    assert (len(places), places.used_max) == (5, 3)
-    assert places.oldest_of_largest() is pulls[1]
-    places.release(pulls[1])
-    assert (places.used_max, places.oldest_of_largest()) == (
-        2,
-        pulls[0],
-    )  # had two before the other was left with two
-    assert places.oldest_of(greedy) is pulls[2]
-
-
-def test_empty_hold_quota_has_no_places():
-    places = HoldQuota()
-    client = Client()
-    assert (len(places), places.used_max, places.used_by(client), list(places)) == (0, 0, 0, [])
-    assert places.oldest_of(client) is None
-    assert a_pull(client) not in places
-
-
-def test_hold_quota_counts_long_subscriptions_by_bytes_and_filters_per_client():
-    places, client, other = HoldQuota(), Client(), Client()
-    places.acquire(a_pull(client, subscription="x" * 10 * QUOTA_UNIT_BYTES))
-    assert (len(places), places.used) == (1, 11)
-    large = Codes(size_bytes=5 * QUOTA_UNIT_BYTES)
-    pulls = [a_pull(client, wants=large) for _ in range(3)]
-    for pull in pulls:
-        places.acquire(pull)
-    assert (places.used_by(client), places.used) == (11 + 5 + 3, 19)
-    places.acquire(a_pull(other, wants=large))
-    assert (places.used_by(other), places.used) == (6, 25)
-    for pull in pulls:
-        places.release(pull)
-    assert (len(places), places.used_max, places.used) == (2, 11, 17)
-
-
 _FILTERS = (
     None,
     Codes(),

@@ -109,13 +109,6 @@ def test_held_pull_with_a_property_filter_checks_only_new_messages():
     assert hold.matches_from == [3, 5, 9]
 
 
-def test_log_read_error_while_matching_wakes_the_held_pull():
-    hold = Hold()
-    hold.is_matched = OSError("bad sector")
-    hold.service.suspend_pull_request(a_pull(wants=Codes(0, needs_messages=True)))
-    assert hold.arrive("T", 0, 1, [0]) == 1
-
-
 def test_failing_replay_closes_its_client_and_wakes_the_others():
     hold = Hold()
     first, second = Client(), Client()
@@ -234,17 +227,6 @@ def test_hold_limit_takes_places_from_the_client_with_most_held_pulls():
     )
 
 
-def test_deferred_pull_limit_wakes_the_evicted_pull():
-    hold = Hold(HoldLimits(holds_max=4))
-    greedy, modest = Client(), Client()
-    for queue_id in range(8):
-        assert hold.service.suspend_pull_request(a_pull(greedy, queue_id=queue_id))
-    assert not hold.service.suspend_pull_request(a_pull(greedy, queue_id=8))
-    assert hold.service.suspend_pull_request(a_pull(modest))
-    assert [pull.header.queue_id for pull in hold.woken] == [0]
-    assert hold.service.hold_count == 4
-
-
 class Bits:
     """Does work bit by bit, when it is told to."""
 
@@ -354,15 +336,15 @@ def test_held_pull_at_a_gap_is_not_rescued_by_the_sweep():
     assert hold.service.rescued_total == 0
 
 
-def test_hold_table_is_empty_after_a_hundred_thousand_queues():
+def test_hold_table_is_empty_after_ten_thousand_queues():
     """RocketMQ keeps a key for every queue that was ever waited for."""
     hold = Hold()
     client = Client()
-    for queue_id in range(100_000):
+    for queue_id in range(10_000):
         hold.service.suspend_pull_request(a_pull(client, queue_id=queue_id))
         hold.arrive("T", queue_id, 1, [0])
     assert (hold.service.hold_count, hold.service.queue_count) == (0, 0)
-    assert len(hold.woken) == 100_000
+    assert len(hold.woken) == 10_000
 
 
 class HoldMachine(RuleBasedStateMachine):

@@ -116,17 +116,6 @@ def test_delivered_delayed_message_has_the_producers_fields(broker):
     assert found.store_timestamp == broker.clock.now_ms
 
 
-def test_deliver_returns_delay_until_next_due_message_of_all_levels(broker):
-    broker.delay("late", 3)
-    broker.delay("soon", 1)
-    assert broker.deliver() == 1_001
-    broker.wait(1_001)
-    assert broker.deliver() == 9_000
-    assert bodies(broker.store) == ["soon"]
-    broker.delay("middle", 2)
-    assert broker.deliver() == 5_001
-
-
 def test_deliver_limits_messages_per_call_and_takes_turns_between_levels(broker):
     for number in range(3 * MESSAGES_PER_CALL):
         broker.delay(number, 1)
@@ -238,56 +227,6 @@ def test_damaged_delayed_message_is_skipped_and_logged(broker, caplog):
     assert bodies(broker.store) == ["good"]
 
 
-def test_unreadable_delay_level_is_logged_once_and_does_not_block_others(broker, caplog):
-    queues = broker.root / "store" / "consumequeue" / "SCHEDULE_TOPIC_XXXX"
-    for level in (1, 2):
-        broker.delay(f"of level {level}", level)
-    broker.store.save_checkpoint()
-    (path,) = (queues / "0").iterdir()
-    entries = path.read_bytes()
-    path.write_bytes((1 << 62).to_bytes(8, "big") + entries[8:])
-    broker.wait(5_001)
-    assert broker.deliver() == RETRY_MS
-    assert bodies(broker.store) == ["of level 2"]
-    broker.wait(RETRY_MS)
-    assert broker.deliver() == RETRY_MS
-    (told,) = (record.message for record in caplog.records if "delay level 1" in record.message)
-    assert str(queues / "0") in told
-    path.write_bytes(entries)
-    broker.wait(RETRY_MS)
-    broker.deliver_all()
-    assert sorted(bodies(broker.store)) == ["of level 1", "of level 2"]
-    assert "resolved: messages of delay level 1 are not delivered" in caplog.messages
-
-
-@pytest.mark.parametrize(
-    ("jump_ms", "left_ms"),
-    [(0, 2_000), (1_000, 1_000), (-1_000, 3_000), (3_600_000, 0), (-3_600_000, 5_000)],
-)
-def test_delay_after_restart_is_bounded_by_the_level(broker, jump_ms, left_ms):
-    broker.delay("x", 2)
-    broker.wait(3_000)
-    broker.clock.now_ms += jump_ms
-    broker.restart()
-    assert left_ms <= (broker.deliver() or 0) <= left_ms + 2
-
-
-def test_store_times_years_ahead_do_not_delay_delivery_after_restart(broker):
-    broker.clock.now_ms += TEN_YEARS_MS
-    broker.store.put_message(message("by a clock that was wrong"))
-    broker.clock.now_ms -= TEN_YEARS_MS
-    broker.delay("x", 2)
-    broker.wait(3_000)
-    broker.restart()
-    broker.delay("y", 1)
-    broker.wait(1_001)
-    broker.deliver_all()
-    assert bodies(broker.store) == ["by a clock that was wrong", "y"]
-    broker.wait(4_000)
-    broker.deliver_all()
-    assert bodies(broker.store) == ["by a clock that was wrong", "y", "x"]
-
-
 def test_delayed_message_without_arrival_notice_waits_from_when_it_is_found(broker):
     broker.delay("x", 1)
     broker.store.put_message(to_schedule_topic(message("y"), 1))
@@ -313,15 +252,6 @@ def test_how_far_levels_are_is_kept_over_a_restart(broker):
     broker.wait(9_002)
     broker.deliver_all()
     assert bodies(broker.store) == ["x", "y", "z"]
-
-
-def test_delivery_that_was_not_saved_is_repeated_after_restart(broker):
-    broker.delay("x", 1)
-    broker.wait(1_002)
-    broker.deliver_all()
-    broker.restart()
-    broker.deliver_all()
-    assert bodies(broker.store) == ["x", "x"]
 
 
 def test_rocketmqs_delay_offset_file_is_loaded(tmp_path):
@@ -374,29 +304,6 @@ def test_offsets_beyond_what_the_queue_has_go_back_to_its_end_and_never_to_its_s
     broker.deliver_all()
     assert bodies(broker.store) == ["y"]
     broker.store.shutdown()
-
-
-def test_messages_of_a_removed_delay_level_wait_like_the_last_level(broker):
-    broker.delay("x", 3)
-    broker.deliver_all()
-    broker.delay("y", 1)
-    broker.wait(1_002)
-    broker.deliver_all()
-    broker.service.save()  # with all three levels
-    broker.restart(levels_ms=(1_000,))
-    broker.deliver_all()
-    assert bodies(broker.store) == ["y", "x"]
-
-
-def test_undelivered_messages_of_a_removed_delay_level_are_kept(
-    broker,
-):
-    broker.delay("x", 3)
-    broker.restart(levels_ms=(1_000,))
-    broker.wait(10_002)
-    broker.deliver_all()
-    assert bodies(broker.store) == ["x"]
-    assert broker.service.offsets().offset_table == {1: 0, 3: 1}
 
 
 def test_delivered_message_is_visible_under_sync_flush_without_another_send(tmp_path):
@@ -467,18 +374,6 @@ def test_delay_offsets_are_not_saved_if_the_log_cannot_be_flushed(broker):
         broker.service.save()
     assert broker.service.is_dirty
     assert not (broker.root / "config" / "delayOffset.json").exists()
-
-
-def test_deliver_at_due_time_returns_one_ms_for_message_of_the_same_time(broker):
-    broker.delay("x", 3)
-    told_ms = broker.deliver()
-    broker.wait(1)
-    broker.delay("y", 3)
-    broker.wait(told_ms - 1)
-    assert broker.deliver() == 1
-    broker.wait(1)
-    broker.deliver_all()
-    assert bodies(broker.store) == ["x", "y"]
 
 
 class ScheduleMachine(RuleBasedStateMachine):

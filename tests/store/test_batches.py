@@ -502,7 +502,7 @@ def where_nothing_goes(job, then):
 
 
 @pytest.mark.parametrize("aside", [at_once, where_nothing_goes])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 def test_concurrent_commits_of_a_batch_append_it_once(store, seed, aside):
     dice, sink = random.Random(seed), Sink(store)
     texts = {batch_id: [f"{row} of {batch_id}" for row in range(3)] for batch_id in (0, 1)}

@@ -47,7 +47,7 @@ def lead_to(root, topic, number, place):
 
 
 @pytest.mark.parametrize("count", spread(2, [1, 12, 80]))
-@pytest.mark.parametrize("number", [0, 5, 11, 79])
+@pytest.mark.parametrize("number", [0, 79])
 @pytest.mark.parametrize("other", [("U", 0), ("T", 1)])
 @pytest.mark.parametrize("by_tag", [False, True])
 def test_queue_entry_leading_to_another_queues_message_is_refused_when_served(
@@ -74,7 +74,7 @@ def test_queue_entry_leading_to_another_queues_message_is_refused_when_served(
 
 
 @pytest.mark.parametrize("count", spread(2, [1, 12, 80]))
-@pytest.mark.parametrize("number", [0, 5, 11, 79])
+@pytest.mark.parametrize("number", [0, 79])
 @pytest.mark.parametrize("place", [1 << 20, 1 << 62])
 @pytest.mark.parametrize("by_tag", [False, True])
 def test_queue_entry_leading_beyond_the_log_is_refused_when_served(
@@ -120,7 +120,7 @@ def test_damaged_record_amid_a_stretch_is_not_served(tmp_path, count, at):
 
 
 @pytest.mark.parametrize("count", spread(2, [1, 3, 32, 80]))
-@pytest.mark.parametrize("numbers", [(5, 40), (5, 6), (40, 70)])
+@pytest.mark.parametrize("numbers", [(5, 6), (40, 70)])
 @pytest.mark.parametrize("is_noise", [True, False])
 @pytest.mark.parametrize("matching", ["n IS NULL", "n = 1"])
 def test_messages_around_damaged_records_are_filtered_by_their_properties(

@@ -17,7 +17,7 @@ from support.stores.small_store import (
     open_store,
     read_all,
 )
-from support.suite.selection import some
+from support.suite.selection import some, spread
 
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.record import encode_blank, encode_record
@@ -456,7 +456,7 @@ def test_flipped_bit_in_a_record_never_exposes_records_in_its_body(tmp_path, end
         shutil.rmtree(root)
 
 
-@pytest.mark.parametrize("at", range(0, 400, 7))
+@pytest.mark.parametrize("at", spread(12, range(0, 400, 7)))
 def test_torn_log_end_revives_no_record_inside_a_body(tmp_path, at):
     sent, places = log_with_a_record_in_a_body(tmp_path, DAMAGED + 1)
     path = tmp_path / LOG / f"{0:020d}"

@@ -38,10 +38,10 @@ def test_unknown_language_in_a_rocketmq_header_is_other():
     assert decode_header(EXAMPLE[:2] + b"\x63" + EXAMPLE[3:]).language is LanguageCode.OTHER
 
 
-@pytest.mark.parametrize("end", range(len(EXAMPLE)))
-def test_cut_short_anywhere_it_is_refused(end):
-    with pytest.raises(HeaderError, match="binary header at byte"):
-        decode_header(EXAMPLE[:end])
+def test_cut_short_anywhere_it_is_refused():
+    for end in range(len(EXAMPLE)):
+        with pytest.raises(HeaderError, match="binary header at byte"):
+            decode_header(EXAMPLE[:end])
 
 
 @pytest.mark.parametrize(

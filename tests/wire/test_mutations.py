@@ -50,7 +50,7 @@ from rmq_spark.wire.message_batch import BatchedMessage, decode_batch, encode_ba
 from rmq_spark.wire.properties import decode_properties
 from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
 
-FRAMES = count("ROCKETPOLL_FUZZ_FRAMES", 25_000, wide=300_000)
+FRAMES = count("ROCKETPOLL_FUZZ_FRAMES", 8_000, wide=300_000)
 SEED = int(os.environ.get("ROCKETPOLL_FUZZ_SEED", "20240229"))
 LINES_PER_BYTE_MAX = 8
 FEW_BYTES = 4096
@@ -58,7 +58,7 @@ FEW_BYTES = 4096
 INFLATING_BYTES_MAX = 3 * PLAIN_BYTES_MAX
 """The inflaters collect pieces, and join them when they know that there are no more."""
 LARGE_EVERY = 5000
-TRACED_EVERY = 100
+TRACED_EVERY = 32
 
 SHARES = {  # per cent
     # Anything in a frame of Java's: `FrameReader`, the three header codecs, typed headers.

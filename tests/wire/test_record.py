@@ -130,10 +130,10 @@ def test_damaged_record_body_is_found_by_its_crc():
     assert decode_record(damaged, check_crc=False).body == b"hellO"
 
 
-@pytest.mark.parametrize("end", range(len(RECORD)))
-def test_cut_short_anywhere_it_is_refused(end):
-    with pytest.raises(RecordError, match="stored message at byte"):
-        decode_record(RECORD[:end])
+def test_cut_short_anywhere_it_is_refused():
+    for end in range(len(RECORD)):
+        with pytest.raises(RecordError, match="stored message at byte"):
+            decode_record(RECORD[:end])
 
 
 @pytest.mark.parametrize(

@@ -486,24 +486,6 @@ def test_threads_that_poll_one_consumer_get_each_message_once_and_all_are_commit
     assert [cluster.stored_offset(group, topic, queue_id) for queue_id in (0, 1)] == [100, 100]
 
 
-def test_operators_see_and_move_a_consumer(cluster, lite):
-    topic, group = cluster.topic(queues=1), cluster.group()
-    queue = cluster.queue(topic)
-    cluster.send(topic, *numbers(10), queues=1)
-    consumer = lite(group, topic, auto_commit=False)
-    polled(consumer, 10)
-    consumer.commit()
-    (client_id,) = cluster.members(group)
-    info = cluster.api.admin.consumer_running_info(cluster.address, group, client_id)
-    assert info.mq_table[queue].commit_offset == 10
-    assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_ACTIVELY"
-    assert [each.topic for each in info.subscription_set] == [topic]
-    assert consumer._impl.consume_status(topic) == {queue: 10}
-    consumer._impl.reset_offsets(topic, {queue: 4, cluster.queue("Another"): 1})
-    assert cluster.stored_offset(group, topic) == 4
-    assert polled(consumer, 6) == numbers(10)[4:]
-
-
 def test_reset_offsets_moves_all_queues_before_storing_any_at_a_broker(cluster, lite, monkeypatch):
     """Else those at the end go on, and are committed, for as long as that takes."""
     topic = cluster.topic(queues=4)

@@ -9,24 +9,16 @@ from support.brokers.broker_kinds import wait_until
 from support.brokers.clusters import FIRST
 
 from rmq_spark.client.consumer.base_consumer_impl import SHUTDOWN_MS
-from rmq_spark.client.consumer.dispatch.listeners import (
-    ConsumeConcurrentlyStatus,
-)
 from rmq_spark.client.consumer.pull.pull_task import PullLimits
 from rmq_spark.client.consumer.push_consumer import PushConsumer
-from rmq_spark.client.consumer.queues.process_queue import PULL_EXPIRES_MS, monotonic_ms
+from rmq_spark.client.consumer.queues.process_queue import PULL_EXPIRES_MS
 from rmq_spark.client.consumer.rebalance.rebalance_service import TopicAssignment
 from rmq_spark.client.consumer.settings import PushSettings
-from rmq_spark.client.errors import BrokerRefused
-from rmq_spark.wire.bodies.operators import ConsumeResult
 from rmq_spark.wire.headers.operators import (
-    ConsumeMessageDirectlyResultRequestHeader,
     ResetOffsetRequestHeader,
 )
-from rmq_spark.wire.names import retry_topic
 from rocketpoll import Admin, EmbeddedBroker
 
-LATER = ConsumeConcurrentlyStatus.RECONSUME_LATER
 PATIENCE_S = 30
 
 
@@ -99,25 +91,6 @@ def test_push_consumer_commits_offset_past_filtered_messages(cluster, push):
     wait_until("the end", lambda: cluster.stored_offset(group, topic) == 5)
 
 
-def test_push_consumer_resends_message_that_the_broker_does_not_take_back(
-    cluster, push, monkeypatch
-):
-    topic, group, refused = cluster.topic(queues=1), cluster.group(), []
-    listener = Listener(lambda _, message: None if message.reconsume_times else LATER)
-    consumer = push(listener, group, topic)
-
-    def send_back(*_):
-        refused.append(1)
-        raise BrokerRefused(1, "no", "b:1", 36)
-
-    monkeypatch.setattr(consumer._impl._brokers, "send_back", send_back)
-    cluster.send(topic, "bad", queue_id=0, colour="red")
-    assert listener.wait_for(2) == ["bad", "bad"]
-    assert refused == [1]
-    again = listener.messages[1]
-    assert (again.topic, again.reconsume_times, again.properties["colour"]) == (topic, 1, "red")
-
-
 def test_push_consume_timeout_does_not_hold_back_the_offset(cluster, push):
     topic, group, free = cluster.topic(queues=1), cluster.group(), threading.Event()
 
@@ -184,17 +157,6 @@ def test_push_consumer_restarts_at_zero_if_offset_is_past_a_recreated_queue(clus
     wait_until("the end", lambda: cluster.stored_offset(group, topic) == 10)
 
 
-def test_push_consumer_redelivers_after_its_offsets_are_reset(cluster, push):
-    topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
-    queue = cluster.queue(topic)
-    cluster.send(topic, *numbers(10), queue_id=0)
-    consumer = push(listener, group, topic)
-    listener.wait_for(10)
-    consumer._impl.reset_offsets(topic, {queue: 6})
-    assert sorted(listener.wait_for(14)[10:]) == numbers(10)[6:]
-    wait_until("an offset", lambda: consumer._impl.consume_status(topic) == {queue: 10})
-
-
 @pytest.mark.parametrize("orderly", [False, True])
 def test_messages_consumed_while_a_reset_is_stored_are_committed(
     cluster, push, monkeypatch, orderly
@@ -256,48 +218,6 @@ def test_push_consumer_redelivers_after_a_reset_through_the_broker(cluster, push
     assert sorted(listener.wait_for(20)[10:]) == numbers(10)
 
 
-def test_operators_see_a_consumer_and_have_it_consume_a_message(cluster, push):
-    topic, group, listener = cluster.topic(queues=1), cluster.group(), Listener()
-    cluster.send(topic, "one", queue_id=0)
-    consumer = push(listener, group, topic)
-    listener.wait_for(1)
-    (client_id,) = cluster.members(group)
-    wait_until("an offset", lambda: consumer._impl.consume_status(topic))
-    info = cluster.api.admin.consumer_running_info(cluster.address, group, client_id)
-    assert info.mq_table[cluster.queue(topic)].commit_offset == 1
-    assert {each.topic for each in info.subscription_set} == {topic, retry_topic(group)}
-    header = ConsumeMessageDirectlyResultRequestHeader(
-        consumer_group=group,
-        client_id=client_id,
-        msg_id=listener.messages[0].offset_message_id,
-        broker_name=cluster.broker_name,
-    )
-    result = cluster.api.admin.consume_message_directly(cluster.address, header)
-    assert (result.consume_result, result.order) == (ConsumeResult.CR_SUCCESS, False)
-    assert listener.bodies == ["one", "one"]
-
-
-@pytest.mark.parametrize("orderly", [False, True])
-def test_rebalance_result_after_unsubscribe_is_ignored(cluster, push, monkeypatch, orderly):
-    topic, listener, asked = cluster.topic(queues=1), Listener(), []
-    queue = cluster.queue(topic)
-    consumer = push(listener, topic=topic, orderly=orderly)
-    wait_until("a queue", lambda: queue in consumer.assignment())
-    consumer.unsubscribe(topic)
-    with monkeypatch.context() as patched:
-        patched.setattr(
-            consumer._impl._brokers, "lock", lambda queues: asked.extend(queues) or frozenset()
-        )
-        consumer._impl.apply_assignment(
-            topic, TopicAssignment((queue,), (queue,))
-        )  # of a rebalance that began before
-    assert queue not in consumer.assignment()
-    assert asked == []
-    consumer.subscribe(topic)
-    cluster.send(topic, *numbers(3), queue_id=0)
-    assert sorted(listener.wait_for(3)) == numbers(3)
-
-
 def test_orderly_queue_retired_during_consume_is_pulled_again_afterwards(cluster, push):
     topic, free = cluster.topic(queues=1), threading.Event()
     listener = Listener(lambda *_: free.wait(PATIENCE_S) and None)
@@ -337,25 +257,6 @@ def test_orderly_queue_of_an_unsubscribed_topic_is_unlocked_when_its_listener_en
         free.set()
     wait_until("it is let go of", another_may_have_it)
     assert cluster.stored_offset(group, topic) == 1
-
-
-def test_queue_lock_is_valid_from_the_time_of_its_request(cluster, push, monkeypatch):
-    """When the answer comes, the broker may have given it to another long ago."""
-    topic, listener, asked_at_ms = cluster.topic(queues=1), Listener(), []
-    queue = cluster.queue(topic)
-    consumer = push(listener, topic=topic, orderly=True)
-    wait_until("a queue", lambda: queue in consumer.assignment())
-    request = consumer._impl._requests[queue]
-
-    def lock(queues):
-        queues = frozenset(queues)
-        asked_at_ms.append(monotonic_ms())
-        wait_until("another millisecond", lambda: monotonic_ms() > asked_at_ms[-1])
-        return queues
-
-    monkeypatch.setattr(consumer._impl._brokers, "lock", lock)
-    consumer._impl._locks.lock_all()
-    assert request.process_queue._locked_at_ms <= asked_at_ms[-1]
 
 
 def test_suspended_push_consumer_gets_nothing_until_resumed(cluster, push):

@@ -82,41 +82,6 @@ def test_producer_stops_running_with_its_instance(sends):
     assert not life.is_running
 
 
-@pytest.fixture
-def of_the_parent(instance, sends):
-    """One that ran when the process was forked, with an instance that knows of nobody."""
-    life = producer(instance, sends)
-    life.start()
-    instance.unregister_producer("P")
-    instance.stop()
-    life._after_fork()
-    return life
-
-
-def test_forked_producer_that_ran_starts_at_its_first_use(of_the_parent, sends):
-    assert not of_the_parent.is_running
-    of_the_parent._check_running()
-    assert of_the_parent.is_running
-    assert sends.starts == 2
-    of_the_parent.shutdown()
-    with pytest.raises(ClientShutDown):
-        of_the_parent._check_running()
-
-
-def test_forked_producer_shut_down_before_use_does_not_start(of_the_parent, sends):
-    of_the_parent.shutdown()
-    with pytest.raises(ClientShutDown):
-        of_the_parent._check_running()
-    assert (sends.starts, sends.stops) == (1, 0)
-
-
-def test_forked_producer_that_never_ran_does_not_start(instance, sends):
-    life = producer(instance, sends)
-    life._after_fork()
-    with pytest.raises(ClientShutDown):
-        life._check_running()
-
-
 class OtherEndsFirst(Producer):
     """Somebody else ends it between the question whether it runs and what follows from that."""
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import NoneType, UnionType
 
 from hypothesis import strategies as st
+from support.suite.selection import count
 
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.bodies import clients, configs, operators
@@ -18,6 +19,9 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import StoredMessage
+
+EXAMPLES = count("ROCKETPOLL_CODEC_EXAMPLES", 8, wide=60)
+"""How many values are drawn of each class of headers or bodies; there are a hundred and sixty."""
 
 int16 = st.integers(-(1 << 15), (1 << 15) - 1)
 int32 = st.integers(-(1 << 31), (1 << 31) - 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -25,12 +26,29 @@ def load(version: str, kind: str) -> list[dict[str, Any]]:
 
 def each(
     kind: str, where: Callable[[dict[str, Any]], bool] = lambda _: True
-) -> pytest.MarkDecorator:
-    """Run a test with each vector of a kind, of both versions, under a name that says which."""
-    cases = [
-        pytest.param(vector, id=f"{version}-{vector.get('name', number)}")
-        for version in VERSIONS
-        for number, vector in enumerate(load(version, kind))
-        if where(vector)
-    ]
-    return pytest.mark.parametrize("vector", cases)
+) -> Callable[[Callable[..., None]], Callable[[str], None]]:
+    """Run a test with each vector of a kind, in one test for each version.
+
+    The test takes ``vector``, and may take ``name``: the version and the vector's name. A failure
+    names the vector.
+    """
+
+    def decorate(test: Callable[..., None]) -> Callable[[str], None]:
+        wants_name = "name" in inspect.signature(test).parameters
+
+        @pytest.mark.parametrize("version", VERSIONS)
+        def with_each_vector(version: str) -> None:
+            vectors = [vector for vector in load(version, kind) if where(vector)]
+            for number, vector in enumerate(vectors):
+                name = f"{version}-{vector.get('name', number)}"
+                try:
+                    test(vector, name) if wants_name else test(vector)
+                except Exception as error:
+                    raise AssertionError(f"with vector {name}") from error
+
+        with_each_vector.__name__ = test.__name__
+        with_each_vector.__doc__ = test.__doc__
+        with_each_vector.__module__ = test.__module__
+        return with_each_vector
+
+    return decorate

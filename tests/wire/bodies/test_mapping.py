@@ -7,8 +7,8 @@ import typing
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
-from support.messages.wire_strategies import CLASSES, values_of
+from hypothesis import given, settings
+from support.messages.wire_strategies import CLASSES, EXAMPLES, values_of
 from support.rocketmq import java_vectors
 
 from rmq_spark.errors import BodyError
@@ -54,6 +54,7 @@ def test_body_docstrings_name_their_request():
 
 @pytest.mark.parametrize("body_class", CLASSES.values(), ids=CLASSES)
 def test_body_class_round_trip(body_class):
+    @settings(max_examples=EXAMPLES)
     @given(values_of(body_class))
     def round_trip(body):
         assert decode_body(body_class, encode_body(body)) == body
@@ -106,8 +107,8 @@ def is_ours(vector):
 
 
 @java_vectors.each("bodies", where=is_ours)
-def test_javas_bodies_are_read_as_java_means_them(vector, request):
-    version = request.node.callspec.id.partition("-")[0]
+def test_javas_bodies_are_read_as_java_means_them(vector, name):
+    version = name.partition("-")[0]
     body_class = JAVA_NAMES[vector["class"]]
     if (version, vector["class"], vector["variant"]) in AMBIGUOUS:
         with pytest.raises(BodyError, match="needed one object that is there"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.messages.wire_strategies import CLASSES, values_of
+from support.messages.wire_strategies import CLASSES, EXAMPLES, values_of
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import (
@@ -36,7 +36,7 @@ def taken(work):
 def test_stepwise_body_encoding_equals_encoding_at_once(body_class, monkeypatch):
     monkeypatch.setattr(incremental_codec, "VALUES_PER_STEP", 1)
 
-    @settings(max_examples=20)
+    @settings(max_examples=EXAMPLES)
     @given(values_of(body_class))
     def in_steps(body):
         assert taken(encode_body_in_steps(body))[1] == encode_body(body)
@@ -46,7 +46,7 @@ def test_stepwise_body_encoding_equals_encoding_at_once(body_class, monkeypatch)
 
 @pytest.mark.parametrize("body_class", CLASSES.values(), ids=CLASSES)
 def test_stepwise_body_decoding_equals_decoding_at_once(body_class, monkeypatch):
-    @settings(max_examples=30)
+    @settings(max_examples=EXAMPLES)
     @given(values_of(body_class), st.sampled_from([1, 2, 5]))
     def in_steps(body, values_per_step):
         monkeypatch.setattr(incremental_codec, "VALUES_PER_STEP", values_per_step)

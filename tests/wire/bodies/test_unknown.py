@@ -4,7 +4,7 @@ import json
 
 import pytest
 from hypothesis import given, settings
-from support.messages.wire_strategies import CLASSES, values_of
+from support.messages.wire_strategies import CLASSES, EXAMPLES, values_of
 
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.body_codec import unknown_members
@@ -15,7 +15,7 @@ from rmq_spark.wire.bodies.operators import TopicStatsTable
 
 @pytest.mark.parametrize("body_type", CLASSES.values(), ids=CLASSES)
 def test_encoded_bodies_have_no_unknown_members(body_type):
-    @settings(max_examples=20)
+    @settings(max_examples=EXAMPLES)
     @given(values_of(body_type))
     def check(body):
         assert unknown_members(body_type, encode_body(body)) == []

@@ -77,8 +77,8 @@ def test_strings_have_their_crcs_whatever_their_lengths(texts):
     assert of_strings(texts) == [crc32(text) for text in texts]
 
 
-@pytest.mark.parametrize("count", [1, 31, 32, 33, 64, 100])
-@pytest.mark.parametrize("width", [1, 8, 100, 3_000])
+@pytest.mark.parametrize("count", [1, 31, 32, 33, 100])
+@pytest.mark.parametrize("width", [1, 100])
 @pytest.mark.parametrize("alike", ["all", "the first", "none", "but at both ends"])
 def test_strings_of_one_length_have_their_crcs(count, width, alike):
     """Those that are alike are reckoned together, unless it turns out that later ones are not."""
