@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -13,13 +14,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+import yaml
 from support.brokers.broker_kinds import wait_until
 from support.brokers.in_process import tell
 from support.brokers.metrics_endpoint import got
+from support.brokers.secured import OPERATOR
 from support.rocketmq.real_broker import free_port
+from support.servers.tls import CERTIFICATES, TRUSTING
 
-from rocketpoll import EmbeddedBroker
+from rocketpoll import Admin, ClientInstance, EmbeddedBroker
 from rocketpoll.broker.settings.settings import load_config
+from rocketpoll.errors import ClientError
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
@@ -249,8 +254,106 @@ def test_docker_compose_takes_its_file():
 
 
 @pytest.mark.deep
-def test_dockerfile_passes_hadolint():
+@pytest.mark.parametrize("name", ["Dockerfile", "kubernetes/spark.Dockerfile"])
+def test_dockerfile_passes_hadolint(name):
     linter = Path(sys.executable).with_name("hadolint")
     if not linter.exists():
         pytest.skip("hadolint is not here")
-    checked(str(linter), str(DEPLOY / "Dockerfile"))
+    checked(str(linter), str(DEPLOY / name))
+
+
+@pytest.fixture(scope="module")
+def kubernetes():
+    """The pod of the StatefulSet, its only container, and the service."""
+    text = (DEPLOY / "kubernetes" / "rocketpoll.yaml").read_text(encoding="utf-8")
+    service, stateful_set = yaml.safe_load_all(text)
+    pod = stateful_set["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    return stateful_set, pod, container, service
+
+
+def test_stateful_set_is_one_confined_pod_that_its_service_finds(kubernetes):
+    stateful_set, pod, container, service = kubernetes
+    assert stateful_set["spec"]["replicas"] == 1
+    assert stateful_set["spec"]["serviceName"] == service["metadata"]["name"]
+    labels = pod["metadata"]["labels"]
+    assert service["spec"]["selector"] == labels
+    assert stateful_set["spec"]["selector"]["matchLabels"] == labels
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    assert {each["targetPort"]: each["port"] for each in service["spec"]["ports"]} == ports
+    dockerfile = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+    assert f"EXPOSE {ports['remoting']} {ports['metrics']}" in dockerfile
+    user = pod["spec"]["securityContext"]
+    assert f"--uid {user['runAsUser']} " in dockerfile
+    assert user["runAsNonRoot"]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    mounted = {each["name"] for each in container["volumeMounts"]}
+    claims = {each["metadata"]["name"] for each in stateful_set["spec"]["volumeClaimTemplates"]}
+    assert mounted == claims | {each["name"] for each in pod["spec"]["volumes"]}
+
+
+def secret(directory, **files):
+    """Lay out files as Kubernetes mounts a secret: links to a directory that it replaces."""
+    data = directory / "..data"
+    data.mkdir(parents=True)
+    for name, content in files.items():
+        file = data / name.replace("_", ".")
+        file.write_bytes(content)
+        file.chmod(0o440)
+        (directory / file.name).symlink_to(Path("..data") / file.name)
+
+
+def test_stateful_set_starts_a_broker_that_its_probes_find_ready(kubernetes, tmp_path):
+    """As its container does, with other ports and with the mounts in a directory."""
+    _, _, container, _ = kubernetes
+    mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+    own = {path: str(tmp_path / name) for name, path in mounts.items()}
+    first = json.dumps({"username": OPERATOR.access_key, "password": OPERATOR.secret_key})
+    conf = (
+        f"authenticationEnabled=true\nauthorizationEnabled=true\ninitAuthenticationUser={first}\n"
+    )
+    secret(tmp_path / "conf", broker_conf=conf.encode())
+    pem = {name: (CERTIFICATES / f"server.{name}").read_bytes() for name in ("pem", "key")}
+    secret(tmp_path / "tls", tls_crt=pem["pem"], tls_key=pem["key"])
+    (tmp_path / "store").mkdir()
+    ports = {each["name"]: free_port() for each in container["ports"]}
+    command = [*container["command"], f"listenPort={ports['remoting']}"]
+    for path, directory in own.items():
+        command = [each.replace(path, directory) for each in command]
+    command = [
+        each.replace("metricsPort=5557", f"metricsPort={ports['metrics']}") for each in command
+    ]
+    assert command[0] == "rocketpoll"
+    environment = {each["name"]: each["value"] for each in container["env"]}
+    with (tmp_path / "log").open("wb") as log:
+        broker = subprocess.Popen(
+            [sys.executable, "-m", *command],
+            env={"PATH": os.environ["PATH"], **environment},
+            stdout=log,
+            stderr=log,
+        )
+
+    def passes(probe):
+        assert broker.poll() is None, (tmp_path / "log").read_text(encoding="utf-8")
+        asked = container[probe]["httpGet"]
+        url = f"http://127.0.0.1:{ports[asked['port']]}{asked['path']}"
+        with suppress(OSError), urllib.request.urlopen(url, timeout=4) as answer:
+            return answer.status == 200
+
+    try:
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            wait_until(probe, lambda probe=probe: passes(probe))
+        address = f"127.0.0.1:{ports['remoting']}"
+        with Admin(instance=ClientInstance(address, tls=TRUSTING, credentials=OPERATOR)) as admin:
+            admin.create_topic("orders")
+        for refused in ({"tls": TRUSTING}, {"credentials": OPERATOR}):
+            with (
+                Admin(instance=ClientInstance(address, **refused)) as admin,
+                pytest.raises(ClientError),
+            ):
+                admin.topics()
+    finally:
+        broker.terminate()
+        assert broker.wait(60) == 0
+    assert (tmp_path / "store" / "config" / "topics.json").exists()

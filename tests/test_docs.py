@@ -448,6 +448,22 @@ def test_limits_on_the_wire_page_equal_the_code():
     ]
 
 
+def test_nobody_is_told_to_install_from_an_index_what_is_not_there():
+    """Until there is a release, an index has no rocketpoll, or one of somebody else."""
+    metadata = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    if not re.search(r'^repository = ""$', metadata, re.MULTILINE):
+        return
+    sources = [
+        path for folder in ("rmq_spark", "rocketpoll") for path in ROOT.glob(f"{folder}/**/*.py")
+    ]
+    told = re.compile(r"pip install (?:-\S+ )*[\\'\"]*rocketpoll\b")
+    assert [
+        name_of(path)
+        for path in [*DOCUMENTS, *sources, *ROOT.glob("notebooks/*.ipynb")]
+        if told.search(path.read_text(encoding="utf-8"))
+    ] == []
+
+
 def test_prose_is_wrapped_at_100_columns():
     """Tables, headings, drawings and commands are as wide as they need."""
     long = []

@@ -43,7 +43,7 @@ try:
     from opentelemetry.util.types import AttributeValue
 except ImportError as missing:
     raise ModuleNotFoundError(
-        'spans and counters need the module opentelemetry: pip install "rocketpoll[opentelemetry]"'
+        "spans and counters need the module opentelemetry: pip install opentelemetry-api"
     ) from missing
 
 _log = logging.getLogger(__name__)

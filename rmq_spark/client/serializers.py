@@ -37,7 +37,7 @@ _ENCODING_ERRORS: Final = (
 """The errors with which libraries refuse a value."""
 
 _REASON_CHARACTERS_MAX: Final = 200
-_NO_FASTAVRO: Final = 'Avro needs the module fastavro: pip install "rocketpoll[avro]"'
+_NO_FASTAVRO: Final = "Avro needs the module fastavro: pip install fastavro"
 
 
 @runtime_checkable

@@ -153,14 +153,14 @@ class BrokersGone(SparkError, page="troubleshooting.md#topics-groups-names"):
         )
 
 
-def import_extra(module: str, extra: str) -> Any:
+def import_extra(module: str) -> Any:
     """Return an optional module that the Python of this task needs."""
     try:
         return import_module(module)
     except ImportError as error:
         raise SetUpError(
             f"the Python of tasks, {sys.executable}, has no {module}: pip install "
-            f'"rocketpoll[{extra}]"'
+            f"{module.rpartition('.')[2]}"
         ) from error
 
 

@@ -181,5 +181,5 @@ def test_schema_registry_is_asked_once_per_header():
 
 def test_avro_without_its_extra_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "fastavro", None)
-    with pytest.raises(ModuleNotFoundError, match=r'pip install "rocketpoll\[avro\]"'):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install fastavro"):
         avro(ORDER)

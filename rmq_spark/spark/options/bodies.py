@@ -31,7 +31,7 @@ _MODULES: Final[Mapping[BodyFormat, str]] = {
     BodyFormat.AVRO: "fastavro",
     BodyFormat.PROTOBUF: "google.protobuf",
 }
-"""The module that a format needs; the extra that brings it has the name of the format."""
+"""The module that a format needs; the last part of its name is the package that brings it."""
 
 
 _REGISTERED_KINDS: Final[Mapping[BodyFormat, str]] = {
@@ -138,13 +138,13 @@ def write_body(options: OptionReader, topic: str | None = None) -> BodyOptions:
 def _body(options: OptionReader) -> BodyOptions:
     """Parse the options for bodies that source and sink have."""
     kind: BodyFormat = options["bodyFormat"]
-    module, column = _MODULES.get(kind), options.text("bodyColumn")
+    module, column = _MODULES.get(kind, "rmq_spark"), options.text("bodyColumn")
     try:
-        import_module(module or "rmq_spark")
+        import_module(module)
     except ImportError as error:
         raise SetUpError(
             f"bodyFormat={kind.value} needs the module {module}, on the driver and on the workers: "
-            f'pip install "rocketpoll[{kind.value}]"'
+            f"pip install {module.rpartition('.')[2]}"
         ) from error
     if column is not None and kind is BodyFormat.BINARY:
         raise OptionError(

@@ -237,7 +237,7 @@ class AvroBodies(RowDecoder):
 
         With another ``reader_schema``, Avro's rules of evolution apply, with its defaults.
         """
-        fastavro = import_extra("fastavro", "avro")
+        fastavro = import_extra("fastavro")
         self._kind = kind
         self._errors = (*_DECODE_ERRORS, fastavro.read.SchemaResolutionError)
         self._schema = fastavro.parse_schema(without_uuids(schema))
@@ -279,7 +279,7 @@ def _find_misfit(record: Any, kind: pa.StructType, error: Exception) -> BodyFaul
 
 def check_avro_schema(text: str) -> None:
     """Raise `ValueError` if an Avro schema, given as JSON, cannot be used to read bodies."""
-    fastavro, schema = import_extra("fastavro", "avro"), json.loads(text)
+    fastavro, schema = import_extra("fastavro"), json.loads(text)
     try:
         fastavro.parse_schema(schema)
     except Exception as error:  # fastavro raises its own errors and many of Python's
@@ -290,7 +290,7 @@ def check_avro_schema(text: str) -> None:
 
 def avro_encoder(schema: Any) -> Callable[[Any], bytes]:
     """Return the function that encodes a record, given as a dict, as one body."""
-    fastavro = import_extra("fastavro", "avro")
+    fastavro = import_extra("fastavro")
     parsed = fastavro.parse_schema(schema)
     write = fastavro.schemaless_writer
 

@@ -162,7 +162,7 @@ def message_class(schema: MessageSchema) -> Any:
 
 
 def _library(module: str) -> Any:
-    import_extra("google.protobuf", "protobuf")
+    import_extra("google.protobuf")
     return import_module(f"google.protobuf.{module}")
 
 
