@@ -105,9 +105,8 @@ class WireError(RocketPollError, page="troubleshooting.md#bytes-that-cannot-be-r
 
     def __init__(self, subject: str, *, at: int | str, needed: str, found: object) -> None:
         """Build the message; ``found`` is cut short, so that no error repeats a large input."""
-        if (
-            isinstance(at, str) and len(at) > _POSITION_CHARACTERS
-        ):  # field names can be bad input as well
+        # field names can be bad input as well
+        if isinstance(at, str) and len(at) > _POSITION_CHARACTERS:
             at = at[: _POSITION_CHARACTERS - 3] + "..."
         self.subject = subject
         self.at = at

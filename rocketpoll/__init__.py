@@ -39,12 +39,11 @@ if TYPE_CHECKING:
     from rmq_spark.client.consumer.push_consumer import PushConsumer
     from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
     from rmq_spark.client.errors import ClientError
-    from rmq_spark.client.health import ConsumerHealth, ProducerHealth
     from rmq_spark.client.instance.instance import ClientInstance
     from rmq_spark.client.message import Message, MessageExt
     from rmq_spark.client.producer.prepared_message import SendRules
     from rmq_spark.client.producer.producer import Producer
-    from rmq_spark.client.results import SendResult, SendStatus
+    from rmq_spark.client.results import ConsumerHealth, ProducerHealth, SendResult, SendStatus
     from rmq_spark.client.schema_registry import SchemaRegistry
     from rmq_spark.client.serializers import Serializer, avro, protobuf
     from rmq_spark.client.subscriptions import by_sql, by_tag
@@ -80,7 +79,7 @@ _MODULES: Final = {
     "ConsumeFromWhere": "rmq_spark.wire.bodies.clients",
     "ConsumeOrderlyContext": "rmq_spark.client.consumer.dispatch.listeners",
     "ConsumeOrderlyStatus": "rmq_spark.client.consumer.dispatch.listeners",
-    "ConsumerHealth": "rmq_spark.client.health",
+    "ConsumerHealth": "rmq_spark.client.results",
     "Credentials": "rmq_spark.client.transport.remoting_client",
     "EmbeddedBroker": _EMBEDDED,
     "EmbeddedBrokerError": _EMBEDDED,
@@ -93,7 +92,7 @@ _MODULES: Final = {
     "MessageQueue": "rmq_spark.wire.message_queue",
     "NotInTime": _EMBEDDED,
     "Producer": "rmq_spark.client.producer.producer",
-    "ProducerHealth": "rmq_spark.client.health",
+    "ProducerHealth": "rmq_spark.client.results",
     "PullLimits": "rmq_spark.client.consumer.pull.pull_task",
     "PushConsumer": "rmq_spark.client.consumer.push_consumer",
     "PushSettings": "rmq_spark.client.consumer.settings",

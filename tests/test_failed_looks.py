@@ -11,7 +11,7 @@ import pytest
 from support.brokers.connections import finished
 from support.spark.source_queries import Clock, options_for, query, queue_of, send
 
-from rmq_spark.cli.console.topic_sizes import AGE_SECONDS_MAX, TopicSizes
+from rmq_spark.cli.console.history import AGE_SECONDS_MAX, TopicSizes
 from rmq_spark.client.consumer.rebalance.rebalance_service import (
     CHECK_INTERVAL_MS,
     SubscriptionCheck,

@@ -21,9 +21,13 @@ from typing import Any, Final
 import click
 
 from rmq_spark import __version__
-from rmq_spark.cli.access.connection_checks import check_connection, check_topic_rights
+from rmq_spark.cli.access.connection_checks import (
+    Diagnosis,
+    check_connection,
+    check_topic_rights,
+    report_lines,
+)
 from rmq_spark.cli.shell.command_tree import CommandWithExample
-from rmq_spark.cli.shell.diagnosis import Diagnosis, report_lines
 from rmq_spark.cli.shell.output import write_text
 from rmq_spark.cli.spark.spark_runtime import INSTALL_PYSPARK, find_java, has_pyspark, java_fault
 from rmq_spark.client.errors import AccessDenied, BrokerRefused

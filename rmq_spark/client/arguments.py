@@ -153,9 +153,8 @@ def check_queue(name: str, found: object) -> None:
         check_text(f"{field} of {name}", text, "broker-a" if field == "broker_name" else "orders")
         check_utf8(f"{field} of {name}", text)
     check_number(f"queue_id of {name}", found.queue_id, 0)
-    if (
-        not 0 <= found.queue_id <= INT32_MAX
-    ):  # the common case first: every send to a queue gets here
+    # the common case first: every send to a queue gets here
+    if not 0 <= found.queue_id <= INT32_MAX:
         check_range(f"queue_id of {name}", found.queue_id, 0, INT32_MAX)
 
 

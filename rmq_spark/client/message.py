@@ -247,9 +247,8 @@ _FIELD_CHECKS: Final = (
 """Fields of a message: name, types, a description of what is needed, and an example."""
 
 _fields: Final = attrgetter(*(name for name, *_ in _FIELD_CHECKS))
-_FIELD_TYPES: Final = tuple(
-    kinds for _, kinds, *_ in _FIELD_CHECKS
-)  # checked for every message sent
+# checked for every message sent
+_FIELD_TYPES: Final = tuple(kinds for _, kinds, *_ in _FIELD_CHECKS)
 
 
 @dataclass(frozen=True, slots=True)

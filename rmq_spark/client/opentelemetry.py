@@ -156,19 +156,16 @@ class _Telemetry:
 
     @_log_errors
     def on_send(self, messages: Sequence[Message]) -> _SendSpan | None:
-        """Begin the span of a send; the producer refuses values that are not messages."""
         if not messages or not all(map(_can_carry_context, messages)):
             return None
         return _SendSpan(self, messages)
 
     @_log_errors
     def on_process(self, group: str, messages: Sequence[MessageExt]) -> _ProcessSpan:
-        """Begin the span of a listener's call, and count its messages."""
         return _ProcessSpan(self, group, messages)
 
     @_log_errors
     def on_poll(self, group: str, messages: Sequence[MessageExt]) -> None:
-        """Count the messages of a poll."""
         topic = messages[0].real_topic
         attributes = _common_attributes("poll", "receive", topic, group)
         self.consumed_messages.add(len(messages), attributes)
@@ -192,7 +189,6 @@ class _ObservedSpan:
             self._span.record_exception(error)
 
     def _record_end(self) -> None:
-        """Record the end time; the span itself is finished later."""
         self._duration, self._ended_ns = time.perf_counter() - self._started_at, time.time_ns()
 
     def _seconds(self) -> float:
@@ -240,7 +236,6 @@ class _SendSpan(_ObservedSpan):
 
     @_log_errors
     def on_results(self, results: Sequence[SendResult]) -> None:
-        """Add the message's queue and offset to the span."""
         if len(results) == 1 and len(self.messages) == 1:
             self._span.set_attribute("messaging.message.id", results[0].message_id)
             queue_id = str(results[0].queue.queue_id)
@@ -248,7 +243,6 @@ class _SendSpan(_ObservedSpan):
 
     @_log_errors
     def end_with_future(self, future: Future[SendResult]) -> None:
-        """End the span when a future is done."""
         # The end is noted by the thread that reads the answer. What providers and exporters then
         # do may take long, and is for the producer's thread of callbacks.
         Future.add_done_callback(future, lambda _: self._record_end())
@@ -318,7 +312,6 @@ class _ProcessSpan(_ObservedSpan):
 
     @_log_errors
     def on_failure(self, reason: str) -> None:
-        """Add the listener's result to the span."""
         self._fail(reason)
 
     @_log_errors

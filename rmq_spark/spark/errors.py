@@ -134,7 +134,6 @@ class BrokersGone(SparkError, page="troubleshooting.md#topics-groups-names"):
     """No name server knows these brokers any more, while other brokers answer."""
 
     def __init__(self, broker_names: Sequence[str], known_brokers: Sequence[str]) -> None:
-        """Take the names of the brokers that are gone, and of those that are known."""
         super().__init__(tuple(broker_names), tuple(known_brokers))
         self.broker_names = tuple(broker_names)
         self.known_brokers = tuple(known_brokers)

@@ -106,24 +106,19 @@ class _BaseStreamReader(DataSourceStreamReader):
         return {**self.__dict__, "_parsed": self._options, "_instance": None, "_planner": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Return the offset at which a new query starts."""
         return self._batches.initial_offset().to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the tasks of a batch."""
         found = self._batches.plan_ranges(self._parse_offset(start), self._parse_offset(end))
         return task_partitions(found, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task."""
         yield from read_task(self._options, self._schema, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Note that a batch has been written by the sink."""
         self._batches.end_batch(self._parse_offset(end))
 
     def stop(self) -> None:
-        """Shut down the client when the query ends."""
         if self._instance is not None:
             self._instance.shutdown()
 

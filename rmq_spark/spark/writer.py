@@ -209,7 +209,6 @@ class _TaskWriter:
     def commit(
         self, messages: Sequence[WriterCommitMessage | None], batch_id: int | None = None
     ) -> None:
-        """With exactly-once delivery, commit the rows that all tasks of a batch or write report."""
         if not self.options.is_exactly_once:
             return
         sent = [message for message in messages if isinstance(message, TaskCommitMessage)]
@@ -242,7 +241,6 @@ class _TaskWriter:
         return "" if self._checkpoint is None else origin_of_checkpoint(self._checkpoint)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete the rows that tasks report as staged; rows that were sent stay."""
         staged = _staged_reports(messages)
         if staged:
             abort_staged(self.options, staged)

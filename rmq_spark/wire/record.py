@@ -151,7 +151,6 @@ def decode_record(data: Buffer, position: int = 0, *, check_crc: bool = True) ->
 
 
 def _decode(data: Buffer, position: int, size: int, *, check_crc: bool) -> StoredMessage:
-    """Decode the record at ``position``, whose size has been checked."""
     end = position + size
     (
         _, magic, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born_timestamp,
@@ -207,9 +206,8 @@ def _decode(data: Buffer, position: int, size: int, *, check_crc: bool) -> Store
 
 def decode_records(data: Buffer, *, check_crc: bool = True) -> Iterator[StoredMessage]:
     """Yield the messages of adjacent records, as a pull's body has them."""
-    data = bytes(
-        data
-    )  # everything is copied anyway, and slices of bytes are cheaper than slices of views
+    # everything is copied anyway, and slices of bytes are cheaper than slices of views
+    data = bytes(data)
     position = 0
     while position < len(data):
         size = record_size(data, position)

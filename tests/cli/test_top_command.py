@@ -13,8 +13,7 @@ from support.programs.terminals import written_to_a_terminal
 from support.programs.web_console import with_topics
 
 from rmq_spark.cli.cluster.top_command import ClusterSample, rate_tables
-from rmq_spark.client.transport.remoting_client import RemotingClient
-from rmq_spark.client.transport.typed_requests import TypedRequests
+from rmq_spark.client.transport.remoting_client import RemotingClient, TypedRequests
 from rmq_spark.wire.codes import RequestCode
 from rocketpoll import EmbeddedBroker
 

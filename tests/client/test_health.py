@@ -10,10 +10,10 @@ from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
 from rmq_spark.client.errors import ClientShutDown
-from rmq_spark.client.health import ProducerHealth
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.results import ProducerHealth
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import BrokerData, ConsumeFromWhere, QueueData, TopicRouteData
 from rmq_spark.wire.bodies.configs import TopicConfig

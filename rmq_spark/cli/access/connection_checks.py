@@ -10,11 +10,11 @@ who has issued it, when it ends, and whether a server that hangs up speaks TLS.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
-from typing import Final
+from textwrap import wrap
+from typing import Final, NamedTuple
 
-from rmq_spark.cli.shell.diagnosis import Diagnosis
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     AccessDenied,
@@ -27,14 +27,15 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.transport.connection import parse_address
 from rmq_spark.client.transport.sockets import SOCKETS
-from rmq_spark.client.transport.tls.certificates import PresentedCertificate, fetch_certificate
 from rmq_spark.client.transport.tls.client import (
     CLIENT_CERTIFICATE_REQUIRED,
     NAME_MISMATCH_CODES,
     NO_TLS_AT_PEER,
     NOT_TLS,
     VALIDITY_CODES,
+    PresentedCertificate,
     TlsClient,
+    fetch_certificate,
 )
 from rmq_spark.client.transport.tls.settings import TlsSettings
 from rmq_spark.spark.brokers.fan_out import instance_for
@@ -224,3 +225,43 @@ def _remedy_of(error: BrokerRefused) -> str:
     if isinstance(error, AccessDenied):
         return error.remedy
     return "see the log of the broker"
+
+
+class Diagnosis(NamedTuple):
+    """The result of one check; ``remedy`` says what to do if it is not good."""
+
+    subject: str
+    detail: str
+    remedy: str | None = None
+    is_skipped: bool = False
+
+    @property
+    def is_ok(self) -> bool:
+        """True if there is nothing to fix, or nothing was checked."""
+        return self.remedy is None
+
+
+def report_lines(findings: Sequence[Diagnosis], columns: int | None = None) -> Iterator[str]:
+    """Yield the findings as lines, wrapped to a number of columns if given, and a summary."""
+    width = max(len(each.subject) for each in findings)
+    indent = " " * (width + 8)
+    for each in findings:
+        mark = "-   " if each.is_skipped else "ok  " if each.is_ok else "FAIL"
+        lines = [f"{mark}  {each.subject:{width}}  {each.detail}"]
+        if each.remedy is not None:
+            lines.append(f"{indent}fix: {each.remedy}")
+        for line in lines:
+            yield from (
+                [line]
+                if columns is None
+                else wrap(
+                    line,
+                    max(columns, 2 * len(indent)),
+                    subsequent_indent=indent,
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                )
+            )
+    faults = sum(not each.is_ok for each in findings)
+    yield ""
+    yield "everything is ready" if not faults else f"{faults} of {len(findings)} checks failed"

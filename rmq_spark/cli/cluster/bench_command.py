@@ -236,7 +236,6 @@ def _rates(count: int, size: int, seconds: float) -> dict[str, object]:
 
 
 def _percentiles(latencies: Sequence[float]) -> dict[str, object]:
-    """Return the median and high percentiles of latencies, in milliseconds."""
     ordered = sorted(latencies)
     if not ordered:
         return {}

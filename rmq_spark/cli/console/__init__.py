@@ -6,6 +6,5 @@ site             routes paths to pages, and turns errors into pages
 visit            one request, and all that a page needs to answer it
 pages/           a module for each kind of page; they get data from the client's Admin
 markup/, layout  HTML elements, components and charts, and the frame; only `html` escapes text
-history          figures of the last minutes, for charts
-topic_sizes      sizes of topics, read in the background
+history          figures of the last minutes for charts, and sizes of topics
 """

@@ -40,8 +40,11 @@ def console(
     and logs each change with the session and the user that made it.
     """
     # Only this command needs them.
-    from rmq_spark.cli.console.audit import AUDIT_LOGGER  # noqa: PLC0415  # --help needs no server
-    from rmq_spark.cli.console.guard import Guard, is_loopback  # noqa: PLC0415  # --help needs no server
+    from rmq_spark.cli.console.guard import (  # noqa: PLC0415  # --help needs no server
+        AUDIT_LOGGER,  # --help needs no server
+        Guard,
+        is_loopback,
+    )
     from rmq_spark.cli.console.history import History  # noqa: PLC0415  # --help needs no server
     from rmq_spark.cli.console.server import ConsoleServer  # noqa: PLC0415  # --help needs no server
     from rmq_spark.cli.console.site import Site  # noqa: PLC0415  # --help needs no server

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import click
 
-from rmq_spark.cli.console.audit import AuditLog
-from rmq_spark.cli.console.guard import Guard, PageError
-from rmq_spark.cli.console.history import History
+from rmq_spark.cli.console.guard import AuditLog, Guard, PageError
+from rmq_spark.cli.console.history import History, TopicSizes
 from rmq_spark.cli.console.layout import Page, asset_content, render_document, sign_in_page
 from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.html import el, is_local, join
@@ -28,7 +27,6 @@ from rmq_spark.cli.console.pages.overview_page import charts, overview
 from rmq_spark.cli.console.pages.topic_page import topic
 from rmq_spark.cli.console.pages.topics_page import search, topics
 from rmq_spark.cli.console.server import TEXT_TYPE, Request, Response, redirect
-from rmq_spark.cli.console.topic_sizes import TopicSizes
 from rmq_spark.cli.console.visit import Visit
 from rmq_spark.cli.shell.connection import ClusterAccess, explain_missing_topics
 from rmq_spark.cli.shell.failures import Failure, explain_error

@@ -9,11 +9,10 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.cli.console.guard import Guard, PageError, Session, form_fields
-from rmq_spark.cli.console.history import History
+from rmq_spark.cli.console.history import History, TopicSizes
 from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.html import Html, el, path
 from rmq_spark.cli.console.server import Request
-from rmq_spark.cli.console.topic_sizes import TopicSizes
 from rmq_spark.cli.shell.parameter_types import QueueName, parse_time_ms
 from rmq_spark.wire.message_queue import MessageQueue
 

@@ -54,7 +54,6 @@ class AdaptiveRate:
     """The number of messages to send per second, lowered if the reader does not keep up."""
 
     def __init__(self, rate: int, now: float) -> None:
-        """Start with the requested rate, at a moment on the program's clock."""
         self.requested = self.rate = rate
         self._adjusted_at = now
         self._sent = self._read = 0
@@ -226,7 +225,6 @@ def _warm_up(parts: _DemoParts) -> None:
 
 
 def _run_display(parts: _DemoParts, rate: int) -> None:
-    """Show figures while messages are sent, and until all were read."""
     figures, sender, before = parts.figures, parts.sender, parts.sender.sent
     pace = AdaptiveRate(rate, figures.started_at)
     sender.start(rate)

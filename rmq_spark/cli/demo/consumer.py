@@ -75,6 +75,5 @@ class DemoConsumer:
 
 
 def _latencies(messages: Sequence[MessageExt]) -> list[float]:
-    """Return the seconds since each message was created."""
     now_ms = time.time_ns() / 1e6
     return [(now_ms - message.born_timestamp) / 1000 for message in messages]

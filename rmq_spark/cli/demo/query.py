@@ -77,8 +77,6 @@ class DemoQuery:
 
 
 class _BatchListener(StreamingQueryListener):
-    """A listener that converts Spark's progress reports to figures."""
-
     def __init__(self, on_batch: Callable[[DemoBatch], None]) -> None:
         self._on_batch = on_batch
 
@@ -86,7 +84,6 @@ class _BatchListener(StreamingQueryListener):
         """Do nothing: there are no figures yet."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802  # Spark's name
-        """Record the figures of a batch that has ended."""
         progress = event.progress
         if not progress.numInputRows:
             return

@@ -38,12 +38,10 @@ class DemoSender:
         self.fault: Exception | None = None
 
     def __enter__(self) -> DemoSender:
-        """Start the producer."""
         self._producer.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop sending, and shut down the producer."""
         self.stop()
         self._producer.shutdown()
 

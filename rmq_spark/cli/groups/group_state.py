@@ -149,7 +149,6 @@ def check_group_exists(admin: Admin, name: str) -> None:
 def _queue_states(
     admin: Admin, lags: Iterable[Lag], reports: Mapping[MessageQueue, QueueReport]
 ) -> Iterator[QueueState]:
-    """Yield the state of each queue; if the group has lag there, its next message is read."""
     firsts: dict[MessageQueue, int] = {}
     for lag in lags:
         if lag.queue not in firsts:

@@ -280,7 +280,6 @@ def _resolve_access(options: Mapping[str, Any], profile: str | None) -> ClusterA
 
 
 def _profile_settings(name: str) -> Mapping[str, Any]:
-    """Return the settings of a profile, by the names of the options."""
     try:
         profile = read_profile(name)
     except ProfileRejected as error:

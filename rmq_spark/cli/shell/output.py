@@ -205,7 +205,6 @@ def _title(name: str) -> str:
 
 
 def _numeric(rows: Sequence[Row], columns: Sequence[str]) -> set[str]:
-    """Return the columns that have only numbers."""
     return {name for name in columns if all(_is_number(row[name]) for row in rows)}
 
 

@@ -117,9 +117,8 @@ class Client(ForkAware):
             max_body_bytes=max_body_bytes,
         )
         self._mutex = threading.RLock()
-        self._creation_lock = (
-            threading.Lock()
-        )  # apart: making may wait for a host's name, the loop not
+        # apart: making may wait for a host's name, the loop not
+        self._creation_lock = threading.Lock()
         self._call_queue = CallQueue(is_stop=True)
         self._instance: ClientInstance | None = None
         self._bridge: LoopBridge | None = None

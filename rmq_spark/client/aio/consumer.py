@@ -34,9 +34,9 @@ from rmq_spark.client.consumer.lite_pull_consumer_impl import (
 from rmq_spark.client.consumer.offsets.offset_manager import CommitRequest
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, Handout
 from rmq_spark.client.consumer.settings import LitePullSettings
-from rmq_spark.client.health import ConsumerHealth
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import MessageExt
+from rmq_spark.client.results import ConsumerHealth
 from rmq_spark.wire.message_queue import MessageQueue
 
 # ---- LoopConsumer: the threaded consumer inside an asyncio consumer; it never waits.

@@ -219,8 +219,6 @@ STOPS_MAX: Final = 8
 
 
 class _BlockingCallThreads(ForkAware):
-    """The threads of this process; a child process gets its own."""
-
     def __init__(self) -> None:
         self._after_fork()
         ForkAware.__init__(self)

@@ -19,7 +19,6 @@ from rmq_spark.client.aio.loop_bridge import LoopBridge, LoopPromise
 from rmq_spark.client.aio.wrapper import AsyncWrapper, run_in_thread
 from rmq_spark.client.arguments import check_group, check_kind, check_time_ms
 from rmq_spark.client.errors import TooManyPending
-from rmq_spark.client.health import ProducerHealth
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.prepared_message import PreparedMessage, SendRules
 from rmq_spark.client.producer.producer import (
@@ -31,7 +30,7 @@ from rmq_spark.client.producer.producer import (
 )
 from rmq_spark.client.producer.producer import Producer as ThreadedProducer
 from rmq_spark.client.producer.topic_sender import Selector
-from rmq_spark.client.results import SendResult
+from rmq_spark.client.results import ProducerHealth, SendResult
 from rmq_spark.client.serializers import Serializer
 from rmq_spark.client.transport.frame_writer import CallSoon
 from rmq_spark.wire.message_queue import MessageQueue

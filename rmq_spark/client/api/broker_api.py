@@ -18,8 +18,9 @@ from rmq_spark.client.results import AppendResult, PullResult, PullStatus, SendR
 from rmq_spark.client.subscriptions import ALL
 from rmq_spark.client.transport.connection_pool import Agreement
 from rmq_spark.client.transport.pending_requests import PendingRequest, ResponseFuture
-from rmq_spark.client.transport.remoting_client import REQUEST_TIMEOUT_MS, RemotingClient
-from rmq_spark.client.transport.typed_requests import (
+from rmq_spark.client.transport.remoting_client import (
+    REQUEST_TIMEOUT_MS,
+    RemotingClient,
     TypedRequests,
     build_request,
     check_response,
@@ -56,8 +57,7 @@ from rmq_spark.wire.headers.members import (
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from rmq_spark.client.api.access_api import AccessApi
-    from rmq_spark.client.api.admin_api import AdminApi, StagingApi
+    from rmq_spark.client.api.admin_api import AccessApi, AdminApi, StagingApi
     from rmq_spark.client.transport.connection import RemotingConnection
 
 HOLD_MARGIN_MS: Final = 10_000
@@ -105,7 +105,7 @@ class BrokerApi:
     @cached_property
     def access(self) -> AccessApi:
         """Requests about users and access lists."""
-        from rmq_spark.client.api.access_api import AccessApi  # noqa: PLC0415  # for operators only
+        from rmq_spark.client.api.admin_api import AccessApi  # noqa: PLC0415  # for operators only
 
         return AccessApi(self.requests)
 

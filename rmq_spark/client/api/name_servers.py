@@ -20,7 +20,7 @@ from rmq_spark.client.errors import (
     TopicNotFound,
 )
 from rmq_spark.client.transport.address_overrides import NO_ADDRESS_OVERRIDES, AddressOverrides
-from rmq_spark.client.transport.typed_requests import RequestFunction, TypedRequests
+from rmq_spark.client.transport.remoting_client import RequestFunction, TypedRequests
 from rmq_spark.wire.bodies.clients import TopicRouteData
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.headers.members import GetRouteInfoRequestHeader

@@ -41,7 +41,6 @@ from rmq_spark.client.consumer.rebalance.rebalance_service import (
 )
 from rmq_spark.client.consumer.settings import ConsumerSettings
 from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected, OffsetMoved
-from rmq_spark.client.health import ConsumerHealth
 from rmq_spark.client.instance.instance import (
     SHUTDOWN_MS,
     THREAD_JOIN_MS_MAX,
@@ -49,6 +48,7 @@ from rmq_spark.client.instance.instance import (
     require_topics,
 )
 from rmq_spark.client.message import MessageExt
+from rmq_spark.client.results import ConsumerHealth
 from rmq_spark.client.subscriptions import (
     ALL,
     MessageSelector,
@@ -175,7 +175,7 @@ class BaseConsumerImpl(ForkAware, ABC):
 
     def _new_offset_store(self) -> OffsetStore:
         if self._settings.message_model is MessageModel.BROADCASTING:
-            from rmq_spark.client.consumer.offsets.local_offset_store import (  # noqa: PLC0415  # needed for BROADCASTING only
+            from rmq_spark.client.consumer.offsets.offset_store import (  # noqa: PLC0415  # needed for BROADCASTING only
                 LocalFileOffsetStore,
                 former_group_name,
                 offset_file,
@@ -424,7 +424,6 @@ class BaseConsumerImpl(ForkAware, ABC):
     # ---- rebalancing and offsets
 
     def _persist(self) -> int:
-        """Store the offsets; return the milliseconds until the next time, of the whole interval."""
         began_ms = monotonic_ms()
         self._offset_manager.persist(self.assignment())
         return max(0, self._settings.persist_interval_ms - (monotonic_ms() - began_ms))

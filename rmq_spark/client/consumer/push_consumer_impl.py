@@ -31,6 +31,8 @@ from rmq_spark.client.concurrency.scheduler import (
 from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl
 from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog, PullSpec
 from rmq_spark.client.consumer.dispatch.consume_services import (
+    LOCK_INTERVAL_MS,
+    BrokerQueueLocks,
     ConsumeMessageConcurrentlyService,
     ConsumeMessageOrderlyService,
 )
@@ -41,7 +43,6 @@ from rmq_spark.client.consumer.dispatch.listeners import (
     MessageListenerOrderly,
     check_listener,
 )
-from rmq_spark.client.consumer.dispatch.queue_locks import LOCK_INTERVAL_MS, BrokerQueueLocks
 from rmq_spark.client.consumer.dispatch.redelivery import (
     CONCURRENT_TIMES_MAX,
     ORDERLY_TIMES_MAX,
@@ -350,9 +351,8 @@ class PushConsumerImpl(BaseConsumerImpl):
             request.process_queue.drop()
             return True
         request.process_queue.retire()
-        if not request.ownership.is_owned_by(
-            self._locks
-        ):  # a busy listener belongs to another member
+        # a busy listener belongs to another member
+        if not request.ownership.is_owned_by(self._locks):
             request.process_queue.drop()
             return True
         if not request.ownership.listener_lock.acquire(blocking=False):

@@ -83,9 +83,8 @@ class Routes(ForkAware):
         self._refresh_threads: dict[str, threading.Thread] = {}
         self._table: dict[str, TopicRoute] = {}
         self._brokers: dict[str, BrokerData] = {}
-        self._former_topics: dict[
-            str, set[str]
-        ] = {}  # by broker, the topics whose routes named it before
+        # by broker, the topics whose routes named it before
+        self._former_topics: dict[str, set[str]] = {}
         ForkAware.__init__(self)
 
     @property

@@ -442,7 +442,6 @@ class _AsyncSend(PendingRequest):
         return max(int((self.deadline - self.started_at) * 1000), 1) // (max(tries_left, 0) + 1)
 
     def on_response(self, command: RemotingCommand) -> None:
-        """Resolve the future: the message is stored, or refused."""
         result = send_result(
             self._address, self.request_code, command, self._header, self._prepared.message_id
         )
@@ -454,7 +453,6 @@ class _AsyncSend(PendingRequest):
             self.future.set_result(result)
 
     def on_error(self, error: Exception) -> None:
-        """Retry the send, or make the future fail."""
         if isinstance(error, ClientError):
             clear_tracebacks(error)  # otherwise a future that is kept would keep the message alive
         if isinstance(error, UNREACHABLE_ERRORS) and self._fixed_queue is None:
@@ -475,7 +473,6 @@ class _AsyncSend(PendingRequest):
             self._fail(error)
 
     def fail_with_attempts(self) -> None:
-        """Make the future fail: the send is not retried."""
         if not self._errors:  # it has yet to be tried
             self._fail(ClientShutDown("the producer was shut down before the first try"))
             return

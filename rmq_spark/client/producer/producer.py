@@ -32,7 +32,6 @@ from rmq_spark.client.arguments import (
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.lifecycle import SafeStop
 from rmq_spark.client.errors import ClientShutDown
-from rmq_spark.client.health import ProducerHealth
 from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance, RegisteredProducer
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.async_sender import AsyncSender
@@ -44,7 +43,7 @@ from rmq_spark.client.producer.prepared_message import (
 )
 from rmq_spark.client.producer.sync_sender import SyncSender
 from rmq_spark.client.producer.topic_sender import Selector, TopicSender
-from rmq_spark.client.results import SendResult
+from rmq_spark.client.results import ProducerHealth, SendResult
 from rmq_spark.client.serializers import Serializer, resolve_serializer
 from rmq_spark.wire.message_queue import MessageQueue
 

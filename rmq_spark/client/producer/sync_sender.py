@@ -48,7 +48,6 @@ class _Attempt(NamedTuple):
 
     @property
     def has_next(self) -> bool:
-        """True if there will be another try after a failure of this one."""
         return self.attempts_left > 0 and has_time_to_retry(self.deadline, time.monotonic())
 
 

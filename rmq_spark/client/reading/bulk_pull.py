@@ -224,7 +224,6 @@ class BulkPull(ForkAware):
     # ---- requests
 
     def _fill_pipeline(self) -> None:
-        """Start pulls up to the limit of pending ones."""
         is_chunk = self._api.supports_chunks(self._address)
         if not self._messages_per_pull:
             self._messages_per_pull = self._rules.chunk_messages if is_chunk else FIRST_MESSAGES
@@ -281,7 +280,6 @@ class BulkPull(ForkAware):
             ) from error
 
     def _restart_pipeline(self) -> None:
-        """Drop all pending pulls and repeat them from the next offset to yield."""
         self._pending_pulls.clear()
         self._requested_end = self._next_offset
 

@@ -229,7 +229,6 @@ def _repeat(value: str | int, count: int) -> pa.Array:
 
 
 def _cast(array: pa.Array, arrow_type: pa.DataType) -> pa.Array:
-    """Return an array in the type that Spark wants."""
     if array.type == arrow_type:
         return array
     if pa.types.is_timestamp(arrow_type):

@@ -158,9 +158,8 @@ class ResponseReader:
 
     def close_reason(self, reason: str) -> str:
         """Add a hint about TLS to a reason, because brokers may refuse clients silently."""
-        if (
-            self.peer_version or self._frame_reader.buffered_bytes >= PREFIX_BYTES
-        ):  # an alert of TLS is shorter
+        # an alert of TLS is shorter
+        if self.peer_version or self._frame_reader.buffered_bytes >= PREFIX_BYTES:
             return reason
         if isinstance(self._socket, socket.socket):
             wanted = "TLS? If so, turn TLS on here"
@@ -446,7 +445,6 @@ class RemotingConnection:
             return True
 
     def _run(self) -> None:
-        """Read until the connection ends: the work of its thread."""
         try:
             while not self.is_closed:
                 self._read_once(None)
@@ -462,7 +460,6 @@ class RemotingConnection:
         _log.error("%s: reading failed", self.address, exc_info=error)
 
     def _read_once(self, seconds: float | None) -> None:
-        """Handle the data that has arrived, or arrives within this time."""
         deferred_wakeups.begin()
         try:
             error = self._response_reader.read(seconds, self._dispatch)
@@ -481,7 +478,6 @@ class RemotingConnection:
             self._close(error)
 
     def _handle_request(self, command: RemotingCommand) -> None:
-        """Answer a request of the broker."""
         try:
             if self._on_request is None:
                 answer: RemotingCommand | None = command.respond(
@@ -500,7 +496,6 @@ class RemotingConnection:
     # ---- closing
 
     def _expire_overdue(self) -> None:
-        """Fail the requests whose deadline has passed."""
         for waiter in self._pending.overdue(self.clock()):
             self._expire(waiter)
 

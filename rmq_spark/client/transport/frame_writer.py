@@ -225,7 +225,6 @@ class FrameWriter:
         self._notify_released()
 
     def _run(self) -> None:
-        """Write gathered requests in a loop: the thread's main function."""
         try:
             while not self._is_closed:
                 with self._mutex:
@@ -254,7 +253,6 @@ class FrameWriter:
             self._notify_released()
 
     def _next_slice(self) -> list[Buffer]:
-        """Return the pieces of the oldest requests that have gathered."""
         begun: list[int] = []
         found: list[Buffer] = []
         size = 0
@@ -269,7 +267,6 @@ class FrameWriter:
         return found
 
     def _notify_released(self) -> None:
-        """Run the callbacks that wait until a slice has been released."""
         with self._mutex:
             self._in_flight = frozenset()
             waiting, self._on_released = self._on_released, []

@@ -210,7 +210,6 @@ class PendingRequests:
         self.close_error: ClientError | None = None
 
     def __len__(self) -> int:
-        """Return the number of outstanding responses."""
         return len(self._pending)
 
     def check_open(self) -> None:
@@ -283,9 +282,8 @@ class PendingRequests:
         with self._lock:
             if pending.opaque not in self._pending:
                 return False
-            self._ignore_late_response(
-                pending
-            )  # first: if memory is short, the request stays pending
+            # first: if memory is short, the request stays pending
+            self._ignore_late_response(pending)
             del self._pending[pending.opaque]
         try:
             pending.on_error(error)

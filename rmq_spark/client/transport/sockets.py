@@ -68,7 +68,6 @@ class SocketRegistry(ForkAware):
         self._sockets.add(sock)
 
     def _after_fork(self) -> None:
-        """Close the copies of the parent's descriptors without sending anything."""
         for sock in list(self._sockets):
             descriptor = sock.detach()
             if descriptor >= 0:  # -1 if closed, which gevent's close rejects

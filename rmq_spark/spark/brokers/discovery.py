@@ -44,25 +44,20 @@ class QueueDiscovery:
     def __init__(
         self, options: ReadOptions, instance: ClientInstance, clock: Callable[[], float]
     ) -> None:
-        """Take a clock that returns seconds."""
         self._options = options
         self._instance = instance
         self._clock = clock
         self._known: frozenset[MessageQueue] = frozenset()
-        self._unknown_topics: set[str] = (
-            set()
-        )  # known topics that no name server knew the last time
-        self._brokers_by_topic: dict[
-            str, frozenset[str]
-        ] = {}  # of each topic that was routed when it was last looked for
+        # known topics that no name server knew the last time
+        self._unknown_topics: set[str] = set()
+        # of each topic that was routed when it was last looked for
+        self._brokers_by_topic: dict[str, frozenset[str]] = {}
         self._discovered_at: float | None = None
-        self._unchecked_topics = set(
-            options.selection.assigned
-        )  # topics with numbers that may be wrong
+        # topics with numbers that may be wrong
+        self._unchecked_topics = set(options.selection.assigned)
         self._logged_brokers: set[str] = set()
-        self._unknown_assigned: dict[
-            str, OptionError
-        ] = {}  # assigned brokers that no name server knew at first
+        # assigned brokers that no name server knew at first
+        self._unknown_assigned: dict[str, OptionError] = {}
 
     def queues(self, *, is_forced: bool = False) -> frozenset[MessageQueue]:
         """Return all readable queues, refreshed when due, or at once if ``is_forced``."""
@@ -128,9 +123,8 @@ class QueueDiscovery:
             return {}
         known = self._known_brokers()
         if not known.isdisjoint(absent):
-            self.queues(
-                is_forced=True
-            )  # one that has come between two questions is in the route by now
+            # one that has come between two questions is in the route by now
+            self.queues(is_forced=True)
         return {
             name: self._report_unknown(absent[name], name, known)
             for name in sorted(absent.keys() - known)

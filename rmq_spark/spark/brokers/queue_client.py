@@ -27,7 +27,11 @@ from rmq_spark.client.errors import ClientError
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.reading.read_bounds import TimeSearch
 from rmq_spark.client.results import PullResult, PullStatus
-from rmq_spark.client.transport.typed_requests import build_request, check_response, response_header
+from rmq_spark.client.transport.remoting_client import (
+    build_request,
+    check_response,
+    response_header,
+)
 from rmq_spark.spark.brokers.discovery import QueueDiscovery
 from rmq_spark.spark.brokers.fan_out import BrokerFanOut
 from rmq_spark.spark.brokers.retry_timer import TRANSIENT_ERRORS

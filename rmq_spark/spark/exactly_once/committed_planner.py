@@ -56,7 +56,6 @@ class CommittedBatchPlanner(MicroBatchPlanner):
         create_client: Callable[[ReadOptions], QueueClient],
         clock: Callable[[], float],
     ) -> None:
-        """Take the options of the source, and a function that makes a queue client."""
         by_commits = commits_options(options)
         super().__init__(by_commits, create_client(by_commits), clock)
         self._source_options = options
@@ -130,7 +129,6 @@ class ManifestReader:
     """Reads the manifests between offsets of a commits topic."""
 
     def __init__(self, options: ReadOptions, queues: QueueClient) -> None:
-        """Take the options by which the commits topic is read."""
         self._options = options
         self._queues = queues
 

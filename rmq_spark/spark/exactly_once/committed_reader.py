@@ -149,7 +149,6 @@ class _SpanCheck(RecordObserver):
         """The records of the span that can be read."""
 
     def on_records(self, records: RecordChunk) -> None:
-        """Add the next records of the span."""
         if len(records):
             head: Any = records.head
             self._crc = add_crc(self._crc, int(head["body_crc"].astype("int64").sum()))

@@ -212,7 +212,6 @@ class _TaskStaging:
         return queues
 
     def send(self, routed: RoutedRows) -> None:
-        """Stage rows, or only count them if their batch is committed already."""
         self.queues_of(routed.topic)
         if self._sums is not None:
             self._sums = self._sums.add(sums_of(routed.rows.column(columns.BODY)))
@@ -220,7 +219,6 @@ class _TaskStaging:
             self._sends.stage(routed.rows, routed.topic, routed.queue)
 
     def finish(self) -> StagedReport:
-        """Wait until all rows are staged, and return the report."""
         attempt = self._sends.finish()
         is_committed = self._sums is not None or self._sends.is_committed
         return StagedReport(

@@ -91,7 +91,6 @@ def add_connection_defaults(options: OptionReader) -> None:
 
 
 def _texts_of(profile: Profile, tls: str | None) -> dict[str, str]:
-    """Return a profile as options, where option tls may have been given."""
     texts = {
         option: str(value).lower() if isinstance(value, bool) else str(value)
         for setting, option in _PROFILE_OPTIONS.items()

@@ -61,7 +61,6 @@ class GroupProgress:
     """The progress of one query's group, as committed to brokers; for use by one thread."""
 
     def __init__(self, group: str | None, queues: QueueClient, clock: Callable[[], float]) -> None:
-        """Take the group's name, or None if there is none, and a clock that returns seconds."""
         self._group = group
         self._queues = queues
         self._clock = clock
@@ -151,7 +150,6 @@ class BatchPace:
     """The wait for enough rows, up to a time limit; for use by one thread."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """Take a clock that returns seconds."""
         self._clock = clock
         self._last_batch_at: float | None = None
 
@@ -177,7 +175,6 @@ class MicroBatchPlanner:
     def __init__(
         self, options: ReadOptions, queues: QueueClient, clock: Callable[[], float]
     ) -> None:
-        """Take a clock that returns seconds."""
         self._options = options
         self._queues = queues
         self._store_times = StoreTimeLookup(queues)

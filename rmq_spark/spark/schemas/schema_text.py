@@ -221,7 +221,6 @@ class _DdlParser:
         self._at = 0
 
     def schema(self) -> sql.StructType:
-        """Return the schema that the whole text describes."""
         if self._peek() == "struct" and self._peek(1) == "<":
             kind = self._type()
         else:

@@ -348,11 +348,9 @@ class _TaskSender:
         self.retries = SendRetries(options.access, producer, where, clock, sleep, remedies)
 
     def queues_of(self, topic: str) -> Sequence[MessageQueue]:
-        """Return the queues to which messages of a topic may go."""
         return self.retries.queues_of(topic)
 
     def send(self, routed: RoutedRows) -> None:
-        """Send rows of one destination."""
         if routed.delay_level:
             self.send_one_by_one(list(_to_messages(routed)), routed.queue, routed.first_row)
         else:
@@ -381,7 +379,6 @@ class _TaskSender:
                 return
 
     def send_message(self, message: Message, queue: MessageQueue) -> SendResult:
-        """Send a message; retry until it is known to be stored."""
         timeout_ms = max(CHUNK_TIMEOUT_MS, self._options.access.request_timeout_ms)
         while True:
             try:

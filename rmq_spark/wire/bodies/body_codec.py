@@ -240,7 +240,6 @@ def _known_names(body_type: Any) -> frozenset[str]:
 
 @cache  # one for each body class
 def _plain_names(body_type: Any) -> Mapping[str, str]:
-    """Return the names of members by the form that all their spellings share."""
     names: dict[str, str] = {}
     for _, name, hint, _ in parameters_of(body_type):
         if hint is bool or bool in get_args(hint):

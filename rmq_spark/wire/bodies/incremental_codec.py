@@ -52,7 +52,6 @@ def decode_body_in_steps(
 
 
 def _read(hint: Any, value: Any, path: JsonPath) -> _ReadSteps:
-    """Read a value of a type from a JSON value."""
     if _remaining_values(value, VALUES_PER_STEP) > 0:
         return reader_of(hint)(value, path)
     origin, arguments = get_origin(hint), get_args(hint)
@@ -86,7 +85,6 @@ def _read_items(hint: Any, items: list[Any], path: JsonPath) -> Generator[None, 
 
 
 def _read_object(hint: Any, value: dict[Any, Any], path: JsonPath) -> _ReadSteps:
-    """Read an object of a body class, member by member."""
     value = normalize_names(hint, value)
     arguments = {}
     for attribute, name, member_hint, _ in parameters_of(hint):
@@ -114,7 +112,6 @@ def _remaining_values(value: Any, values_max: int) -> int:
 
 
 def _write(hint: Any, value: Any) -> _TextSteps:
-    """Write a value of a type as text."""
     if _weight_function(hint)(value) <= VALUES_PER_STEP:
         return _write_at_once(hint, value)
     origin, arguments = get_origin(hint), get_args(hint)
@@ -145,8 +142,6 @@ def _write_object(body_type: Any, body: Any) -> _TextSteps:
 
 
 class _ArrayWriter:
-    """The elements of an array."""
-
     def __init__(self, hint: Any) -> None:
         self._hint = hint
         self._small_hint: Any = tuple[hint, ...]
@@ -160,8 +155,6 @@ class _ArrayWriter:
 
 
 class _MapWriter:
-    """The pairs of a map."""
-
     def __init__(self, key_hint: Any, hint: Any) -> None:
         self._key_hint, self._hint = key_hint, hint
         self._small_hint: Any = Mapping[key_hint, hint]

@@ -73,9 +73,8 @@ class ChecksumWriter:
         self._chunk = chunk
         body_ends = chunk.body_at + chunk.body_length
         tail_bytes = chunk.ends - CHECKSUM_BYTES - body_ends
-        tail_crcs = crcs_of_slices(
-            chunk.data, body_ends, tail_bytes
-        )  # the topics and the properties
+        # the topics and the properties
+        tail_crcs = crcs_of_slices(chunk.data, body_ends, tail_bytes)
         self._tail_crcs = combine_crcs(chunk.body_crcs, tail_crcs, tail_bytes)
         self._tail_bytes = chunk.body_length + tail_bytes
 

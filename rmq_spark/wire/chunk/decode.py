@@ -89,7 +89,6 @@ class RecordChunk:
         self._measure()
 
     def __len__(self) -> int:
-        """Return the number of records."""
         return len(self.starts)
 
     def record(self, row: int) -> bytes:

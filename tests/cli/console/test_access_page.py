@@ -7,7 +7,7 @@ from support.brokers.secured import OPERATOR, client_of, secured_broker
 from support.programs.web_console import served
 from support.suite.log_records import lines_of
 
-from rmq_spark.cli.console.audit import AUDIT_LOGGER
+from rmq_spark.cli.console.guard import AUDIT_LOGGER
 from rmq_spark.client.transport.remoting_client import Credentials
 from rocketpoll import AclPolicy, Admin, EmbeddedBroker, MessageQueue
 

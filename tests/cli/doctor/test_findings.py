@@ -1,6 +1,6 @@
 """The doctor's report has a line for each check and a remedy for each fault."""
 
-from rmq_spark.cli.shell.diagnosis import Diagnosis, report_lines
+from rmq_spark.cli.access.connection_checks import Diagnosis, report_lines
 
 GOOD = Diagnosis("Java", "Java 17")
 FAULT = Diagnosis("topic", "there is none", "create it")

@@ -3,7 +3,7 @@
 import pytest
 
 from rmq_spark.client.errors import NotFound, ProtocolError
-from rmq_spark.client.transport.typed_requests import (
+from rmq_spark.client.transport.remoting_client import (
     TypedRequests,
     build_request,
     check_response,

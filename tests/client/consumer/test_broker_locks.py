@@ -5,8 +5,8 @@ import logging
 import pytest
 from support.clients.manual_scheduler import MovedTasks
 
-from rmq_spark.client.consumer.dispatch import queue_locks
-from rmq_spark.client.consumer.dispatch.queue_locks import BrokerQueueLocks
+from rmq_spark.client.consumer.dispatch import consume_services
+from rmq_spark.client.consumer.dispatch.consume_services import BrokerQueueLocks
 from rmq_spark.client.consumer.pull.pull_request import PullRequest, QueueOwnership
 from rmq_spark.client.consumer.queues.process_queue import (
     LOCK_EXPIRES_MS,
@@ -88,7 +88,7 @@ def test_queue_locks_of_a_broker_are_requested_together_at_most_once_a_second():
 
 def test_queue_lock_expiry_counts_from_the_lock_request(monkeypatch):
     clock = MovedTasks()
-    monkeypatch.setattr(queue_locks, "monotonic_ms", clock)
+    monkeypatch.setattr(consume_services, "monotonic_ms", clock)
     asked = PullRequest(MessageQueue("T", "a", 0), ProcessQueue(clock), ownership=QueueOwnership())
     member = Member(asked)
     lock = member.brokers.lock

@@ -8,8 +8,7 @@ from support.spark.driver_processes import Query
 from support.spark.streaming_engine import Crashed, Engine, assert_read, loss, send
 
 from rmq_spark.client.api.broker_api import BrokerApi
-from rmq_spark.client.transport.remoting_client import RemotingClient
-from rmq_spark.client.transport.typed_requests import build_request
+from rmq_spark.client.transport.remoting_client import RemotingClient, build_request
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll import EmbeddedBroker

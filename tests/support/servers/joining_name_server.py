@@ -11,8 +11,7 @@ import threading
 from support.servers.fake_servers import FakeServer, answering
 
 from rmq_spark.client.errors import CONNECTION_FAULTS
-from rmq_spark.client.transport.remoting_client import RemotingClient
-from rmq_spark.client.transport.typed_requests import build_request
+from rmq_spark.client.transport.remoting_client import RemotingClient, build_request
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import TopicRouteData
 from rmq_spark.wire.bodies.operators import ClusterInfo, TopicList

@@ -144,7 +144,6 @@ def resend(visit: Visit) -> Page:
 def _chosen_letters(
     visit: Visit, group: str, parameters: Sequence[tuple[str, str]]
 ) -> list[MessageExt]:
-    """Return the dead letters at the given positions."""
     topic = dlq_topic(group)
     places = list(
         dict.fromkeys(parse_location(topic, text) for name, text in parameters if name == "at")

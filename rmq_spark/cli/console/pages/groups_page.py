@@ -60,12 +60,10 @@ class _SeekRequest(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The path of the page with the plan."""
         queue = None if self.queue is None else str(self.queue)
         return group_path(self.group, "seek", to=self.text, topic=self.topic, queue=queue)
 
     def command(self, visit: Visit) -> Html:
-        """Return the command that does the same."""
         words = ["--to", self.text]
         words += ["--topic", self.topic] if self.topic else []
         words += ["--queue", str(self.queue)] if self.queue is not None else []
@@ -128,7 +126,6 @@ def seek(visit: Visit) -> Page:
 
 
 def _parse_seek(visit: Visit, read_field: Callable[[str], str]) -> _SeekRequest:
-    """Parse a seek from a query or a form."""
     text, queue = read_field("to"), read_field("queue")
     if not text:
         raise PageError(

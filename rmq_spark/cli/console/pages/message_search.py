@@ -109,11 +109,9 @@ class _BackwardReader:
 
     @property
     def is_exhausted(self) -> bool:
-        """Return whether all messages have been returned."""
         return not self.messages and self._end <= self._span.start
 
     def read_previous(self) -> None:
-        """Read the last messages that have not been read."""
         queue, address, first, _ = self._span
         start = max(first, self._end - self._count)
         at = start

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from rmq_spark.cli.cluster.topic_command import is_internal_topic
+from rmq_spark.cli.console.history import KnownTopicSizes
 from rmq_spark.cli.console.layout import Page
 from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.html import Child, Html, el, join, path
 from rmq_spark.cli.console.server import Response, redirect
-from rmq_spark.cli.console.topic_sizes import KnownTopicSizes
 from rmq_spark.cli.console.visit import Visit, group_path, message_path, topic_path
 from rmq_spark.cli.messages.message_trace import find_by_offset_id, find_copies
 from rmq_spark.cli.shell.failures import Failure

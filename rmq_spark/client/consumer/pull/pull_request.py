@@ -78,7 +78,6 @@ class OwnershipRegistry(ForkAware):
             return self._ownerships.setdefault(key, QueueOwnership())
 
     def _after_fork(self) -> None:
-        """Reset: no listener is running in the child process."""
         self._lock = threading.Lock()
         self._ownerships: weakref.WeakValueDictionary[Hashable, QueueOwnership] = (
             weakref.WeakValueDictionary()

@@ -94,9 +94,8 @@ def _is_time(kind: pa.DataType) -> bool:
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    )  # pandas uses floats in columns with nulls
+    # pandas uses floats in columns with nulls
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _is_text_or_texts(kind: pa.DataType) -> bool:
@@ -206,8 +205,7 @@ def _join_keys(keys: pa.ListArray) -> pa.Array:
 
 def _pairs(row: Any) -> list[tuple[Any, ...]] | None:
     """Return the properties of a row: a dict as pandas has it, or pairs as polars has them."""
-    if isinstance(
-        row, dict
-    ):  # of several dicts Arrow makes structs with nulls where one has no value
+    # of several dicts Arrow makes structs with nulls where one has no value
+    if isinstance(row, dict):
         return [pair for pair in row.items() if pair[1] is not None]
     return row if row is None else [tuple(pair.values()) for pair in row]

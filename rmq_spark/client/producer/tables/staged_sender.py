@@ -52,8 +52,6 @@ class RetryPolicy(Protocol):
 
 @dataclass
 class _StagedChunk:
-    """A chunk in flight."""
-
     number: int
     queue: MessageQueue
     body: bytes
@@ -149,7 +147,6 @@ class StagedSender:
                 self._retry_policy.wait_or_raise(error, queue.topic)
 
     def _send(self, chunk: _StagedChunk) -> None:
-        """Send a chunk, without waiting for the answer."""
         sender, batch, queue = self._sender, self._batch, chunk.queue
         header = StageChunkRequestHeader(
             batch.sink,

@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import errno
 import logging
+import socket
 import ssl
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rmq_spark.client.concurrency.fork_hooks import fork_lock
 from rmq_spark.client.errors import TlsFailed, TlsRejected
 from rmq_spark.client.transport.sockets import SOCKETS, poll_readable, poll_writable
+from rmq_spark.client.transport.tls.settings import TlsSettings
 from rmq_spark.errors import excerpt, sanitize
 
 if TYPE_CHECKING:
     import socket
 
     from rmq_spark.client.transport.tls.settings import Pem, TlsSettings
-
 
 # ---- Errors of TLS, and how to fix them: OpenSSL's reasons in a user's words.
 
@@ -43,10 +46,11 @@ _NOT_TRUSTED: Final = (
     "its certificate is not trusted ({}). Put the authority that signed it into the CA file"
 )
 
+# X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 NAME_MISMATCH_CODES: Final = (
     62,
     64,
-)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+)
 VALIDITY_CODES: Final = (9, 10)  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
 
 # A part of OpenSSL's reason (releases vary in the rest) and its explanation;
@@ -381,3 +385,82 @@ def _check_name(context: ssl.SSLContext, name: str) -> None:
     except (TypeError, ValueError, ssl.SSLError) as error:
         why = f"no certificate can be for the name {excerpt(name)}: {sanitize(str(error))}"
         raise TlsRejected("server_name", why) from error
+
+
+# ---- Certificates that servers present: fetched to explain why a client does not accept one.
+# Python shows the fields of a certificate only after it has verified it. So it is fetched first
+# without verification, and then verified against itself, whatever its dates and names. Nothing is
+# sent on such connections beyond the handshake.
+
+_IGNORE_DATES: Final = 0x200000  # X509_V_FLAG_NO_CHECK_TIME, which the ssl module does not name
+_COMMON_NAME: Final = "commonName"
+
+
+@dataclass(frozen=True, slots=True)
+class PresentedCertificate:
+    """The certificate of a server."""
+
+    names: tuple[str, ...]
+    issuer: str
+    not_before: datetime
+    not_after: datetime
+
+
+def fetch_certificate(
+    host: str, port: int, settings: TlsSettings, timeout_seconds: float
+) -> PresentedCertificate:
+    """Return the certificate that a server presents, whether or not it can be trusted.
+
+    Args:
+        host: The server's host name or address.
+        port: Its port.
+        settings: Settings of the client; its certificate is presented if the server asks.
+        timeout_seconds: Seconds that each of the two handshakes may take.
+    """
+    trusting = replace(settings, ca=None, verify=False)
+    context = ssl_context(trusting)
+    with _handshake(host, port, context, settings.server_name, timeout_seconds) as sock:
+        certificate = sock.getpeercert(binary_form=True)
+    if not certificate:
+        raise OSError(f"{host} has presented no certificate")
+    context = ssl_context(trusting)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+    context.verify_flags |= _IGNORE_DATES
+    context.load_verify_locations(cadata=certificate)
+    with _handshake(host, port, context, settings.server_name, timeout_seconds) as sock:
+        fields: Any = sock.getpeercert()
+    return PresentedCertificate(
+        names=tuple(str(name) for _, name in fields.get("subjectAltName", ())),
+        issuer=_common_name(fields.get("issuer", ())),
+        not_before=_time(fields["notBefore"]),
+        not_after=_time(fields["notAfter"]),
+    )
+
+
+def _handshake(
+    host: str,
+    port: int,
+    context: ssl.SSLContext,
+    server_name: str | None,
+    timeout_seconds: float,
+) -> ssl.SSLSocket:
+    plain: socket.socket = SOCKETS.connect(host, port, timeout_seconds)
+    try:
+        return context.wrap_socket(plain, server_hostname=server_name or host.partition("%")[0])
+    except BaseException:
+        plain.close()
+        raise
+
+
+def _common_name(name: Any) -> str:
+    """Return the common name in a name as the ssl module has it, or all of it."""
+    parts = [pair for group in name for pair in group]
+    for key, value in parts:
+        if key == _COMMON_NAME:
+            return str(value)
+    return ", ".join(f"{key}={value}" for key, value in parts)
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromtimestamp(ssl.cert_time_to_seconds(text), timezone.utc)
