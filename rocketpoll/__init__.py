@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from rmq_spark import __version__
     from rmq_spark.client.admin.access_lists import AclPolicy, ClusterUser
-    from rmq_spark.client.admin.admin import Admin
+    from rmq_spark.client.admin.admin import Admin, read_committed, read_table
     from rmq_spark.client.admin.group_offsets import LATEST_MS
     from rmq_spark.client.admin.lag import Lag
-    from rmq_spark.client.admin.tables import read_committed, read_table
     from rmq_spark.client.consumer.dispatch.listeners import (
         ConsumeConcurrentlyContext,
         ConsumeConcurrentlyStatus,
@@ -110,8 +109,8 @@ _MODULES: Final = {
     "by_tag": "rmq_spark.client.subscriptions",
     "collect_stream": _TESTING,
     "protobuf": "rmq_spark.client.serializers",
-    "read_committed": "rmq_spark.client.admin.tables",
-    "read_table": "rmq_spark.client.admin.tables",
+    "read_committed": "rmq_spark.client.admin.admin",
+    "read_table": "rmq_spark.client.admin.admin",
     "stream_rows": _TESTING,
     "stream_test": _STREAM_TESTING,
     "wait_until": _TESTING,

@@ -22,8 +22,8 @@ from support.spark.source_queries import options_for, schema_of
 from rmq_spark.cli.main import main
 from rmq_spark.client.errors import ManifestError, MessageRejected, MessageUnreadable
 from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.reading.bulk_pull import stored_messages
 from rmq_spark.client.reading.read_bounds import ReadRange
-from rmq_spark.client.reading.stored_messages import stored_messages
 from rmq_spark.errors import BodyError
 from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.read.partition_reader import read_range

@@ -17,8 +17,7 @@ from rmq_spark.client import message
 from rmq_spark.client.admin import admin
 from rmq_spark.client.api import broker_api
 from rmq_spark.client.instance import instance
-from rmq_spark.client.producer import prepared_message, producer
-from rmq_spark.client.producer.tables import arrow_sender
+from rmq_spark.client.producer import arrow_sender, prepared_message, producer
 from rmq_spark.client.transport import connection, frame_writer, pending_requests, remoting_client
 from rmq_spark.wire import compression, framing, header
 from rmq_spark.wire.bodies import fastjson

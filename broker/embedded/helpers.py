@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.admin.lag import Lag
-from rmq_spark.client.admin.reads.table_display import ROWS_MAX, MessageTable, format_html
+from rmq_spark.client.admin.table_display import ROWS_MAX, MessageTable, format_html
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.arguments import check_kind, check_number, wrong_kind
 from rmq_spark.client.errors import GroupNotFound, RouteNotFound
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message, MessageExt
 from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.reading.bulk_pull import stored_messages
 from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, READER_GROUP, Bound, ReadRange
-from rmq_spark.client.reading.stored_messages import stored_messages
 from rmq_spark.client.results import PullResult, SendResult
 from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.client.transport.tls.settings import TlsSettings

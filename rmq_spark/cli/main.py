@@ -54,7 +54,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
         "top": LazyCommand(".cluster.top_command", "show live rates and lags"),
     },
     "Programs": {
-        "broker": LazyCommand(".cluster.broker_entry", "run a broker with a built-in name server"),
+        "broker": LazyCommand(".cluster.store_command", "run a broker with a built-in name server"),
         "demo": LazyCommand(".demo.command", "run a broker, a producer and a Spark stream"),
         "console": LazyCommand(".console.command", "show a cluster in a browser"),
         "exporter": LazyCommand(".exporter.command", "export lag and rates to Prometheus"),

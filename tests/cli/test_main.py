@@ -11,7 +11,7 @@ import pytest
 
 from rmq_spark import __version__
 from rmq_spark.cli import main as cli
-from rmq_spark.cli.cluster import broker_entry
+from rmq_spark.cli.cluster import store_command
 from rmq_spark.client.errors import ConnectionFailed
 
 NO_COMMAND = "there is no command brokre. Did you mean broker?"
@@ -53,7 +53,7 @@ def test_unknown_command_suggests_the_nearest(capsys):
 @pytest.mark.parametrize("given", [[], ["-c", "FILE", "listenPort=0"], ["--help"], ["-p", "-m"]])
 def test_broker_command_line_is_passed_on(monkeypatch, given):
     seen = []
-    monkeypatch.setattr(broker_entry, "run_broker", seen.append)
+    monkeypatch.setattr(store_command, "run_broker", seen.append)
     assert cli.main(["broker", *given]) == 0
     assert seen == [tuple(given)]
 

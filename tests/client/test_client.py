@@ -18,7 +18,7 @@ SELDOM_NEEDED = {
     "compression.zstd",
     "rmq_spark.client.admin.admin",
     "rmq_spark.client.api.admin_api",
-    "rmq_spark.client.producer.tables.arrow_sender",
+    "rmq_spark.client.producer.arrow_sender",
     "rmq_spark.client.reading.bulk_pull",
     "rmq_spark.client.transport.tls.settings",
     "rmq_spark.client.consumer.offsets.offset_store",

@@ -20,17 +20,16 @@ from support.clients.hostile_arguments import Call, faults_of, may_be_raised, pa
 from support.servers.tls import certificate
 
 from rmq_spark.client.admin.access_lists import AclPolicy
-from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.admin.tables import read_table
+from rmq_spark.client.admin.admin import Admin, read_table
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
+from rmq_spark.client.producer import arrow_sender
 from rmq_spark.client.producer.prepared_message import SendRules
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.client.producer.tables import arrow_sender
 from rmq_spark.client.subscriptions import by_sql, by_tag
 from rmq_spark.client.transport.remoting_client import Credentials
 from rmq_spark.client.transport.tls.settings import TlsSettings

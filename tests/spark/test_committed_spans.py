@@ -13,7 +13,7 @@ from support.spark.source_queries import options_for, queue_of, send
 
 from rmq_spark.client.errors import OffsetMoved
 from rmq_spark.client.manifest import CommittedSpan
-from rmq_spark.client.producer.tables.arrow_sender import SentSpan
+from rmq_spark.client.producer.arrow_sender import SentSpan
 from rmq_spark.client.reading.bulk_pull import RawChunk
 from rmq_spark.spark.errors import DataLoss, RecordFault
 from rmq_spark.spark.exactly_once.committed_reader import SpanGroup, group_spans, read_spans

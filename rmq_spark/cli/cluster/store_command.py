@@ -1,4 +1,4 @@
-"""``rocketpoll store``: dump, verify, stat: inspects the directory of a store.
+"""``rocketpoll store`` and ``rocketpoll broker``: run the programs of the broker.
 
 The tools are the broker's, and run as a separate process, because `rmq_spark` never imports the
 broker. They change nothing, and can read a store that is in use.
@@ -14,7 +14,8 @@ from typing import Any, Final
 import click
 import orjson
 
-from rmq_spark.cli.shell.command_tree import CommandGroup
+from rmq_spark.cli.cluster.broker_launcher import run_broker
+from rmq_spark.cli.shell.command_tree import CommandGroup, CommandWithExample
 from rmq_spark.cli.shell.failures import UNHEALTHY, Failure
 from rmq_spark.cli.shell.output import (
     ByteSize,
@@ -108,3 +109,15 @@ def _raise_if_failed(tool: subprocess.Popen[str], stderr: str) -> None:
     if tool.returncode:
         words = stderr.strip().splitlines()
         raise Failure(words[-1] if words else f"the tool failed with exit code {tool.returncode}")
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="rocketpoll broker -c conf/broker.conf flushDiskType=ASYNC_FLUSH",
+    add_help_option=False,  # the broker's --help is its own, with this example
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def broker(arguments: tuple[str, ...]) -> None:
+    """Run a broker with a built-in name server: rocketpoll broker -c FILE key=value."""
+    run_broker(arguments)

@@ -2,9 +2,8 @@
 
     command    arguments, checks for missing parts, the life of all parts, and the rate, which is
                lowered if the machine does not keep up
-    sender     the producer: messages at a rate
+    clients    the producer, and the reader with ``--no-spark``
     query      the reader: a Spark stream, format("rocketpoll"), with figures about each batch
-    consumer   the reader with ``--no-spark``: a pull consumer
     display    figures as lines, on a terminal, in a file, or as a picture
 
 Only `query` imports pyspark, after everything that it needs was found.

@@ -33,9 +33,8 @@ from rmq_spark.cli.shell.parameter_types import PositiveFloat
 from rmq_spark.cli.spark.spark_runtime import INSTALL_PYSPARK, has_pyspark, java_fault
 
 if TYPE_CHECKING:
-    from rmq_spark.cli.demo.consumer import DemoConsumer
+    from rmq_spark.cli.demo.clients import DemoConsumer, DemoSender
     from rmq_spark.cli.demo.query import DemoQuery
-    from rmq_spark.cli.demo.sender import DemoSender
 
 
 # ---- The demo's rate: lowered, with a note, if the machine cannot send or read as fast.
@@ -176,13 +175,13 @@ def _run(
     with ExitStack() as running:
         listening = running.enter_context(_running_broker(directory))
         # Loading the other modules takes as long as starting the broker, so both happen together.
-        from rmq_spark.cli.demo.sender import DemoSender  # noqa: PLC0415  # --help needs no client
+        from rmq_spark.cli.demo.clients import DemoSender  # noqa: PLC0415  # --help needs no client
         from rmq_spark.client.admin.admin import Admin  # noqa: PLC0415  # --help needs no client
 
         if with_spark:
             from rmq_spark.cli.demo.query import DemoQuery  # noqa: PLC0415  # it imports pyspark
         else:
-            from rmq_spark.cli.demo.consumer import DemoConsumer  # noqa: PLC0415  # not with Spark
+            from rmq_spark.cli.demo.clients import DemoConsumer  # noqa: PLC0415  # not with Spark
         display: Display = TerminalDisplay() if sys.stdout.isatty() else LineDisplay()
         address = listening()
         with Admin(address) as admin:

@@ -1,7 +1,6 @@
 """``rocketpoll group``: list, describe, seek, clone, delete.
 
-`group_state` reads the state of a group, and `group_seek` plans and applies a seek; the console
-uses both as well.
+`group_state` reads the state of a group, and plans and applies a seek; the console uses it as well.
 """
 
 from __future__ import annotations
@@ -14,11 +13,13 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rmq_spark.cli.cluster.topic_command import confirm
-from rmq_spark.cli.groups.group_seek import OffsetMove, apply_seek, plan_seek
 from rmq_spark.cli.groups.group_state import (
+    OffsetMove,
     QueueState,
+    apply_seek,
     check_group_exists,
     count_messages,
+    plan_seek,
     read_group,
     summarize_group,
     without_retries,

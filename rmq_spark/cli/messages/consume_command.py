@@ -181,8 +181,7 @@ def _read_stored(admin: Admin, query: ConsumeQuery) -> Iterator[MessageExt]:
 
 
 def _read_range(admin: Admin, span: ReadRange, query: ConsumeQuery) -> Iterator[MessageExt]:
-    from rmq_spark.client.reading.bulk_pull import PullRules  # noqa: PLC0415  # not to follow
-    from rmq_spark.client.reading.stored_messages import stored_messages  # noqa: PLC0415  # --help needs no client
+    from rmq_spark.client.reading.bulk_pull import PullRules, stored_messages  # noqa: PLC0415  # --help needs no client
 
     subscription = subscription_data(span.queue.topic, query.selector, 0)
     rules = PullRules(

@@ -162,7 +162,7 @@ def read_dead_letters(
 
     One that cannot be read has a fault, and no tag that a ``selector`` could match.
     """
-    from rmq_spark.client.reading.stored_messages import stored_messages  # noqa: PLC0415  # not for help
+    from rmq_spark.client.reading.bulk_pull import stored_messages  # noqa: PLC0415  # not for help
 
     try:
         spans = resolve_ranges(admin.instance, source.topic, position, None, end)

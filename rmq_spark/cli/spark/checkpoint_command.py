@@ -15,8 +15,7 @@ from urllib.parse import urlparse
 import click
 
 from rmq_spark.cli.groups.group_command import confirm_moves
-from rmq_spark.cli.groups.group_seek import OffsetMove, apply_seek
-from rmq_spark.cli.groups.group_state import is_unknown_group
+from rmq_spark.cli.groups.group_state import OffsetMove, apply_seek, is_unknown_group
 from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import Failure

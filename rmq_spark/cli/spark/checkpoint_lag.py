@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmq_spark.cli.groups.group_seek import OffsetMove
+from rmq_spark.cli.groups.group_state import OffsetMove
 from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.client.admin.lag import Lag, messages_behind
 from rmq_spark.client.errors import GroupNotFound, RouteNotFound

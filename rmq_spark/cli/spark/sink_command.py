@@ -19,7 +19,7 @@ from rmq_spark.client.errors import RouteNotFound
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin, BrokerSink
-    from rmq_spark.client.admin.reads.committed_reads import SinkBatch
+    from rmq_spark.client.admin.arrow_reads import SinkBatch
     from rmq_spark.client.manifest import ManifestId
 
 _BATCHES_SHOWN: Final = 20
@@ -156,7 +156,7 @@ def _staged_sinks(topic: str | None, admin: Admin) -> list[BrokerSink]:
 
 
 def _committed_batches(topic: str, admin: Admin) -> list[SinkBatch]:
-    from rmq_spark.client.admin.reads.committed_reads import sink_batches  # noqa: PLC0415  # pyarrow
+    from rmq_spark.client.admin.arrow_reads import sink_batches  # noqa: PLC0415  # pyarrow
 
     admin.topic_offsets(topic)  # raises if the topic does not exist
     try:

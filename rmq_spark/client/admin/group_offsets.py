@@ -13,7 +13,7 @@ from typing import Final
 
 from rmq_spark.client.admin.lag import Lag
 from rmq_spark.client.admin.lookups import Lookups
-from rmq_spark.client.admin.reads.table_display import LagTable
+from rmq_spark.client.admin.table_display import LagTable
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.arguments import (
     check_flag,

@@ -236,7 +236,7 @@ class Lookups:
                 error has its place.
             ProtocolError: The broker omits messages that it should hold.
         """
-        from rmq_spark.client.admin.reads.arrow_reads import read_topic_table  # noqa: PLC0415  # brings pyarrow
+        from rmq_spark.client.admin.arrow_reads import read_topic_table  # noqa: PLC0415  # brings pyarrow
 
         return read_topic_table(
             self.instance, topic, start, end, columns, tags, on_bad_record, bytes_max
@@ -277,7 +277,7 @@ class Lookups:
             OffsetMoved: The broker has deleted messages before they were read.
             ProtocolError: A message cannot be read; the error names it.
         """
-        from rmq_spark.client.admin.reads.committed_reads import read_committed_table  # noqa: PLC0415  # brings pyarrow
+        from rmq_spark.client.admin.arrow_reads import read_committed_table  # noqa: PLC0415  # brings pyarrow
 
         return read_committed_table(self.instance, topic, start, end, columns, tags, bytes_max)
 

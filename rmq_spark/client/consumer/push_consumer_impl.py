@@ -48,13 +48,15 @@ from rmq_spark.client.consumer.dispatch.redelivery import (
     ORDERLY_TIMES_MAX,
     Redelivery,
 )
-from rmq_spark.client.consumer.pull.pull_request import NOT_LOCKED_MS, OWNERSHIPS, PullRequest
 from rmq_spark.client.consumer.pull.pull_task import (
     FLOW_CONTROL_MS,
+    NOT_LOCKED_MS,
+    OWNERSHIPS,
     PAUSED_MS,
     AbandonFunction,
     PullCallback,
     PullLimits,
+    PullRequest,
     PullTask,
     RoomFunction,
 )

@@ -4,7 +4,7 @@
     send_async      returns a future; up to three tries as well, but only if a connection fails
     send_one_way    no response
     send_batch      several messages of one topic in as few requests as brokers accept
-    send_table      an Arrow table or a DataFrame, at bulk speed (`tables`)
+    send_table      an Arrow table or a DataFrame, at bulk speed (`arrow_sender`)
 
 A send is retried if it may succeed at another broker or later (`sync_sender`). It is not retried if
 it would fail everywhere, or would add load to a busy broker. A message with a sharding key or a
@@ -48,7 +48,7 @@ from rmq_spark.client.serializers import Serializer, resolve_serializer
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
-    from rmq_spark.client.producer.tables.arrow_sender import BulkResult
+    from rmq_spark.client.producer.arrow_sender import BulkResult
 
 SEND_TIMEOUT_MS: Final = 3_000
 RETRY_TIMES: Final = 2
@@ -481,7 +481,7 @@ class Producer(ForkAware):
             PartlySent: A request failed after others had succeeded.
             SendFailed: The first request failed.
         """
-        from rmq_spark.client.producer.tables import arrow_sender  # noqa: PLC0415  # brings pyarrow
+        from rmq_spark.client.producer import arrow_sender  # noqa: PLC0415  # brings pyarrow
 
         self._check_running()
         check_bulk_settings(settings)

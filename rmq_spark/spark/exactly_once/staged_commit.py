@@ -41,9 +41,8 @@ from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.arguments import check_topic
 from rmq_spark.client.errors import ClientError, MessageIllegal, MessageRejected, SystemBusy
 from rmq_spark.client.manifest import CommittedSpan, ManifestId, commits_topic_name
+from rmq_spark.client.producer.arrow_sender import CHUNK_BYTES, CHUNK_TIMEOUT_MS, StagedSender
 from rmq_spark.client.producer.producer import Producer, topic_sender
-from rmq_spark.client.producer.tables.arrow_sender import CHUNK_BYTES, CHUNK_TIMEOUT_MS
-from rmq_spark.client.producer.tables.staged_sender import StagedSender
 from rmq_spark.spark.errors import OptionError, WriteError
 from rmq_spark.spark.exactly_once.manifest_commit import (
     CONCURRENT_DRIVERS_ADVICE,

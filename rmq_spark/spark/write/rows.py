@@ -48,7 +48,7 @@ from rmq_spark.wire.properties import (
 )
 
 if TYPE_CHECKING:
-    from rmq_spark.client.producer.tables.arrow_sender import SentSpan
+    from rmq_spark.client.producer.arrow_sender import SentSpan
     from rmq_spark.wire.bodies.staged_batches import StagedAttempt
     from rmq_spark.wire.headers.members import BatchRequestHeader
 

@@ -41,9 +41,9 @@ from rmq_spark.client.errors import (
     TopicNotUsable,
 )
 from rmq_spark.client.message import Message
+from rmq_spark.client.producer.arrow_sender import CHUNK_BYTES, CHUNK_TIMEOUT_MS, SentSpan
 from rmq_spark.client.producer.prepared_message import SendRules
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.client.producer.tables.arrow_sender import CHUNK_BYTES, CHUNK_TIMEOUT_MS, SentSpan
 from rmq_spark.client.results import SendResult
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.brokers.fan_out import instance_for

@@ -2,7 +2,7 @@
 
 import time
 
-from rmq_spark.cli.demo.consumer import DemoConsumer
+from rmq_spark.cli.demo.clients import DemoConsumer
 
 
 def test_demo_consumer_reports_rows_with_latency(rocketpoll_broker, rocketpoll_topic):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmq_spark.cli.demo.sender import DemoSender
+from rmq_spark.cli.demo.clients import DemoSender
 
 
 @pytest.mark.parametrize("by_table", [True, False])

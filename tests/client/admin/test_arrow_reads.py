@@ -7,7 +7,7 @@ from support.spark.source_queries import schema_of as spark_schema_of
 
 import rocketpoll
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.admin.reads.arrow_reads import COLUMN_NAMES, DEFAULT_COLUMNS, build_schema
+from rmq_spark.client.admin.arrow_reads import COLUMN_NAMES, DEFAULT_COLUMNS, build_schema
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.errors import (

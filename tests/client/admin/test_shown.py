@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from rmq_spark.client.admin.lag import Lag
-from rmq_spark.client.admin.reads.table_display import (
+from rmq_spark.client.admin.table_display import (
     CHARACTERS_MAX,
     ROWS_MAX,
     LagTable,

@@ -7,7 +7,7 @@ from support.clients.manual_scheduler import MovedTasks
 
 from rmq_spark.client.consumer.dispatch import consume_services
 from rmq_spark.client.consumer.dispatch.consume_services import BrokerQueueLocks
-from rmq_spark.client.consumer.pull.pull_request import PullRequest, QueueOwnership
+from rmq_spark.client.consumer.pull.pull_task import PullRequest, QueueOwnership
 from rmq_spark.client.consumer.queues.process_queue import (
     LOCK_EXPIRES_MS,
     ProcessQueue,

@@ -11,7 +11,7 @@ from rmq_spark.client.consumer.dispatch.consume_services import (
     ConsumeMessageConcurrentlyService,
 )
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
-from rmq_spark.client.consumer.pull.pull_request import PullRequest
+from rmq_spark.client.consumer.pull.pull_task import PullRequest
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
 
 

@@ -12,7 +12,7 @@ from support.messages.received_messages import QUEUE, several
 
 from rmq_spark.client.consumer.dispatch.consume_services import ConsumeMessageOrderlyService
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeOrderlyStatus
-from rmq_spark.client.consumer.pull.pull_request import PullRequest
+from rmq_spark.client.consumer.pull.pull_task import PullRequest
 from rmq_spark.client.consumer.queues.process_queue import LOCK_EXPIRES_MS, ProcessQueue
 
 SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT

@@ -4,7 +4,7 @@ import gc
 import os
 import threading
 
-from rmq_spark.client.consumer.pull.pull_request import (
+from rmq_spark.client.consumer.pull.pull_task import (
     OWNERSHIPS,
     OwnershipRegistry,
     QueueOwnership,

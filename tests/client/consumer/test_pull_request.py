@@ -10,8 +10,7 @@ from support.clients.manual_scheduler import MovedTasks
 from support.messages.received_messages import QUEUE, received, several
 
 from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog
-from rmq_spark.client.consumer.pull.pull_request import PullRequest
-from rmq_spark.client.consumer.pull.pull_task import PullLimits
+from rmq_spark.client.consumer.pull.pull_task import PullLimits, PullRequest
 from rmq_spark.client.consumer.push_consumer_impl import PushPullTask
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
 from rmq_spark.client.consumer.queues.queue_identity import (

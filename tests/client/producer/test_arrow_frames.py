@@ -9,9 +9,8 @@ import pytest
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.producer.arrow_rows import message_columns, normalize_tables
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.client.producer.tables.arrow_input import normalize_tables
-from rmq_spark.client.producer.tables.arrow_rows import message_columns
 
 SAYS = re.compile(r".+: needed .+, found .+; for example: .+")
 MAPS = pa.map_(pa.string(), pa.string())

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from rmq_spark.client.errors import MessageRejected
-from rmq_spark.client.producer.tables.arrow_rows import message_columns, record_columns, split_rows
+from rmq_spark.client.producer.arrow_rows import message_columns, record_columns, split_rows
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.message_queue import MessageQueue
 

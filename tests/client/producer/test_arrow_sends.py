@@ -11,8 +11,8 @@ from support.servers.fake_servers import FakeCluster
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import MessageRejected, PartlySent, SendFailed, SystemBusy
 from rmq_spark.client.message import decode_messages
+from rmq_spark.client.producer.arrow_sender import CHUNK_ROWS, _TableSend
 from rmq_spark.client.producer.producer import Producer
-from rmq_spark.client.producer.tables.arrow_sender import CHUNK_ROWS, _TableSend
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import PullSysFlag, RequestCode, ResponseCode
 from rmq_spark.wire.headers.members import PullMessageRequestHeader

@@ -12,8 +12,8 @@ from rmq_spark.client.errors import (
     NotSupported,
     SystemBusy,
 )
+from rmq_spark.client.producer.arrow_sender import StagedSender
 from rmq_spark.client.producer.producer import Producer, topic_sender
-from rmq_spark.client.producer.tables.staged_sender import StagedSender
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.headers.members import BatchRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue

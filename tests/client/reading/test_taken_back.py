@@ -11,8 +11,8 @@ from support.spark.streaming_engine import Crashed, Engine
 from support.stores.small_store import open_store, read_all
 from support.stores.staged_batches import roll_back_between
 
+from rmq_spark.client.admin import arrow_reads
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.admin.reads import arrow_reads
 from rmq_spark.client.errors import ProtocolError
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message

@@ -7,7 +7,7 @@ import pytest
 from support.servers.fake_servers import FakeServer, answering
 
 from rmq_spark.client.errors import MessageIllegal, NotSupported, ProtocolError
-from rmq_spark.client.producer.tables.arrow_rows import encode_sized_records
+from rmq_spark.client.producer.arrow_rows import encode_sized_records
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.bodies.staged_batches import StagedAttempt
 from rmq_spark.wire.codes import RequestCode

@@ -18,10 +18,12 @@ from rmq_spark.cli.console.markup.charts import COUNT, chart, sparkline
 from rmq_spark.cli.console.markup.html import NOTHING, Html, el, join, path
 from rmq_spark.cli.console.pages.topic_page import group_state_badge
 from rmq_spark.cli.console.visit import Visit, group_path, message_path, queue_text, topic_path
-from rmq_spark.cli.groups.group_seek import OffsetMove, apply_seek, plan_seek
 from rmq_spark.cli.groups.group_state import (
     GroupState,
+    OffsetMove,
     QueueState,
+    apply_seek,
+    plan_seek,
     read_group,
     summarize_group,
     without_retries,

@@ -34,7 +34,7 @@ from rmq_spark.client.consumer.dispatch.listeners import (
     restore_properties,
 )
 from rmq_spark.client.consumer.dispatch.redelivery import DEAD_LETTER, FIRST_DELAY_LEVEL, Redelivery
-from rmq_spark.client.consumer.pull.pull_request import NOT_LOCKED_MS, PullRequest
+from rmq_spark.client.consumer.pull.pull_task import NOT_LOCKED_MS, PullRequest
 from rmq_spark.client.consumer.queues.process_queue import monotonic_ms
 from rmq_spark.client.consumer.settings import SUSPEND_MS_MIN
 from rmq_spark.client.errors import ClientError
