@@ -21,7 +21,6 @@ from rmq_spark.client.errors import (
     ConsumerNotOnline,
     NoNameServer,
     NoPermission,
-    NotFound,
 )
 from rmq_spark.client.transport.address_overrides import AddressOverrides
 from rmq_spark.client.transport.remoting_client import (
@@ -51,7 +50,6 @@ from rmq_spark.wire.bodies.operators import (
     ConsumeStats,
     GroupList,
     KVTable,
-    ProducerConnection,
     ProducerTableInfo,
     QueryConsumeQueueResponseBody,
     ResetOffsetBody,
@@ -88,13 +86,9 @@ from rmq_spark.wire.headers.operators import (
     DeleteTopicFromNamesrvRequestHeader,
     GetConsumerRunningInfoRequestHeader,
     GetConsumeStatsRequestHeader,
-    GetKVListByNamespaceRequestHeader,
-    GetProducerConnectionListRequestHeader,
     GetTopicsByClusterRequestHeader,
-    KVConfigRequestHeader,
     ListAclsRequestHeader,
     ListUsersRequestHeader,
-    PutKVConfigRequestHeader,
     QueryConsumeQueueRequestHeader,
     QueryMessageRequestHeader,
     ResetOffsetRequestHeader,
@@ -259,14 +253,6 @@ class AdminApi:
             return tuple(self.consumer_connection(address, group).connection_set)
         except ConsumerNotOnline:
             return ()
-
-    def producer_connection(self, address: str, group: str) -> ProducerConnection:
-        """Return the online members of a producer group; refused (1) if there are none."""
-        header, code = (
-            GetProducerConnectionListRequestHeader(group),
-            RequestCode.GET_PRODUCER_CONNECTION_LIST,
-        )
-        return self.requests.body(ProducerConnection, address, code, header)
 
     def producers(self, address: str) -> ProducerTableInfo:
         """Return all producers of a broker, by group."""
@@ -448,58 +434,11 @@ class NameServerApi:
             )
         )
 
-    def kv_config(self, namespace: str, key: str) -> str | None:
-        """Return one setting, or None."""
-        header = KVConfigRequestHeader(namespace, key)
-        try:
-            found = self._ask_with_retry(
-                lambda address: self._requests.header(address, RequestCode.GET_KV_CONFIG, header)
-            )
-        except NotFound:
-            return None
-        value: str | None = found.value
-        return value
-
-    def kv_configs(self, namespace: str) -> dict[str, str]:
-        """Return all settings of a namespace."""
-        header = GetKVListByNamespaceRequestHeader(namespace)
-        code = RequestCode.GET_KVLIST_BY_NAMESPACE
-        try:
-            return dict(
-                self._ask_with_retry(
-                    lambda address: self._requests.body(KVTable, address, code, header)
-                ).table
-            )
-        except NotFound:
-            return {}
-
-    def put_kv_config(self, namespace: str, key: str, value: str) -> None:
-        """Change a setting on all name servers."""
-        header = PutKVConfigRequestHeader(namespace, key, value)
-        self._ask_all(
-            lambda address: self._requests.call(address, RequestCode.PUT_KV_CONFIG, header)
-        )
-
-    def delete_kv_config(self, namespace: str, key: str) -> None:
-        """Delete a setting from all name servers."""
-        header = KVConfigRequestHeader(namespace, key)
-        self._ask_all(
-            lambda address: self._requests.call(address, RequestCode.DELETE_KV_CONFIG, header)
-        )
-
     def wipe_write_permission(self, broker_name: str) -> int:
         """Forbid writing to all topics of a broker; return the number of topics changed."""
         header, code = BrokerNameRequestHeader(broker_name), RequestCode.WIPE_WRITE_PERM_OF_BROKER
         counts: list[int] = self._ask_all(
             lambda address: self._requests.header(address, code, header).wipe_topic_count
-        )
-        return max(counts)
-
-    def add_write_permission(self, broker_name: str) -> int:
-        """Allow writing to all topics of a broker again; return the number of topics changed."""
-        header, code = BrokerNameRequestHeader(broker_name), RequestCode.ADD_WRITE_PERM_OF_BROKER
-        counts: list[int] = self._ask_all(
-            lambda address: self._requests.header(address, code, header).add_topic_count
         )
         return max(counts)
 

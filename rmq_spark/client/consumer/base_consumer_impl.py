@@ -30,7 +30,12 @@ from rmq_spark.client.concurrency.scheduler import (
 from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient
 from rmq_spark.client.consumer.dispatch.redelivery import DeadLetterQueue
 from rmq_spark.client.consumer.offsets.offset_manager import InitialOffsetRule, OffsetManager
-from rmq_spark.client.consumer.offsets.offset_store import OffsetStore, RemoteBrokerOffsetStore
+from rmq_spark.client.consumer.offsets.offset_store import (
+    LocalFileOffsetStore,
+    OffsetStore,
+    RemoteBrokerOffsetStore,
+    offset_file,
+)
 from rmq_spark.client.consumer.pull.pull_task import PulledQueue
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue, monotonic_ms
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
@@ -128,7 +133,6 @@ class BaseConsumerImpl(ForkAware, ABC):
         be a shared instance, addresses of name servers, or None for NAMESRV_ADDR.
         """
         self.group = check_group(group)
-        self._group_argument = group
         settings.check()
         is_instance = hasattr(instance, "register_consumer") and not isinstance(instance, type)
         if not isinstance(instance, (str, NoneType)) and not is_instance:
@@ -175,19 +179,9 @@ class BaseConsumerImpl(ForkAware, ABC):
 
     def _new_offset_store(self) -> OffsetStore:
         if self._settings.message_model is MessageModel.BROADCASTING:
-            from rmq_spark.client.consumer.offsets.offset_store import (  # noqa: PLC0415  # needed for BROADCASTING only
-                LocalFileOffsetStore,
-                former_group_name,
-                offset_file,
-            )
-
             directory = self._settings.local_offset_directory
-            former = former_group_name(self._group_argument)
             return LocalFileOffsetStore(
-                lambda: offset_file(self._instance.lasting_id, self.group, directory),
-                former_path=None
-                if former is None
-                else lambda: offset_file(self._instance.lasting_id, former, directory),
+                lambda: offset_file(self._instance.lasting_id, self.group, directory)
             )
         return RemoteBrokerOffsetStore(self._brokers)
 

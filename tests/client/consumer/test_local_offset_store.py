@@ -85,21 +85,6 @@ def test_local_offset_file_of_an_enum_group_has_its_plain_name(tmp_path):
     assert file.parent.name == "billing"
 
 
-def test_offsets_under_the_former_name_of_an_enum_are_taken_over_once(tmp_path):
-    with EmbeddedBroker() as broker:
-        broker.create_topic("T", queues=1)
-        broker.send("T", "first", "last")
-        assert broadcast(broker, "billing", tmp_path) == [b"first", b"last"]
-        [file] = tmp_path.rglob("offsets.json")
-        former = file.parent.with_name(str(Groups.BILLING))
-        assert former.name == "Groups.BILLING"
-        file.parent.rename(former)
-        for _ in range(2):
-            broker.send("T", "last")
-            assert broadcast(broker, Groups.BILLING, tmp_path) == [b"last"]
-        assert file.exists()
-
-
 def test_local_offset_file_path_is_javas(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert offset_file("10.0.0.1@DEFAULT", "G") == (

@@ -63,8 +63,8 @@ def test_registered_consumer_is_known_to_the_broker_and_notified(make, api, runn
     assert consumer.rebalances.acquire(timeout=10)
     assert api.consumer_ids(running_broker.address, "G") == (instance.client_id,)
     instance.heartbeat()
-    (connection,) = api.admin.producer_connection(running_broker.address, "P").connection_set
-    assert (connection.client_id, connection.language) == (instance.client_id, "PYTHON")
+    (producer,) = api.admin.producers(running_broker.address).data["P"]
+    assert (producer.client_id, producer.language) == (instance.client_id, "PYTHON")
 
 
 def test_client_instance_refuses_duplicate_members_and_bad_group_names(make):

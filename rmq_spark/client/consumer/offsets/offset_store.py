@@ -239,29 +239,13 @@ def offset_file(lasting_id: str, group: str, directory: Path | None = None) -> P
     return (directory or Path.home() / DIRECTORY) / lasting_id / group / "offsets.json"
 
 
-def former_group_name(group: str) -> str | None:
-    """Return the former name of a group's directory; None if it has none.
-
-    A group that is an enum of texts had a directory with the name of the enum's member, such as
-    ``Groups.BILLING``, on Python 3.10 and 3.11.
-    """
-    formatted = str(group)
-    return None if formatted == group or "/" in formatted else formatted
-
-
 class LocalFileOffsetStore(OffsetStore):
     """An `OffsetStore` that keeps offsets in a file."""
 
-    def __init__(
-        self, path: Callable[[], Path], *, former_path: Callable[[], Path] | None = None
-    ) -> None:
-        """Make a store; ``path`` is called each time, because a fork may change its result.
-
-        Offsets are read from the file ``former_path`` where ``path`` does not exist yet.
-        """
+    def __init__(self, path: Callable[[], Path]) -> None:
+        """Make a store; ``path`` is called each time, because a fork may change its result."""
         super().__init__()
         self._get_path = path
-        self._get_former_path = former_path
         self.last_messages: dict[MessageQueue, LastMessage] = {}
         self._write_lock = threading.Lock()
         self._last_written: OffsetSerializeWrapper | None = None
@@ -273,15 +257,6 @@ class LocalFileOffsetStore(OffsetStore):
         Files that killed writers have left beside it are removed.
         """
         kept = self._read()
-        if self._get_former_path is not None and not (self._path.exists() or self._backup.exists()):
-            former = self._get_former_path()
-            if former.exists():
-                _log.warning(
-                    "offsets were read from %s, and are stored in %s from now on",
-                    former,
-                    self._path,
-                )
-                kept = self._read(former)
         with self._mutex:
             self._offsets = {**kept.offset_table, **self._offsets}
         self.last_messages = {**(kept.last_messages or {}), **self.last_messages}
@@ -356,9 +331,9 @@ class LocalFileOffsetStore(OffsetStore):
             if directory is not None:
                 os.fsync(directory)
 
-    def _read(self, former: Path | None = None) -> OffsetSerializeWrapper:
+    def _read(self) -> OffsetSerializeWrapper:
         why = ""
-        for path in (self._path, self._backup) if former is None else (former,):
+        for path in (self._path, self._backup):
             try:
                 content = decode_body(OffsetSerializeWrapper, path.read_bytes())
             except FileNotFoundError:
