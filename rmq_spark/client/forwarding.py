@@ -21,7 +21,6 @@ is sent again has the same.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -219,9 +218,11 @@ def _dead_letter_id(bad: BadRecord, born_ms: int) -> str:
     The time in it is when the message was born, as RocketMQ's tools take it for the earliest time
     at which it may have been stored.
     """
+    from hashlib import sha256  # noqa: PLC0415  # brings OpenSSL, which no send needs
+
     place = f"{bad.queue.topic}\n{bad.queue.broker_name}\n{bad.queue.queue_id}\n{bad.queue_offset}"
     address, process, loader, counter = map(
-        hashlib.sha256(place.encode()).digest().__getitem__, _UNIQUE_ID_PARTS
+        sha256(place.encode()).digest().__getitem__, _UNIQUE_ID_PARTS
     )
     month_ms = 0
     if born_ms:

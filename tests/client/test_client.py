@@ -21,7 +21,7 @@ SELDOM_NEEDED = {
     "rmq_spark.client.producer.arrow_sender",
     "rmq_spark.client.reading.bulk_pull",
     "rmq_spark.client.transport.tls.settings",
-    "rmq_spark.client.consumer.offsets.offset_store",
+    "rmq_spark.client.consumer.offsets.local_offset_store",
     "rmq_spark.wire.signature",
     "rmq_spark.wire.chunk",
     "rmq_spark.wire.bodies.operators",

@@ -78,7 +78,7 @@ def test_client_stories_draw_every_kind_of_step_and_trouble():
             0,
         ),
         (
-            "rmq_spark.client.consumer.offsets.offset_store.LocalFileOffsetStore._read",
+            "rmq_spark.client.consumer.offsets.local_offset_store.LocalFileOffsetStore._read",
             lambda _: {},
             "once more, which was finished",
             713040,

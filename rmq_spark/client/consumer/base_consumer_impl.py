@@ -30,12 +30,7 @@ from rmq_spark.client.concurrency.scheduler import (
 from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient
 from rmq_spark.client.consumer.dispatch.redelivery import DeadLetterQueue
 from rmq_spark.client.consumer.offsets.offset_manager import InitialOffsetRule, OffsetManager
-from rmq_spark.client.consumer.offsets.offset_store import (
-    LocalFileOffsetStore,
-    OffsetStore,
-    RemoteBrokerOffsetStore,
-    offset_file,
-)
+from rmq_spark.client.consumer.offsets.offset_store import OffsetStore, RemoteBrokerOffsetStore
 from rmq_spark.client.consumer.pull.pull_task import PulledQueue
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue, monotonic_ms
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
@@ -179,6 +174,11 @@ class BaseConsumerImpl(ForkAware, ABC):
 
     def _new_offset_store(self) -> OffsetStore:
         if self._settings.message_model is MessageModel.BROADCASTING:
+            from rmq_spark.client.consumer.offsets.local_offset_store import (  # noqa: PLC0415  # needed for BROADCASTING only
+                LocalFileOffsetStore,
+                offset_file,
+            )
+
             directory = self._settings.local_offset_directory
             return LocalFileOffsetStore(
                 lambda: offset_file(self._instance.lasting_id, self.group, directory)

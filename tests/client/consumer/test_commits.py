@@ -12,11 +12,9 @@ from support.brokers.broker_kinds import wait_until
 from support.clients.manual_scheduler import MovedTasks
 
 from rmq_spark.client.concurrency.scheduler import WorkerThreads
+from rmq_spark.client.consumer.offsets.local_offset_store import LocalFileOffsetStore
 from rmq_spark.client.consumer.offsets.offset_manager import CommitRequest, store_offsets
-from rmq_spark.client.consumer.offsets.offset_store import (
-    LocalFileOffsetStore,
-    RemoteBrokerOffsetStore,
-)
+from rmq_spark.client.consumer.offsets.offset_store import RemoteBrokerOffsetStore
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue
 from rmq_spark.client.consumer.queues.queue_identity import (
     LastMessage,

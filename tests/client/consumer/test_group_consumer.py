@@ -22,7 +22,7 @@ from support.rocketmq.real_broker import free_port
 from rmq_spark.client.consumer import base_consumer_impl
 from rmq_spark.client.consumer.base_consumer_impl import SHUTDOWN_MS
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
-from rmq_spark.client.consumer.offsets.offset_store import offset_file
+from rmq_spark.client.consumer.offsets.local_offset_store import offset_file
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.rebalance.rebalance_service import RETRY_MS, Rebalance
 from rmq_spark.client.consumer.rebalance.strategies import (

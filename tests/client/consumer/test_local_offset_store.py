@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.brokers.broker_kinds import wait_until
 
-from rmq_spark.client.consumer.offsets.offset_store import LocalFileOffsetStore, offset_file
+from rmq_spark.client.consumer.offsets.local_offset_store import LocalFileOffsetStore, offset_file
 from rmq_spark.client.consumer.queues.queue_identity import LastMessage
 from rmq_spark.client.errors import OffsetFileDamaged
 from rmq_spark.wire.message_queue import MessageQueue
