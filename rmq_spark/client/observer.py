@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from enum import Enum
-from types import TracebackType
 from typing import Protocol, TypeVar
 
 from rmq_spark.client.message import Message, MessageExt
@@ -31,13 +30,7 @@ class SendObservation(Protocol):
 
     def __enter__(self) -> None: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None: ...
+    def __exit__(self, kind: object, error: BaseException | None, /, *_: object) -> None: ...
 
     def on_results(self, results: Sequence[SendResult], /) -> None:
         """Record the results of the send."""
@@ -51,13 +44,7 @@ class ListenerObservation(Protocol):
 
     def __enter__(self) -> None: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None: ...
+    def __exit__(self, kind: object, error: BaseException | None, /, *_: object) -> None: ...
 
     def on_failure(self, reason: str, /) -> None:
         """Record that the listener has returned a failure, without an exception."""

@@ -18,7 +18,6 @@ from concurrent.futures import Future
 from contextvars import Token
 from dataclasses import replace
 from functools import wraps
-from types import TracebackType
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from rmq_spark import __version__
@@ -225,12 +224,7 @@ class _SendSpan(_ObservedSpan):
     def __enter__(self) -> None:
         """Do nothing: the span began before, so that messages bear its context."""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         if not self._is_ended_by_future:
             self._end(error)
 
@@ -300,12 +294,7 @@ class _ProcessSpan(_ObservedSpan):
     def __enter__(self) -> None:
         self._token = contexts.attach(trace.set_span_in_context(self._span, self._context))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         self._detach_context()
         self._measure(error)
         self._end_span()

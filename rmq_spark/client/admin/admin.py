@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
-from types import NoneType, TracebackType
+from types import NoneType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq_spark.client.admin.access_lists import AccessLists
@@ -217,13 +217,8 @@ class Admin(GroupOffsets, AccessLists):
         self.instance.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.instance.__exit__(kind, error, traceback)
+    def __exit__(self, *_: object) -> None:
+        self.instance.stop()
 
     # ---- topics
 

@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.aio.loop_bridge import CallQueue, LoopBridge
@@ -228,12 +227,7 @@ class Client(ForkAware):
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await asyncio.shield(self._call_queue.call(self.bridge(self), self._stop))
 
     def _start(self) -> None:

@@ -13,7 +13,6 @@ import asyncio
 import functools
 import threading
 from collections.abc import Callable, Coroutine
-from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from rmq_spark.client.aio.client import Client
@@ -99,12 +98,7 @@ class AsyncWrapper(ForkAware, Generic[_Threaded]):
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def _start_close(self, bridge: LoopBridge) -> None:
