@@ -84,8 +84,8 @@ class MessageStore:
         `reput` runs at once, in the thread that appended or flushed.
 
         Raises:
-                StoreInUse, ForeignFile, DamagedTable: As `store.errors` says. Nothing was changed.
-                StartInterrupted: ``on_progress`` has ended the start.
+            StoreInUse, ForeignFile, DamagedTable: As `store.errors` says. Nothing was changed.
+            StartInterrupted: ``on_progress`` has ended the start.
         """
         self._wake_reput: Callable[[], object] = wake_reput or self.reput
         is_slave = config.broker_role is BrokerRole.SLAVE

@@ -21,7 +21,7 @@ from support.suite.selection import some
 
 from rmq_spark.wire.properties import tags_code
 from rocketpoll.broker.store.append import chunk_appender
-from rocketpoll.broker.store.dispatch import precomputed_dispatch
+from rocketpoll.broker.store.dispatch import hidden_entries
 from rocketpoll.broker.store.errors import BatchRefused
 from rocketpoll.broker.store.records import recent_writes
 
@@ -32,7 +32,7 @@ QUEUES = [("T", 0), ("T", 1), ("U", 0)]
 def _few_at_a_time(monkeypatch):
     monkeypatch.setattr(chunk_appender, "_PART_RECORDS", 3)
     monkeypatch.setattr(chunk_appender, "RECORDS_PER_STEP", 5)
-    monkeypatch.setattr(precomputed_dispatch, "_KEYS_MAX", 2)
+    monkeypatch.setattr(hidden_entries, "_KEYS_MAX", 2)
     monkeypatch.setattr(staged_batches, "message", tagged)
 
 
@@ -166,10 +166,10 @@ def told(root, seed):
     return story.end()
 
 
-@pytest.mark.parametrize("bytes_max", [precomputed_dispatch.BYTES_MAX, 700])
+@pytest.mark.parametrize("bytes_max", [hidden_entries.BYTES_MAX, 700])
 @pytest.mark.parametrize("seed", some(range(200), "ROCKETPOLL_WORKED_AHEAD", 5))
 def test_precomputed_dispatch_equals_reading_the_log(tmp_path, monkeypatch, seed, bytes_max):
-    monkeypatch.setattr(precomputed_dispatch, "BYTES_MAX", bytes_max)
+    monkeypatch.setattr(hidden_entries, "BYTES_MAX", bytes_max)
     worked_out = told(tmp_path / "memory", seed)
     monkeypatch.setattr(recent_writes, "_UNCOMMITTED_MAX", 0)
     assert worked_out == told(tmp_path / "log", seed)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
-from typing import Final, TypeAlias
+from typing import Final
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
@@ -32,7 +32,7 @@ from .acknowledger import Acknowledger
 from .admission import RetryRules, TopicAdmission
 from .batch_messages import LARGE_BATCH_BYTES, BatchPuts, timer_refusal
 from .fast_path.cached_send import CachedSend, SendCache
-from .fast_path.fast_send import FastSend
+from .fast_path.fast_send import FastSend, Send
 from .stored_properties import MSG_REGION, TRACE_ON, PropertyRewriter, StoredProperties
 
 _log = logging.getLogger(__name__)
@@ -50,13 +50,6 @@ CODES: Final = {
     PutMessageStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
     PutMessageStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
 }
-
-
-_UnacknowledgedSend: TypeAlias = tuple[Channel, RemotingCommand, CachedSend, bool]
-"""The sender, request and plan of a message written at the end of the turn.
-
-The last element says whether the sender waits for the disk.
-"""
 
 
 @dataclass(frozen=True)
@@ -100,7 +93,8 @@ class SendMessageProcessor(Processor):
             self._acknowledge,
             self.put_one,
         )
-        self._unacknowledged: list[_UnacknowledgedSend] = []
+        self._unacknowledged: list[Send] = []
+        """The sends that are written and answered at the end of the turn."""
 
     def connection_closed(self, connection: Channel) -> None:
         """Discard the cached sends of a disconnected client."""
@@ -120,55 +114,35 @@ class SendMessageProcessor(Processor):
             )
         if properties.timer is not None:
             raise timer_refusal(properties.timer)
+        send = connection, request, plan, properties.waits
         sizes: Sequence[int] = ()
         if plan.is_batch:
             self._batches.check(plan, request.body, properties)
             if len(request.body) > LARGE_BATCH_BYTES:
-                return self._put_large(connection, request, plan, properties, born_timestamp)
+                return self._put_large(send, properties, born_timestamp)
             result, sizes = self._batches.put(plan, request.body, properties, born_timestamp)
         elif not request.body:
             raise RequestRejected(_ILLEGAL, "the message body is empty")
         elif properties.delay_level or plan.is_retry:
             result = self._put_redirected(plan, request, properties, born_timestamp)
         else:
-            text = properties.text.encode()
-            self.put_one(
-                connection,
-                request,
-                plan,
-                request.body,
-                text,
-                born_timestamp,
-                waits=properties.waits,
-            )
+            self.put_one(send, request.body, properties.text.encode(), born_timestamp)
             return None
-        self._acknowledge_when_stored(
-            connection, request, plan, sizes, result, waits=properties.waits
-        )
+        self._acknowledge_when_stored(send, sizes, result)
         return None
 
-    def put_one(
-        self,
-        connection: Channel,
-        request: RemotingCommand,
-        plan: CachedSend,
-        body: Buffer,
-        properties: bytes,
-        born_timestamp: int,
-        *,
-        waits: bool = True,
-    ) -> None:
+    def put_one(self, send: Send, body: Buffer, properties: bytes, born_timestamp: int) -> None:
         """Put a message that is written and answered at the end of the turn, or refused now."""
         # Appended before the put, so that puts and unanswered sends have the same order.
-        self._unacknowledged.append((connection, request, plan, waits))
+        self._unacknowledged.append(send)
         fault: PutMessageResult | None = _NOT_STORED
         try:
-            fault = self._store.put_buffered(plan.template, body, properties, born_timestamp)
+            fault = self._store.put_buffered(send[2].template, body, properties, born_timestamp)
         finally:
             if fault is not None:
                 self._unacknowledged.pop()
         if fault is not None:
-            self._acknowledge_when_stored(connection, request, plan, (), fault, waits=waits)
+            self._acknowledge_when_stored(send, (), fault)
 
     def end_turn(self) -> None:
         """Write the messages of a turn, then answer them and those of the fast path."""
@@ -181,13 +155,12 @@ class SendMessageProcessor(Processor):
     def _acknowledge_all(self, results: Sequence[PutMessageResult]) -> None:
         unanswered, self._unacknowledged = self._unacknowledged, []
         stored: dict[str, list[int]] = {}
-        for (connection, request, plan, waits), result in zip(unanswered, results, strict=True):
+        for send, result in zip(unanswered, results, strict=True):
+            connection, request, plan, _ = send
             status, physical_offset, queue_offset, end_offset, _, _, _ = result
             try:
                 if status is not _PUT_OK or self._acknowledger.is_sync:
-                    self._acknowledge_when_stored(
-                        connection, request, plan, (), result, waits=waits
-                    )
+                    self._acknowledge_when_stored(send, (), result)
                     continue
                 stored.setdefault(plan.topic, []).append(end_offset - physical_offset)
                 queue_id = plan.template.queue[1]
@@ -217,33 +190,21 @@ class SendMessageProcessor(Processor):
         return self._store.put_draft(draft_of(retried))
 
     def _put_large(
-        self,
-        connection: Channel,
-        request: RemotingCommand,
-        plan: CachedSend,
-        properties: StoredProperties,
-        born_timestamp: int,
+        self, send: Send, properties: StoredProperties, born_timestamp: int
     ) -> ResponseSteps:
         """Put, in steps, a batch whose many messages would keep others waiting."""
+        _, request, plan, _ = send
         result, sizes = yield from self._batches.put_in_steps(
             plan, request.body, properties, born_timestamp
         )
-        self._acknowledge_when_stored(
-            connection, request, plan, sizes, result, waits=properties.waits
-        )
+        self._acknowledge_when_stored(send, sizes, result)
         return None
 
     def _acknowledge_when_stored(
-        self,
-        connection: Channel,
-        request: RemotingCommand,
-        plan: CachedSend,
-        sizes: Sequence[int],
-        result: PutMessageResult,
-        *,
-        waits: bool,
+        self, send: Send, sizes: Sequence[int], result: PutMessageResult
     ) -> None:
         """Answer an appended message; with SYNC_FLUSH, after its flush if the sender waits."""
+        connection, request, plan, waits = send
         # The log has the message, so neither the request nor its input buffer is kept.
         tell = partial(self._acknowledge, connection, request.without_content(), plan, sizes)
         self._acknowledger.when_stored(result, tell, waits=waits)

@@ -47,8 +47,7 @@ from ..records.integrity import RecordCheck
 from ..records.recent_writes import FixedSizeRun, RecentRun, RecentWrites, UnindexedRuns
 from ..results import LOG_START, Hole, PhysicalOffset, QueueOffset
 from .dispatcher import FEW, Dispatcher, MessageArrivingListener, QueueEntries
-from .hidden_entries import HiddenEntries
-from .precomputed_dispatch import PrecomputedDispatch, with_tags_codes
+from .hidden_entries import HiddenEntries, PrecomputedDispatch, with_tags_codes
 
 if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk

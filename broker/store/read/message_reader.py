@@ -571,8 +571,8 @@ class MessageReader:
         """Read bytes of the log.
 
         Raises:
-                RecordRemoved: Retention has deleted them meanwhile.
-                WrongEntry: The log ends before them.
+            RecordRemoved: Retention has deleted them meanwhile.
+            WrongEntry: The log ends before them.
         """
         data = self._read_log(physical_offset, size)
         if len(data) < size:

@@ -100,7 +100,8 @@ class AdminRoom:
             stats=self.stats,
             hold_service=self.holds.service,
             schedule=SimpleNamespace(
-                offsets=lambda: DelayOffsetSerializeWrapper(offset_table=self.delay_offsets)
+                offsets=lambda: DelayOffsetSerializeWrapper(offset_table=self.delay_offsets),
+                progress=lambda: iter(()),
             ),
             reply_after_save=self.after_saving,
             advertised_host=lambda _: ADVERTISED,

@@ -84,7 +84,9 @@ AcknowledgeSend: TypeAlias = Callable[
 """Acknowledges one send; without sizes, because it is not a batch."""
 
 
-PutOne: TypeAlias = Callable[[Channel, RemotingCommand, CachedSend, Buffer, bytes, int], None]
+Send: TypeAlias = tuple[Channel, RemotingCommand, CachedSend, bool]
+"""The sender, request and plan of a message, and whether the sender waits for the disk."""
+PutOne: TypeAlias = Callable[[Send, Buffer, bytes, int], None]
 """Stores one message, given its body, the properties to store, and its birth timestamp."""
 
 
@@ -200,7 +202,8 @@ class FastSend:
         planned, born_timestamp, _, body, opaque, end = cut
         plans.learning_budget.earn(1)
         request = planned.request.with_opaque(opaque)
-        self._put_one(connection, request, planned.cached_send, body, properties, born_timestamp)
+        send = connection, request, planned.cached_send, True
+        self._put_one(send, body, properties, born_timestamp)
         return end
 
     @property
