@@ -17,7 +17,7 @@ from rmq_spark.wire.bodies.clients import SubscriptionData
 from rocketpoll.broker.server.event_loop import monotonic_ms
 
 # Longer campaigns take their length from here.
-ROUNDS = int(os.environ.get("ROCKETPOLL_HOLD_ROUNDS", "12000"))
+ROUNDS = int(os.environ.get("ROCKETPOLL_HOLD_ROUNDS", "4000"))
 PAIRS = 8
 each_loop = pytest.mark.usefixtures("on_each_loop")
 

@@ -25,14 +25,6 @@ def halves():
     return PartialRequests()
 
 
-def test_partial_requests_within_the_limit_are_not_evicted(halves, caplog):
-    halves.record(Sender(1), 60)
-    halves.record(Sender(1), 40)
-    assert list(halves.evict(100, 0)) == []
-    halves.end_eviction()
-    assert lines_of(caplog) == []
-
-
 def test_partial_request_eviction_takes_the_oldest_of_the_largest_address(halves):
     largest, *flood = Sender(1), *(Sender(2) for _ in range(6))
     halves.record(largest, 50)
@@ -70,17 +62,6 @@ def test_small_partial_request_is_evicted_by_age_only(halves):
     assert not halves.is_over_fair_share(honest, 40)
     assert list(halves.evict(120, 40)) == [before, *flood[:4]]
     assert list(halves.evict(110, 39)) == [honest]
-
-
-def test_completed_request_no_longer_counts_as_partial(halves):
-    first, second = Sender(1), Sender(1)
-    halves.record(first, 80)
-    halves.record(second, 80)
-    halves.record(first, 0)
-    halves.record(first, 0)
-    assert (halves.bytes, list(halves.evict(100, 0))) == (80, [])
-    halves.record(first, 80)  # with a new one it is the younger of the two
-    assert list(halves.evict(100, 0)) == [second]
 
 
 def test_partial_request_eviction_is_logged_at_start_and_end(halves, caplog):

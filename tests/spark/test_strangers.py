@@ -10,11 +10,10 @@ from functools import partial
 
 import pytest
 from support.spark.forgotten_broker import A0, B0, B1, forgetful_pair, places
-from support.spark.source_queries import options_for, schema_of
+from support.spark.source_queries import options_for
 
 from rmq_spark.client.api.admin_api import NameServerApi
-from rmq_spark.spark.batch_reader import BatchReader
-from rmq_spark.spark.errors import DataLoss, OptionError
+from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
 from rmq_spark.spark.plan.source_offset import SourceOffset
 from rmq_spark.spark.preflight import check_with_brokers
@@ -77,34 +76,6 @@ def test_unknown_broker_in_starting_offsets_is_waited_for_without_other_brokers(
             positions = json.dumps({"T": starting})
             with pair.query(**selected, startingOffsets=positions) as batches:
                 assert places(batches.initial_offset()) == {B0: 1, B1: 1}
-
-
-def test_unknown_broker_in_starting_offsets_of_a_pattern_is_waited_for(pair):
-    pair.b.create_topic("T2", 1)
-    pair.forget_b(comes_back_in_pause=1)
-    positions = json.dumps({"T2": {"b": {"0": 0}}, "*": {"*": {"*": -1}}})
-    with pair.query(subscribePattern="T.*", startingOffsets=positions) as batches:
-        found = places(batches.initial_offset())
-    assert found == {**dict.fromkeys(EVERY, 2), MessageQueue("T2", "b", 0): 0}
-
-
-def test_assigned_queues_of_a_topic_on_no_other_broker_are_waited_for(pair):
-    pair.a.delete_topic("T")
-    pair.forget_b(comes_back_in_pause=2)
-    with pair.query(assign=json.dumps({"T": {"b": [0, 1]}})) as batches:
-        assert places(batches.initial_offset()) == {B0: 0, B1: 0}
-
-
-def test_load_with_an_unknown_positioned_broker_logs_it_and_continues(pair, caplog):
-    pair.a.delete_topic("T")
-    pair.forget_b()
-    given = {"startingOffsets": by_broker(), "endingOffsets": by_broker()}
-    check_with_brokers(options_for(pair.names, "T", **given))
-    assert pair.pauses == 0
-    assert [record.message for record in caplog.records] == [
-        "no name server knows topic T at the moment",
-        "option startingOffsets: no name server knows broker b at the moment; they know a.",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -239,19 +210,6 @@ def test_ending_offsets_of_an_unknown_broker_are_waited_for_once(pair, checkpoin
         assert pair.pauses == 3
 
 
-def test_start_and_end_may_each_name_it(pair):
-    given = {"subscribe": "T", "endingOffsets": json.dumps({"T": {"*": {"*": 1}}})}
-    for topic_of_a in (True, False):
-        if not topic_of_a:
-            pair.a.delete_topic("T")
-        positions = by_broker() if topic_of_a else json.dumps({"T": {"b": {"*": 0}}})
-        pair.forget_b(comes_back_in_pause=2)
-        with pair.query(**{**given, "startingOffsets": positions}) as batches:
-            batches.prepare_available_now()
-            end = begin(batches)
-        assert places(end) == dict.fromkeys(EVERY if topic_of_a else (B0, B1), 1)
-
-
 def test_starting_offsets_are_ignored_after_the_query_has_a_checkpoint(pair, checkpoint):
     """The broker that `startingOffsets` names may have left for good since."""
     pair.send(A0)
@@ -280,36 +238,4 @@ def test_resumed_query_is_not_delayed_by_an_unknown_topic(pair):
             assert places(batches.latest_offset(start, NO_LIMITS)) == {B0: 3, B1: 2}
 
 
-def test_broker_that_is_gone_for_good_is_data_loss_for_a_stream(pair, checkpoint):
-    pair.forget_b()
-    with (
-        pair.query(subscribe="T", startingOffsets=by_broker()) as batches,
-        pytest.raises(
-            DataLoss, match="no name server knows broker b any more; the known brokers are a"
-        ),
-    ):
-        batches.latest_offset(checkpoint, NO_LIMITS)
-
-
 # ---- batch reads
-
-
-@pytest.mark.parametrize("selected", SELECTIONS)
-@pytest.mark.parametrize(
-    "positions",
-    [
-        {"startingOffsets": by_broker(a=1, b=1)},
-        {"endingOffsets": by_broker(a=1, b=1)},
-        {"startingOffsets": by_broker(), "endingOffsets": by_broker(a=1, b=1)},
-    ],
-)
-def test_batch_read_of_an_unknown_broker_waits_or_fails(pair, selected, positions):
-    given = {"namesrvAddr": pair.names.address, "columns": "body", "retryTimeoutMs": "1000"}
-    given |= {**selected, **positions}
-    pair.forget_b(comes_back_in_pause=2)
-    parts = BatchReader(given, schema_of("body binary")).partitions()
-    rows = {piece.queue: piece.end - piece.start for part in parts for piece in part.ranges}
-    assert rows == dict.fromkeys(EVERY, 1)
-    pair.forget_b()
-    with pytest.raises(OptionError, match=f"{next(iter(positions))}: it names broker b, which no"):
-        BatchReader(given, schema_of("body binary")).partitions()

@@ -174,22 +174,6 @@ def test_batch_is_stored_whole_or_not_at_all(store):
     assert store.state().written_offset == 0
 
 
-@pytest.mark.parametrize(
-    ("damage", "remark"),
-    [
-        (lambda data: data.replace(b"two", b"tw0"), "bodyCRC"),
-        (lambda data: data[:4] + b"\0\0\0\0" + data[8:], "magic"),
-        (lambda data: data[:-1], "sum"),
-    ],
-)
-def test_damaged_chunk_is_refused_whole(store, damage, remark):
-    data, sizes = chunk_of(["one", "two", "three"])
-    result = store.put_chunk(damage(data), sizes)
-    assert result.status is Status.MESSAGE_ILLEGAL
-    assert remark in result.remark
-    assert store.state().written_offset == 0
-
-
 def test_chunk_must_have_one_queue_and_whole_messages(store):
     assert "one queue" in store.put_chunk(*chunk_of(["a", "b"], queueId=[0, 1])).remark
     assert "one queue" in store.put_chunk(*chunk_of(["a", "b"], topic=["A", "B"])).remark

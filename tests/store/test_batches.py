@@ -1209,19 +1209,3 @@ def test_commit_delays_other_appends_only_while_it_copies_rows(tmp_path):
     assert held[1:] != []
     assert len(bodies(store, "V", 0)) == len(seen)
     store.shutdown()
-
-
-def test_commits_run_one_after_another(store):
-    one, two = Sink(store, "one"), Sink(store, "two")
-    first, second = one.stage(0, CHUNKS[:1]), two.stage(0, CHUNKS[1:])
-    commit = store.staged_batches.commit
-    steps = commit("one", 0, one.owner, [first], admitted, at_once, no_pause)
-    assert next(steps).done()
-    waiting = commit("two", 0, two.owner, [second], admitted, at_once, no_pause)
-    line = next(waiting)
-    assert not line.done()
-    result_of(steps)
-    assert line.done()
-    assert rows_seen(store) == {("T", 0): ROWS["T", 0]}
-    result_of(waiting)
-    assert rows_seen(store) == ROWS

@@ -32,50 +32,6 @@ def put(store, *texts, topic="T", queue_id=0):
     return stored
 
 
-def forget_first_page(root, start=0):
-    """What a power loss may do to a page that was written and not flushed,
-    while those behind it stay."""
-    path = root / "consumequeue" / "T" / "0" / ("0" * 20)
-    with path.open("r+b") as file:
-        file.seek(start)
-        file.write(bytes(4096 - start))
-
-
-def test_messages_of_a_recreated_topic_survive_a_power_loss(tmp_path):
-    """Nothing is searched in a queue whose pages may be lost."""
-    settings = SYNC | MANY_ENTRIES | LARGE_LOG
-    store = open_store(tmp_path, **settings)
-    put(store, "old")
-    store.delete_topic("T")
-    store.save_checkpoint()
-    new = [f"new {number}" for number in range(500)]
-    put(store, *new)
-    crash(store)
-    forget_first_page(tmp_path)
-    for _ in range(2):
-        again = open_store(tmp_path, **settings)
-        assert bodies(again) == new
-        again.shutdown()
-
-
-def test_queue_with_expired_first_messages_is_complete_after_a_power_loss(tmp_path):
-    settings = SYNC | MANY_ENTRIES
-    store = open_store(tmp_path, **settings)
-    put(store, "old")
-    put(store, *("y" * 500 for _ in range(20)), topic="U")
-    expire(store, len(store._log.files.files) - 1)
-    store.save_checkpoint()
-    assert store.queue_offsets("T", 0) == (1, 1)
-    new = [f"new {number}" for number in range(500)]
-    put(store, *new)
-    crash(store)
-    forget_first_page(tmp_path, ENTRY_BYTES)
-    for _ in range(2):
-        again = open_store(tmp_path, **settings)
-        assert bodies(again) == new
-        again.shutdown()
-
-
 def test_power_loss_during_a_store_checkpoint_loses_nothing_it_states(tmp_path, dice):
     """What it is about to say must be true before it is said."""
     root = tmp_path / "told"

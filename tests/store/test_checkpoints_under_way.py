@@ -98,22 +98,6 @@ def test_messages_are_taken_and_seen_while_a_checkpoint_flushes(tmp_path, disk):
     again.shutdown()
 
 
-def test_topic_deleted_during_a_checkpoint_flush_stays_deleted(tmp_path, disk):
-    """The checkpoint had seen the topic's queues before."""
-    store = open_store(tmp_path, disk, **SYNC)
-    put(store, "old", "older")
-    put(store, "kept", topic="U")
-    with UnderWay(store, disk) as checkpoint:
-        store.delete_topic("T")
-        assert store.queue_offsets("T", 0) == (0, 0)
-    assert checkpoint.noted
-    crash(store)
-    again = open_store(tmp_path, **SYNC)
-    assert again.queue_offsets("T", 0) == (0, 0)
-    assert bodies(again, "U") == ["kept"]
-    again.shutdown()
-
-
 def test_checkpoint_omits_rolled_back_rows_of_a_topic_deleted_meanwhile(tmp_path, disk):
     """Else a gap of the next topic of this name would count as such rows."""
     store = open_store(tmp_path, disk, **SYNC)
@@ -128,19 +112,6 @@ def test_checkpoint_omits_rolled_back_rows_of_a_topic_deleted_meanwhile(tmp_path
     assert store.save_checkpoint()
     assert list(store._checkpointer.load_manifest().taken_back) == ["T"]
     store.shutdown()
-
-
-def test_topic_recreated_during_a_checkpoint_keeps_its_new_messages(tmp_path, disk):
-    store = open_store(tmp_path, disk, **SYNC)
-    put(store, "old", "older")
-    with UnderWay(store, disk):
-        store.delete_topic("T")
-        put(store, "new")
-    assert bodies(store) == ["new"]
-    crash(store)
-    again = open_store(tmp_path, **SYNC)
-    assert bodies(again) == ["new"]
-    again.shutdown()
 
 
 def test_files_of_the_log_go_while_a_checkpoint_flushes(tmp_path, disk):

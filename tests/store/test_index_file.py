@@ -19,7 +19,6 @@ from rocketpoll.broker.store.files.file_pool import FileGroup, FilePool, PooledF
 from rocketpoll.broker.store.index.index_file import (
     INDEX_HOPS_MAX,
     IndexFile,
-    IndexHeader,
     IndexSizes,
 )
 
@@ -96,27 +95,6 @@ def test_sizes_that_hold_nothing_are_refused(sizes):
         IndexSizes(*sizes)
 
 
-def test_index_file_finds_entries_newest_first(tmp_path):
-    file = create(tmp_path)
-    append(file, (7, 1000, NOON), (7, 1300, NOON))
-    append(file, (4, 1600, NOON), (7, 1900, NOON))
-    assert found(file, 7) == [1900, 1300, 1000]
-    assert found(file, 7, max_num=2) == [1900, 1300]
-    assert found(file, 7, max_num=0) == []
-    assert found(file, 4) == [1600]
-    assert found(file, 1) == []
-
-
-def test_empty_batch_leaves_an_index_file_empty(tmp_path):
-    file = create(tmp_path)
-    assert append(file) == 0
-    assert file.is_empty
-    assert file.header == IndexHeader()
-    assert found(file, 0) == []
-    file.flush()
-    assert not any((tmp_path / "20231114221320500").read_bytes())
-
-
 def test_full_index_file_accepts_what_fits(tmp_path):
     file = create(tmp_path)
     keys = [(hash_, 1000 + hash_, NOON) for hash_ in range(7)]
@@ -140,17 +118,6 @@ def test_full_index_file_accepts_what_fits(tmp_path):
         [1004],
         [],
     ]
-
-
-def test_index_query_finds_entries_whose_second_overlaps_the_span(tmp_path):
-    file = create(tmp_path)
-    append(file, (7, 1000, NOON), (7, 1300, NOON + 1999), (7, 1600, NOON + 3000))
-    assert found(file, 7, (NOON + 1000, NOON + 2999)) == [1300]
-    assert found(file, 7, (NOON + 1999, NOON + 2999)) == [1300]
-    assert found(file, 7, (NOON + 2000, NOON + 2999)) == []
-    assert found(file, 7, (NOON, NOON + 999)) == [1000]
-    assert found(file, 7, (NOON + 3000, NOON + 3000)) == [1600]
-    assert found(file, 7, (NOON + 2000, NOON + 1000)) == []
 
 
 def test_times_that_do_not_fit_are_cut(tmp_path):

@@ -13,7 +13,6 @@ from rmq_spark.wire.chunk import encode_chunk
 from rocketpoll.broker.store.bulk import bulk_tools
 from rocketpoll.broker.store.dispatch import reput
 from rocketpoll.broker.store.files.disk import LocalDisk
-from rocketpoll.broker.store.results import PhysicalOffset
 
 
 def chunk_of(rows, keys=lambda row: f"k{row}"):
@@ -65,16 +64,6 @@ def test_indexing_of_a_chunk_yields_between_steps(tmp_path):
     store.shutdown()
 
 
-def test_chunk_without_keys_is_indexed_in_one_step(tmp_path):
-    store = large_store(tmp_path)
-    store._wake_reput = lambda: None
-    put(store, 3_000, lambda _: None)
-    assert not store._reput.run(lambda: True)
-    store._reput.catch_up_index(lambda: True)
-    assert store._reput.index_from_offset == store._log.written_offset
-    store.shutdown()
-
-
 def test_messages_are_carried_though_there_is_no_room_for_the_index(tmp_path):
     """What waits in memory for the index goes before what is to be carried; not if that fails."""
     disk, listener = FaultyDisk(LocalDisk()), Listener()
@@ -87,19 +76,6 @@ def test_messages_are_carried_though_there_is_no_room_for_the_index(tmp_path):
     assert [arrival[2] for arrival in listener.arrivals] == [200, 500, 501]
     disk.plan = []
     assert found(store, "k1") == 3
-    assert holds_all(store)
-    store.shutdown()
-
-
-def test_queue_dispatched_twice_is_indexed_once(tmp_path):
-    store = large_store(tmp_path)
-    put(store, 300)
-    second = put(store, 300)
-    with store._reput.paused():
-        store._reput.rewind_to(second.physical_offset)
-    store.reput()
-    put(store, 300)
-    assert found(store, "k7") == 3
     assert holds_all(store)
     store.shutdown()
 
@@ -127,21 +103,5 @@ def test_index_is_the_same_from_memory_and_from_the_log(tmp_path, monkeypatch, s
             store._reput.run(lambda: drawn.random() < 0.7)
     store.reput()
     found(store, "k1")
-    assert holds_all(store)
-    store.shutdown()
-
-
-def test_index_is_not_ahead_of_the_queues(tmp_path):
-    store = large_store(tmp_path)
-    store._wake_reput = lambda: None
-    first = put(store, 300, lambda _: "k")
-    assert not store._reput.run(lambda: True)
-    record_bytes = (first.end_offset - first.physical_offset) // 300
-    middle = PhysicalOffset(first.physical_offset + 150 * record_bytes)
-    with store._reput.paused():
-        store._reput.rewind_to(middle)
-    store._reput.catch_up_index()
-    assert store._reput.index_from_offset == middle
-    store.reput()
     assert holds_all(store)
     store.shutdown()

@@ -192,18 +192,6 @@ def test_index_query_hops_are_limited_over_all_files(tmp_path):
     assert len(found(service, "k", max_num=100_000)) == 4096
 
 
-def test_index_survives_a_stop_and_start(tmp_path):
-    service = load(tmp_path)
-    dispatch(service, *numbered(12))
-    service.close()
-    assert found(service, "k11") == [1100]
-    again = load(tmp_path)
-    assert again.last_indexed_physical_offset == 1100
-    dispatch(again, *numbered(12, start=12))
-    assert all(found(again, f"k{number}") == [100 * number] for number in range(24))
-    assert len(names(tmp_path)) == 3
-
-
 def test_index_skips_messages_that_are_already_indexed(tmp_path):
     service = load(tmp_path)
     messages = [message(100 * n, f"a{n} b c", "U") for n in range(10)]
@@ -291,24 +279,6 @@ def test_truncation_of_the_log_deletes_index_files_past_it(tmp_path):
     assert service.discard_from(0) == 2
     assert names(tmp_path) == []
     assert service.last_indexed_physical_offset == NOTHING_INDEXED
-
-
-def test_half_full_index_file_is_filled_further(tmp_path):
-    """As RocketMQ leaves one when it starts a new file after a crash."""
-    service = load(tmp_path)
-    dispatch(service, *numbered(3))
-    service.close()
-    half = names(tmp_path)[0]
-    other = load(tmp_path / "other")
-    dispatch(other, *numbered(3, start=3))
-    other.close()
-    (tmp_path / "other" / names(tmp_path / "other")[0]).rename(tmp_path / str(int(half) + 1))
-    (tmp_path / "other").rmdir()
-    again = load(tmp_path)
-    assert again.discard_from(500) == 1
-    assert dispatch(again, *numbered(6)) == 3
-    assert names(tmp_path) == [half]
-    assert all(found(again, f"k{number}") == [100 * number] for number in range(6))
 
 
 def test_files_before_the_log_go_but_never_the_newest(tmp_path):

@@ -172,16 +172,6 @@ def test_deleted_topic_stays_deleted_after_a_rebuild_from_the_log(tmp_path):
         again.shutdown()
 
 
-def test_topic_deleted_just_before_a_crash_stays_deleted(tmp_path):
-    store = open_store(tmp_path)
-    put(store, "old")
-    store.delete_topic("T")
-    crash(store)
-    again = open_store(tmp_path)
-    assert again.queue_offsets("T", 0) == (0, 0)
-    again.shutdown()
-
-
 class StoreMachine(RuleBasedStateMachine):
     """A store and a dict of lists are told the same, and must answer the same."""
 

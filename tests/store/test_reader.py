@@ -24,7 +24,6 @@ from support.stores.small_store import (
 from support.suite.selection import spread
 
 from rmq_spark.wire.bodies.clients import SubscriptionData
-from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.filter.subscription import message_filter
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.files.disk import LocalDisk
@@ -270,47 +269,6 @@ def test_record_at_finds_a_record_by_its_exact_position(store):
     assert bytes(store.record_at(record.physical_offset)) == bytes(place.buffers[0])
     for wrong in (-1, record.physical_offset + 1, 10**9):
         assert store.record_at(wrong) is None
-
-
-def test_messages_are_found_by_key_within_a_time_span(store, clock):
-    for number in range(6):
-        clock.now_ms = 1000 * (number + 1)
-        store.put_message(message(number, keys="a b" if number % 2 else "a", UNIQ_KEY=f"U{number}"))
-
-    def found(key, begin=0, end=1 << 62, count=10, topic="T"):
-        records = store.query_message(topic, key, count, begin, end)
-        return [int(decode_record(record).body) for record in records]
-
-    assert found("a") == [5, 4, 3, 2, 1, 0]
-    assert found("b") == [5, 3, 1]
-    assert found("a", count=2) == [5, 4]
-    assert found("a", begin=2500, end=4500) == [3, 2]
-    assert found("U3") == [3]
-    assert found("c") == found("a", topic="other") == []
-
-
-def test_query_message_distinguishes_keys_of_equal_hash(store):
-    store.put_message(message("first", keys="AaAa"))
-    store.put_message(message("second", keys="BBBB"))
-    assert [
-        decode_record(each).body for each in store.query_message("T", "AaAa", 10, 0, 1 << 62)
-    ] == [b"first"]
-
-
-def test_property_filter_scans_a_thousand_messages_at_once(store):
-    """RocketMQ's clients ask for 32 at a time: each look must come further than that."""
-    for number in range(3 * QUEUE_FILE_ENTRIES):
-        store.put_message(message(number, n=str(number)))
-    wanted = message_filter(
-        SubscriptionData(topic="T", sub_string="n = 7", expression_type="SQL92")
-    )
-    result = store.get_message("T", 0, 0, count_max=1, message_filter=wanted)
-    assert [each.body for each in messages_of(result)] == [b"7"]
-    nothing = message_filter(
-        SubscriptionData(topic="T", sub_string="n = -1", expression_type="SQL92")
-    )
-    result = store.get_message("T", 0, 0, count_max=1, message_filter=nothing)
-    assert outcome(result)[:2] == (Status.NO_MATCHED_MESSAGE, QUEUE_FILE_ENTRIES)
 
 
 @given(

@@ -170,14 +170,6 @@ def test_clock_set_back_expires_no_file_but_disk_pressure_does(tmp_path, disk, c
     store.shutdown()
 
 
-def test_retention_on_a_nearly_full_disk_does_not_wait_for_its_hour(tmp_path, disk, clock):
-    store = store_on(tmp_path, disk, clock)
-    disk.ratio = 0.85
-    assert store.clean() > 0
-    assert store.put_message(message("still")).status.name == "PUT_OK"
-    store.shutdown()
-
-
 def test_above_the_last_ratio_nothing_is_taken_until_there_is_room_again(tmp_path, disk, clock):
     store = store_on(tmp_path, disk, clock)
     disk.ratio = 0.9

@@ -414,39 +414,6 @@ def assert_each_power_loss_leaves_a_table(disk, returned, tmp_path, dice, states
             assert load_from(root) == offsets(99)
 
 
-def test_power_loss_during_a_save_leaves_old_or_new_table(tmp_path):
-    recorded = tmp_path / "recorded"
-    (recorded / "config").mkdir(parents=True)
-    disk = RecordingDisk(LocalDisk(), recorded)
-    table = table_in(recorded / "config", disk)
-    returned = []
-    for number in range(1, 8):
-        table.save(offsets(number))
-        returned.append((number, len(disk.operations)))
-    assert_each_power_loss_leaves_a_table(disk, returned, tmp_path, random.Random(1))
-
-
-@pytest.mark.parametrize("number", range(3, 15))
-def test_disk_error_followed_by_power_loss_leaves_old_or_new_table(tmp_path, number):
-    recorded = tmp_path / "recorded"
-    (recorded / "config").mkdir(parents=True)
-    disk = RecordingDisk(
-        FaultyDisk(LocalDisk(), [Fault(number, prefix=number % 2 * 600)]), recorded
-    )
-    table = table_in(recorded / "config", disk)
-    returned = []
-    for each in range(1, 7):
-        done = None
-        with suppress(OSError):
-            table.save(offsets(each))
-            done = len(disk.operations)
-        returned.append((each, done))
-    assert [done for _, done in returned].count(None) == 1
-    assert_each_power_loss_leaves_a_table(
-        disk, returned, tmp_path, random.Random(number), STATES // 4
-    )
-
-
 def test_power_loss_while_replacing_a_damaged_table_leaves_the_backup_or_the_new_one(tmp_path):
     recorded = tmp_path / "recorded"
     (recorded / "config").mkdir(parents=True)
@@ -460,20 +427,6 @@ def test_power_loss_while_replacing_a_damaged_table_leaves_the_backup_or_the_new
     table.save(offsets(2))
     returned.append((2, len(disk.operations)))
     assert_each_power_loss_leaves_a_table(disk, returned, tmp_path, random.Random(1))
-
-
-def test_loaded_backup_survives_power_loss(tmp_path):
-    recorded = tmp_path / "recorded"
-    (recorded / "config").mkdir(parents=True)
-    disk = RecordingDisk(LocalDisk(), recorded)
-    table = table_in(recorded / "config", disk)
-    table.save(offsets(1))
-    disk._disk = FaultyDisk(LocalDisk(), [Fault(3)])  # killed before the directory is flushed
-    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
-        table.save(offsets(2))
-    assert table_in(recorded / "config", disk).load(DEFAULT) == offsets(2)
-    for state in power_loss_states(disk.log(), random.Random(1), STATES, tmp_path):
-        assert load_from(state / "config") == offsets(2)
 
 
 steps = st.lists(

@@ -18,7 +18,6 @@ from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.errors import StoreFailed, TransientFailure
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.queues.manifest import DELETIONS_MAX
-from rocketpoll.broker.store.tools.verify import findings
 
 SYNC = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
 
@@ -125,28 +124,6 @@ def test_topic_deletion_cost_does_not_grow_with_earlier_deletions(tmp_path):
     again.shutdown()
 
 
-def test_deletions_since_the_checkpoint_are_known_after_a_kill(tmp_path):
-    store = open_store(tmp_path)
-    for name in ("T", "U", "V"):
-        put(store, "old", topic=name)
-    store.save_checkpoint()
-    for name in ("T", "U"):
-        store.delete_topic(name)
-    put(store, "new", topic="U")
-    crash(store)
-    for _ in range(2):
-        store = open_store(tmp_path)
-        assert store.half_deleted_topics == ("T", "U")
-        assert [bodies(store, name) for name in ("T", "U", "V")] == [[], ["new"], ["old"]]
-        crash(store)
-    assert list(findings(tmp_path)) == []
-    store = open_store(tmp_path)
-    for name in ("T", "U"):
-        store.finish_deletion(name)
-    crash(store)
-    assert open_store(tmp_path).half_deleted_topics == ()
-
-
 def test_damaged_deletion_table_is_quarantined_with_a_warning(tmp_path, caplog):
     store = open_store(tmp_path)
     for topic in ("first", "second"):
@@ -178,14 +155,6 @@ def test_number_of_deleted_topics_is_limited_until_messages_expire(tmp_path, mon
     store.save_checkpoint()
     store.clean()
     store.delete_topic("V")
-    store.shutdown()
-
-
-def test_topic_without_messages_can_be_deleted(tmp_path):
-    store = open_store(tmp_path)
-    store.delete_topic("Never")
-    put(store, "a", topic="Never")
-    assert bodies(store, "Never") == ["a"]
     store.shutdown()
 
 
@@ -327,26 +296,6 @@ def deleted_behind_a_checkpoint(root):
         store.put_message(message(f"old {number}", "T", KEYS="k"))
     store.delete_topic("T")
     return store, disk
-
-
-def test_power_loss_before_topic_deletion_hides_no_later_message(tmp_path, dice):
-    """The log is shorter then than it was when the topic went."""
-    store, disk = deleted_behind_a_checkpoint(tmp_path / "told")
-    for state in power_loss_states(disk.log(), dice, 5, tmp_path):
-        again = open_store(state)
-        again.put_message(message("new", "T", KEYS="k"))
-        found = [
-            decode_record(record, 0).body
-            for record in again.query_message("T", "k", 10, 0, 1 << 62)
-        ]
-        assert found == [b"new"]
-        again.shutdown()
-        shutil.rmtree(state / "consumequeue")  # so that all is made again
-        again = open_store(state)
-        assert bodies(again) == ["new"]
-        assert bodies(again, "U") == ["kept"]
-        again.shutdown()
-    store.shutdown()
 
 
 def test_second_crash_before_the_checkpoint_hides_no_message_after_deletion(tmp_path, dice):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from support.stores.small_store import LOG_FILE_BYTES, bodies, crash, message, open_store
+from support.stores.small_store import bodies, crash, message, open_store
 from support.suite.log_records import lines_of
 from support.suite.selection import count
 
@@ -88,25 +88,6 @@ def test_recreated_topic_is_served_after_the_manifest_was_lost(tmp_path, new_cou
     put(last, "later")
     assert bodies(last) == [*named("new", new_count), "later"]
     last.shutdown()
-
-
-@pytest.mark.usefixtures("_dispatch")
-def test_new_queue_of_a_recreated_topic_keeps_its_messages(tmp_path, caplog):
-    """They lie before the first message that tells that the topic is a new one."""
-    store = open_store(tmp_path)
-    put(store, *named("old", 10))
-    put(store, *named("other old", 2), queue_id=2)
-    put(store, "last old")
-    store.delete_topic("T")
-    put(store, *named("first", 4), queue_id=1)
-    put(store, *named("new", 2))
-    store.shutdown()
-    forget_manifest(tmp_path)
-    again = open_store(tmp_path)
-    found = contents(again)
-    assert (found["T", 0], found["T", 1], found["T", 2]) == (named("new", 2), named("first", 4), [])
-    again.shutdown()
-    assert_next_start_is_quiet(tmp_path, caplog, found)
 
 
 @pytest.mark.usefixtures("_dispatch")
@@ -214,24 +195,6 @@ def test_recreated_topic_is_not_taken_for_half_deleted(tmp_path, lost):
     assert second.half_deleted_topics == ()
     assert bodies(second) == named("new", 3)
     second.shutdown()
-
-
-def test_queue_offsets_continue_after_expiration_without_a_manifest(
-    tmp_path,
-):
-    """The queue's file does, as it does behind another program that knows no manifest."""
-    store = open_store(tmp_path)
-    put(store, *named("gone", 10))
-    while store.state().written_offset < 3 * LOG_FILE_BYTES:
-        put(store, "x" * 500, topic="U")
-    store.shutdown()
-    min(tmp_path.glob("commitlog/*")).unlink()
-    forget_manifest(tmp_path)
-    again = open_store(tmp_path)
-    put(again, "next")
-    assert again.queue_offsets("T", 0).next == 11
-    assert bodies(again)[-1] == "next"
-    again.shutdown()
 
 
 class History:

@@ -79,26 +79,6 @@ def test_rows_that_are_committed_are_not_read_again(tmp_path, monkeypatch):
     store.shutdown()
 
 
-def test_precomputed_dispatch_reads_only_foreign_records(tmp_path, monkeypatch):
-    store, _ = open_with_room(tmp_path, mapped_file_size_commit_log=1 << 20)
-    monkeypatch.setattr(recent_writes, "_RUNS_MAX", 0)
-    read = reads_of(store, monkeypatch)
-    sent = []
-
-    def between():
-        if len(sent) < 4:
-            sent.append(f"other {len(sent)}")
-            store.put_message(tagged(sent[-1]))
-
-    sink = Sink(store)
-    sink.commit(0, sink.stage(0, [("T", 0, [f"row {n}" for n in range(40)])]), between=between)
-    with store._reput.caught_up():
-        assert holds_all(store)
-    assert not places_of_rows(store).intersection(read)
-    assert len(bodies(store)) == 44
-    store.shutdown()
-
-
 class Story:
     """Batches that are committed or rolled back while others send and topics are deleted.
 

@@ -294,13 +294,11 @@ def test_writer_thread_sends_what_the_socket_refuses_at_the_end_of_a_turn(room):
     turn, count = [], 100
     for opaque in range(count):
         room.writer.enqueue(ASK._replace(opaque=opaque, body=bytes(60_000)), turn.append)
-    began = time.monotonic()
     while turn:
         turn.pop()()
     assert not room.is_writable
-    assert room.writer.unwritten_bytes > 0
     room.writer.enqueue(ASK._replace(opaque=count), turn.append)
-    assert time.monotonic() - began < 10  # nobody has waited for the peer
+    assert room.writer.unwritten_bytes > 0  # nobody has waited for the peer
     assert room.received(count + 1) == list(range(count + 1))
     wait_until("all written", lambda: room.writer.unwritten_bytes == 0)
     assert room.ended == []

@@ -90,14 +90,6 @@ def test_filtered_out_offsets_count_as_consumed(assigned):
     assert assigned.consume_offset == 500
 
 
-def test_filtered_out_offsets_wait_for_unconfirmed_message(assigned):
-    assigned.acquire(pulled(assigned, 0, 10, then=11))
-    assert assigned.add_pulled(0, (), 500)
-    assert assigned.consume_offset == 10
-    assigned.confirm_delivered()
-    assert assigned.consume_offset == 500
-
-
 def test_late_pull_response_after_a_seek_is_ignored(assigned):
     epoch, _ = assigned.pull_position()
     waiting = pulled(assigned, epoch, 10, then=11)
@@ -225,15 +217,6 @@ def test_handout_without_auto_commit_does_not_confirm_by_asking_for_more(assigne
     assigned.confirm_delivered()
     offsets_of(handout, 1)
     assert (assigned.delivered_offset, assigned.consume_offset) == (13, 12)
-
-
-def test_rest_of_a_handout_is_returned_by_the_next(assigned):
-    handout = handed_out(assigned, pulled(assigned, 0, 10, 11, 12, then=13))
-    offsets_of(handout, 1)
-    left = assigned.end_handout()
-    assert handout.next() is None
-    assert [each.queue_offset for each in left.messages] == [11, 12]
-    assert offsets_of(handed_out(assigned, left), 2) == [11, 12]
 
 
 @pytest.mark.parametrize("end", ["seek", "drop", "rewind_to_returned", "rewind_to_delivered"])

@@ -121,16 +121,6 @@ def test_closing_lets_everybody_go(cache):
     assert polled(cache) is None
 
 
-def test_poll_with_limit_splits_a_pull(cache):
-    assigned = assigned_queue()
-    put(cache, assigned, 0, 1, 2)
-    put(cache, assigned, 3)
-    assert [each.queue_offset for each in cache.poll(0, 2).messages] == [0, 1]
-    assert assigned.delivered_offset == 2
-    assert polled(cache) == [2]
-    assert polled(cache) == [3]
-
-
 def test_rest_of_a_split_pull_waits_for_resume_and_is_discarded_by_seek(cache):
     assigned = assigned_queue()
     put(cache, assigned, 0, 1, 2)

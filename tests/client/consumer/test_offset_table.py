@@ -14,28 +14,9 @@ from rmq_spark.wire.message_queue import MessageQueue
 QUEUES = [MessageQueue(topic, "broker-a", number) for topic in ("T", "U") for number in range(2)]
 
 
-def test_update_offset_with_increase_only_ignores_an_older_offset():
-    table = RemoteBrokerOffsetStore(None)
-    table.update_offset(QUEUES[0], 7, increase_only=True)
-    table.update_offset(QUEUES[0], 5, increase_only=True)
-    assert table.known_offset(QUEUES[0]) == 7
-    table.update_offset(QUEUES[0], 5, increase_only=False)
-    assert table.known_offset(QUEUES[0]) == 5
-
-
 def test_negative_offset_update_is_refused():
     with pytest.raises(ValueError, match="needed 0 or more, found -1"):
         RemoteBrokerOffsetStore(None).update_offset(QUEUES[0], -1, increase_only=False)
-
-
-def test_topics_are_kept_apart():
-    table = RemoteBrokerOffsetStore(None)
-    for number, queue in enumerate(QUEUES):
-        table.update_offset(queue, number, increase_only=True)
-    assert table.offsets("U") == {QUEUES[2]: 2, QUEUES[3]: 3}
-    table.remove_offset(QUEUES[2])
-    table.remove_offset(QUEUES[2])
-    assert table.offsets("U") == {QUEUES[3]: 3}
 
 
 @given(st.lists(st.tuples(st.sampled_from(QUEUES), st.integers(0, 99), st.booleans())))
