@@ -13,7 +13,7 @@ import json
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,7 +27,7 @@ from rmq_spark.spark.bodies.columns import is_body_column
 from rmq_spark.spark.options.bodies import BODY, BodyOptions
 from rmq_spark.spark.options.options import ReadOptions
 from rmq_spark.spark.options.values import BodyFormat
-from rmq_spark.spark.schemas.arrow_conversion import BodyFault, decode_one_by_one
+from rmq_spark.spark.schemas.arrow_conversion import BodyDecoder, BodyFault, decode_one_by_one
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX
@@ -84,16 +84,6 @@ _SLICE_ROWS_MAX: Final = 256
 A chunk with bad bodies is tried as a whole, in pieces and one by one: no body is decoded more than
 three times, however many rows the chunk has.
 """
-
-
-class BodyDecoder(Protocol):
-    """Decodes bodies of one format."""
-
-    def decode_all(self, bodies: pa.Array) -> pa.Array:
-        """Return bodies as values of one type; raise ValueError if each must be decoded alone."""
-
-    def decode_each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:
-        """Return decoded bodies, null where decoding failed, and the faults by row."""
 
 
 class TextBodies:

@@ -28,7 +28,7 @@ from rmq_spark.spark.bodies.json_bodies import JsonBodies
 from rmq_spark.spark.brokers.retry_timer import RetryTimer
 from rmq_spark.spark.options.bodies import BodyOptions
 from rmq_spark.spark.options.values import BodyFormat
-from rmq_spark.spark.schemas.arrow_conversion import BodyFault, RowDecoder
+from rmq_spark.spark.schemas.arrow_conversion import BodyDecoder, BodyFault
 from rmq_spark.spark.schemas.avro_schema import AvroBodies
 from rmq_spark.spark.schemas.registered_schema import (
     columns_of_avro,
@@ -38,8 +38,6 @@ from rmq_spark.spark.schemas.registered_schema import (
 )
 
 _PAUSE_SECONDS: Final = 0.5
-
-SameKindDecoder = RowDecoder | JsonBodies
 
 
 @lru_cache(maxsize=16)
@@ -59,7 +57,7 @@ class RegistryBodies:
         )
         self._kind = kind
         self._body = body
-        self._decoders: dict[bytes, SameKindDecoder | BodyFault] = {}
+        self._decoders: dict[bytes, BodyDecoder | BodyFault] = {}
 
     def decode_all(self, bodies: pa.Array) -> pa.Array:
         """Return bodies, none of them null; raise ValueError if they have several headers."""
@@ -108,7 +106,7 @@ class RegistryBodies:
         needed = "the header of a schema registry, a zero byte and an id of four bytes"
         raise BodyFault("", needed, excerpt(body[:16]))
 
-    def _decoder(self, header: bytes) -> SameKindDecoder:
+    def _decoder(self, header: bytes) -> BodyDecoder:
         found = self._decoders.get(header)
         if found is None:
             try:
@@ -120,7 +118,7 @@ class RegistryBodies:
             raise found
         return found
 
-    def _create_decoder(self, header: bytes) -> SameKindDecoder:
+    def _create_decoder(self, header: bytes) -> BodyDecoder:
         if self._body.format is BodyFormat.JSON:
             return JsonBodies(self._kind)
         schema_id, schema = int.from_bytes(header[1:HEADER_BYTES], "big"), None
@@ -138,14 +136,14 @@ class RegistryBodies:
             found = f"id {schema.schema_id}, whose schema cannot be used ({error})"
             raise BodyFault("", "the id of a schema", found) from error
 
-    def _avro(self, schema: RegisteredSchema, _header: bytes) -> SameKindDecoder:
+    def _avro(self, schema: RegisteredSchema, _header: bytes) -> BodyDecoder:
         columns = self._body.avro_schema
         assert columns is not None  # noqa: S101  # options have seen to it
         writers = columns_of_avro(schema)[1]
         reader = with_null_defaults(json.loads(columns))
         return AvroBodies(self._kind, json.loads(writers), reader)
 
-    def _protobuf(self, schema: RegisteredSchema, header: bytes) -> SameKindDecoder:
+    def _protobuf(self, schema: RegisteredSchema, header: bytes) -> BodyDecoder:
         from rmq_spark.spark.schemas.protobuf_schema import ProtobufBodies  # noqa: PLC0415  # only for this format
 
         path, _ = split_index(header, HEADER_BYTES)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -124,6 +124,16 @@ def decode_one_by_one(
             faults[row] = fault
             trees.append(None)
     return _build_array(trees, 0, build, faults), faults
+
+
+class BodyDecoder(Protocol):
+    """Decodes bodies of one format."""
+
+    def decode_all(self, bodies: pa.Array) -> pa.Array:
+        """Return bodies as values of one type; raise ValueError if each must be decoded alone."""
+
+    def decode_each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:
+        """Return decoded bodies, null where decoding failed, and the faults by row."""
 
 
 class RowDecoder:

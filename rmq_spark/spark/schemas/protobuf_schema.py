@@ -512,6 +512,9 @@ def _field_writer(field: Any, kind: Any, path: str) -> Writer:
         key, value = field.message_type.fields
         write_key = _value_writer(key, kind.keyType, path)
         item = _item_writer(value, kind.valueType, path)
+        if value.type == _MESSAGE:  # before release 6.30, dicts may be in lists only
+            write, create = item, _library("message_factory").GetMessageClass(value.message_type)
+            item = lambda each: create(**write(each))  # noqa: E731  # of the one above
         return lambda pairs: {write_key(each): item(value) for each, value in pairs}
     if _is_repeated(field):
         element = _item_writer(field, kind.elementType, path)
