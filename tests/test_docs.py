@@ -269,7 +269,7 @@ def test_typed_bodies_page_spark_program_writes_and_reads_rows(tmp_path):
             ('|created|1   |{"id":1', "2 orders are paid", "|created|", "4 bills were sent"),
         ),
         ("exactly-once", ("1 bills count", "1 large orders count", "ada")),
-        ("options", ("2 messages of the last hour",)),
+        ("options", ("2 messages of the last hour", "0 orders are JSON")),
         ("spark", ("stored in Mes", "|  1|     ada|  9.5|", '{"orders": {', "Lag(queues=")),
     ],
 )

@@ -12,7 +12,7 @@ A dead letter says where its message is stored and why it could not be read:
     DLQ_ORIGIN_MESSAGE_ID    its id
     DLQ_ERROR                the reason
     DLQ_BODY                 `DeadLetterBody`: what the letter's body is
-    DLQ_SYS_FLAG             the flags of a body that cannot be decompressed
+    DLQ_SYS_FLAG             the flags of a body that is damaged or cannot be decompressed
     DLQ_TOPICS               all topics that it was in, separated by commas
 
 The letter's id (UNIQ_KEY) is made from topic, broker, queue and queue offset, so that a letter that
@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
 from typing import Any, Final
@@ -83,6 +83,8 @@ class DeadLetterBody(Enum):
     RECORD = "record"
     """The whole record of the broker's log: the parts of the message cannot be told apart, or its
     properties leave no room for those of the letter."""
+    EMPTY = "empty"
+    """The error: the message's body is empty, which brokers refuse."""
     NONE = "none"
     """The error: the bytes of the message cannot be had, because nobody knows where they end."""
 
@@ -170,34 +172,37 @@ def dead_letter_of(
             **more,
         )
 
+    problem = str(bad.problem).encode(errors="backslashreplace")
     if bad.record is None or stored is None:
-        return letter(DeadLetterBody.NONE, str(bad.problem).encode(errors="backslashreplace"))
+        return letter(DeadLetterBody.NONE, problem)
     whole = letter(DeadLetterBody.RECORD, bad.record)
     if not stored.topic:
         return whole
-    found = letter(
-        DeadLetterBody.BODY,
-        stored.body,
-        properties=forwarded_properties(properties),
-        flag=stored.flag,
-        sys_flag=stored.sys_flag & COMPRESSION_FLAGS,
-    )
+    kind, body, flags = _letter_body(stored, max_body_bytes)
+    own: dict[str, str] = forwarded_properties(properties)
+    if kind in (DeadLetterBody.STORED, DeadLetterBody.DAMAGED):
+        own[DEAD_LETTER_SYS_FLAG] = str(stored.sys_flag & COMPRESSION_FLAGS)
+    found = letter(kind, body or problem, properties=own, flag=stored.flag, sys_flag=flags)
     try:
         found.properties_text(message_id)
     except MessageRejected:
         return whole
+    return found
+
+
+def _letter_body(stored: StoredMessage, max_body_bytes: int) -> tuple[DeadLetterBody, bytes, int]:
+    """Return the kind of a letter's body, the body, and the flags of its compression."""
+    flags = stored.sys_flag & COMPRESSION_FLAGS
+    if not stored.body:
+        return DeadLetterBody.EMPTY, b"", 0
+    kind = DeadLetterBody.BODY
     if stored.body_crc not in (None, body_crc_of(stored.body)):
-        why = {DEAD_LETTER_BODY: DeadLetterBody.DAMAGED.value}
-        found = replace(found, properties={**found.properties, **why})
+        kind = DeadLetterBody.DAMAGED
     try:
         stored.plain_body(max_body_bytes)
     except BodyError:
-        why = {
-            DEAD_LETTER_BODY: DeadLetterBody.STORED.value,
-            DEAD_LETTER_SYS_FLAG: str(found.sys_flag),
-        }
-        return replace(found, properties={**found.properties, **why}, sys_flag=0)
-    return found
+        return (DeadLetterBody.STORED if kind is DeadLetterBody.BODY else kind), stored.body, 0
+    return kind, stored.body, flags
 
 
 def _stored_message(record: bytes | None) -> StoredMessage | None:

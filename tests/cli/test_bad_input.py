@@ -23,6 +23,7 @@ VERBS = {
     "topic alter": ("topic", "alter", "orders", "--queues", "2"),
     "topic list": ("topic", "list"),
     "topic describe": ("topic", "describe", "orders"),
+    "topic copy": ("topic", "copy", "orders", "other"),
     "topic delete": ("topic", "delete", "orders", "--yes"),
     "produce": ("produce", "orders"),
     "consume": ("consume", "orders"),
@@ -67,7 +68,7 @@ GO_ON_AND_TELL = {"cluster health", "console", "exporter", "doctor"}
 ASK_NO_CLUSTER = {"broker", "demo", "archive", "store dump", "store verify", "store stat"}
 
 NEED_A_TOPIC = (
-    *("topic alter", "topic describe", "topic delete", "consume", "consume --key"),
+    *("topic alter", "topic describe", "topic copy", "topic delete", "consume", "consume --key"),
     *("consume --follow", "tail", "message", "group seek"),
     *("bench produce", "bench consume", "bench latency", "sink list TOPIC", "sink show"),
     *("checkpoint --lag", "checkpoint --to-group"),

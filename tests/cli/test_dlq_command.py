@@ -171,6 +171,7 @@ LZ4 = int(MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_LZ4)
     ("more", "said"),
     [
         ({"body_crc": 1}, "has a damaged body: it is no JSON"),
+        ({"body": b""}, "has an empty body: it is no JSON"),
         ({"body": b"no stream", "sys_flag": LZ4}, None),
     ],
 )

@@ -31,7 +31,10 @@ NEED_SPARK = {"doctor"}
 OF_USERS = ("user ", "acl ")
 """Those that need a broker which authenticates its clients."""
 
-SAID = r"|moved\n|dry run: nothing was changed\n|(created the directory \S+\n)*wrote \S+, .+\n"
+SAID = (
+    r"|moved\n|dry run: nothing was (changed|sent|copied)\n"
+    r"|(created the directory \S+\n)*wrote \S+, .+\n"
+)
 """What may stand beside an answer."""
 
 
@@ -113,7 +116,7 @@ def stage(run, cluster, kind):
 
     def set_for(name):
         run("topic", "delete", "orders", "--yes")
-        for topic in ("payments", "orders-copy", "bench", "orders", "%DLQ%billing"):
+        for topic in ("payments", "orders-copy", "orders-dead", "bench", "orders", "%DLQ%billing"):
             if (name, topic) != ("topic create", "orders"):
                 cluster.topic(name=topic)
                 cluster.send(topic, *range(20), KEYS="order-42", TAGS="paid", RETRY_TOPIC="orders")

@@ -58,6 +58,16 @@ def test_body_that_cannot_be_decompressed_goes_as_stored_with_its_flags():
 
 def test_body_that_is_not_the_stored_one_is_marked_as_damaged():
     assert dead_letter_of(bad(body_crc=1), "dead").properties["DLQ_BODY"] == "damaged"
+    letter = dead_letter_of(bad(body_crc=1, sys_flag=0x101), "dead")  # no stream either
+    assert (letter.properties["DLQ_BODY"], letter.sys_flag) == ("damaged", 0)
+
+
+@pytest.mark.parametrize("flags", [0, 0x301])
+def test_letter_of_an_empty_message_has_the_error_as_its_body(flags):
+    letter = dead_letter_of(bad(body=b"", sys_flag=flags), "dead")
+    assert (letter.body, letter.sys_flag) == (b"it is broken", 0)
+    assert letter.properties["DLQ_BODY"] == "empty"
+    assert letter.properties["TAGS"] == "paid"
 
 
 @pytest.mark.parametrize("flags", [0, 0x4, 0x1 | 0x8])

@@ -1,4 +1,4 @@
-"""``rocketpoll topic``: create, alter, list, describe, delete.
+"""``rocketpoll topic``: create, alter, list, describe, copy, delete.
 
 A topic's configuration is shown and changed for each broker, because brokers of a cluster may
 differ.
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from rmq_spark.cli.cluster.topic_copy import QueueCopy, copy_queues, plan_copy
 from rmq_spark.cli.shell.command_tree import CommandGroup
-from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
-from rmq_spark.cli.shell.failures import Failure
+from rmq_spark.cli.shell.connection import ClusterAccess, connection_options, other_cluster
+from rmq_spark.cli.shell.failures import Failure, print_error
 from rmq_spark.cli.shell.output import (
     ByteSize,
     Row,
@@ -26,7 +27,12 @@ from rmq_spark.cli.shell.output import (
     show_rows,
     write_text,
 )
-from rmq_spark.cli.shell.parameter_types import parse_pairs
+from rmq_spark.cli.shell.parameter_types import (
+    PositiveFloat,
+    TopicPosition,
+    parse_pairs,
+    parse_position,
+)
 from rmq_spark.client.admin.lag import total_lag
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.errors import format_count
@@ -211,6 +217,88 @@ def describe(name: str, output: str, access: ClusterAccess) -> None:
         ],
     }
     show_document(document, output)
+
+
+@topic.command(
+    example="rocketpoll topic copy orders orders-2026 --dry-run\n"
+    "rocketpoll topic copy orders orders-2026 --from @-1h --rate 1000"
+)
+@click.argument("source", metavar="SOURCE")
+@click.argument("destination", metavar="DESTINATION")
+@click.option("--to-profile", metavar="NAME", help="Profile of the cluster of DESTINATION. "
+              "[default: the same cluster]")  # fmt: skip
+@click.option("--to-namesrv", metavar="HOST:PORT", help="Name servers of the cluster of "
+              "DESTINATION; other settings as for SOURCE, or of --to-profile.")  # fmt: skip
+@click.option("--from", "place", type=parse_position, default="start", show_default=True,
+              metavar="POSITION", help="Where to start in each queue, as in rocketpoll consume; "
+              "never before the last message that was copied.")  # fmt: skip
+@click.option("--until", "end", type=parse_position, default="end", show_default=True,
+              metavar="POSITION", help="Where to stop in each queue, before this "
+              "position.")  # fmt: skip
+@click.option("--rate", type=PositiveFloat(), metavar="N",
+              help="Copy at most this many messages per second.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Show what would be copied, and copy nothing.")
+@output_option
+@connection_options
+def copy(
+    source: str,
+    destination: str,
+    to_profile: str | None,
+    to_namesrv: str | None,
+    place: TopicPosition,
+    end: TopicPosition,
+    rate: float | None,
+    output: str,
+    *,
+    dry_run: bool,
+    access: ClusterAccess,
+) -> None:
+    """Copy the messages of a topic to another, in the order of each queue.
+
+    Keeps body, keys, tag, properties, id and time of birth; offsets and store times are new, and
+    the old place is in the properties COPY_ORIGIN_TOPIC, _BROKER, _QUEUE_ID and _QUEUE_OFFSET. Run
+    again, it continues after the last message that was copied. A missing DESTINATION is created.
+    """
+    other = other_cluster(access, to_namesrv, to_profile)
+    with access.admin() as admin, other.admin() as admin_there:
+        copies = plan_copy(admin, admin_there, source, destination, place, end, creates=not dry_run)
+        try:
+            if not dry_run:
+                copy_queues(admin, admin_there, copies, rate)
+        finally:  # report what was copied even after an error
+            rows = [_copy_row(each, dry_run=dry_run) for each in copies]
+            show_rows(rows, list(_copy_row(copies[0], dry_run=dry_run)), output, empty_text="")
+    for each in copies:
+        if each.expired:
+            print_error(
+                "rocketpoll",
+                f"{each.source.queue} has lost {format_count(each.expired, 'message')} to "
+                "retention before they were copied",
+            )
+        for text in each.left_out:
+            print_error("rocketpoll", text)
+    left_out = sum(len(each.left_out) for each in copies)
+    if dry_run:
+        sys.stderr.write("dry run: nothing was copied\n")
+    elif left_out:
+        raise Failure(
+            f"{format_count(left_out, 'message was', 'messages were')} not copied, named above",
+            "Print their stored bytes with rocketpoll consume -o json",
+        )
+
+
+def _copy_row(each: QueueCopy, *, dry_run: bool) -> Row:
+    queue, first, end = each.source.queue, each.source.start, each.source.end
+    return {
+        "broker": queue.broker_name,
+        "queue": queue.queue_id,
+        "from": first,
+        "until": end,
+        "to_broker": each.target.broker_name,
+        "to_queue": each.target.queue_id,
+        **({"messages": end - first} if dry_run else {"copied": each.copied}),
+        **({} if dry_run else {"left_out": len(each.left_out)}),
+    }
 
 
 @topic.command(example="rocketpoll topic delete orders --yes")

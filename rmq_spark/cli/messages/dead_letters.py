@@ -10,7 +10,7 @@ share this module.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -59,6 +59,11 @@ _GROUP: Final = "rocketpoll-dlq"
 _SHARDING_KEY: Final = "__SHARDINGKEY"
 _SINGLE_MESSAGE_ERRORS: Final = (BrokerRefused, MessageRejected, RouteNotFound, TopicNotUsable)
 """Errors that say nothing about other letters."""
+_UNSENDABLE: Final[Mapping[str | None, str]] = {
+    DeadLetterBody.DAMAGED.value: "has a damaged body",
+    DeadLetterBody.EMPTY.value: "has an empty body",
+    DeadLetterBody.NONE.value: "has no body",
+}
 _ORIGIN_ID_PROPERTIES: Final = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
 
 
@@ -227,9 +232,9 @@ def original_message(letter: MessageExt, to: str | None = None) -> Message:
         letter = _message_in_record(letter)
     if letter.fault is not None:
         raise _not_sendable(letter, f"cannot be read: {letter.fault}")
-    if kind in (DeadLetterBody.DAMAGED.value, DeadLetterBody.NONE.value):
-        what = "has a damaged body" if kind == DeadLetterBody.DAMAGED.value else "has no body"
-        raise _not_sendable(letter, f"{what}: {letter.properties.get(DEAD_LETTER_ERROR)}")
+    if kind in _UNSENDABLE:
+        error = letter.properties.get(DEAD_LETTER_ERROR)
+        raise _not_sendable(letter, f"{_UNSENDABLE[kind]}: {error}")
     if topic.startswith((DLQ_PREFIX, RETRY_PREFIX)):
         raise Failure(
             f"{_describe(letter)} does not name its original topic",

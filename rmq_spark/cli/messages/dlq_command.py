@@ -123,7 +123,7 @@ def show(
 
 @dlq.command(
     example="rocketpoll dlq resend billing --all --yes\n"
-    "rocketpoll dlq resend billing --all --from @-1h --tags paid --rate 10\n"
+    "rocketpoll dlq resend billing --all --from @-1h --tags paid --rate 10 --yes\n"
     "rocketpoll dlq resend --topic orders-dead --all --to orders-fixed --dry-run"
 )
 @click.argument("names", nargs=-1, metavar="[GROUP] [ID]...")

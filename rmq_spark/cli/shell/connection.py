@@ -13,7 +13,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -246,6 +246,25 @@ def connection_options(function: _Function) -> _Function:
     for option in reversed(_OPTIONS):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]  # it is called as the function was
+
+
+def other_cluster(access: ClusterAccess, namesrv: str | None, profile: str | None) -> ClusterAccess:
+    """Return the access to a second cluster, whose profile or name servers options name.
+
+    Without a profile it has the keys and certificates of the first.
+    """
+    if profile is not None:
+        given = {**dict.fromkeys(PROFILE_KEYS), "namesrv": namesrv}
+        return _resolve_access(given, profile)
+    if namesrv is None:
+        return access
+    if not namesrv:
+        raise click.UsageError("--to-namesrv is empty. Give HOST:PORT, or leave the option out")
+    return replace(
+        access,
+        settings={**access.settings, "namesrv": namesrv},
+        options=("--namesrv", namesrv),
+    )
 
 
 def _resolve_access(options: Mapping[str, Any], profile: str | None) -> ClusterAccess:

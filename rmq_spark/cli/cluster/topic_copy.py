@@ -1,0 +1,307 @@
+"""Topic copy: sends the messages of a topic to another, perhaps of another cluster, in order.
+
+    a queue of the source ──> after the last message that was copied ──> its queue at the other side
+
+A copy has body, flag, keys, tag, sharding key, properties, id and time of birth of its message, and
+says where that is stored: COPY_ORIGIN_TOPIC, _BROKER, _QUEUE_ID, _QUEUE_OFFSET. By these a copy
+that was interrupted continues: nothing but the destination itself has to be kept. One message of a
+queue is on its way at a time, so that their order stays. After an error the destination is asked
+what it has before anything is sent again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from rmq_spark.cli.shell.failures import Failure, describe_error
+from rmq_spark.cli.shell.parameter_types import PositionKind, TopicPosition, paced, resolve_ranges
+from rmq_spark.client.errors import (
+    CONNECTION_FAULTS,
+    BrokerNotFound,
+    ClientError,
+    MessageIllegal,
+    MessageRejected,
+    RouteNotFound,
+    SystemBusy,
+)
+from rmq_spark.client.forwarding import (
+    COMPRESSION_FLAGS,
+    ForwardedMessage,
+    forwarded_properties,
+    origin_properties,
+)
+from rmq_spark.client.message import MessageExt
+from rmq_spark.errors import format_count
+from rmq_spark.wire.codes import MessageSysFlag
+from rmq_spark.wire.compression import PLAIN_BYTES_MAX, compress_body
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.properties import UNIQ_KEY
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from rmq_spark.client.admin.admin import Admin
+    from rmq_spark.client.producer.producer import Producer
+    from rmq_spark.client.reading.read_bounds import ReadRange
+    from rmq_spark.client.results import SendResult
+
+_GROUP: Final = "rocketpoll-copy"
+_PREFIX: Final = "COPY"
+_START: Final = TopicPosition(PositionKind.START)
+_FIRST_STEP, _STEP_MAX = 32, 10_000
+_TRIES: Final = 5
+_PAUSE_SECONDS: Final = 1.0
+_ROUTE_SECONDS: Final = 10.0
+_SHOWN_SECONDS: Final = 30.0
+_SEND_MS: Final = 10_000
+_TRANSIENT: Final = (*CONNECTION_FAULTS, BrokerNotFound, SystemBusy)
+
+
+@dataclass
+class QueueCopy:
+    """The copy of one queue: what is read, where it goes, and what has become of it."""
+
+    source: ReadRange
+    target: MessageQueue
+    expired: int = 0
+    """The number of messages that retention had deleted before they were copied."""
+    copied: int = 0
+    last_stored: int = -1
+    """The offset at which the last copy is stored."""
+    left_out: list[str] = field(default_factory=list)
+    """The messages that cannot be copied, with the reason."""
+
+
+def plan_copy(
+    source: Admin,
+    destination: Admin,
+    topic: str,
+    to: str,
+    position: TopicPosition,
+    end: TopicPosition,
+    *,
+    creates: bool,
+) -> list[QueueCopy]:
+    """Return the copies of all queues, each from where an earlier one has ended.
+
+    A missing topic is created, or stands for one with the same queues unless ``creates``.
+    """
+    spans = resolve_ranges(source.instance, topic, position, None)
+    if end.kind is not PositionKind.END:
+        found_ends = resolve_ranges(source.instance, topic, end, None)
+        ends = {span.queue: span.start for span in found_ends}
+        spans = [span._replace(end=max(ends[span.queue], span.start)) for span in spans]
+    try:
+        tails = _tails(destination, to)
+    except RouteNotFound:
+        if not creates:
+            return [QueueCopy(span, replace(span.queue, topic=to)) for span in spans]
+        masters = destination.masters()
+        destination.create_topic(to, -(-len(spans) // len(masters)))
+        tails = _wait_for_tails(destination, to)
+    _check_queues(topic, to, spans, tails)
+    found = []
+    for span, tail in zip(spans, tails, strict=False):
+        last = last_copied(destination, tail, span.queue)
+        if last is None:
+            found.append(QueueCopy(span, tail.queue))
+            continue
+        full_end = source.instance.api.max_offset(span.address, span.queue)
+        if last >= full_end:
+            raise Failure(
+                f"{to} has a copy of offset {last} of {span.queue}, which ends at {full_end}: "
+                f"{topic} was deleted and created again since",
+                "Copy it to another topic",
+            )
+        expired = max(span.start - last - 1, 0) if position == _START else 0
+        begin = min(max(last + 1, span.start), span.end)
+        found.append(QueueCopy(span._replace(start=begin), tail.queue, expired))
+    return found
+
+
+def _tails(admin: Admin, topic: str) -> list[ReadRange]:
+    return resolve_ranges(admin.instance, topic, _START, None)
+
+
+def _wait_for_tails(admin: Admin, topic: str) -> list[ReadRange]:
+    """Return the queues of a topic that was created just now, once name servers know it."""
+    deadline = time.monotonic() + _ROUTE_SECONDS
+    while time.monotonic() < deadline:
+        with suppress(RouteNotFound):
+            return _tails(admin, topic)
+        time.sleep(_PAUSE_SECONDS / 10)
+    return _tails(admin, topic)
+
+
+def _check_queues(
+    topic: str, to: str, spans: Sequence[ReadRange], tails: Sequence[ReadRange]
+) -> None:
+    read, written = ({(each.address, each.queue) for each in some} for some in (spans, tails))
+    if read & written:
+        raise Failure(
+            f"{topic} would be copied to itself", "Name another DESTINATION, or another cluster"
+        )
+    if len(tails) < len(spans):
+        raise Failure(
+            f"{to} has {format_count(len(tails), 'queue')}, and {topic} has {len(spans)}",
+            f"Give it as many with rocketpoll topic alter {to} --queues, or name a topic that does "
+            "not exist",
+        )
+
+
+def last_copied(admin: Admin, tail: ReadRange, origin: MessageQueue) -> int | None:
+    """Return the offset of the last message of a queue of which another queue has a copy."""
+    from rmq_spark.client.reading.bulk_pull import stored_messages  # noqa: PLC0415  # not for help
+
+    end, step = tail.end, _FIRST_STEP
+    while end > tail.start:
+        start = max(end - step, tail.start)
+        part = stored_messages(admin.instance.api, tail._replace(start=start, end=end))
+        found = [_copied_offset(message, origin) for message in part]
+        offsets = [each for each in found if each is not None]
+        if offsets:
+            return max(offsets)
+        end, step = start, min(step * 8, _STEP_MAX)
+    return None
+
+
+def _copied_offset(message: MessageExt, origin: MessageQueue) -> int | None:
+    """Return the offset of the original of a message, if that is in a queue."""
+    try:
+        offset = int(message.properties.get(f"{_PREFIX}_ORIGIN_QUEUE_OFFSET", ""))
+    except ValueError:
+        return None
+    wanted = origin_properties(_PREFIX, origin, offset)
+    is_copy = all(message.properties.get(name) == text for name, text in wanted.items())
+    return offset if is_copy else None
+
+
+def copy_queues(
+    source: Admin, destination: Admin, copies: Sequence[QueueCopy], rate: float | None = None
+) -> None:
+    """Copy messages in rounds, one of each queue, ``rate`` a second at most."""
+    from rmq_spark.client.producer.prepared_message import SendRules  # noqa: PLC0415  # not to plan
+    from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # the same
+    from rmq_spark.client.reading.bulk_pull import stored_messages  # noqa: PLC0415  # not for help
+
+    queues = [stored_messages(source.instance.api, each.source) for each in copies]
+    rules = SendRules(_GROUP, max_message_bytes=PLAIN_BYTES_MAX)  # brokers have taken it before
+    left = [number for number, each in enumerate(copies) if each.source.start < each.source.end]
+
+    def rounds() -> Iterator[list[int]]:
+        while left:
+            yield list(left)
+
+    with Producer(_GROUP, instance=destination.instance, rules=rules) as producer:
+        for numbers in paced(rounds(), rate, len):
+            started = []
+            for number in numbers:
+                message = next(queues[number], None)
+                if message is None:
+                    left.remove(number)
+                else:
+                    started += _start(producer, copies[number], message)
+            for each, copy, message, future in started:
+                _finish(producer, destination, each, copy, message, future)
+    _wait_until_shown(destination, copies)
+
+
+def _wait_until_shown(destination: Admin, copies: Sequence[QueueCopy]) -> None:
+    """Wait until the destination shows all copies, so that the next run finds the last ones."""
+    deadline = time.monotonic() + _SHOWN_SECONDS
+    for each in copies:
+        address = destination.instance.routes.master_address(each.target.broker_name)
+        while destination.instance.api.max_offset(address, each.target) <= each.last_stored:
+            if time.monotonic() > deadline:
+                return
+            time.sleep(_PAUSE_SECONDS / 10)
+
+
+_Sending = tuple[QueueCopy, ForwardedMessage, MessageExt, "Future[SendResult]"]
+
+
+def _start(producer: Producer, each: QueueCopy, message: MessageExt) -> list[_Sending]:
+    """Send a copy without waiting for the answer; nothing if it cannot be copied."""
+    if message.fault is not None:
+        each.left_out.append(f"{_place(message)} cannot be read: {message.fault}")
+        return []
+    copy = copy_of(message, each.target)
+    try:
+        return [(each, copy, message, producer.send_async(copy, each.target, _SEND_MS))]
+    except MessageRejected as error:
+        each.left_out.append(f"{_place(message)} cannot be copied: {describe_error(error)}")
+        return []
+
+
+def _finish(
+    producer: Producer,
+    destination: Admin,
+    each: QueueCopy,
+    copy: ForwardedMessage,
+    message: MessageExt,
+    future: Future[SendResult],
+) -> None:
+    """Wait until a copy is stored; after an error, send it again unless it is there."""
+    for tries_left in range(_TRIES, -1, -1):
+        try:
+            each.last_stored = future.result().queue_offset
+        except _TRANSIENT as error:
+            if not tries_left:
+                raise _interrupted(message, error) from error
+        except ClientError as error:
+            if isinstance(error, MessageIllegal) and not message.body:
+                each.left_out.append(f"{_place(message)} cannot be copied: {describe_error(error)}")
+                return
+            raise _interrupted(message, error) from error
+        else:
+            each.copied += 1
+            return
+        time.sleep(_PAUSE_SECONDS)
+        with suppress(*_TRANSIENT):
+            [tail] = [span for span in _tails(destination, copy.topic) if span.queue == each.target]
+            last = last_copied(destination, tail, message.queue)
+            if last is not None and last >= message.queue_offset:
+                each.copied += 1
+                return
+        future = producer.send_async(copy, each.target, _SEND_MS)
+
+
+def _interrupted(message: MessageExt, error: ClientError) -> Failure:
+    return Failure(
+        f"{_place(message)} was not copied: {describe_error(error)}",
+        "Run the same command again: it continues after the last copy",
+    )
+
+
+def _place(message: MessageExt) -> str:
+    queue = message.queue
+    return (
+        f"the message of {queue.topic} at {queue.broker_name}:{queue.queue_id}"
+        f"@{message.queue_offset}"
+    )
+
+
+def copy_of(message: MessageExt, target: MessageQueue) -> ForwardedMessage:
+    """Return the copy of a message for a queue."""
+    body, flags = message.body, int(message.sys_flag & COMPRESSION_FLAGS)
+    if flags & MessageSysFlag.COMPRESSED:
+        kind = flags & MessageSysFlag.COMPRESSION_MASK or MessageSysFlag.COMPRESSION_ZLIB
+        body = compress_body(body, MessageSysFlag(kind))
+    else:
+        flags = 0
+    return ForwardedMessage(
+        target.topic,
+        body,
+        properties={
+            **forwarded_properties(message.properties),
+            **origin_properties(_PREFIX, message.queue, message.queue_offset),
+        },
+        flag=message.flag,
+        message_id=message.properties.get(UNIQ_KEY),
+        sys_flag=flags,
+        born_timestamp=message.born_timestamp,
+    )
