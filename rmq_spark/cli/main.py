@@ -38,6 +38,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
         "tail": LazyCommand(".messages.consume_command", "print new messages of topics"),
         "message": LazyCommand(".messages.message_command", "find a message and its consumers"),
         "dlq": LazyCommand(".messages.dlq_command", "list, show and resend dead letters"),
+        "lake": LazyCommand(".messages.lake_command", "write a topic to a Delta table"),
     },
     "Cluster": {
         "topic": LazyCommand(".cluster.topic_command", "create, change and inspect topics"),

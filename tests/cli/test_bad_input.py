@@ -17,6 +17,7 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rocketpoll import Admin, EmbeddedBroker
 
 CHECKPOINT = "the directory of a checkpoint"
+LAKE = "the directory of a table"
 
 VERBS = {
     "topic create": ("topic", "create", "new"),
@@ -54,6 +55,7 @@ VERBS = {
     "bench latency": ("bench", "latency", "orders"),
     "top": ("top",),
     "sql init": ("sql", "init"),
+    "lake": ("lake", "orders", LAKE),
     "sink list": ("sink", "list"),
     "sink list TOPIC": ("sink", "list", "orders"),
     "sink show": ("sink", "show", "orders"),
@@ -70,7 +72,7 @@ ASK_NO_CLUSTER = {"broker", "demo", "archive", "store dump", "store verify", "st
 NEED_A_TOPIC = (
     *("topic alter", "topic describe", "topic copy", "topic delete", "consume", "consume --key"),
     *("consume --follow", "tail", "message", "group seek"),
-    *("bench produce", "bench consume", "bench latency", "sink list TOPIC", "sink show"),
+    *("bench produce", "bench consume", "bench latency", "sink list TOPIC", "sink show", "lake"),
     *("checkpoint --lag", "checkpoint --to-group"),
 )
 GO_ON = ("cluster info", "produce", "bench produce")
@@ -99,11 +101,12 @@ def checkpoint(tmp_path):
 
 
 @pytest.fixture
-def called(run, checkpoint):
+def called(run, checkpoint, tmp_path):
     """Run a verb of the table as it stands there, behind it more arguments."""
 
     def called(verb, *more):
-        words = [checkpoint if each == CHECKPOINT else each for each in VERBS[verb]]
+        places = {CHECKPOINT: checkpoint, LAKE: str(tmp_path / "lake")}
+        words = [places.get(each, each) for each in VERBS[verb]]
         return run(*words, *more, stdin=b"x\n")
 
     return called
