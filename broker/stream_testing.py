@@ -21,7 +21,6 @@ from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from rmq_spark.errors import RocketPollError, excerpt
@@ -142,12 +141,7 @@ class StreamTest:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: object, _traceback: object) -> None:
         try:
             failure = self._stop_query()
             if failure is not None and error is None:

@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from types import NoneType, TracebackType
+from types import NoneType
 from typing import Any, Final, NoReturn
 
 from rmq_spark.cli.cluster.broker_launcher import broker_command
@@ -306,12 +306,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
     def __enter__(self) -> EmbeddedBroker:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: object, _traceback: object) -> None:
         try:
             self.stop()
         except Exception:

@@ -12,7 +12,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.admin.admin import Admin
@@ -459,12 +458,7 @@ class _LongPoller:
     def __enter__(self) -> _LongPoller:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._connections.shutdown()
 
     def wait_for_more(self, ends: Mapping[MessageQueue, int], seconds: float) -> None:

@@ -185,14 +185,8 @@ class FairTurns(Generic[_Item]):
     def append(self, client: Channel, item: _Item) -> None:
         """Add an item behind all others of its client."""
         self._count += 1
-        network = client.remote_host.network
-        lines = self._networks.get(network)
-        if lines is None:
-            self._networks[network] = {client: deque((item,))}
-        elif client in lines:
-            lines[client].append(item)
-        else:
-            lines[client] = deque((item,))
+        lines = self._networks.setdefault(client.remote_host.network, {})
+        lines.setdefault(client, deque()).append(item)
 
     def popleft(self) -> _Item:
         """Remove and return the next item; its address and its connection go to the end."""

@@ -26,14 +26,7 @@ _StoreTimesByPosition = dict[_QueuePosition, int]
 
 
 class ConsumerLag(NamedTuple):
-    """The lag of a group in a topic.
-
-    Attributes:
-        group: The group.
-        topic: The topic.
-        messages: Messages of all queues past the group's offsets.
-        latency_ms: The age of the oldest of them, in milliseconds; 0 without any.
-    """
+    """The messages of a topic past a group's offsets, and the age of the oldest; 0 without any."""
 
     group: str
     topic: str

@@ -88,34 +88,21 @@ class ExtensionsProcessor(Processor):
         check_same_queue(header.topic, queue_id, records)
         admit = partial(self._admit, header, queue_id)
         result = yield from self._broker.store.put_chunk_in_steps(records, sizes, admit)
-        tell = partial(
-            self._answer,
-            connection,
-            request.without_content(),  # it is in the log, so release it
-            header.topic,
-            queue_id,
-            len(request.body),
-        )
-        self._sends.acknowledger.when_stored(result, tell)
-        return None
+        body_bytes = len(request.body)
+        request = request.without_content()  # it is in the log, so release it
 
-    def _answer(
-        self,
-        connection: Channel,
-        request: RemotingCommand,
-        topic: str,
-        queue_id: int,
-        body_bytes: int,
-        result: PutMessageResult,
-    ) -> None:
-        if result.status is not PutMessageStatus.PUT_OK:
-            reply(connection, request, request.respond(CODES[result.status], result.remark))
-            return
-        self._broker.stats.record_put(topic, result.message_count, body_bytes)
-        sent = AppendChunkResponseHeader(
-            queue_id, result.queue_offset, result.message_count, result.store_timestamp
-        )
-        reply(connection, request, success_response(request, sent))
+        def answer(result: PutMessageResult) -> None:
+            if result.status is not PutMessageStatus.PUT_OK:
+                reply(connection, request, request.respond(CODES[result.status], result.remark))
+                return
+            self._broker.stats.record_put(header.topic, result.message_count, body_bytes)
+            sent = AppendChunkResponseHeader(
+                queue_id, result.queue_offset, result.message_count, result.store_timestamp
+            )
+            reply(connection, request, success_response(request, sent))
+
+        self._sends.acknowledger.when_stored(result, answer)
+        return None
 
 
 def _is_on_this_machine(connection: Channel) -> bool:

@@ -74,13 +74,16 @@ class GroupOffsetsProcessor(Processor):
                 f"the consumer group[{header.group}] has no member online; its offsets were not "
                 "changed",
             )
-        if _can_reset_by_pulls(group):
-            yield from self._reset_by_pulls(group, header, targets)
-        else:
-            yield from self._notify(group, header, targets)
         table = {
             self._queue(header.topic, queue_id): target for queue_id, target in targets.items()
         }
+        if _can_reset_by_pulls(group):  # the next pull of each queue is answered with its offset
+            for queue_id, target in targets.items():
+                self._broker.offsets.commit(header.group, header.topic, queue_id, target)
+                group.resets[header.topic, queue_id] = target
+            yield from self._broker.hold_service.release(header.topic)
+        else:
+            yield from self._notify(group, header, table)
         return (yield from success_response_in_steps(request, ResetOffsetBody(offset_table=table)))
 
     def _targets(
@@ -127,23 +130,11 @@ class GroupOffsetsProcessor(Processor):
             )
         return queue_offset
 
-    def _reset_by_pulls(
-        self,
-        group: ConsumerGroup,
-        header: headers.ResetOffsetRequestHeader,
-        targets: Mapping[int, int],
-    ) -> Generator[None, None, None]:
-        """Store the offsets, and have the next pull of each queue answered with its own."""
-        for queue_id, target in targets.items():
-            self._broker.offsets.commit(header.group, header.topic, queue_id, target)
-            group.resets[header.topic, queue_id] = target
-        yield from self._broker.hold_service.release(header.topic)
-
     def _notify(
         self,
         group: ConsumerGroup,
         header: headers.ResetOffsetRequestHeader,
-        targets: Mapping[int, int],
+        table: Mapping[MessageQueue, int],
     ) -> Generator[None, None, None]:
         old = [
             each.client_id for each in group.clients.values() if each.version < RESET_VERSION_MIN
@@ -155,10 +146,7 @@ class GroupOffsetsProcessor(Processor):
         command = one_way_command(
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header._replace(queue_id=None, offset=None)
         )
-        queues = {
-            self._queue(header.topic, queue_id): target for queue_id, target in targets.items()
-        }
-        table = yield from encode_body_in_steps(ResetOffsetBody(offset_table=queues))
+        usual = yield from encode_body_in_steps(ResetOffsetBody(offset_table=table))
         flat = yield from encode_body_in_steps(
             ResetOffsetBodyForC(
                 offset_table=tuple(
@@ -168,12 +156,12 @@ class GroupOffsetsProcessor(Processor):
                         queue_id=queue.queue_id,
                         offset=target,
                     )
-                    for queue, target in queues.items()
+                    for queue, target in table.items()
                 )
             )
         )
         for connection, channel in tuple(group.clients.items()):
-            body = flat if channel.language == LanguageCode.CPP.name else table
+            body = flat if channel.language == LanguageCode.CPP.name else usual
             connection.send_frame(command.encode_head(len(body)), [body])
             yield
 

@@ -12,6 +12,7 @@ It reaches the hold service by two callables, and the network only by `Channel`.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
+from functools import partial
 from typing import Final, cast
 
 from rmq_spark.wire.bodies.clients import MessageModel, SubscriptionData
@@ -92,18 +93,7 @@ class PullMessageProcessor(Processor):
         message_filter = self.message_filter(header)
         looks = message_filter is not None and message_filter.needs_messages
         if (looks or request.code in _BODIES) and not bulk_tools.are_loaded():
-            return self._process_when_loaded(connection, request, header, message_filter)
-        return self.process(connection, request, header, message_filter)
-
-    def _process_when_loaded(
-        self,
-        connection: Channel,
-        request: RemotingCommand,
-        header: PullMessageRequestHeader,
-        message_filter: SubscriptionFilter,
-    ) -> ResponseSteps:
-        """Process a pull that needs tools for many messages, once these are loaded."""
-        yield from bulk_tools.load_in_steps()
+            return _when_loaded(partial(self.process, connection, request, header, message_filter))
         return self.process(connection, request, header, message_filter)
 
     def execute_request_when_wakeup(self, held: PullRequest) -> RemotingCommand | None:
@@ -339,6 +329,12 @@ class PullMessageProcessor(Processor):
         return min(
             max(suspend_timeout_ms, holds.suspend_timeout_min_ms), holds.suspend_timeout_max_ms
         )
+
+
+def _when_loaded(process: Callable[[], RemotingCommand | None]) -> ResponseSteps:
+    """Process a pull that needs tools for many messages, once these are loaded."""
+    yield from bulk_tools.load_in_steps()
+    return process()
 
 
 def _replay_header(header: PullMessageRequestHeader) -> PullMessageRequestHeader:

@@ -437,7 +437,7 @@ class MessageReader:
     def _read_records(
         self, since: PhysicalOffset, queue_offsets: range, places: Numbers, sizes: Numbers
     ) -> tuple[Buffer, ...]:
-        """Read records; if contiguous, compare only the first and last with their entries."""
+        """Read records; of each contiguous run, compare only the first and last with its entry."""
         first = PhysicalOffset(places[0])
         size = int(sum(sizes) if isinstance(sizes, list) else sizes.sum())
         span = int(places[-1] + sizes[-1]) - first
@@ -454,8 +454,14 @@ class MessageReader:
             return (data,)
         if isinstance(places, list) and isinstance(sizes, list):
             runs = _runs_of(places, sizes)
-            if len(runs) <= _RUNS_MAX:
-                return self._read_runs(runs, queue_offsets, places, sizes)
+            if len(runs) <= _RUNS_MAX:  # such as successive batches
+                records = tuple(
+                    self.read(PhysicalOffset(places[run.start]), sum(sizes[run])) for run in runs
+                )
+                if not run_ends_match(records, runs, places, sizes, queue_offsets):
+                    check_records(records, places, sizes, queue_offsets)
+                    raise WrongEntry(places[-1], len(places) - 1)
+                return records
             near = self._read_near(places, sizes, span) if size < span <= COPIED_BYTES_MAX else None
             if near is not None:
                 check_records((near,), places, sizes, queue_offsets)
@@ -479,25 +485,6 @@ class MessageReader:
             raise WrongEntry(first)
         if size > _READ_BYTES_MAX:  # no limit bounds the first size: check it
             self._check_entry(queue_offsets, self.read(first, HEAD_BYTES), first, size)
-
-    def _read_runs(
-        self,
-        runs: Sequence[slice],
-        queue_offsets: range,
-        places: list[int],
-        sizes: list[int],
-    ) -> tuple[Buffer, ...]:
-        """Return records that lie together in a few runs, such as successive batches.
-
-        The first and last record of each run are compared with their entries.
-        """
-        records = tuple(
-            self.read(PhysicalOffset(places[run.start]), sum(sizes[run])) for run in runs
-        )
-        if not run_ends_match(records, runs, places, sizes, queue_offsets):
-            check_records(records, places, sizes, queue_offsets)
-            raise WrongEntry(places[-1], len(places) - 1)
-        return records
 
     def _check_entry(
         self, queue_offsets: range, data: Buffer, place: PhysicalOffset, size: int
