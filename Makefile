@@ -113,7 +113,8 @@ LOWEST_SUITE ?= tests/wire tests/filter tests/longpolling tests/metrics tests/pr
 LOWEST_TELLING := $(addprefix tests/wire/,bodies chunk test_compression.py test_header_json.py \
 	test_header_msgpack.py test_message_batch.py) tests/client/reading/test_bulk_pull.py \
 	tests/client/reading/test_log_files.py tests/client/test_avro_bodies.py \
-	tests/client/test_opentelemetry.py tests/client/producer/test_arrow_sends.py \
+	tests/client/test_opentelemetry.py tests/client/test_schema_registry.py \
+	tests/client/producer/test_arrow_sends.py \
 	tests/metrics/test_metrics_service.py tests/cli/test_output.py tests/test_broker.py
 # Without Spark and without the larger extras
 LOWEST_WITHOUT := $(addprefix --ignore=,tests/client/admin/test_arrow_reads.py \
