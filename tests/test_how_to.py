@@ -217,6 +217,25 @@ def test_how_to_page_spark_programs_answer_their_questions(broker, tmp_path):
 
 
 @pytest.mark.deep
+@pytest.mark.skipif(java_fault() is not None, reason="Spark needs Java")
+def test_entry_for_the_list_of_data_sources_prints_its_example(tmp_path, monkeypatch):
+    settings = "--conf spark.sql.shuffle.partitions=1 --conf spark.ui.enabled=false"
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--master local[2] {settings} pyspark-shell")
+    page = (ROOT / "docs" / "assets" / "pyspark-data-sources.md").read_text(encoding="utf-8")
+    program = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    program = program.replace("/tmp/rocketmq-example", str(tmp_path / "checkpoint"))  # noqa: S108  # its
+    with EmbeddedBroker() as broker:
+        program = program.replace("localhost:9876", broker.address)
+        (tmp_path / "program.py").write_text(program, encoding="utf-8")
+        done = python("program.py", cwd=tmp_path)
+        copies = [each.body for each in broker.messages("copies")]
+    assert done.returncode == 0, done.stderr
+    [table] = re.findall(r"```\n(\+.*?)```", page, re.DOTALL)
+    assert table in done.stdout
+    assert sorted(copies) == [b"4.0", b"9.5"]
+
+
+@pytest.mark.deep
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
 def test_how_to_page_pipeline_test_passes(tmp_path):
     (tmp_path / "test_totals.py").write_text(block_of("test-a-pipeline"), encoding="utf-8")

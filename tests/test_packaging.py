@@ -141,6 +141,12 @@ def metadata_of(wheel):
         return HeaderParser().parsestr(archive.read(name).decode())
 
 
+def test_package_index_can_show_wheel_and_sdist(built):
+    done = run(sys.executable, "-m", "twine", "check", "--strict", *map(str, built), cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("PASSED") == 2
+
+
 def test_wheel_contains_our_packages_only(built):
     names = zipfile.ZipFile(built[0]).namelist()
     [info] = {name.split("/")[0] for name in names if ".dist-info/" in name}
