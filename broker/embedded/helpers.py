@@ -24,8 +24,9 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message, MessageExt
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.bulk_pull import stored_messages
-from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, READER_GROUP, Bound, ReadRange
+from rmq_spark.client.reading.read_bounds import READER_GROUP, Bound, ReadRange
 from rmq_spark.client.results import PullResult, SendResult
+from rmq_spark.client.times import EARLIEST, LATEST
 from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.client.transport.tls.settings import TlsSettings
 from rmq_spark.errors import RocketPollError, excerpt
@@ -203,8 +204,8 @@ class BrokerHelpers(ABC):
 
         Args:
             topic: The topic to read.
-            start: ``"earliest"``, ``"latest"``, a time (a datetime with a zone, or milliseconds
-                since 1970), or ``{queue: offset}``, to begin at.
+            start: ``"earliest"``, ``"latest"``, ``"-1h"``, a time (a text, a datetime with a
+                zone, or milliseconds since 1970), or ``{queue: offset}``, to begin at.
             end: A bound of the same kinds, before which to end.
             columns: Names of columns, as ``["body", "tags"]``; nothing else is decoded. By default:
                 topic, brokerName, queueId, queueOffset, keys, tags, body, bornTimestamp,

@@ -90,15 +90,15 @@ def _consume_options(function: Any) -> Any:
 @click.command(
     cls=CommandWithExample,
     example="rocketpoll consume orders --offset -10\n"
-    "rocketpoll consume orders --from @2026-11-23T09:00Z --until @2026-11-23T09:05Z\n"
-    "rocketpoll consume orders --offset @-1h --tags paid -f '%o %k %s\\n'\n"
+    "rocketpoll consume orders --from 2026-11-23T09:00Z --until 2026-11-23T09:05Z\n"
+    "rocketpoll consume orders --offset -1h --tags paid -f '%o %k %s\\n'\n"
     "rocketpoll consume orders -n 1 -o json",
 )
 @click.argument("topic")
 @click.option("--offset", "--from", "place", type=parse_position, default="start",
               show_default=True, metavar="POSITION",
               help="Where to start in each queue: start, end, -10 (ten before the end), +5 (five "
-              "after the start), 42, or a time: @-1h, @09:00, @2026-11-23T09:00Z.")  # fmt: skip
+              "after the start), 42, or a time: -1h, 09:00, 2026-11-23T09:00Z.")  # fmt: skip
 @click.option("--until", "end", type=parse_position, default="end", show_default=True,
               metavar="POSITION",
               help="Where to stop in each queue, before this position.")  # fmt: skip

@@ -44,7 +44,7 @@ _topic: Final = click.option(
 _SELECTION: Final = (
     click.option("--from", "place", type=parse_position, default="start", show_default=True,
                  metavar="POSITION", help="Only dead letters from here on: a position as in "
-                 "rocketpoll consume, for example @-1h."),
+                 "rocketpoll consume, for example -1h."),
     click.option("--until", "end", type=parse_position, default="end", show_default=True,
                  metavar="POSITION", help="Only dead letters before this position."),
     click.option("--tags", metavar="TAGS", help="Only dead letters with one of these tags, for "
@@ -88,7 +88,7 @@ def list_letters(topics: tuple[str, ...], output: str, access: ClusterAccess) ->
 
 @dlq.command(
     example="rocketpoll dlq show billing -n 10\n"
-    "rocketpoll dlq show billing --from @-1h --tags paid -f '%i %r %s\\n'\n"
+    "rocketpoll dlq show billing --from -1h --tags paid -f '%i %r %s\\n'\n"
     "rocketpoll dlq show --topic orders-dead"
 )
 @click.argument("group", required=False, metavar="[GROUP]")
@@ -123,7 +123,7 @@ def show(
 
 @dlq.command(
     example="rocketpoll dlq resend billing --all --yes\n"
-    "rocketpoll dlq resend billing --all --from @-1h --tags paid --rate 10 --yes\n"
+    "rocketpoll dlq resend billing --all --from -1h --tags paid --rate 10 --yes\n"
     "rocketpoll dlq resend --topic orders-dead --all --to orders-fixed --dry-run"
 )
 @click.argument("names", nargs=-1, metavar="[GROUP] [ID]...")

@@ -3,7 +3,7 @@
     start, end        the first message in a queue; the end of the queue
     -10, +5           relative: the command says to what
     42                an offset
-    @-1h, @09:00, @2026-11-23T09:00, @2026-11-23T09:00Z, @1795424400000   a store time
+    -1h, 09:00, 2026-11-23T09:00, 2026-11-23T09:00Z, @1795424400000   a store time
 
 Times without a zone are in this machine's.
 """
@@ -13,13 +13,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
 from rmq_spark.cli.shell.failures import Failure
+from rmq_spark.client.times import duration_ms, time_in_ms
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
@@ -83,20 +84,10 @@ def parse_pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
     return pairs
 
 
-_UNITS: Final = {
-    "ms": 1,
-    "s": 1_000,
-    "m": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-    "w": 604_800_000,
-}
-_RELATIVE_TIME: Final = re.compile(r"-((?:\d+(?:ms|[smhdw]))+)")
-_DURATION_PART: Final = re.compile(r"(\d+)(ms|[smhdw])")
 _CLOCK: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d{1,6})?)?")
 _MS_DIGITS: Final = 13
 _TIME_FORMS: Final = (
-    "@-1h, @09:00, @2026-11-23T09:00, @2026-11-23T09:00Z or @1795424400000 (milliseconds)"
+    "-1h, 09:00, 2026-11-23T09:00, 2026-11-23T09:00Z or @1795424400000 (milliseconds)"
 )
 
 
@@ -111,6 +102,14 @@ class PositionKind(Enum):
     TIME = "@"
 
 
+_WORDS: Final = {
+    "start": PositionKind.START,
+    "earliest": PositionKind.START,
+    "end": PositionKind.END,
+    "latest": PositionKind.END,
+}
+
+
 class TopicPosition(NamedTuple):
     """A position in a topic; ``number`` is a count of messages, an offset or a time in ms."""
 
@@ -121,16 +120,17 @@ class TopicPosition(NamedTuple):
 def parse_position(text: str) -> TopicPosition:
     """Return the position in a text; the type of an option."""
     text = text.strip()
-    if text in (PositionKind.START.value, PositionKind.END.value):
-        return TopicPosition(PositionKind(text))
-    if text.startswith("@"):
-        try:
-            return TopicPosition(PositionKind.TIME, parse_time_ms(text[1:], time.time()))
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from error
+    if text in _WORDS:
+        return TopicPosition(_WORDS[text])
     if re.fullmatch(r"[-+]?[0-9]{1,18}", text):
         signs = {"-": PositionKind.BACKWARD, "+": PositionKind.FORWARD}
         return TopicPosition(signs.get(text[0], PositionKind.OFFSET), int(text.lstrip("+-")))
+    if re.match(r"@|-?[0-9]", text):
+        try:
+            at = parse_time_ms(text.removeprefix("@"), time.time())
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+        return TopicPosition(PositionKind.TIME, at)
     raise click.BadParameter(
         f"{text!r} is not a position. Write start, end, -10, +10, 42, or a time: {_TIME_FORMS}"
     )
@@ -139,43 +139,32 @@ def parse_position(text: str) -> TopicPosition:
 def parse_time_ms(text: str, now: float) -> int:
     """Return the time in a text, in ms since the epoch; ``now`` is in seconds."""
     text = text.strip()
-    ago = _RELATIVE_TIME.fullmatch(text)
-    if ago:
-        parts = _DURATION_PART.findall(ago[1])
-        found = int(now * 1_000) - sum(int(count) * _UNITS[unit] for count, unit in parts)
-        if found < 0:
-            raise ValueError(f"@{text} is before 1970")
-        return found
+    ago = duration_ms(text[1:]) if text.startswith("-") and text[-1].isalpha() else None
+    if ago is not None:
+        return _check_epoch(text, int(now * 1_000) - ago)
     if text.isascii() and text.isdigit():
         if len(text) != _MS_DIGITS:
             raise ValueError(
-                f"@{text} is not a time in milliseconds since 1970. Write {_MS_DIGITS} digits"
+                f"{text} is not a time in milliseconds since 1970. Write {_MS_DIGITS} digits"
             )
         return int(text)
-    try:
-        moment = (
-            _today_at(text, now)
-            if _CLOCK.fullmatch(text)
-            else datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))  # 3.10 knows no Z
-        )
-        found = int(moment.timestamp() * 1_000)  # one without a zone is this machine's
-    except (ValueError, OverflowError, OSError):
-        raise ValueError(f"@{text} is not a time. Write {_TIME_FORMS}") from None
+    if _CLOCK.fullmatch(text):
+        hour, minutes = text.split(":", 1)
+        text = f"{datetime.fromtimestamp(now).astimezone().date()}T{hour:0>2}:{minutes}"
+    found = time_in_ms(text, is_local=True)
+    if found is None:
+        raise ValueError(f"{text} is not a time. Write {_TIME_FORMS}")
     if found > now * 1_000:
         raise ValueError(
-            f"@{text} is in the future. Add a date to mean another day, for example "
-            "@2026-11-23T18:00"
+            f"{text} is in the future. Add a date to mean another day, for example 2026-11-23T18:00"
         )
+    return _check_epoch(text, found)
+
+
+def _check_epoch(text: str, found: int) -> int:
     if found < 0:
-        raise ValueError(f"@{text} is before 1970")
+        raise ValueError(f"{text} is before 1970")
     return found
-
-
-def _today_at(text: str, now: float) -> datetime:
-    today = datetime.fromtimestamp(now).astimezone().replace(tzinfo=None)
-    hours, minutes, *seconds = text.split(":")
-    at = today.replace(hour=int(hours), minute=int(minutes), second=0, microsecond=0)
-    return at + timedelta(seconds=float(seconds[0]) if seconds else 0)
 
 
 # ---- Queues as users name them, ``3`` or ``broker-a:3``, and where a position is in each queue of
@@ -236,7 +225,8 @@ def resolve_ranges(
 def _ranges_from(
     instance: ClientInstance, topic: str, position: TopicPosition, name: QueueName | None
 ) -> list[ReadRange]:
-    from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, resolve_read_ranges  # noqa: PLC0415  # not for help
+    from rmq_spark.client.reading.read_bounds import resolve_read_ranges  # noqa: PLC0415  # not for help
+    from rmq_spark.client.times import EARLIEST, LATEST  # noqa: PLC0415  # not for help
 
     kind, number = position
     start = (

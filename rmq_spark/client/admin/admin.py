@@ -31,8 +31,9 @@ from rmq_spark.client.arguments import (
 from rmq_spark.client.errors import BrokerNotFound, MessageRejected, ProtocolError
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import MessageExt
-from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, READER_GROUP, Bound
+from rmq_spark.client.reading.read_bounds import READER_GROUP, Bound
 from rmq_spark.client.results import PullStatus
+from rmq_spark.client.times import EARLIEST, LATEST
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig, TopicFilterType
 from rmq_spark.wire.bodies.operators import TopicOffset
@@ -459,7 +460,8 @@ def read_table(
     Args:
         topic: The topic to read.
         name_servers: Addresses as ``host:port;host:port``; by default those in ``NAMESRV_ADDR``.
-        start: The first messages to read: ``"earliest"``, ``"latest"``, a time (a datetime with a
+        start: The first messages to read: ``"earliest"``, ``"latest"``, ``"-1h"`` (an hour ago), a
+            time (such as ``"2026-01-31T12:00:00Z"``, in UTC if it has no zone, a datetime with a
             zone, or milliseconds since 1970), or ``{queue: offset}``.
         end: A bound of the same kinds, before which to end.
         columns: Names of columns; nothing else is decoded.
@@ -505,8 +507,9 @@ def read_committed(
     Args:
         topic: The topic to read, written to with ``delivery=exactly_once``.
         name_servers: Addresses as ``host:port;host:port``; by default those in ``NAMESRV_ADDR``.
-        start: The first batches to read, by when they were committed: ``"earliest"``, ``"latest"``
-            or a time (a datetime with a zone, or milliseconds since 1970).
+        start: The first batches to read, by when they were committed: ``"earliest"``,
+            ``"latest"``, ``"-1h"`` (an hour ago), or a time (such as ``"2026-01-31T12:00:00Z"``, a
+            datetime with a zone, or milliseconds since 1970).
         end: A bound of the same kinds, before which to end.
         columns: Names of columns; nothing else is decoded.
         tags: ``"a || b"`` for messages with one of these tags.

@@ -38,14 +38,7 @@ from rmq_spark.client.manifest import (
 )
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules, stored_messages
-from rmq_spark.client.reading.read_bounds import (
-    EARLIEST,
-    LATEST,
-    READER_GROUP,
-    Bound,
-    ReadRange,
-    resolve_read_ranges,
-)
+from rmq_spark.client.reading.read_bounds import READER_GROUP, Bound, ReadRange, resolve_read_ranges
 from rmq_spark.client.reading.readable_chunks import (
     first_not_rolled_back,
     missing_ranges,
@@ -54,6 +47,7 @@ from rmq_spark.client.reading.readable_chunks import (
 )
 from rmq_spark.client.reading.record_batches import BROKER_NAME, RecordBatchConverter
 from rmq_spark.client.subscriptions import ALL, by_tag, subscription_data
+from rmq_spark.client.times import EARLIEST, LATEST
 from rmq_spark.errors import RecordError, excerpt, nearest_name, sanitize
 from rmq_spark.wire.chunk import COLUMNS
 from rmq_spark.wire.message_queue import MessageQueue

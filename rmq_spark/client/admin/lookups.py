@@ -33,8 +33,9 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.instance.routes import MASTER_ID
 from rmq_spark.client.message import MessageExt, decode_messages, decode_pulled
-from rmq_spark.client.reading.read_bounds import EARLIEST, LATEST, READER_GROUP, Bound
+from rmq_spark.client.reading.read_bounds import READER_GROUP, Bound
 from rmq_spark.client.results import PullStatus
+from rmq_spark.client.times import EARLIEST, LATEST
 from rmq_spark.errors import WireError, sanitize
 from rmq_spark.wire.bodies.clients import TopicRouteData
 from rmq_spark.wire.bodies.configs import TopicConfig
@@ -211,9 +212,9 @@ class Lookups:
 
         Args:
             topic: The topic to read.
-            start: ``"earliest"``, ``"latest"``, a time (a datetime with a zone, or milliseconds
-                since 1970) from which messages were stored, or ``{queue: offset}``, which also says
-                which queues are read.
+            start: ``"earliest"``, ``"latest"``, ``"-1h"``, a time (a text, a datetime with a
+                zone, or milliseconds since 1970) from which messages were stored, or
+                ``{queue: offset}``, which also says which queues are read.
             end: A bound of the same kinds, before which to end. Brokers are asked for ``"latest"``
                 once, when the read begins: so the read ends even if others keep writing.
             columns: Names of columns, as ``["body", "tags"]``; nothing else is decoded. By default:
@@ -259,9 +260,9 @@ class Lookups:
 
         Args:
             topic: The topic to read.
-            start: ``"earliest"``, ``"latest"`` or a time (a datetime with a zone, or milliseconds
-                since 1970), from which batches were committed. Leading batches from which retention
-                has deleted rows are omitted.
+            start: ``"earliest"``, ``"latest"``, ``"-1h"`` or a time (a text, a datetime with a
+                zone, or milliseconds since 1970), from which batches were committed. Leading
+                batches from which retention has deleted rows are omitted.
             end: A bound of the same kinds, before which to end.
             columns: Names of columns, as ``["body", "tags"]``; nothing else is decoded. By default:
                 topic, brokerName, queueId, queueOffset, keys, tags, body, bornTimestamp,

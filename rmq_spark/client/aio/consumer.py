@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from inspect import isawaitable
 from time import monotonic
-from types import NoneType
 from typing import Final, TypeVar
 
 from rmq_spark.client import observer
 from rmq_spark.client.aio.client import Client
 from rmq_spark.client.aio.loop_bridge import LoopBridge, WakeEvent
 from rmq_spark.client.aio.wrapper import AsyncWrapper, run_in_thread
-from rmq_spark.client.arguments import check_group, check_kind, check_range, check_time_ms
+from rmq_spark.client.arguments import check_group, check_range, check_time_ms
 from rmq_spark.client.concurrency.scheduler import WorkerThreads
 from rmq_spark.client.consumer.dispatch.listeners import check_listener
 from rmq_spark.client.consumer.lite_pull_consumer_impl import (
@@ -33,10 +32,11 @@ from rmq_spark.client.consumer.lite_pull_consumer_impl import (
 )
 from rmq_spark.client.consumer.offsets.offset_manager import CommitRequest
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, Handout
-from rmq_spark.client.consumer.settings import LitePullSettings
+from rmq_spark.client.consumer.settings import LitePullSettings, effective_settings
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.results import ConsumerHealth
+from rmq_spark.client.times import Start
 from rmq_spark.wire.message_queue import MessageQueue
 
 # ---- LoopConsumer: the threaded consumer inside an asyncio consumer; it never waits.
@@ -188,6 +188,10 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
             change; a function or a coroutine function. New queues are assigned when it is called,
             and their messages come after it has ended without an error: it may await `seek`. If it
             raises, it is called again every second.
+        start: Where a new group starts in each queue: ``"earliest"``, ``"latest"``, ``"-1h"`` (an
+            hour ago), or a time: such as ``"2026-01-31T12:00:00Z"``, a datetime with a zone, or
+            milliseconds since 1970. It replaces ``consume_from_where`` of the settings; a group
+            that has committed offsets continues at these.
 
     Raises:
         MessageRejected: The group is not a valid name. A setting that is out of range is an error
@@ -201,15 +205,15 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
         client: Client | str | None = None,
         settings: LitePullSettings | None = None,
         message_queue_listener: MessageQueueListener | None = None,
+        *,
+        start: Start | None = None,
     ) -> None:
         self.group = check_group(group)
-        example = "LitePullSettings(pull_batch_size=16)"
-        check_kind("settings", settings, (LitePullSettings, NoneType), "LitePullSettings", example)
+        self._settings = effective_settings(LitePullSettings, settings, start)
         if message_queue_listener is not None:
             parameters = ("topic", "all_queues", "own_queues")
             name = "message_queue_listener"
             check_listener(name, message_queue_listener, *parameters, allows_coroutine=True)
-        self._settings = settings or LitePullSettings()
         self._listener = message_queue_listener
         if not isinstance(client, Client):
             client = Client(client)

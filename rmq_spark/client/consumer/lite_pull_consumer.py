@@ -12,6 +12,7 @@ from rmq_spark.client.consumer.lite_pull_consumer_impl import (
 from rmq_spark.client.consumer.push_consumer import GroupConsumer, delegate
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.times import Start
 
 
 class LitePullConsumer(GroupConsumer):
@@ -42,6 +43,10 @@ class LitePullConsumer(GroupConsumer):
         message_queue_listener: Called with topic, all queues and own queues, when these change. New
             queues are assigned when it is called, and pulled when it has returned: it may `seek`.
             If it raises, the error is logged, and it is called again every second until it returns.
+        start: Where a new group starts in each queue: ``"earliest"``, ``"latest"``, ``"-1h"`` (an
+            hour ago), or a time: such as ``"2026-01-31T12:00:00Z"``, a datetime with a zone, or
+            milliseconds since 1970. It replaces ``consume_from_where`` of the settings; a group
+            that has committed offsets continues at these.
 
     Raises:
         MessageRejected: The group is not a valid name, or a setting is out of range.
@@ -56,8 +61,12 @@ class LitePullConsumer(GroupConsumer):
         instance: ClientInstance | str | None = None,
         settings: LitePullSettings | None = None,
         message_queue_listener: MessageQueueListener | None = None,
+        *,
+        start: Start | None = None,
     ) -> None:
-        super().__init__(LitePullConsumerImpl(group, instance, settings, message_queue_listener))
+        super().__init__(
+            LitePullConsumerImpl(group, instance, settings, message_queue_listener, start)
+        )
 
     assign = delegate(LitePullConsumerImpl.assign)
     fetch_message_queues = delegate(LitePullConsumerImpl.fetch_message_queues)

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from types import NoneType
 from typing import TYPE_CHECKING, TypeAlias
 
 from rmq_spark.client import observer
@@ -56,7 +55,7 @@ from rmq_spark.client.consumer.queues.assigned_queues import (
 )
 from rmq_spark.client.consumer.queues.process_queue import monotonic_ms
 from rmq_spark.client.consumer.rebalance.rebalance_service import TopicAssignment
-from rmq_spark.client.consumer.settings import LitePullSettings
+from rmq_spark.client.consumer.settings import LitePullSettings, effective_settings
 from rmq_spark.client.errors import (
     ClientError,
     NotAssigned,
@@ -73,6 +72,7 @@ from rmq_spark.client.subscriptions import (
     check_selector,
     subscription_data,
 )
+from rmq_spark.client.times import Start
 from rmq_spark.errors import format_count
 from rmq_spark.wire.bodies.clients import ConsumeType
 from rmq_spark.wire.message_queue import MessageQueue
@@ -170,10 +170,9 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         instance: ClientInstance | str | None = None,
         settings: LitePullSettings | None = None,
         message_queue_listener: MessageQueueListener | None = None,
+        start: Start | None = None,
     ) -> None:
-        example = "LitePullSettings(pull_batch_size=16)"
-        check_kind("settings", settings, (LitePullSettings, NoneType), "LitePullSettings", example)
-        self._lite_settings = settings or LitePullSettings()
+        self._lite_settings = effective_settings(LitePullSettings, settings, start)
         if message_queue_listener is not None:
             parameters = ("topic", "all_queues", "own_queues")
             check_listener("message_queue_listener", message_queue_listener, *parameters)

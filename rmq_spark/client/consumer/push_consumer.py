@@ -18,6 +18,7 @@ from rmq_spark.client.consumer.dispatch.listeners import (
 from rmq_spark.client.consumer.push_consumer_impl import PushConsumerImpl
 from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.times import Start
 
 # ---- GroupConsumer: what users see of both kinds of consumers.
 
@@ -136,6 +137,10 @@ class PushConsumer(GroupConsumer):
         listener: Function of ``(messages, context)``, with a `ConsumeConcurrentlyContext`.
         orderly_listener: Function of ``(messages, context)``, with a `ConsumeOrderlyContext`.
         settings: Settings of the consumer; `PushSettings()` by default.
+        start: Where a new group starts in each queue: ``"earliest"``, ``"latest"``, ``"-1h"`` (an
+            hour ago), or a time: such as ``"2026-01-31T12:00:00Z"``, a datetime with a zone, or
+            milliseconds since 1970. It replaces ``consume_from_where`` of the settings; a group
+            that has committed offsets continues at these.
 
     Raises:
         MessageRejected: The group is not a valid name, or a setting is out of range.
@@ -152,6 +157,7 @@ class PushConsumer(GroupConsumer):
         listener: MessageListenerConcurrently | None = None,
         orderly_listener: MessageListenerOrderly | None = None,
         settings: PushSettings | None = None,
+        start: Start | None = None,
     ) -> None:
         super().__init__(
             PushConsumerImpl(
@@ -160,6 +166,7 @@ class PushConsumer(GroupConsumer):
                 listener=listener,
                 orderly_listener=orderly_listener,
                 settings=settings,
+                start=start,
             )
         )
 

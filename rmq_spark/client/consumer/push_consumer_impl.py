@@ -16,10 +16,8 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import NoneType
 from typing import TYPE_CHECKING
 
-from rmq_spark.client.arguments import check_kind
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.lifecycle import Latch
 from rmq_spark.client.concurrency.scheduler import (
@@ -63,12 +61,13 @@ from rmq_spark.client.consumer.pull.pull_task import (
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue, monotonic_ms
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint
 from rmq_spark.client.consumer.rebalance.rebalance_service import TopicAssignment
-from rmq_spark.client.consumer.settings import PushSettings
+from rmq_spark.client.consumer.settings import PushSettings, effective_settings
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.observer import observe_listener
 from rmq_spark.client.results import PullStatus
 from rmq_spark.client.subscriptions import by_tag, subscription_data
+from rmq_spark.client.times import Start
 from rmq_spark.wire.bodies.clients import ConsumeType, MessageModel
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import retry_topic
@@ -120,10 +119,9 @@ class PushConsumerImpl(BaseConsumerImpl):
         listener: MessageListenerConcurrently | None = None,
         orderly_listener: MessageListenerOrderly | None = None,
         settings: PushSettings | None = None,
+        start: Start | None = None,
     ) -> None:
-        example = "PushSettings(pull_batch_size=16)"
-        check_kind("settings", settings, (PushSettings, NoneType), "PushSettings", example)
-        self._push_settings = settings or PushSettings()
+        self._push_settings = effective_settings(PushSettings, settings, start)
         super().__init__(group, instance, self._push_settings)
         self._is_clustering = self._push_settings.message_model is MessageModel.CLUSTERING
         self._requests: dict[MessageQueue, PullRequest] = {}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import NoneType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rmq_spark.client.arguments import (
     INT32_MAX,
@@ -23,6 +23,7 @@ from rmq_spark.client.consumer.rebalance.strategies import (
     AllocateMessageQueueAveragely,
     AllocateMessageQueueStrategy,
 )
+from rmq_spark.client.times import EARLIEST, LATEST, Start, normalize_start
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
 
@@ -36,9 +37,39 @@ SUSPEND_MS_MIN = 10
 AWAIT_TERMINATION_MS_MAX = 1_500  # so that there is time left to persist offsets
 
 
+_FROM_WHERE = {
+    EARLIEST: ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    LATEST: ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+}
+
+
 def half_an_hour_ago() -> int:
     """Return the default of ``consume_timestamp_ms``: half an hour ago, in ms since the epoch."""
     return time.time_ns() // 1_000_000 - _HALF_AN_HOUR_MS
+
+
+_Settings = TypeVar("_Settings", bound="ConsumerSettings")
+
+
+def effective_settings(
+    kind: type[_Settings], settings: _Settings | None, start: Start | None
+) -> _Settings:
+    """Return the settings of a consumer: those given or the defaults, and its ``start``.
+
+    Raises:
+        MessageRejected: The start is not one of `rmq_spark.client.times.START_FORMS`.
+        TypeError: The settings are of another kind.
+    """
+    name = kind.__name__
+    check_kind("settings", settings, (kind, NoneType), name, f"{name}(pull_batch_size=16)")
+    settings = settings or kind()
+    if start is None:
+        return settings
+    at = normalize_start("start", start)
+    if isinstance(at, int):
+        where = ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
+        return replace(settings, consume_from_where=where, consume_timestamp_ms=at)
+    return replace(settings, consume_from_where=_FROM_WHERE[at])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,34 +8,20 @@ Brokers are asked once, when the read begins, so that it ends even if others kee
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta, timezone
 from typing import Final, NamedTuple, TypeAlias
 
-from rmq_spark.client.arguments import (
-    LIKELY_SECONDS,
-    check_kind,
-    check_number,
-    check_queue,
-    check_timestamp_ms,
-    check_topic,
-)
+from rmq_spark.client.arguments import check_number, check_queue, check_topic
 from rmq_spark.client.errors import BrokerRefused, MessageRejected, OffsetOutOfRange
 from rmq_spark.client.instance.instance import ClientInstance, suggest_similar_topics
+from rmq_spark.client.times import EARLIEST, START_FORMS, Start, normalize_start
 from rmq_spark.wire.message_queue import MessageQueue
 
-EARLIEST: Final = "earliest"
-LATEST: Final = "latest"
 READER_GROUP: Final = "TOOLS_CONSUMER"
 """RocketMQ's own name for programs that look without consuming: every broker has this group."""
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_MS: Final = timedelta(milliseconds=1)
-_NEEDED: Final = (
-    '"earliest", "latest", a datetime with a time zone, milliseconds, or {queue: offset}'
-)
-_EXAMPLE: Final = "datetime(2026, 1, 31, 12, tzinfo=timezone.utc)"
+_FORMS: Final = f"{START_FORMS}, or {{queue: offset}}"
 
-Bound: TypeAlias = "str | int | datetime | Mapping[MessageQueue, int]"
+Bound: TypeAlias = "Start | Mapping[MessageQueue, int]"
 
 
 class ReadRange(NamedTuple):
@@ -49,26 +35,12 @@ class ReadRange(NamedTuple):
 
 def normalize_bound(name: str, bound: Bound) -> Bound:
     """Return a start or an end, times as milliseconds since 1970."""
-    check_kind(name, bound, (str, int, datetime, Mapping), _NEEDED, _EXAMPLE)
-    if isinstance(bound, str):
-        if bound not in (EARLIEST, LATEST):
-            raise MessageRejected(name, _NEEDED, bound)
-        return bound
     if isinstance(bound, Mapping):
         for queue, queue_offset in bound.items():
             check_queue(f"a key of {name}", queue)
             check_number(f"the offset of {name}", queue_offset, 42)
         return bound
-    if isinstance(bound, datetime):
-        if bound.utcoffset() is None:
-            needed = f"a datetime with a time zone, for example {_EXAMPLE}"
-            raise MessageRejected(name, needed, str(bound))
-        return int((bound - _EPOCH) // _MS)
-    timestamp_ms = check_timestamp_ms(name, bound)
-    if 0 < timestamp_ms < LIKELY_SECONDS.start:
-        needed = "milliseconds since 1970: if this is an offset, write {queue: offset}"
-        raise MessageRejected(name, needed, timestamp_ms)
-    return timestamp_ms
+    return normalize_start(name, bound, _FORMS)
 
 
 def resolve_read_ranges(

@@ -23,8 +23,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rmq_spark.client.times import duration_ms, time_in_ms
 from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.options.values import check_epoch_ms, duration, json_object, time_in_ms
+from rmq_spark.spark.options.values import check_epoch_ms, json_object
 from rmq_spark.wire.names import wrap_namespace
 
 EARLIEST: Final = -2
@@ -183,7 +184,7 @@ def parse_position(option: str, text: str) -> Position:
     if count is not None:
         return CountPosition(int(count[1]))
     if word.startswith("-"):
-        ms = duration(word[1:])
+        ms = duration_ms(word[1:])
         if ms is not None:
             return RelativeTimePosition(ms)
     at = time_in_ms(text)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from enum import Enum
 from typing import Any, Final
 
 from rmq_spark.client.arguments import LIKELY_SECONDS, MILLISECONDS_MAX
+from rmq_spark.client.times import duration_ms, time_in_ms
 from rmq_spark.errors import excerpt
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.wire.names import NAMESPACE_SEPARATOR, topic_fault
@@ -48,32 +48,11 @@ class RowIds(str, Enum):
 
 WRITE_NAME_MAX: Final = 255
 
-_MS_OF_UNIT: Final = {
-    "": 1,
-    "ms": 1,
-    "s": 1_000,
-    "sec": 1_000,
-    "second": 1_000,
-    "m": 60_000,
-    "min": 60_000,
-    "minute": 60_000,
-    "h": 3_600_000,
-    "hour": 3_600_000,
-    "d": 86_400_000,
-    "day": 86_400_000,
-}
 _BYTES_OF_UNIT: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _DIGITS_MAX: Final = 18
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _LIKELY_DATES: Final = range(1_900, LIKELY_SECONDS.start)
 """Numbers that may be a year or a month: as milliseconds all in the first two days of 1970."""
-_TIME: Final = re.compile(
-    r"(\d{4}-\d\d-\d\d)"
-    r"(?:[Tt ](\d\d(?::\d\d(?::\d\d(?:[.,]\d+)?)?)?)\s*([Zz]|[+-]\d\d(?::?\d\d)?)?)?",
-    re.ASCII,
-)
-"""An ISO time. Its date needs hyphens, because 20260131 may also be a number such as an offset."""
-_MICROS_CHARS: Final = len("12:00:00.123456")
 _DATE_DIGITS: Final = len("20260131")
 _AMOUNT: Final = re.compile(r"([0-9]{1,18})\s*([a-z]*)")
 
@@ -132,20 +111,10 @@ def names(option: str, text: str) -> tuple[str, ...]:
 
 def milliseconds(option: str, text: str) -> int:
     """Parse a duration such as ``500``, ``500ms``, ``15m`` or ``10 minutes``."""
-    found = duration(text)
+    found = duration_ms(text)
     if found is None:
         raise OptionError(option, f"needed a duration such as 500ms, 30s or 15m, found {text!r}")
     return found
-
-
-def duration(text: str) -> int | None:
-    """Return the milliseconds of a duration, or None if the text is not a duration."""
-    match = _AMOUNT.fullmatch(text.strip().lower())
-    if match is None:
-        return None
-    unit = match[2]
-    factor = _MS_OF_UNIT.get(unit) or _MS_OF_UNIT.get(unit.removesuffix("s"))
-    return None if factor is None else int(match[1]) * factor
 
 
 def size_in_bytes(option: str, text: str, most: int | None = None) -> int:
@@ -162,33 +131,6 @@ def size_in_bytes(option: str, text: str, most: int | None = None) -> int:
     if most is not None and found > most:
         raise OptionError(option, f"needed a size up to {most}, found {text!r}")
     return found
-
-
-def time_in_ms(text: str) -> int | None:
-    """Return an ISO time as ms since 1970, or None if it is not one; without a zone it is in UTC.
-
-    All Python versions give the same result: digits beyond microseconds are ignored.
-    """
-    match = _TIME.fullmatch(text.strip())
-    if match is None:
-        return None
-    day, clock, zone = match.groups()
-    clock = (clock or "00:00").replace(",", ".")
-    if "." in clock:
-        clock = clock[:_MICROS_CHARS].ljust(_MICROS_CHARS, "0")
-    try:
-        found = datetime.fromisoformat(f"{day}T{clock}{_zone_offset(zone)}")
-        return round(found.timestamp() * 1000)
-    except (ValueError, OverflowError):  # there is no such day, hour or zone
-        return None
-
-
-def _zone_offset(zone: str | None) -> str:
-    """Return a zone in the form that Python 3.10 parses."""
-    if zone is None or zone in "Zz":
-        return "+00:00"
-    sign, digits = zone[0], zone[1:].replace(":", "").ljust(4, "0")
-    return f"{sign}{digits[:2]}:{digits[2:]}"
 
 
 def timestamp(option: str, text: str) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import queue
+
 import pytest
 
 from rmq_spark.client.consumer.offsets.offset_manager import InitialOffsetRule
@@ -9,6 +12,7 @@ from rmq_spark.client.consumer.offsets.offset_store import RemoteBrokerOffsetSto
 from rmq_spark.client.errors import RequestTimeout
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll import EmbeddedBroker, LitePullConsumer, PushConsumer, aio
 
 QUEUE, RETRY = MessageQueue("T", "b", 0), MessageQueue("%RETRY%G", "b", 0)
 
@@ -67,3 +71,35 @@ def test_first_offset_of_a_retry_topic_is_never_the_end(where):
 def test_failed_request_for_a_first_offset_raises(where):
     with pytest.raises(RequestTimeout):
         begins(where, RequestTimeout("b:1", 14, 3_000))
+
+
+@pytest.fixture(scope="module")
+def orders():
+    with EmbeddedBroker() as broker:
+        broker.create_topic("orders", queues=1)
+        broker.send("orders", "one", "two")
+        yield broker.address
+
+
+def test_lite_pull_consumer_with_start_earliest_reads_everything(orders):
+    with LitePullConsumer("lite", orders, start="earliest") as consumer:
+        consumer.subscribe("orders")
+        assert [each.body for each in consumer.poll(timeout_ms=20_000)] == [b"one", b"two"]
+
+
+def test_push_consumer_started_at_a_time_reads_what_was_stored_later(orders):
+    found = queue.Queue()
+    listener = lambda messages, _: found.put(messages)  # noqa: E731  # as its callers write it
+    with PushConsumer("push", orders, listener=listener, start="-1h") as consumer:
+        consumer.subscribe("orders")
+        bodies = {each.body for _ in range(2) for each in found.get(timeout=20)}
+    assert bodies == {b"one", b"two"}
+
+
+def test_asyncio_consumer_with_start_earliest_reads_everything(orders):
+    async def first_body():
+        async with aio.Consumer("loop", orders, start="earliest") as consumer:
+            await consumer.subscribe("orders")
+            return (await anext(consumer)).body
+
+    assert asyncio.run(first_body()) == b"one"

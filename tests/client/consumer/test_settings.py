@@ -8,8 +8,14 @@ import pytest
 from support.rocketmq import java_vectors
 
 from rmq_spark.client.consumer.pull.pull_task import PullLimits
-from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
+from rmq_spark.client.consumer.settings import (
+    LitePullSettings,
+    PushSettings,
+    effective_settings,
+)
 from rmq_spark.client.errors import MessageRejected
+from rmq_spark.wire.bodies.clients import ConsumeFromWhere
+from rocketpoll import LitePullConsumer, aio
 
 
 @pytest.mark.parametrize("kind", [LitePullSettings, PushSettings])
@@ -117,3 +123,26 @@ def test_consumer_settings_defaults_are_javas_except_documented_ones(vector):
     assert differ == _NOT_ROCKETMQS & names.keys()
     if kind is PushSettings:  # in minutes there
         assert settings.consume_timeout_ms == vector["settings"]["consumeTimeout"] * 60_000
+
+
+@pytest.mark.parametrize(
+    ("start", "where", "timestamp_ms"),
+    [
+        ("earliest", ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, None),
+        ("latest", ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, None),
+        ("2026-01-31T12:00Z", ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, 1_769_860_800_000),
+        (1_769_860_800_000, ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, 1_769_860_800_000),
+    ],
+)
+@pytest.mark.parametrize("kind", [LitePullSettings, PushSettings])
+def test_start_replaces_the_first_offset_of_the_settings(kind, start, where, timestamp_ms):
+    given = kind(consume_from_where=ConsumeFromWhere.CONSUME_FROM_MIN_OFFSET, pull_batch_size=7)
+    settings = effective_settings(kind, given, start)
+    assert (settings.consume_from_where, settings.pull_batch_size) == (where, 7)
+    assert settings.consume_timestamp_ms == (timestamp_ms or given.consume_timestamp_ms)
+
+
+@pytest.mark.parametrize("made", [LitePullConsumer, aio.Consumer])
+def test_consumer_with_an_unknown_start_is_refused_with_the_forms(made):
+    with pytest.raises(MessageRejected, match=r'start: needed "earliest", .*"-1h".*, found \W*new'):
+        made("G", "localhost:9876", start="newest")

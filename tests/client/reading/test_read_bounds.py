@@ -74,9 +74,23 @@ def test_datetime_bound_means_the_same_milliseconds_in_any_zone():
     assert normalize_bound("start", NOON + timedelta(microseconds=1_999)) == NOON_MS + 1
 
 
+@pytest.mark.parametrize(
+    "text", ["2026-01-31T12:00:00Z", "2026-01-31 12:00", "2026-01-31T13:00+01:00"]
+)
+def test_time_text_as_read_bound_is_in_utc_or_its_own_zone(text):
+    assert normalize_bound("start", text) == NOON_MS
+
+
+def test_read_bound_counted_back_from_now(admin):
+    assert offsets(admin, "-1h") == offsets(admin, "-1h", "LATEST") == offsets(admin)
+    assert offsets(admin, end="-90 minutes") == [(0, 0, 0), (1, 0, 0)]
+
+
 REJECTED = {
     "a word": ("newest", "needed .earliest."),
-    "a time as a text": ("2026-01-31", "needed .earliest."),
+    "a number as a text": ("-10", "needed .earliest."),
+    "no such day": ("2026-02-30", "needed .earliest."),
+    "long before 1970": ("-99999d", "needed .earliest."),
     "no zone": (datetime(2026, 1, 31), "time zone"),  # noqa: DTZ001  # that is it
     "seconds": (1_769_860_800, "if these are seconds, write 1769860800000"),
     "an offset": (10, "if this is an offset, write .queue: offset"),

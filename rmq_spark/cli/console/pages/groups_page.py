@@ -80,9 +80,9 @@ def seek_form(group: str, topics: Sequence[str]) -> Html:
         el(
             "div.field",
             el("label", "To", for_="to"),
-            el("input", name="to", id="to", required=True, placeholder="@09:00",
+            el("input", name="to", id="to", required=True, placeholder="09:00",
                autocomplete="off"),
-            el("span.hint", "start, end, an offset, a time (@09:00, @-1h, @2026-11-23T09:00), +1 "
+            el("span.hint", "start, end, an offset, a time (09:00, -1h, 2026-11-23T09:00), +1 "
                "to skip one message, -10 to repeat ten"),
         ),
         el("div.field", el("label", "Topic", for_="topic"),
@@ -131,7 +131,7 @@ def _parse_seek(visit: Visit, read_field: Callable[[str], str]) -> _SeekRequest:
     text, queue = read_field("to"), read_field("queue")
     if not text:
         raise PageError(
-            HTTPStatus.BAD_REQUEST, "No position given.", "Enter one, for example @09:00."
+            HTTPStatus.BAD_REQUEST, "No position given.", "Enter one, for example 09:00."
         )
     if _TIME_START.match(text):
         text = f"@{text}"

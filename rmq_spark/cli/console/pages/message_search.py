@@ -16,14 +16,9 @@ from rmq_spark.cli.messages.message_trace import find_copies
 from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.cli.shell.parameter_types import store_order_key
 from rmq_spark.client.message import MessageExt, decode_pulled
-from rmq_spark.client.reading.read_bounds import (
-    EARLIEST,
-    LATEST,
-    READER_GROUP,
-    ReadRange,
-    resolve_read_ranges,
-)
+from rmq_spark.client.reading.read_bounds import READER_GROUP, ReadRange, resolve_read_ranges
 from rmq_spark.client.results import PullStatus
+from rmq_spark.client.times import EARLIEST, LATEST
 from rmq_spark.errors import format_count
 from rmq_spark.wire.message_queue import MessageQueue
 
