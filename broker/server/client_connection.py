@@ -521,7 +521,7 @@ class ClientConnection(asyncio.Protocol):
             return True
         time, take_step, reader = self._loop.time, self._process_next, self._reader
         is_over = False
-        bring_at = time() + SLICE_SECONDS
+        bring_at = slice_end = time() + SLICE_SECONDS
         wrong: Exception | None = None
         self._is_corked = True
         try:
@@ -530,7 +530,8 @@ class ClientConnection(asyncio.Protocol):
                     if reader.is_empty and self._steps is None:  # mostly one request comes alone
                         break
                     now = time()
-                    is_over = now >= until
+                    # a request in steps goes on in the queue, whatever the time of short ones
+                    is_over = now >= until or (self._steps is not None and now >= slice_end)
                     if now >= bring_at:  # what a whole turn brings would take half of one more
                         self._end_turn()
                         bring_at = now + SLICE_SECONDS

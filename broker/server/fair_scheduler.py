@@ -6,10 +6,15 @@
                  because a step follows that needs most of one
     defer_write  write to a socket, or close it: some hundreds of calls in a turn
 
-Queued work continues in the following turns, one item after the other and each for a short slice. A
-turn reserves one part for the queue and one for short new requests. The remainder allows for the
-last step of each part, which may begin when its time is nearly used up. So a client with a large
-request never delays others for longer than a turn.
+Queued work continues in the following turns, one item after the other and each for a short slice.
+Work in steps gets one slice when it is new. Between slices the sockets are read, so that a short
+request waits for a slice and its last step, not for a turn.
+
+    sockets are read: new requests ── a slice of the queue ── sockets are read: new requests ── ...
+
+Where new requests take much time themselves, the queue gets as much, up to its part of a turn. The
+remainder of a turn allows for the last step of each part, which may begin when its time is nearly
+used up. So a client with a large request never delays others for longer than a turn.
 
     sockets are read: new requests ── queue ── sockets are read: nothing begins ── a whole turn
 
@@ -39,9 +44,9 @@ TURN_SECONDS: Final = 0.020
 NEW_WORK_SECONDS: Final = 0.010
 """The time of a turn for requests just read, and for work that other callers start."""
 QUEUED_WORK_SECONDS: Final = 0.007
-"""The time of a turn for work queued by earlier turns."""
+"""The most time of a turn for work queued by earlier turns."""
 SLICE_SECONDS: Final = 0.002
-"""The time after which a piece of work lets the next one in the queue continue."""
+"""The time after which a piece of work lets others continue; the least of a turn for the queue."""
 DEFERRED_WRITES_MAX: Final = 200
 """The most writes and closes of a turn: two or three milliseconds with the work that they cause.
 
@@ -64,7 +69,8 @@ class FairScheduler:
         self._time = loop.time
         self._call_soon = loop.call_soon
         self._call_soon_threadsafe = loop.call_soon_threadsafe
-        self._remaining_seconds = NEW_WORK_SECONDS
+        self._remaining_seconds = self._granted_seconds = NEW_WORK_SECONDS
+        """What new work may still use in this turn, and what it got at the start of the turn."""
         self._until: float | None = None
         """The time at which the current work has to stop; None if none is running."""
         self._queue: deque[SlicedTask] = deque()
@@ -86,18 +92,26 @@ class FairScheduler:
             self._queue or self._exclusive_calls or self._deferred_writes
         )
 
-    def run(self, task: SlicedTask, now: float | None = None, *, at_once: bool = False) -> bool:
+    def run(
+        self,
+        task: SlicedTask,
+        now: float | None = None,
+        *,
+        at_once: bool = False,
+        seconds_max: float = NEW_WORK_SECONDS,
+    ) -> bool:
         """Run a task now if this turn has time, and in later turns; return whether it is done.
 
         A task started within another one shares its time. ``now`` saves a read of the clock. With
-        ``at_once`` a first step is done even if this turn has no time left.
+        ``at_once`` a first step is done even if this turn has no time left. In this turn it gets
+        ``seconds_max`` at most.
         """
         is_done = False
         if self._until is not None:
             is_done = task(self._until)
         elif self._remaining_seconds > 0 or at_once:
             began = self._time() if now is None else now
-            self._until = began + self._remaining_seconds
+            self._until = began + min(self._remaining_seconds, seconds_max)
             try:
                 is_done = task(self._until)
             finally:
@@ -111,8 +125,8 @@ class FairScheduler:
         return is_done
 
     def run_steps(self, steps: BackgroundSteps) -> None:
-        """Run work in steps: now if this turn has time, and in later turns."""
-        self.run(partial(self._run_steps_until, steps))
+        """Run work in steps: a slice now if this turn has time, and others in later turns."""
+        self.run(partial(self._run_steps_until, steps), seconds_max=SLICE_SECONDS)
 
     def defer_write(self, call: Callable[[], object]) -> None:
         """Queue a call that writes to a socket or closes it, to run soon, after earlier calls."""
@@ -164,29 +178,34 @@ class FairScheduler:
         """Start a new turn: continue the queued work, or run a call that needs a whole turn."""
         self._is_turn_scheduled = False
         is_whole, self._is_next_exclusive = self._is_next_exclusive, False
+        new_work_seconds = self._granted_seconds - self._remaining_seconds
         self._remaining_seconds = NEW_WORK_SECONDS
         if is_whole:
             # new work gets the time that this leaves
             self._call_logged(self._exclusive_calls.popleft())
         elif self._queue:
-            self._remaining_seconds -= self._serve_queue()
+            seconds = max(new_work_seconds, SLICE_SECONDS)
+            if self._exclusive_calls or seconds > QUEUED_WORK_SECONDS:
+                seconds = QUEUED_WORK_SECONDS
+            self._remaining_seconds -= self._serve_queue(seconds)
         # after an exclusive turn, the next one is for the queue
         if self._exclusive_calls and not is_whole:
             self._is_next_exclusive = True
             self._remaining_seconds = 0
+        self._granted_seconds = self._remaining_seconds
         if self._exclusive_calls or self._queue:
             self._schedule_turn()
 
-    def _serve_queue(self) -> float:
-        """Continue the queued work; return by how many seconds it exceeded its time."""
+    def _serve_queue(self, seconds: float) -> float:
+        """Continue the queued work; return by how much it exceeded the most that it may take."""
         began = now = self._time()
         for _ in range(len(self._queue)):
             go_on = self._queue.popleft()
-            self._until = min(now + SLICE_SECONDS, began + QUEUED_WORK_SECONDS)
+            self._until = min(now + SLICE_SECONDS, began + seconds)
             if self._call_logged(partial(go_on, self._until)) is False:
                 self._queue.append(go_on)
             now = self._time()
-            if now >= began + QUEUED_WORK_SECONDS:
+            if now >= began + seconds:
                 break
         self._until = None
         return max(now - began - QUEUED_WORK_SECONDS, 0.0)

@@ -187,11 +187,6 @@ def told_of_sending(start, key, topic):
     return told_by(lambda: producer.send_to_queue(topic, 0, to_send("x")))
 
 
-def told_of_pulling(start, key, topic):
-    consumer = start(PullConsumer, key, GROUPS[0])
-    return told_by(lambda: consumer.pull(topic, 0))
-
-
 def is_without_route(secured, key):
     """Return whether even the route is refused: RocketMQ's name servers ask for no key, ours do."""
     return secured.kind == "rocketpoll" and key in (NO_KEY, NOBODY, WRONG)
@@ -219,17 +214,22 @@ def test_refused_java_producer_learns_why(secured, start, key, says):
 
 @pytest.mark.parametrize("key", [IDLE, WRITER], ids=["no right", "another right"])
 def test_refused_java_pull_consumer_pulls_nothing(secured, start, key):
-    code, _ = told_of_pulling(start, key, TOPICS[0])
     has_route = secured.kind == "rocketmq" or key is WRITER
-    assert code == (REFUSED[secured.lists] if has_route else NOT_FOUND)
+    code = REFUSED[secured.lists]
+    if not has_route and secured.version == "5.5.0":
+        code = NOT_FOUND
+    # Soon after its start a client of 4.9 asks for the route of TBW102, which IDLE gets as well.
+    consumer = start(PullConsumer, key, GROUPS[0])
+    wait_until("the refusal", lambda: told_by(lambda: consumer.pull(TOPICS[0], 0))[0] == code)
 
 
 def test_topic_that_no_list_names_is_closed_to_java_clients(secured, start):
     code, _ = told_of_sending(start, WRITER, UNLISTED)
     assert code == REFUSED[secured.lists]
-    code, _ = told_of_pulling(start, READER, UNLISTED)
-    # Of ours, it may know the broker by then, from the route of its retry topic.
-    assert code == REFUSED[secured.lists] or (secured.kind, code) == ("rocketpoll", NOT_FOUND)
+    consumer = start(PullConsumer, READER, GROUPS[0])
+    consumer.pull(TOPICS[0], 0)  # it knows the broker from then on
+    code, _ = told_by(lambda: consumer.pull(UNLISTED, 0))
+    assert code == REFUSED[secured.lists]
 
 
 def test_java_client_without_tls_is_shut_out(broker, secured, tmp_path):

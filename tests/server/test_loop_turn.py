@@ -73,21 +73,42 @@ async def gaps_until(condition):
 
 
 @story
-async def test_steps_that_fit_in_a_turn_run_at_once(turn):
+async def test_steps_that_fit_in_a_slice_run_at_once(turn):
     diary = []
-    turn.run_steps(iter(Work("a", 3, 0.003, diary)))
+    turn.run_steps(iter(Work("a", 3, SLICE_SECONDS / 4, diary)))
     assert diary == ["a"] * 3
 
 
 @story
-async def test_long_work_yields_at_the_end_of_each_turn(turn):
-    diary = []
-    work = Work("a", 100, 0.003, diary)
-    turn.run_steps(iter(work))
+async def test_steps_yield_to_short_requests_after_each_slice(turn):
+    """However many items are queued, and while more begin."""
+    diary, waited = [], []
+    step = SLICE_SECONDS / 4
+    turn.run_steps(iter(Work("first", 100, step, diary)))
     assert len(diary) == 4
-    gaps = await gaps_until(lambda: not work.left)
-    assert max(gaps) < TURN_SECONDS
-    assert len(diary) == 100
+    for number in range(100):
+        turn.run_steps(iter(Work(number, 20, step, diary)))
+    await asyncio.sleep(0)
+    while not turn.is_idle:
+        before = len(diary)
+        await asyncio.sleep(0)
+        assert turn.run(lambda _: True)
+        waited.append(len(diary) - before)
+    assert max(waited) <= 4 + 1
+    assert len(diary) == 100 + 100 * 20
+
+
+@story
+async def test_queue_gets_as_much_as_short_requests_up_to_its_part(turn):
+    """So that requests which wait for a turn do not wait for all that have come since."""
+    loop, diary = asyncio.get_running_loop(), []
+    turn.run_steps(iter(Work("queued", 1_000, 0.001, diary)))
+    for seconds, share in ((0, 2), (0.001, 2), (0.004, 4), (0.009, 7)):
+        await asyncio.sleep(0)
+        turn.run(lambda _, seconds=seconds: loop.move(seconds) is None)
+        before = len(diary)
+        await asyncio.sleep(0)
+        assert share <= len(diary) - before <= share + 1
 
 
 @story
