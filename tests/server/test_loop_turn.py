@@ -102,7 +102,8 @@ async def test_steps_yield_to_short_requests_after_each_slice(turn):
 async def test_queue_gets_as_much_as_short_requests_up_to_its_part(turn):
     """So that requests which wait for a turn do not wait for all that have come since."""
     loop, diary = asyncio.get_running_loop(), []
-    turn.run_steps(iter(Work("queued", 1_000, 0.001, diary)))
+    for number in range(10):
+        turn.run_steps(iter(Work(number, 100, 0.001, diary)))
     for seconds, share in ((0, 2), (0.001, 2), (0.004, 4), (0.009, 7)):
         await asyncio.sleep(0)
         turn.run(lambda _, seconds=seconds: loop.move(seconds) is None)
