@@ -8,12 +8,16 @@ from support.brokers.secured import client_of, secured_broker
 from support.spark.streaming_engine import SCHEMA, Engine
 
 from rmq_spark.client.errors import AccessDenied
+from rmq_spark.spark.bodies.columns import source_schema, with_body_schema
 from rmq_spark.spark.errors import OptionError, WriteError
 from rmq_spark.spark.options.options import read_options, write_options
 from rmq_spark.spark.options.sink_columns import SinkColumn
+from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.preflight import check_with_brokers, check_writable
+from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.spark.write import sender
 from rmq_spark.spark.write.rows import WriteTask
+from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll import AclPolicy, Admin, Message, Producer
 
 GROUP = AclPolicy("billing", "Group:rocketpoll-spark", ("Sub",))
@@ -112,3 +116,25 @@ def test_task_of_a_sink_without_the_right_fails_at_once_and_says_which(admin, op
     assert "perm 6" not in said
     assert len(said.splitlines()) == 1
     assert waits == []
+
+
+@pytest.mark.usefixtures("own_producers")
+def test_dead_letters_need_the_right_to_send_and_have_the_keys_of_the_source(
+    admin, options, broker
+):
+    options |= {"bodyFormat": "json", "bodySchema": "id INT", "columns": "id"}
+    options |= {"onBadRecord": "dead_letter", "deadLetterTopic": "orders-dead"}
+    admin.create_topic("orders-dead", 1)
+    admin.create_acl(GROUP)
+    admin.create_acl(MAY_READ)
+    parsed = with_body_schema(read_options(options), source_schema(read_options(options)))
+    rows = pa.schema([("id", pa.int32())])
+    place = OffsetRange(MessageQueue("orders", "broker-a", 0), 0, 1)
+    with pytest.raises(WriteError) as raised:
+        list(read_range(parsed, rows, place))
+    said = str(raised.value)
+    assert said.startswith("dead letters of orders for topic orders-dead: ")
+    assert "User:billing has no permission to access Topic:orders-dead" in said
+    admin.create_acl(AclPolicy("billing", "Topic:orders-dead", ("Pub",)))
+    assert list(read_range(parsed, rows, place)) == []
+    assert [each["body"] for each in admin.read_table("orders-dead").to_pylist()] == [b"one"]
