@@ -221,7 +221,7 @@ def describe(name: str, output: str, access: ClusterAccess) -> None:
 
 @topic.command(
     example="rocketpoll topic copy orders orders-2026 --dry-run\n"
-    "rocketpoll topic copy orders orders-2026 --from @-1h --rate 1000"
+    "rocketpoll topic copy orders orders-2026 --from -1h --rate 1000"
 )
 @click.argument("source", metavar="SOURCE")
 @click.argument("destination", metavar="DESTINATION")

@@ -50,7 +50,7 @@ class TopicTable:
         Raises:
             Failure: There is no deltalake, or the table cannot be used.
         """
-        from rmq_spark.client.admin.reads.arrow_reads import COLUMN_NAMES  # noqa: PLC0415  # not for help
+        from rmq_spark.client.admin.arrow_reads import COLUMN_NAMES  # noqa: PLC0415  # not for help
 
         self.location = location
         self._app = f"rocketpoll/{topic}"
@@ -122,7 +122,7 @@ class TopicTable:
         except ImportError as error:
             raise Failure(
                 "rocketpoll lake needs the package deltalake",
-                f'Run {sys.executable} -m pip install "rocketpoll[lake]"',
+                f"Run {sys.executable} -m pip install deltalake",
             ) from error
         try:
             yield
@@ -141,7 +141,7 @@ def _open_or_create(location: str, columns: tuple[str, ...] | None) -> DeltaTabl
     from deltalake import DeltaTable  # noqa: PLC0415  # an extra
     from deltalake.exceptions import DeltaError, TableNotFoundError  # noqa: PLC0415  # an extra
 
-    from rmq_spark.client.admin.reads.arrow_reads import DEFAULT_COLUMNS, build_schema  # noqa: PLC0415  # not for help
+    from rmq_spark.client.admin.arrow_reads import DEFAULT_COLUMNS, build_schema  # noqa: PLC0415  # not for help
 
     try:
         return DeltaTable(location)

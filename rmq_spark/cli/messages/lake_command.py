@@ -59,12 +59,12 @@ _NEEDED: Final = ("brokerName", "queueId", "queueOffset", "storeTimestamp")
 @click.command(
     cls=CommandWithExample,
     example="rocketpoll lake orders lake/orders\n"
-    "rocketpoll lake orders lake/new-orders --from @-1h --columns keys,body,storeTimestamp",
+    "rocketpoll lake orders lake/new-orders --from -1h --columns keys,body,storeTimestamp",
 )
 @click.argument("topic")
 @click.argument("table")
 @click.option("--from", "place", type=parse_position, metavar="POSITION",
-              help="Where a new table begins: start, end, -10, +5, 42, or a time such as @-1h. An "
+              help="Where a new table begins: start, end, -10, +5, 42, or a time such as -1h. An "
               "existing table gets earlier messages as well. [default: start]")  # fmt: skip
 @click.option("--until", "end", type=parse_position, metavar="POSITION",
               help="Where to stop in each queue, before this position. [default: end]")  # fmt: skip
@@ -126,7 +126,7 @@ def lake(
 
 
 def _parse_columns(text: str) -> tuple[str, ...]:
-    from rmq_spark.client.admin.reads.arrow_reads import check_columns  # noqa: PLC0415  # not for help
+    from rmq_spark.client.admin.arrow_reads import check_columns  # noqa: PLC0415  # not for help
 
     try:
         return check_columns(name.strip() for name in text.split(","))
@@ -315,7 +315,7 @@ def _last_stored_ms(rows: pa.Table, end: int) -> int:
 def _concatenate(tables: list[pa.Table], columns: tuple[str, ...]) -> pa.Table:
     import pyarrow as pa  # noqa: PLC0415  # --help needs no pyarrow
 
-    from rmq_spark.client.admin.reads.arrow_reads import build_schema  # noqa: PLC0415  # not for help
+    from rmq_spark.client.admin.arrow_reads import build_schema  # noqa: PLC0415  # not for help
 
     if not tables:
         return build_schema(columns).empty_table()
