@@ -192,13 +192,6 @@ def test_lose_power_keeps_acknowledged_messages_under_sync_flush():
 # ---- blocks
 
 
-def test_fault_ends_with_an_exception_in_its_block(broker, topic):
-    with pytest.raises(ZeroDivisionError), broker.away(), broker.full_disk(), broker.slow(600):
-        raise ZeroDivisionError
-    broker.send(topic, "one")
-    assert broker._faults == []
-
-
 def test_nested_faults_apply_the_worse_one_until_each_block_ends(broker, topic):
     network, disk = broker._network, broker._disk
     with broker.slow(0.2), broker.cut_after(5_000):
@@ -215,18 +208,6 @@ def test_nested_faults_apply_the_worse_one_until_each_block_ends(broker, topic):
         assert disk.is_full
     assert not is_refused(broker)
     assert not disk.is_full
-
-
-def test_blocks_of_threads_may_overlap(broker, topic):
-    first, second = ExitStack(), ExitStack()
-    first.enter_context(broker.away())
-    thread = threading.Thread(target=second.enter_context, args=(broker.away(),))
-    thread.start()
-    thread.join(10)
-    first.close()
-    assert is_refused(broker)
-    second.close()
-    assert not is_refused(broker)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from rmq_spark.spark.errors import RowError, WriteError
 from rmq_spark.spark.options.options import write_options
 from rmq_spark.spark.options.sink_columns import SinkColumn
 from rmq_spark.spark.write import sender
-from rmq_spark.spark.write.rows import ROW_ID, TaskReport, WriteTask
+from rmq_spark.spark.write.rows import ROW_ID, WriteTask
 from rmq_spark.spark.write.sender import producer_of, send_message, send_rows
 from rmq_spark.wire.message_batch import decode_batch
 from rmq_spark.wire.message_queue import MessageQueue
@@ -81,11 +81,6 @@ def test_write_stores_all_rows_and_returns_their_spans(rocketpoll_broker, rocket
     }
 
 
-def test_sink_task_without_rows_sends_nothing(rocketpoll_broker, rocketpoll_topic):
-    options = options_of(rocketpoll_broker.address, rocketpoll_topic)
-    assert write(options, {"body": pa.array([], pa.string())}) == TaskReport(0, 0, 0)
-
-
 def test_rows_of_one_key_stay_in_order_and_spans_that_follow_each_other_are_one(
     rocketpoll_broker, rocketpoll_topic, monkeypatch
 ):
@@ -128,12 +123,6 @@ def test_delayed_rows_are_sent_with_their_level(rocketpoll_broker, rocketpoll_to
     assert by_body[b"later"].tags == "b"
     assert {message.queue.queue_id for message in by_body.values()} == {2}
     assert ids_of(by_body.values()) == [TASK.row_id(0), TASK.row_id(1)]
-
-
-def test_ids_can_be_left_out(rocketpoll_broker, rocketpoll_topic):
-    write(options_of(rocketpoll_broker.address, rocketpoll_topic, rowIds="false"), {"body": ["a"]})
-    (message,) = rocketpoll_broker.messages(rocketpoll_topic)
-    assert ROW_ID not in message.properties
 
 
 def test_null_body_row_fails_before_its_record_batch_is_sent(rocketpoll_broker, rocketpoll_topic):

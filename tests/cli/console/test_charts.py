@@ -20,10 +20,6 @@ def test_sparkline_stays_within_its_box(values):
     assert [places[0][0], places[-1][0]] == [0, 240]
 
 
-def test_points_of_the_same_moment_are_no_fault():
-    assert 'class="line"' in sparkline([Point(1, 1), Point(1, 2)], "x").markup
-
-
 def test_chart_title_is_escaped_and_shows_the_last_value():
     made = chart("<b>", [Point(0, 1), Point(5, 3)], lambda value: f"{value:.0f}/s").markup
     assert "&lt;b&gt;: 3/s" in made

@@ -25,17 +25,6 @@ def test_demo_screen_shows_rate_backlog_and_latency():
     assert "the last: 4,000 rows in 0.50 s" in text
 
 
-def test_time_stands_still_at_the_end():
-    assert screen_lines(DemoFigures(30, 100.0), 500.0)[0].split()[1] == "30"
-
-
-def test_demo_screen_keeps_the_last_note():
-    figures = DemoFigures(30, 100.0)
-    figures.set_note("slow")
-    figures.set_note("slower")
-    assert screen_lines(figures, 101.0)[4:] == ["slower"]
-
-
 def test_demo_figures_are_reset_after_warm_up():
     figures = DemoFigures(30, sent=9, batches=[batch(99.0)])
     figures.reset(100.0)

@@ -43,22 +43,12 @@ def store(brokers):
     return store
 
 
-def test_read_offset_without_stored_offset_is_none(store):
-    assert store.read_offset(QUEUE) is None
-    assert store.stored_offset(QUEUE) is None
-
-
 @pytest.mark.parametrize("kind", ["read_offset", "stored_offset"])
 def test_failed_offset_request_raises_and_leaves_no_known_offset(store, brokers, kind):
     brokers.down.add("broker-a")
     with pytest.raises(RocketPollError):
         getattr(store, kind)(QUEUE)
     assert store.known_offset(QUEUE) is None
-
-
-def test_negative_stored_offset_means_no_offset(store, brokers):
-    brokers.offsets[QUEUE] = -1
-    assert store.stored_offset(QUEUE) is None
 
 
 def test_memory_comes_first_unless_the_store_is_asked(store, brokers):

@@ -76,17 +76,6 @@ def test_final_response_code_is_not_retried(code):
         assert sum(cluster.sends().values()) == 1
 
 
-def test_send_gives_up_after_three_tries_and_lists_them():
-    with (
-        FakeCluster(a=always(14), b=always(14)) as cluster,
-        Producer("P", cluster.address) as producer,
-    ):
-        with pytest.raises(SendFailed) as raised:
-            producer.send(X)
-        assert [error.code for error in raised.value.tries] == [14, 14, 14]
-        assert sorted(cluster.sends().values()) == [1, 2]
-
-
 def test_unreachable_broker_is_skipped_by_sends():
     with FakeCluster(a=ok, b=ok) as cluster, Producer("P", cluster.address) as producer:
         producer.send(X)

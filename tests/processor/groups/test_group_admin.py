@@ -1,7 +1,6 @@
 """Groups are created, shown and deleted, and refused changes are rolled back."""
 
 import pytest
-from support.brokers.admin_processors import AdminRoom
 from support.brokers.connections import finished
 
 from rmq_spark.wire.bodies.configs import (
@@ -131,17 +130,6 @@ def test_get_subscription_group_creates_a_missing_group_if_allowed(room):
     assert found == SubscriptionGroupConfig(group_name="new") == room.groups.get("new")
 
 
-@pytest.mark.parametrize(
-    ("group", "may_be_created"), [("new", False), ("no name", True)], ids=["disabled", "bad name"]
-)
-def test_uncreatable_group_does_not_exist(tmp_path, group, may_be_created):
-    room = AdminRoom(tmp_path, auto_create_subscription_group=may_be_created)
-    code, _ = room.refused(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group})
-    assert code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-    assert room.groups.get(group) is None
-    room.shutdown()
-
-
 @pytest.mark.parametrize("ext_fields", [{}, {"removeOffset": "true"}, {"cleanOffset": "true"}])
 def test_deleted_group_keeps_its_offsets_unless_asked_to_remove_them(room, ext_fields):
     room.groups.put(SubscriptionGroupConfig(group_name="G"))
@@ -160,10 +148,6 @@ def test_deleted_group_keeps_its_offsets_unless_asked_to_remove_them(room, ext_f
     )
     assert room.stats.data("GROUP_GET_NUMS", "T@G") is None
     assert room.stats.data("GROUP_GET_NUMS", "T@H") is not None
-
-
-def test_deleting_a_missing_group_succeeds(room):
-    assert room.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "nobody"}).code == 0
 
 
 def test_unsaved_group_change_is_rolled_back(room):

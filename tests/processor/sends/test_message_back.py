@@ -274,11 +274,6 @@ def test_message_without_space_for_its_origin_becomes_a_dead_letter(large_room):
     assert found.reconsume_times == 1
 
 
-def test_negative_send_back_delay_makes_a_dead_letter(room, parts):
-    room.send_back(room.put(), -1)
-    assert len(read_all(parts.store, "%DLQ%g", 0)) == 1
-
-
 @pytest.mark.parametrize(("version", "is_dead"), [(121, True), (120, False)])
 def test_consumers_retry_limit_counts_from_a_new_enough_version(room, parts, version, is_dead):
     client = FakeConnection(version=version)

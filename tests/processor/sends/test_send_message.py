@@ -16,7 +16,6 @@ from support.brokers.processors import (
 from support.clients.remoting_clients import batch_request, send_request
 from support.stores.small_store import bodies, read_all, small_config
 
-from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
 from rmq_spark.wire.codes import MessageSysFlag, RequestCode, ResponseCode
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_id import decode_offset_message_id
@@ -109,16 +108,6 @@ def retry(room, times, limit=None, **named):
     if limit is not None:
         fields["l"] = str(limit)
     return room.ask(request._replace(ext_fields=fields))
-
-
-def test_retry_is_stored_until_its_limit_then_becomes_a_dead_letter(parts):
-    parts.groups.put(SubscriptionGroupConfig(group_name="G", retry_max_times=3))
-    room = Room(parts)
-    assert retry(room, 2).code == 0
-    (stored,) = read_all(parts.store, "%RETRY%G", 0)
-    assert stored.reconsume_times == 2
-    assert retry(room, 3).code == 0
-    assert bodies(parts.store, "%DLQ%G") == ["again"]
 
 
 def test_retry_respects_max_reconsume_times_of_the_consumer(parts):

@@ -104,21 +104,6 @@ def test_invalid_topic_is_refused_with_the_reason(room, changes, why):
     assert room.topics.topics == before
 
 
-def test_topic_list_is_created_at_once(room):
-    configs = tuple(TopicConfig(topic_name=name, read_queue_nums=1) for name in ("T", "U"))
-    body = CreateTopicListRequestBody(topic_config_list=configs)
-    assert room.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, body).code == ResponseCode.SUCCESS
-    saved = room.saved("topics.json", TopicConfigSerializeWrapper).topic_config_table
-    assert (saved["T"], saved["U"]) == configs
-
-
-def test_invalid_name_in_a_list_creates_no_topic(room):
-    configs = tuple(TopicConfig(topic_name=name) for name in ("T", "SELF_TEST_TOPIC"))
-    body = CreateTopicListRequestBody(topic_config_list=configs)
-    assert room.refused(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, body)[0] == 1
-    assert room.topics.get("T") is None
-
-
 def create_list(*configs):
     return (
         RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
@@ -346,13 +331,6 @@ def test_deleted_topic_loses_its_messages_offsets_and_counters_for_good(room):
     saved = room.saved("consumerOffset.json", ConsumerOffsetSerializeWrapper)
     assert set(saved.offset_table) == {"U@G"}
     assert room.store.queue_offsets("U", 0) == (0, 1)
-
-
-def test_deleting_a_missing_topic_succeeds(room):
-    assert (
-        room.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "nowhere"}).code
-        == ResponseCode.SUCCESS
-    )
 
 
 @pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "DefaultCluster", "TBW102", "", "a/b"])
