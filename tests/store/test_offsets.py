@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 
+import pytest
 from support.programs.python_programs import ROOT
 
 from rocketpoll.broker.store.results import FIRST_IN_QUEUE, LOG_START, PhysicalOffset, QueueOffset
@@ -56,6 +57,7 @@ def mixed_up(
 """
 
 
+@pytest.mark.deep
 def test_queue_and_physical_offsets_are_distinct_types_for_mypy(tmp_path):
     """With the project's own settings, and so with what mypy has remembered of the store."""
     program = tmp_path / "mixed_up.py"

@@ -12,7 +12,7 @@ import pytest
 from support.brokers.fork_server import ROOT
 from support.disks.faulty_disk import _WatchedDisk
 from support.stores.small_store import message, open_store, small_config
-from support.suite.selection import count
+from support.suite.selection import count, spread
 
 from rmq_spark.wire.record import decode_record
 from rocketpoll.broker.store.config import FlushDiskType
@@ -113,7 +113,7 @@ def finished(root, **others):
     return found
 
 
-@pytest.fixture(params=["async", "sync", "sync, looked at as a whole"])
+@pytest.fixture(params=spread(2, ["async", "sync, looked at as a whole", "sync"]))
 def flush(request):
     name, _, is_whole = request.param.partition(", ")
     kind = FlushDiskType.ASYNC_FLUSH if name == "async" else FlushDiskType.SYNC_FLUSH
@@ -281,7 +281,9 @@ def start_process(root, number, left):
     return ended.returncode, ended.stderr
 
 
-@pytest.mark.parametrize(("number", "code"), [("SIGTERM", 0), ("SIGINT", 0), ("SIGKILL", -9)])
+@pytest.mark.parametrize(
+    ("number", "code"), spread(2, [("SIGTERM", 0), ("SIGINT", 0), ("SIGKILL", -9)])
+)
 def test_rebuild_interrupted_by_a_signal_is_resumed(tmp_path, number, code):
     """SIGTERM ends it in order; after a kill, what was noted last is not done again."""
     a_store_without_queues(tmp_path / "store")

@@ -430,7 +430,7 @@ def log_with_a_record_in_a_body(root, count):
 
 
 @pytest.mark.parametrize("ends", ["stopped", "killed"])
-@pytest.mark.parametrize("behind", [0, 1, 5])
+@pytest.mark.parametrize("behind", spread(2, [0, 1, 5]))
 def test_flipped_bit_in_a_record_never_exposes_records_in_its_body(tmp_path, ends, behind, dice):
     sent, places = log_with_a_record_in_a_body(tmp_path / "good", DAMAGED + 1 + behind)
     start, end = places[DAMAGED]

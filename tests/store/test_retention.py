@@ -231,6 +231,7 @@ def test_power_loss_during_retention_leaves_a_store_that_opens(tmp_path, clock):
     store.shutdown()
 
 
+@pytest.mark.deep
 def test_crash_during_file_deletion_never_reuses_a_queue_offset(tmp_path, clock):
     root = tmp_path / "told"
     root.mkdir()
@@ -254,6 +255,7 @@ def test_crash_during_file_deletion_never_reuses_a_queue_offset(tmp_path, clock)
     store.shutdown()
 
 
+@pytest.mark.deep
 def test_start_after_a_kill_during_deletion_rebuilds_nothing_checkpointed(tmp_path, clock):
     root = tmp_path / "told"
     root.mkdir()

@@ -101,6 +101,7 @@ class CountingDisk(FaultyDisk):
         return super()._run(call)
 
 
+@pytest.mark.deep
 def test_topic_deletion_cost_does_not_grow_with_earlier_deletions(tmp_path):
     """Between two saves of the manifest, of which there is one for hundreds of deletions."""
     disk = CountingDisk()
