@@ -153,3 +153,27 @@ def test_append_chunk_without_agreement_is_not_supported(running_broker):
             running_broker.address, AppendChunkRequestHeader("P", "T", 0), b"\0\0\0\0"
         ).result(10)
     api.connections.shutdown()
+
+
+def test_requests_about_a_queue_name_its_broker_for_a_proxy(api):
+    """Without, RocketMQ's proxy refuses them: "Request doesn't have field bname"."""
+    named = {}
+
+    def answer(request):
+        if request.code < 1_000:
+            named[request.code] = request.ext_fields.get("bname")
+            return request.respond(1, "refused")
+        return None
+
+    with FakeServer(answering(answer)) as server:
+        for ask in (
+            lambda at: api.max_offset(at, QUEUE),
+            lambda at: api.min_offset(at, QUEUE),
+            lambda at: api.search_offset(at, QUEUE, 0),
+            lambda at: api.query_consumer_offset(at, "G", QUEUE),
+            lambda at: api.update_consumer_offset(at, "G", QUEUE, 1),
+            lambda at: api.peek(at, "G", QUEUE, 0),
+        ):
+            with pytest.raises(BrokerRefused, match="refused"):
+                ask(server.address)
+    assert named == dict.fromkeys([30, 31, 29, 14, 15, 11], "broker-a")
