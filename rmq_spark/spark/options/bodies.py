@@ -213,7 +213,7 @@ def _registry(options: OptionReader, kind: BodyFormat) -> RegistryAccess | None:
     url = options.text("bodyRegistry")
     if url is None:
         for name in _OF_REGISTRY:
-            if name in options.names:
+            if options.text(name) is not None:
                 raise OptionError(
                     name,
                     "it has no effect without bodyRegistry. Set bodyRegistry, or remove this "
