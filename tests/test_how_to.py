@@ -41,6 +41,7 @@ ON_SPARK = {
 }
 """Pages whose programs need Spark, and what each prints."""
 SEPARATELY = {"docker-and-nat", "use-tls", "tls-and-acls", "move-to-rocketmq", "test-a-pipeline"}
+SEPARATELY |= {"into-delta", "into-iceberg"}  # tests/spark/test_lake_pages.py
 """Pages that need more than a broker at an address."""
 
 

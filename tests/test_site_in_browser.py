@@ -142,6 +142,8 @@ QUESTIONS = {
     "exactly once": "exactly-once",
     "Debezium": "debezium",
     "test a pipeline": "test-a-pipeline",
+    "into a Delta Lake table": "into-delta",
+    "Iceberg": "into-iceberg",
     "pandas": "read-a-day",
     "find a message by key": "find-a-message",
     "replay from yesterday": "replay-from-yesterday",
