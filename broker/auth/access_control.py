@@ -23,8 +23,8 @@ from rmq_spark.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
 from ..common.channel import Channel, Identity
 from ..common.log_limit import LogLimit, printable
 from ..common.request_content import NotAuthenticated, RequestRejected
-from .needs import Action, Need, ResourceType, group_need, topic_need
 from .request_rights import RIGHTS, BodyRow
+from .rights import Action, Need, ResourceType, group_need, topic_need
 from .signatures import SignedTemplate, UnsignedTemplate
 
 _log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from typing import Final, TypeAlias, TypeVar
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.bodies.operators import AclInfo, PolicyEntryInfo, PolicyInfo
 
-from .needs import Action, Need, ResourceType
+from .rights import Action, Need, ResourceType
 
 _EnumT = TypeVar("_EnumT", bound=Enum)
 

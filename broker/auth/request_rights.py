@@ -36,7 +36,7 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.names import DEFAULT_TOPIC, RETRY_PREFIX
 
 from ..common.request_content import body_in_steps, body_of, header_of
-from .needs import Action, Need, ResourceType, group_need, topic_need
+from .rights import Action, Need, ResourceType, group_need, topic_need
 
 Needs: TypeAlias = tuple[Need, ...]
 NeedsOf: TypeAlias = Callable[[RemotingCommand, str], Needs]

@@ -11,7 +11,7 @@ from rmq_spark.wire.signature import ACCESS_KEY
 from ..common.channel import Identity
 from ..common.request_content import RequestRejected
 from .access_lists import Decision
-from .needs import Action, Need, ResourceType
+from .rights import Action, Need, ResourceType
 from .signatures import is_signed_by
 from .user_tables import AclTable, User, UserTable
 

@@ -5,8 +5,8 @@
         @handles(RequestCode.GET_MIN_OFFSET)
         def get_min_offset(self, connection, request): ...
 
-A processor reads what it needs from `BrokerParts`. A new request needs its handler and nothing else
-in the broker; a new processor is also built in `runtime/processors.py`.
+A processor reads what it needs from `BrokerParts`. A new request needs its handler and its row of
+rights in `auth/request_rights.py`; a new processor is also built in `runtime/processors.py`.
 """
 
 from __future__ import annotations

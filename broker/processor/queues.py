@@ -10,7 +10,7 @@ from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import decode_record
 
-from ..auth.needs import Action, ResourceType
+from ..auth.rights import Action, ResourceType
 from ..common.channel import Channel
 from ..state.tables.topic_config import TopicConfigManager
 from ..store.errors import UnreadableFile

@@ -20,7 +20,7 @@ from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import OptionError, describe_queue
 from rmq_spark.spark.exactly_once.committed_planner import ManifestReader, plan_batch_read
-from rmq_spark.spark.exactly_once.committed_reader import SpanGroup, read_task, task_partitions
+from rmq_spark.spark.exactly_once.committed_reader import SpanGroup
 from rmq_spark.spark.options.options import ReadOptions, commits_options, read_options
 from rmq_spark.spark.options.start_positions import EARLIEST, LATEST, OffsetPosition
 from rmq_spark.spark.options.table import Use
@@ -33,6 +33,7 @@ from rmq_spark.spark.plan.partition_planner import (
 from rmq_spark.spark.plan.position_resolver import LoadSnapshot, PositionResolver
 from rmq_spark.spark.preflight import check_filter
 from rmq_spark.spark.read.key_reader import KeyLookup, plan_key_lookups
+from rmq_spark.spark.tasks import read_task, task_partitions
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,7 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import GetRouteInfoRequestHeader
 from rocketpoll.broker.auth.access_control import AccessControl
-from rocketpoll.broker.auth.needs import Action, ResourceType
+from rocketpoll.broker.auth.rights import Action, ResourceType
 from rocketpoll.broker.common.channel import Identity
 from rocketpoll.broker.common.request_content import RequestRejected
 

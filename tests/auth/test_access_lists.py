@@ -22,8 +22,8 @@ from rocketpoll.broker.auth.access_lists import (
     ResourcePattern,
     SourceRange,
 )
-from rocketpoll.broker.auth.needs import Action, Need, ResourceType
 from rocketpoll.broker.auth.request_rights import RIGHTS
+from rocketpoll.broker.auth.rights import Action, Need, ResourceType
 
 # ---- the same decisions as RocketMQ 5.5.0's
 

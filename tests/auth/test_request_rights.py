@@ -12,8 +12,8 @@ from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.operators import HEADERS
 from rmq_spark.wire.message_queue import MessageQueue
-from rocketpoll.broker.auth.needs import Action, Need, ResourceType, group_need, topic_need
 from rocketpoll.broker.auth.request_rights import RIGHTS, TO_CLIENTS
+from rocketpoll.broker.auth.rights import Action, Need, ResourceType, group_need, topic_need
 
 CLUSTER = "DefaultCluster"
 

@@ -14,7 +14,7 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.signature import signed_fields
 from rocketpoll.broker.auth.access_control import AccessControl
 from rocketpoll.broker.auth.access_lists import AccessList
-from rocketpoll.broker.auth.needs import Action, ResourceType
+from rocketpoll.broker.auth.rights import Action, ResourceType
 from rocketpoll.broker.auth.user_rules import UserRules
 from rocketpoll.broker.auth.user_tables import (
     AclTable,

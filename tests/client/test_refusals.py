@@ -15,8 +15,8 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
-from rocketpoll.broker.auth.needs import Action
 from rocketpoll.broker.auth.request_rights import RIGHTS
+from rocketpoll.broker.auth.rights import Action
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ import yaml
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.names import TRACE_TOPIC
 
-from ..needs import Action, Need, ResourceType
+from ..rights import Action, Need, ResourceType
 from .yaml_fields import YamlError, YamlFields, is_ambiguous, parse_yaml, text_of
 
 # ---- AddressPattern: white addresses, in the forms that RocketMQ 4.9 has.

@@ -13,7 +13,7 @@ from rmq_spark.wire.signature import ACCESS_KEY
 from ...common.channel import Identity
 from ...common.request_content import RequestRejected
 from ...store.files.disk import LocalDisk
-from ..needs import Action, Need
+from ..rights import Action, Need
 from ..signatures import is_signed_by
 from .plain_accounts import PlainAccount, PlainAcl, PlainAclError
 

@@ -21,7 +21,7 @@ from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE
 
-from ...auth.needs import Action
+from ...auth.rights import Action
 from ...common.channel import Channel, ResponseSteps
 from ...state.members.client_channel_info import ClientChannelInfo
 from ...store.results import PhysicalOffset

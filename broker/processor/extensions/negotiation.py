@@ -14,7 +14,7 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.members import AppendChunkRequestHeader, AppendChunkResponseHeader
 from rmq_spark.wire.record import decode_record
 
-from ...auth.needs import Action
+from ...auth.rights import Action
 from ...common.channel import Channel, ResponseSteps
 from ...store.bulk import bulk_tools
 from ...store.results import PutMessageResult, PutMessageStatus

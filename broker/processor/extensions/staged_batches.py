@@ -33,7 +33,7 @@ from rmq_spark.wire.headers.members import (
 )
 from rmq_spark.wire.message_queue import QueueKey
 
-from ...auth.needs import Action, ResourceType
+from ...auth.rights import Action, ResourceType
 from ...common.channel import BackgroundSteps, Channel, ResponseSteps
 from ...store.bulk import bulk_tools
 from ...store.errors import BatchRefused

@@ -31,7 +31,7 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers import operators as headers
 from rmq_spark.wire.message_queue import MessageQueue
 
-from ...auth.needs import Action, ResourceType
+from ...auth.rights import Action, ResourceType
 from ...common.channel import Channel, ResponseSteps
 from ...state.members.consumers import ConsumerGroup
 from ...state.tables.subscription_group import group_fault

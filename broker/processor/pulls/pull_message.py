@@ -23,7 +23,7 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.header import NO_EXT_FIELDS
 from rmq_spark.wire.headers.members import PullMessageRequestHeader
 
-from ...auth.needs import Action, ResourceType
+from ...auth.rights import Action, ResourceType
 from ...common.channel import Channel, ResponseSteps
 from ...longpolling.pull_request import PullRequest
 from ...store.bulk import bulk_tools

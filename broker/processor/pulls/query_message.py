@@ -25,7 +25,7 @@ from rmq_spark.wire.properties import tags_code
 from rmq_spark.wire.record import StoredMessage, decode_record
 from rmq_spark.wire.record_layout import BLANK_SIZE, ROLLED_BACK
 
-from ...auth.needs import Action
+from ...auth.rights import Action
 from ...common.channel import Channel, ResponseSteps
 from ...store.errors import IndexLimitReached
 from ...store.read.entry_selection import MessageFilter

@@ -26,7 +26,7 @@ from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.properties import UNIQ_KEY, change_properties
 from rmq_spark.wire.record import StoredMessage, decode_record, magic_of
 
-from ...auth.needs import Action
+from ...auth.rights import Action
 from ...common.channel import Channel
 from ...schedule.delayed_message import WITHOUT_DELAY, to_schedule_topic
 from ...state.tables.topic_config import retry_topic

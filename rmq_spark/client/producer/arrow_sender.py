@@ -286,10 +286,10 @@ class _PartiallyStored(ClientError):
 #
 # All chunks form one attempt. A commit names an attempt by its number of chunks, its rows, and a
 # CRC over the bytes of all chunks. So a chunk that is sent again must have the same bytes as
-# before: the broker may have both. `RetryPolicy` decides when to stop retrying.
+# before: the broker may have both. `StagedRetryPolicy` decides when to stop retrying.
 
 
-class RetryPolicy(Protocol):
+class StagedRetryPolicy(Protocol):
     """The pauses between the tries of a request, and their end."""
 
     def wait_or_raise(self, error: ClientError, topic: str) -> object:
@@ -320,7 +320,7 @@ class StagedSender:
         batch: BatchRequestHeader,
         attempt: str,
         queues_of: Callable[[str], Sequence[MessageQueue]],
-        retry_policy: RetryPolicy,
+        retry_policy: StagedRetryPolicy,
         *,
         in_flight: int = IN_FLIGHT,
         chunk_bytes: int = CHUNK_BYTES,

@@ -13,26 +13,21 @@ compared here, because rows that a broker filters out could not be checked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from pyspark.sql.datasource import InputPartition
 
 from rmq_spark.client.manifest import CommittedSpan, add_crc
 from rmq_spark.spark.errors import describe_queue, report_losses
 from rmq_spark.spark.options.bodies import BINARY_BODIES
 from rmq_spark.spark.options.options import ReadOptions
-from rmq_spark.spark.plan.partition_planner import CountedRange, OffsetRange, group_ranges
+from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.read.dead_letters import bad_record_handler
-from rmq_spark.spark.read.key_reader import KeyLookup, read_key_lookup
 from rmq_spark.spark.read.partition_reader import RecordObserver, read_range
-from rmq_spark.spark.schemas.columns import arrow_schema_of
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
     from rmq_spark.wire.chunk import RecordChunk
 
@@ -46,35 +41,6 @@ class SpanGroup(NamedTuple):
     def row_count(self) -> int:
         """The number of rows."""
         return sum(span.message_count for span in self.spans)
-
-
-class TaskPartition(InputPartition):
-    """The input partition of one task of a read: the ranges that it reads, in order."""
-
-    def __init__(self, ranges: Sequence[CountedRange]) -> None:
-        super().__init__(ranges)
-        self.ranges = ranges
-
-
-def task_partitions(ranges: Sequence[CountedRange], options: ReadOptions) -> list[InputPartition]:
-    """Return the tasks that read ranges: a list, as Spark refuses other sequences."""
-    return [TaskPartition(some) for some in group_ranges(ranges, options.partitions_max)]
-
-
-def read_task(
-    options: ReadOptions, schema: StructType, partition: InputPartition
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a task; if there are no tasks, Spark passes a partition of its own."""
-    if not isinstance(partition, TaskPartition):
-        return
-    arrow_schema = arrow_schema_of(schema)
-    for piece in partition.ranges:
-        if isinstance(piece, KeyLookup):
-            yield from read_key_lookup(options, arrow_schema, piece)
-        elif isinstance(piece, SpanGroup):
-            yield from read_spans(options, arrow_schema, piece)
-        elif isinstance(piece, OffsetRange):
-            yield from read_range(options, arrow_schema, piece)
 
 
 def group_spans(

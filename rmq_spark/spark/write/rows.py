@@ -58,8 +58,6 @@ ROW_ID: Final = "ROCKETPOLL_ROW"
 ROW: Final = "row"
 """The column with the number of each row in its partition, for error messages."""
 
-"""The most bytes of a user's properties; client and broker add some of their own."""
-
 _COLUMN_OF_PROPERTY: Final[Mapping[str, str]] = {
     KEYS: columns.KEYS,
     TAGS: columns.TAGS,

@@ -9,8 +9,8 @@ from support.access.plain_lists import PLAIN_ACL
 from support.rocketmq import java_vectors
 
 from rmq_spark.errors import RocketPollError
-from rocketpoll.broker.auth.needs import Action, Need, ResourceType, group_need, topic_need
 from rocketpoll.broker.auth.plain.plain_accounts import PlainAcl, PlainAclError, PlainRight
+from rocketpoll.broker.auth.rights import Action, Need, ResourceType, group_need, topic_need
 
 ACCOUNT = """accounts:
 - accessKey: RocketMQ

@@ -12,9 +12,9 @@ from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.signature import signed_fields
 from rocketpoll.broker.auth.access_control import AccessControl
-from rocketpoll.broker.auth.needs import Action, ResourceType
 from rocketpoll.broker.auth.plain.plain_accounts import PlainAcl
 from rocketpoll.broker.auth.plain.plain_rules import PlainRules
+from rocketpoll.broker.auth.rights import Action, ResourceType
 from rocketpoll.broker.common.request_content import RequestRejected
 
 

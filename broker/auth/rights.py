@@ -1,4 +1,4 @@
-"""Needs: the rights on resources that requests need, in RocketMQ's words."""
+"""Rights: actions and resources, in RocketMQ's words; the table is in `request_rights`."""
 
 from __future__ import annotations
 
