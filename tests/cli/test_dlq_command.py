@@ -212,7 +212,9 @@ def test_message_in_the_record_of_a_dead_letter_is_sent_with_its_properties(run,
         (["show", "G", "--topic", "T"], "GROUP and --topic exclude each other. Give one"),
         (["resend", "--all"], "whose dead letters? Give a group, or a topic with --topic"),
         (["resend", "G"], "no dead letters chosen. Give their ids, or --all for all"),
-        (["resend", "--topic", "T", "ID", "--all"], "no dead letters chosen. Give their ids"),
+        (["resend", "G", "ID", "--all"], "--all excludes ID. Leave out --all, or the id"),
+        (["resend", "--topic", "T", "G", "--all"], "--all excludes G. Leave out --all, or the g"),
+        (["resend", "G", "--all", "--to", "%DLQ%G"], "%DLQ%G is a topic of a group's failures"),
         (["resend", "G", "--all", "--rate", "0"], "Invalid value for '--rate': 0 is not above 0"),
         (["show", "G", "--from", "yesterday"], "'yesterday' is not a position. Write start, end"),
     ],
@@ -221,6 +223,15 @@ def test_dlq_mistakes_have_exact_messages(run, arguments, said):
     done = run("dlq", *arguments)
     assert (done.code, done.out) == (2, "")
     assert said in done.err
+
+
+def test_message_that_is_no_dead_letter_is_not_sent_to_its_own_topic(run, cluster):
+    topic = cluster.topic(queues=1)
+    run("produce", topic, stdin=b"an order")
+    done = run("dlq", "resend", "--topic", topic, "--all", "--yes", "-o", "json")
+    assert done.code == 1
+    assert "does not name its original topic" in done.json[0]["fault"]
+    assert run("consume", topic, "-f", "%s\\n").lines == ["an order"]
 
 
 def test_unknown_dead_letter_topic_is_named(run, cluster):

@@ -235,15 +235,20 @@ def test_messages_that_retention_took_before_they_were_copied_are_counted(
     assert done.err.count("has lost 4 messages to retention before they were copied") == 2
 
 
-def test_topic_that_was_created_again_is_refused(run, brokers):
-    source, _ = brokers
+@pytest.mark.parametrize(
+    ("messages", "found"), [(1, "which ends at "), (60, "which has another message there")]
+)
+def test_topic_that_was_created_again_is_refused(run, brokers, messages, found):
+    source, destination = brokers
     copied(run, brokers)
     source.delete_topic("T")
     source.create_topic("T", 2)
-    source.send("T", "new")
+    source.send("T", *["new"] * messages)
     done = copied(run, brokers)
     assert done.code == 1
+    assert "new" not in bodies(destination)
     assert "T has a copy of offset 19 of " in done.err
+    assert found in done.err
     assert "T was deleted and created again since. Copy it to another topic" in done.err
 
 

@@ -106,17 +106,12 @@ def plan_copy(
     _check_queues(topic, to, spans, tails)
     found = []
     for span, tail in zip(spans, tails, strict=False):
-        last = last_copied(destination, tail, span.queue)
-        if last is None:
+        copy = last_copy(destination, tail, span.queue)
+        if copy is None:
             found.append(QueueCopy(span, tail.queue))
             continue
-        full_end = source.instance.api.max_offset(span.address, span.queue)
-        if last >= full_end:
-            raise Failure(
-                f"{to} has a copy of offset {last} of {span.queue}, which ends at {full_end}: "
-                f"{topic} was deleted and created again since",
-                "Copy it to another topic",
-            )
+        last = _origin_offset(copy)
+        _check_is_copy(source, span, copy, to)
         expired = max(span.start - last - 1, 0) if position == _START else 0
         begin = min(max(last + 1, span.start), span.end)
         found.append(QueueCopy(span._replace(start=begin), tail.queue, expired))
@@ -153,31 +148,57 @@ def _check_queues(
         )
 
 
-def last_copied(admin: Admin, tail: ReadRange, origin: MessageQueue) -> int | None:
-    """Return the offset of the last message of a queue of which another queue has a copy."""
+def _check_is_copy(source: Admin, span: ReadRange, copy: MessageExt, to: str) -> None:
+    """Refuse a queue that has another message where the last copied one was, or ends before it."""
+    from rmq_spark.client.reading.bulk_pull import stored_messages  # noqa: PLC0415  # not for help
+
+    last = _origin_offset(copy)
+    api = source.instance.api
+    end = api.max_offset(span.address, span.queue)
+    if last >= end:
+        problem = f"which ends at {end}"
+    elif last < api.min_offset(span.address, span.queue):
+        return  # retention has taken it
+    else:
+        [original] = stored_messages(api, span._replace(start=last, end=last + 1))
+        same_id = original.properties.get(UNIQ_KEY) in (None, copy.properties.get(UNIQ_KEY))
+        if original.fault is not None or (
+            same_id and original.born_timestamp == copy.born_timestamp
+        ):
+            return
+        problem = "which has another message there"
+    raise Failure(
+        f"{to} has a copy of offset {last} of {span.queue}, {problem}: "
+        f"{span.queue.topic} was deleted and created again since",
+        "Copy it to another topic",
+    )
+
+
+def last_copy(admin: Admin, tail: ReadRange, origin: MessageQueue) -> MessageExt | None:
+    """Return the copy of the last message of a queue of which another queue has one."""
     from rmq_spark.client.reading.bulk_pull import stored_messages  # noqa: PLC0415  # not for help
 
     end, step = tail.end, _FIRST_STEP
     while end > tail.start:
         start = max(end - step, tail.start)
         part = stored_messages(admin.instance.api, tail._replace(start=start, end=end))
-        found = [_copied_offset(message, origin) for message in part]
-        offsets = [each for each in found if each is not None]
-        if offsets:
-            return max(offsets)
+        found = [message for message in part if _is_copy(message, origin)]
+        if found:
+            return max(found, key=_origin_offset)
         end, step = start, min(step * 8, _STEP_MAX)
     return None
 
 
-def _copied_offset(message: MessageExt, origin: MessageQueue) -> int | None:
-    """Return the offset of the original of a message, if that is in a queue."""
+def _is_copy(message: MessageExt, origin: MessageQueue) -> bool:
     try:
-        offset = int(message.properties.get(f"{_PREFIX}_ORIGIN_QUEUE_OFFSET", ""))
+        wanted = origin_properties(_PREFIX, origin, _origin_offset(message))
     except ValueError:
-        return None
-    wanted = origin_properties(_PREFIX, origin, offset)
-    is_copy = all(message.properties.get(name) == text for name, text in wanted.items())
-    return offset if is_copy else None
+        return False
+    return all(message.properties.get(name) == text for name, text in wanted.items())
+
+
+def _origin_offset(message: MessageExt) -> int:
+    return int(message.properties.get(f"{_PREFIX}_ORIGIN_QUEUE_OFFSET", ""))
 
 
 def copy_queues(
@@ -263,8 +284,8 @@ def _finish(
         time.sleep(_PAUSE_SECONDS)
         with suppress(*_TRANSIENT):
             [tail] = [span for span in _tails(destination, copy.topic) if span.queue == each.target]
-            last = last_copied(destination, tail, message.queue)
-            if last is not None and last >= message.queue_offset:
+            found = last_copy(destination, tail, message.queue)
+            if found is not None and _origin_offset(found) >= message.queue_offset:
                 each.copied += 1
                 return
         future = producer.send_async(copy, each.target, _SEND_MS)

@@ -235,7 +235,7 @@ def original_message(letter: MessageExt, to: str | None = None) -> Message:
     if kind in _UNSENDABLE:
         error = letter.properties.get(DEAD_LETTER_ERROR)
         raise _not_sendable(letter, f"{_UNSENDABLE[kind]}: {error}")
-    if topic.startswith((DLQ_PREFIX, RETRY_PREFIX)):
+    if to is None and (topic == letter.queue.topic or topic.startswith(RETRY_PREFIX)):
         raise Failure(
             f"{_describe(letter)} does not name its original topic",
             "Name a topic with --to",

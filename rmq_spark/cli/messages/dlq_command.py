@@ -36,6 +36,7 @@ from rmq_spark.cli.shell.parameter_types import PositiveFloat, TopicPosition, pa
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.subscriptions import by_tag
 from rmq_spark.errors import format_count
+from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX
 
 _topic: Final = click.option(
     "--topic", metavar="TOPIC",
@@ -159,8 +160,13 @@ def resend(
     id, one is sent.
     """
     source, ids = _source(names, topic)
-    if bool(ids) == is_all:
+    if ids and is_all:
+        name = "group" if topic is not None else "id"
+        raise click.UsageError(f"--all excludes {' '.join(ids)}. Leave out --all, or the {name}")
+    if not ids and not is_all:
         raise click.UsageError("no dead letters chosen. Give their ids, or --all for all")
+    if to is not None and to.startswith((DLQ_PREFIX, RETRY_PREFIX)):
+        raise click.UsageError(f"--to {to} is a topic of a group's failures. Give another topic")
     selector = None if tags is None else by_tag(tags)
     with access.admin() as admin:
         held = list(read_dead_letters(admin, source, place, end, selector))
