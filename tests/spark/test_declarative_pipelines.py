@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -74,6 +75,26 @@ def bills(broker):
     """Return the ids of the committed bills."""
     rows = read_committed("bills", broker.address, columns=["keys"]).to_pydict()
     return sorted(map(int, rows["keys"]))
+
+
+def test_sql_definitions_of_the_page_read_each_message_once_in_two_runs(broker, command, tmp_path):
+    (tmp_path / "spark-pipeline.yml").write_text(
+        f"name: orders\nstorage: {(tmp_path / 'storage').as_uri()}\n"
+        "libraries:\n  - glob:\n      include: transformations/**\n",
+        encoding="utf-8",
+    )
+    [definitions] = re.findall(r"^```sql\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    file = tmp_path / "transformations" / "orders.sql"
+    file.parent.mkdir()
+    file.write_text(definitions.replace("localhost:9876", broker.address), encoding="utf-8")
+    [create] = re.findall(r"^spark-sql .*$", PAGE, re.MULTILINE)
+    output_of(command(*shlex.split(create)))
+    for ids in ((0, 1, 2), (3, 4)):
+        send(broker, *ids)
+        output_of(command("spark-pipelines", "run", *shlex.split(create)[1:3]))
+    asked = "SELECT concat_ws(' ', customer, orders, total) FROM totals ORDER BY customer"
+    printed = output_of(command("spark-sql", *shlex.split(create)[1:3], "-e", asked)).split("\n")
+    assert {"ada 3 4.5", "bob 2 3.0"} <= set(printed)
 
 
 def test_pipeline_of_the_example_continues_and_bills_each_order_once(broker, command, tmp_path):
