@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
-from types import NoneType
+from types import FunctionType, NoneType
 from typing import Any, Final, NoReturn
 
 from rmq_spark.cli.cluster.broker_launcher import broker_command
@@ -564,6 +564,17 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
                 # uses.
                 os.dup2(nothing, descriptor, inheritable=False)
             os.close(nothing)
+
+
+def _name_methods_of(*bases: type) -> None:
+    """Make Python's TypeErrors name the class that users hold, not its bases."""
+    for base in bases:
+        for each in vars(base).values():
+            if isinstance(each, FunctionType):
+                each.__qualname__ = f"{EmbeddedBroker.__qualname__}.{each.__name__}"
+
+
+_name_methods_of(BrokerFaults, BrokerHelpers)
 
 
 async def _suspend_listening(controller: BrokerController) -> None:

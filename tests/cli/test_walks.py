@@ -106,7 +106,7 @@ def test_group_is_rewound_to_a_time_by_commands(run, cluster, walk):
     nine_ms = int(time.time() * 1_000)
     run("produce", topic, stdin=b"late 1\nlate 2\n")
     cluster.store_offset(group, topic, 3)
-    here = (("09:00", nine_ms), ("billing-test", f"{group}-test"), ("billing", group))
+    here = (("09:00", f"@{nine_ms}"), ("billing-test", f"{group}-test"), ("billing", group))
     steps = walk(REWIND, words=here)
     dry = next(steps)
     assert (dry.code, dry.err) == (0, "dry run: nothing was changed\n")

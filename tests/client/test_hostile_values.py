@@ -349,7 +349,12 @@ def calls_of(world):
         ),
         "LitePullConsumer": Call(
             LitePullConsumer,
-            {**consumer, "settings": LitePullSettings(), "message_queue_listener": None},
+            {
+                **consumer,
+                "settings": LitePullSettings(),
+                "message_queue_listener": None,
+                "start": "-1h",
+            },
             world.lite_of,
         ),
         "LitePullConsumer.subscribe": Call(
@@ -391,7 +396,13 @@ def calls_of(world):
         ),
         "PushConsumer": Call(
             PushConsumer,
-            {**consumer, "listener": listen, "orderly_listener": None, "settings": PushSettings()},
+            {
+                **consumer,
+                "listener": listen,
+                "orderly_listener": None,
+                "settings": PushSettings(),
+                "start": "-1h",
+            },
             world.push_of,
         ),
         "PushConsumer.subscribe": Call(

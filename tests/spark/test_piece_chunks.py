@@ -76,7 +76,7 @@ def test_unreadable_record_is_raised_after_earlier_chunks(
     assert [len(before), next_offset] == [bad, bad]
     with pytest.raises(UnreadableRecord, match="magic") as raised:
         next(chunks)
-    assert raised.value.queue_offset == bad
+    assert raised.value.bad.queue_offset == bad
 
 
 def test_unreadable_record_past_a_filter_gives_its_own_offset(
@@ -88,7 +88,7 @@ def test_unreadable_record_past_a_filter_gives_its_own_offset(
     assert next(chunks)[1] == 7
     with pytest.raises(UnreadableRecord) as raised:
         next(chunks)
-    assert raised.value.queue_offset == 7
+    assert raised.value.bad.queue_offset == 7
 
 
 @pytest.mark.parametrize("fails", [True, False])

@@ -81,7 +81,7 @@ _OPTIONS: Final = (
 _CREDENTIALS: Final = SECRETS | {"access-key"}
 _COMMAND_MENTION: Final = re.compile(
     r"\brocketpoll ((?:acl|cluster|dlq|group|sink|sql|topic|user) [a-z]+"
-    r"|(?:bench|console|consume|exporter|message|produce|tail|top)\b)"
+    r"|(?:bench|console|consume|exporter|lake|message|produce|tail|top)\b)"
 )
 """Matches a mention of a command that acts on a cluster, within a sentence."""
 

@@ -148,10 +148,11 @@ def parse_time_ms(text: str, now: float) -> int:
                 f"{text} is not a time in milliseconds since 1970. Write {_MS_DIGITS} digits"
             )
         return int(text)
+    day_and_time = text
     if _CLOCK.fullmatch(text):
         hour, minutes = text.split(":", 1)
-        text = f"{datetime.fromtimestamp(now).astimezone().date()}T{hour:0>2}:{minutes}"
-    found = time_in_ms(text, is_local=True)
+        day_and_time = f"{datetime.fromtimestamp(now).astimezone().date()}T{hour:0>2}:{minutes}"
+    found = time_in_ms(day_and_time, is_local=True)
     if found is None:
         raise ValueError(f"{text} is not a time. Write {_TIME_FORMS}")
     if found > now * 1_000:

@@ -125,7 +125,7 @@ def test_submitted_rewind_form_moves_the_group(console, cluster, stage):
     [
         ("", "No position given."),
         ("to=soon", "'soon' is not a position. Write start, end"),
-        ("to=25:00", "@25:00 is not a time"),
+        ("to=25:00", "25:00 is not a time"),
         ("to=end&queue=x", "'x' is not a queue"),
         ("to=end&topic={topic}&queue=77", "has no queue 77"),
         ("to=end&topic=not-there", "There is no topic not-there"),
