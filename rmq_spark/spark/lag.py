@@ -24,6 +24,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from rmq_spark.client.admin.lag import messages_behind
 from rmq_spark.client.arguments import check_range, check_text
+from rmq_spark.client.errors import MessageRejected
 from rmq_spark.http_server import MetricsServer, render_metrics
 from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
@@ -164,7 +165,7 @@ class LagListener(StreamingQueryListener):
         on_lag: Callable[[str, QueryLag], None] | None = None,
         *,
         port: int | None = None,
-        host: str = "127.0.0.1",
+        host: str | None = None,
     ) -> None:
         """Start with no query known.
 
@@ -173,15 +174,18 @@ class LagListener(StreamingQueryListener):
                 listener thread.
             port: Port at which Prometheus reads the lag of all running queries, at /metrics; 0
                 takes a free one, and `url` names it. None, the default, opens no port.
-            host: Address to listen on, by default for this machine only.
+            host: Address to listen on, by default 127.0.0.1, for this machine only.
 
         Raises:
             SetUpError: The port cannot be opened.
+            MessageRejected: There is a host without a port.
         """
+        if host is not None and port is None:
+            raise MessageRejected("port", "a port to listen on together with host", port)
         self._on_lag = on_lag
         self._by_query: dict[str, QueryLag] = {}
         self._running: dict[str, tuple[str, QueryLag]] = {}
-        self._server = None if port is None else self._serve(host, port)
+        self._server = None if port is None else self._serve(host or "127.0.0.1", port)
 
     def _serve(self, host: str, port: int) -> MetricsServer:
         check_text("host", host, "127.0.0.1")

@@ -25,6 +25,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from rmq_spark import __version__
 from rmq_spark.client.api.name_servers import parse_addresses
+from rmq_spark.client.arguments import wrong_kind
+from rmq_spark.client.errors import MessageRejected
 from rmq_spark.spark.errors import SetUpError
 from rmq_spark.spark.lag import topics_read
 
@@ -80,6 +82,8 @@ class LineageListener(StreamingQueryListener):
 
         Raises:
             SetUpError: The package openlineage-python is not installed.
+            MessageRejected: There is no address of a name server.
+            TypeError: The client has no ``emit``, or the topics of an output are no list.
         """
         try:
             import openlineage.client.event_v2  # noqa: F401, PLC0415  # of applications that have it
@@ -87,8 +91,17 @@ class LineageListener(StreamingQueryListener):
             raise SetUpError(
                 "OpenLineage events need the module openlineage: pip install openlineage-python"
             ) from error
+        addresses = parse_addresses(name_servers)
+        if not addresses:
+            raise MessageRejected("name_servers", "at least one address", str(name_servers))
+        if not callable(getattr(client, "emit", None)):
+            raise wrong_kind("client", "an OpenLineageClient", repr(client), "OpenLineageClient()")
+        for name, topics in outputs.items():
+            if isinstance(topics, str):  # whose characters would be topics
+                example = f"{{{name!r}: [{topics!r}]}}"
+                raise wrong_kind("outputs", "lists of topics", f"str {topics!r}", example)
         self._client = client
-        self._namespace = f"rocketmq://{parse_addresses(name_servers)[0]}"
+        self._namespace = f"rocketmq://{addresses[0]}"
         self._outputs = {name: tuple(topics) for name, topics in outputs.items()}
         self._job_namespace = job_namespace
         self._now = now

@@ -272,7 +272,9 @@ def test_lake_refuses_options_that_contradict(run, broker, table, more, said):
     [
         ({"body": [b"x"]}, ("--columns", "body,keys"), "has the columns body, not body,keys"),
         ({"amount": [1]}, (), "has the column amount, which messages do not have"),
-        ({"body": [[1]]}, (), "cannot use the Delta table"),
+        ({"body": [[1]]}, (), "has the column body with the type array, and messages have bin"),
+        ({"body": ["x"]}, (), "the type string, and messages have binary. Write to another table"),
+        ({"storeTimestamp": [1]}, (), "has the column storeTimestamp with the type long, and mess"),
     ],
 )
 def test_lake_refuses_tables_of_another_form(run, broker, table, there, more, said):

@@ -247,7 +247,7 @@ def test_topic_that_was_created_again_is_refused(run, brokers, messages, found):
     done = copied(run, brokers)
     assert done.code == 1
     assert "new" not in bodies(destination)
-    assert "T has a copy of offset 19 of " in done.err
+    assert "T has a copy of offset 19 of queue " in done.err
     assert found in done.err
     assert "T was deleted and created again since. Copy it to another topic" in done.err
 
@@ -267,6 +267,7 @@ def test_copy_mistakes_have_exact_messages(run, brokers):
         ("T", ("--rate", "0"), "Invalid value for '--rate': 0 is not above 0"),
         ("T", ("--from", "x"), "'x' is not a position. Write start, end, -10"),
         ("a b", (), "topic: needed letters, digits"),
+        ("SCHEDULE_TOPIC_XXXX", (), "copy: topic: needed a topic that the broker does not reserve"),
     ):
         done = copied(run, brokers, *more, to=to)
         assert done.code in (1, 2)

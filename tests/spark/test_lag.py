@@ -158,3 +158,8 @@ def test_lag_listener_with_a_port_shows_prometheus_the_running_queries(rocketpol
 def test_lag_listener_refuses_a_wrong_port(port):
     with pytest.raises((MessageRejected, TypeError), match="port: needed"):
         LagListener(port=port)
+
+
+def test_lag_listener_refuses_a_host_without_a_port():
+    with pytest.raises(MessageRejected, match="port: needed a port to listen on together with ho"):
+        LagListener(host="0.0.0.0")  # noqa: S104  # it is not opened

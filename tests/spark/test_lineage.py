@@ -13,6 +13,7 @@ from openlineage.client.transport.file import FileConfig, FileTransport
 from support.brokers.broker_kinds import wait_until
 from support.spark.source_queries import send
 
+from rmq_spark.client.errors import MessageRejected
 from rmq_spark.spark.errors import SetUpError
 from rmq_spark.spark.lineage import LineageListener
 
@@ -112,6 +113,23 @@ def test_event_that_cannot_be_sent_is_logged(caplog):
     listener = LineageListener(Broken(), "ns:9876")
     listener.onQueryProgress(batch("a"))
     assert "sending the START event of query q failed: connection refused" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name_servers", "outputs", "said"),
+    [
+        ("", {}, "name_servers: needed at least one address"),
+        ("ns:9876", {"totals": "daily"}, r"outputs: needed lists .*\{'totals': \['daily'\]\}"),
+    ],
+)
+def test_wrong_arguments_are_refused(client, name_servers, outputs, said):
+    with pytest.raises((MessageRejected, TypeError), match=said):
+        LineageListener(client, name_servers, outputs=outputs)
+
+
+def test_client_that_sends_no_events_is_refused():
+    with pytest.raises(TypeError, match="client: needed an OpenLineageClient, found None"):
+        LineageListener(None, "ns:9876")
 
 
 def test_missing_package_is_named(monkeypatch):

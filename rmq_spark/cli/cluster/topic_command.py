@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rmq_spark.cli.cluster.topic_copy import QueueCopy, copy_queues, plan_copy
+from rmq_spark.cli.cluster.topic_copy import QueueCopy, copy_queues, describe_queue, plan_copy
 from rmq_spark.cli.shell.command_tree import CommandGroup
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options, other_cluster
 from rmq_spark.cli.shell.failures import Failure, print_error
@@ -272,8 +272,8 @@ def copy(
         if each.expired:
             print_error(
                 "rocketpoll",
-                f"{each.source.queue} has lost {format_count(each.expired, 'message')} to "
-                "retention before they were copied",
+                f"{describe_queue(each.source.queue)} has lost "
+                f"{format_count(each.expired, 'message')} to retention before they were copied",
             )
         for text in each.left_out:
             print_error("rocketpoll", text)

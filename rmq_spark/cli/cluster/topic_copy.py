@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_spark.cli.shell.failures import Failure, describe_error
 from rmq_spark.cli.shell.parameter_types import PositionKind, TopicPosition, paced, resolve_ranges
+from rmq_spark.client.arguments import check_send_topic
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerNotFound,
@@ -90,6 +91,7 @@ def plan_copy(
 
     A missing topic is created, or stands for one with the same queues unless ``creates``.
     """
+    check_send_topic(to)
     spans = resolve_ranges(source.instance, topic, position, None)
     if end.kind is not PositionKind.END:
         found_ends = resolve_ranges(source.instance, topic, end, None)
@@ -168,7 +170,7 @@ def _check_is_copy(source: Admin, span: ReadRange, copy: MessageExt, to: str) ->
             return
         problem = "which has another message there"
     raise Failure(
-        f"{to} has a copy of offset {last} of {span.queue}, {problem}: "
+        f"{to} has a copy of offset {last} of {describe_queue(span.queue)}, {problem}: "
         f"{span.queue.topic} was deleted and created again since",
         "Copy it to another topic",
     )
@@ -296,6 +298,11 @@ def _interrupted(message: MessageExt, error: ClientError) -> Failure:
         f"{_place(message)} was not copied: {describe_error(error)}",
         "Run the same command again: it continues after the last copy",
     )
+
+
+def describe_queue(queue: MessageQueue) -> str:
+    """Return a queue as errors name it."""
+    return f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name}"
 
 
 def _place(message: MessageExt) -> str:

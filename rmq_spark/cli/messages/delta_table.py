@@ -25,7 +25,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, Field
 
 UNKNOWN_TIME: Final = -1
 
@@ -69,7 +69,22 @@ class TopicTable:
                 f"the table {location} has the columns {','.join(names)}, not {','.join(columns)}",
                 "Leave out --columns, or write to another table",
             )
+        self._check_types(names)
         self.columns = names
+
+    def _check_types(self, names: tuple[str, ...]) -> None:
+        from deltalake import Schema  # noqa: PLC0415  # an extra
+
+        from rmq_spark.client.admin.arrow_reads import build_schema  # noqa: PLC0415  # not for help
+
+        needed = Schema.from_arrow(build_schema(names))
+        for field, other in zip(self._table.schema().fields, needed.fields, strict=True):
+            if field.type != other.type:
+                raise Failure(
+                    f"the table {self.location} has the column {field.name} with the type "
+                    f"{_type_name(field)}, and messages have {_type_name(other)}",
+                    "Write to another table",
+                )
 
     @property
     def is_begun(self) -> bool:
@@ -135,6 +150,10 @@ class TopicTable:
             ) from error
         except (DeltaError, OSError, ValueError) as error:
             raise Failure(f"cannot use the Delta table {self.location}: {error}") from error
+
+
+def _type_name(field: Field) -> str:
+    return str(getattr(field.type, "type", field.type))  # a nested type has no short name
 
 
 def _open_or_create(location: str, columns: tuple[str, ...] | None) -> DeltaTable:

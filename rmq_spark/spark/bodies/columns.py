@@ -47,9 +47,12 @@ def source_schema(options: ReadOptions) -> str | StructType:
 
     of_body = _body_fields(options.body)
     if not of_body:
+        body = options.body
+        fault = f": that of {body.subject} gives no columns, because {body.schema_fault}"
         raise OptionError(
             "bodySchema",
-            f"bodyFormat={options.body.format.value} needs the schema of the bodies. Give it as "
+            f"bodyFormat={body.format.value} needs the schema of the bodies"
+            f"{fault if body.schema_fault else ''}. Give it as "
             '"id BIGINT, name STRING", or with .schema(...)',
         )
     by_name: dict[str, StructField] = {

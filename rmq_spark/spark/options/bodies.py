@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -59,6 +58,8 @@ class BodyOptions:
     """The time for which tasks wait for a registry that does not answer."""
     subject: str | None = None
     """The subject of the schema, where it comes from the registry."""
+    schema_fault: str = ""
+    """The reason that the subject's schema gives no columns, with ``bodyFormat=json``."""
     header: bytes = b""
     """The bytes that a sink writes before each body."""
     is_registered: bool = True
@@ -296,9 +297,10 @@ def _with_latest_schema(body: BodyOptions, options: OptionReader, topic: str | N
             schema, text = registered_schema.columns_of_avro(latest)
             return replace(found, schema=schema, avro_schema=text)
         if body.format is BodyFormat.JSON:
-            with suppress(ValueError):  # its columns can be given with .schema(...)
-                found = replace(found, schema=registered_schema.json_columns(latest.text))
-            return found
+            try:
+                return replace(found, schema=registered_schema.json_columns(latest.text))
+            except ValueError as error:  # its columns can be given with .schema(...)
+                return replace(found, schema_fault=str(error))
         message = registered_schema.message_of_registered(latest, name and name.strip())
         return replace(
             found,
