@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -265,6 +266,16 @@ def test_lake_refuses_options_that_contradict(run, broker, table, more, said):
     refused = run("lake", "orders", table, *more)
     assert refused.code == 2
     assert said in refused.err
+
+
+def test_lake_names_a_table_that_is_deleted_meanwhile(broker, table):
+    send(broker, 0)
+    with following(table) as process:
+        wait_until(lambda: has_numbers(table, 1), timeout=60)
+        shutil.rmtree(table)
+        said = process.stderr.read()
+    assert process.returncode == 1
+    assert said.startswith("rocketpoll lake: cannot use the Delta table ")
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ class TopicTable:
     @property
     def is_begun(self) -> bool:
         """True if the table has commits of this topic."""
-        return self._table.transaction_version(self._app) is not None
+        return self._version_of(self._app) is not None
 
     def refresh(self) -> None:
         """Read the newest version, on which the next commit is based."""
@@ -98,7 +98,7 @@ class TopicTable:
 
     def held(self, queue: MessageQueue) -> HeldRange | None:
         """Return the offsets of a queue that the table holds; None if it never had any."""
-        first, next_offset, stored_ms = map(self._table.transaction_version, self._app_ids(queue))
+        first, next_offset, stored_ms = map(self._version_of, self._app_ids(queue))
         if first is None or next_offset is None:
             return None
         return HeldRange(first, next_offset, UNKNOWN_TIME if stored_ms is None else stored_ms)
@@ -112,7 +112,7 @@ class TopicTable:
         """
         from deltalake import CommitProperties, Transaction, write_deltalake  # noqa: PLC0415  # an extra
 
-        commits = (self._table.transaction_version(self._app) or 0) + 1
+        commits = (self._version_of(self._app) or 0) + 1
         transactions = [Transaction(self._app, commits)]
         for queue, values in held.items():
             transactions += map(Transaction, self._app_ids(queue), values)
@@ -124,6 +124,10 @@ class TopicTable:
                 commit_properties=CommitProperties(app_transactions=transactions),
             )
         return self._table.version()
+
+    def _version_of(self, app: str) -> int | None:
+        with self._explain_errors():
+            return self._table.transaction_version(app)
 
     def _app_ids(self, queue: MessageQueue) -> tuple[str, str, str]:
         base = f"{self._app}/{queue.broker_name}/{queue.queue_id}"
