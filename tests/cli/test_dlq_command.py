@@ -205,6 +205,16 @@ def test_message_in_the_record_of_a_dead_letter_is_sent_with_its_properties(run,
     assert again["properties"] == {"p": "x" * 32_000}
 
 
+def test_copy_of_a_dead_letter_is_sent_to_the_original_topic(run, cluster):
+    topic, dead = cluster.topic(queues=1), cluster.topic(queues=1)
+    record = encode_record(StoredMessage(topic, b"no JSON", "", 0, 7))
+    bad = BadRecord(MessageQueue(topic, NAME, 0), 7, "it is no JSON", record)
+    Clients(cluster).producer().send(dead_letter_of(bad, dead))
+    assert run("topic", "copy", dead, f"{dead}-copy").code == 0
+    assert run("dlq", "resend", "--topic", f"{dead}-copy", "--all", "--yes").code == 0
+    assert run("consume", topic, "-f", "%s\\n").lines == ["no JSON"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -31,6 +31,8 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.forwarding import (
     COMPRESSION_FLAGS,
+    ORIGIN_MESSAGE_ID,
+    ORIGIN_TOPIC,
     ForwardedMessage,
     forwarded_properties,
     origin_properties,
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
 
 _GROUP: Final = "rocketpoll-copy"
 _PREFIX: Final = "COPY"
+_DEAD_LETTER: Final = frozenset([ORIGIN_TOPIC, ORIGIN_MESSAGE_ID])
+"""The reserved names of which a copy of a dead letter has need, to be resent."""
 _START: Final = TopicPosition(PositionKind.START)
 _FIRST_STEP, _STEP_MAX = 32, 10_000
 _TRIES: Final = 5
@@ -326,6 +330,7 @@ def copy_of(message: MessageExt, target: MessageQueue) -> ForwardedMessage:
         body,
         properties={
             **forwarded_properties(message.properties),
+            **{name: message.properties[name] for name in _DEAD_LETTER & message.properties.keys()},
             **origin_properties(_PREFIX, message.queue, message.queue_offset),
         },
         flag=message.flag,
