@@ -159,7 +159,7 @@ class AccessControl:
             code = request.code
             name = RequestCode(code).name if code in RequestCode._value2member_map_ else str(code)
             raise RequestRejected(
-                ResponseCode.NO_PERMISSION, f"request {name} is served to nobody by this broker"
+                ResponseCode.NO_PERMISSION, f"no client may send request {name} to this broker"
             )
         return None if identity.is_super else needs_of
 

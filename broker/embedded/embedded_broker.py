@@ -427,7 +427,9 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
 
     def _made_tls(self) -> EmbeddedTls:
         if not self._makes_certificate:
-            raise EmbeddedBrokerError("the broker has no authority: EmbeddedBroker(tls=True) has")
+            raise EmbeddedBrokerError(
+                "the broker has no throw-away authority. Create it with EmbeddedBroker(tls=True)"
+            )
         if self._tls is None:
             raise EmbeddedBrokerError(f"the broker {self._lifecycle.value}")
         return self._tls

@@ -72,7 +72,7 @@ def test_access_control_refuses_a_need_that_the_rules_refuse(access):
 @pytest.mark.parametrize("name", ["alice", "admin"])
 @pytest.mark.parametrize("code", [77, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED])
 def test_access_control_refuses_codes_without_a_row_to_everybody(access, name, code):
-    with pytest.raises(RequestRejected, match="served to nobody"):
+    with pytest.raises(RequestRejected, match="no client may send request"):
         access.check(FakeConnection(), request(name, code=code))
 
 

@@ -65,7 +65,7 @@ class FaultBlock(AbstractContextManager[None]):
 
     def __exit__(self, *_: object) -> None:
         if not self._active:
-            raise EmbeddedBrokerError(f"the block of {self._fault.name}() has not begun")
+            raise EmbeddedBrokerError(f"the with block of {self._fault.name}() was not entered")
         self._faults.end_fault(self._active.pop())
 
     def __del__(self) -> None:

@@ -230,7 +230,7 @@ class _TableSend:
         stored: int = getattr(found, "message_count", count)
         queue = request.queue
         if queue is None:
-            raise AssertionError("an answer came to what was not sent")
+            raise AssertionError("there is an answer to a request that was not sent")
         self.spans.append(SentSpan(queue, found.queue_offset, stored))
         self.sent_count += stored
         if stored == count:
