@@ -26,6 +26,7 @@ from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.reading.bulk_pull import stored_messages
 from rmq_spark.client.reading.read_bounds import READER_GROUP, Bound, ReadRange
 from rmq_spark.client.results import PullResult, SendResult
+from rmq_spark.client.serializers import Serializer
 from rmq_spark.client.times import EARLIEST, LATEST
 from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.client.transport.tls.settings import TlsSettings
@@ -197,6 +198,7 @@ class BrokerHelpers(ABC):
         end: Bound = LATEST,
         columns: Iterable[str] | None = None,
         tags: str | None = None,
+        body: str | Serializer | None = None,
         on_bad_record: str = "fail",
         bytes_max: int = 2 << 30,
     ) -> pa.Table:
@@ -211,6 +213,9 @@ class BrokerHelpers(ABC):
                 topic, brokerName, queueId, queueOffset, keys, tags, body, bornTimestamp,
                 storeTimestamp.
             tags: ``"a || b"`` for messages with one of these tags.
+            body: ``"json"``, ``"msgpack"``, ``"text"`` or a serializer such as `avro` makes: the
+                fields of the bodies are columns in place of ``body``, with the types that their
+                values have; a body without fields cannot be read. By default, bodies are bytes.
             on_bad_record: How to handle a message that cannot be read: ``"fail"`` ends the read,
                 ``"null"`` returns a row without its body, ``"skip"`` leaves it out.
             bytes_max: The most bytes that the table may take, with bodies inflated.
@@ -230,6 +235,7 @@ class BrokerHelpers(ABC):
             end=end,
             columns=columns,
             tags=tags,
+            body=body,
             on_bad_record=on_bad_record,
             bytes_max=bytes_max,
         )

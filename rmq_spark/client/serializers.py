@@ -258,7 +258,9 @@ SERIALIZERS: Final[Mapping[str, Serializer]] = {
 """The serializers that have names."""
 
 
-def resolve_serializer(found: str | Serializer | None) -> Serializer | None:
+def resolve_serializer(
+    found: str | Serializer | None, argument: str = "serializer"
+) -> Serializer | None:
     """Return the serializer that an argument names or is; None for None."""
     if found is None or (isinstance(found, Serializer) and not isinstance(found, type)):
         return found
@@ -266,7 +268,7 @@ def resolve_serializer(found: str | Serializer | None) -> Serializer | None:
         return SERIALIZERS[found]
     names = ", ".join(map(repr, SERIALIZERS))
     needed = f"{names}, avro(schema), protobuf(message), or an object with dumps and loads"
-    raise wrong_kind("serializer", needed, f"{type(found).__name__} {excerpt(found)}", "'json'")
+    raise wrong_kind(argument, needed, f"{type(found).__name__} {excerpt(found)}", "'json'")
 
 
 def encode_value(value: Any, serializer: Serializer) -> bytes:

@@ -331,7 +331,7 @@ def calls_of(world):
             {"topic": "T", "message_id": world.sent.message_id, "bytes_max": 1 << 20},
         ),
         "Admin.message_at": Call(admin.message_at, {"queue": QUEUE, "queue_offset": 0}),
-        "Admin.read_table": Call(admin.read_table, {"topic": "T", **span}),
+        "Admin.read_table": Call(admin.read_table, {"topic": "T", **span, "body": "text"}),
         "Admin.read_committed": Call(
             admin.read_committed,
             {
@@ -345,7 +345,13 @@ def calls_of(world):
         ),
         "read_table": Call(
             read_table,
-            {"topic": "T", "name_servers": world.address, **span, "instance": world.instance},
+            {
+                "topic": "T",
+                "name_servers": world.address,
+                **span,
+                "body": "text",
+                "instance": world.instance,
+            },
         ),
         "LitePullConsumer": Call(
             LitePullConsumer,

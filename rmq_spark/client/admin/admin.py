@@ -33,6 +33,7 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.reading.read_bounds import READER_GROUP, Bound
 from rmq_spark.client.results import PullStatus
+from rmq_spark.client.serializers import Serializer
 from rmq_spark.client.times import EARLIEST, LATEST
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig, TopicFilterType
@@ -447,6 +448,7 @@ def read_table(
     end: Bound = LATEST,
     columns: Iterable[str] | None = None,
     tags: str | None = None,
+    body: str | Serializer | None = None,
     on_bad_record: str = "fail",
     bytes_max: int = 2 << 30,
     instance: ClientInstance | None = None,
@@ -466,6 +468,9 @@ def read_table(
         end: A bound of the same kinds, before which to end.
         columns: Names of columns; nothing else is decoded.
         tags: ``"a || b"`` for messages with one of these tags.
+        body: ``"json"``, ``"msgpack"``, ``"text"`` or a serializer such as `avro` makes: the fields
+            of the bodies are columns in place of ``body``, with the types that their values
+            have; a body without fields cannot be read. By default, bodies are bytes.
         on_bad_record: Handling of a message that cannot be read: ``"fail"`` ends the read,
             ``"null"`` returns a row without its body, ``"skip"`` omits it.
         bytes_max: The most bytes that the table may take, with bodies inflated.
@@ -483,6 +488,7 @@ def read_table(
             end=end,
             columns=columns,
             tags=tags,
+            body=body,
             on_bad_record=on_bad_record,
             bytes_max=bytes_max,
         )

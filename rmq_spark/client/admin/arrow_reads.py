@@ -37,6 +37,7 @@ from rmq_spark.client.manifest import (
     decode_manifest,
 )
 from rmq_spark.client.message import MessageExt
+from rmq_spark.client.reading.body_values import BODY, expand_bodies
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules, stored_messages
 from rmq_spark.client.reading.read_bounds import READER_GROUP, Bound, ReadRange, resolve_read_ranges
 from rmq_spark.client.reading.readable_chunks import (
@@ -46,6 +47,7 @@ from rmq_spark.client.reading.readable_chunks import (
     without_rolled_back,
 )
 from rmq_spark.client.reading.record_batches import BROKER_NAME, RecordBatchConverter
+from rmq_spark.client.serializers import Serializer, resolve_serializer
 from rmq_spark.client.subscriptions import ALL, by_tag, subscription_data
 from rmq_spark.client.times import EARLIEST, LATEST
 from rmq_spark.errors import RecordError, excerpt, nearest_name, sanitize
@@ -66,6 +68,7 @@ _FIRST: Final = ("topic", BROKER_NAME)
 COLUMN_NAMES: Final = (*_FIRST, *(name for name in COLUMNS if name not in _FIRST))
 DEFAULT_COLUMNS: Final = COLUMN_NAMES[:9]
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+_PLACE: Final = (BROKER_NAME, "queueId", "queueOffset")
 
 
 def read_topic_table(
@@ -77,9 +80,13 @@ def read_topic_table(
     tags: str | None,
     on_bad_record: str,
     bytes_max: int,
+    body: str | Serializer | None = None,
 ) -> pa.Table:
     """Read a topic, as `Admin.read_table` does."""
-    schema = build_schema(DEFAULT_COLUMNS if columns is None else check_columns(columns))
+    names = DEFAULT_COLUMNS if columns is None else check_columns(columns)
+    serializer = resolve_serializer(body, "body")
+    read = names if serializer is None else tuple(dict.fromkeys((*names, *_PLACE, BODY)))
+    schema = build_schema(read)
     if tags is not None:
         tags = check_text("tags", tags, "created || paid")
     wanted = subscription_data(topic, by_tag(ALL if tags is None else tags), 0)
@@ -99,7 +106,19 @@ def read_topic_table(
         at = span.start
         while at < span.end:
             at = _read_range(instance, span._replace(start=at), rules, bad, rows, table)
-    return pa.Table.from_batches(table.batches, schema=schema)
+    found = pa.Table.from_batches(table.batches, schema=schema)
+    if serializer is None:
+        return found
+
+    def report(row: int, problem: str) -> None:
+        broker_name, queue_id, queue_offset = (found[name][row].as_py() for name in _PLACE)
+        queue = MessageQueue(topic, broker_name, queue_id)
+        address = instance.routes.address_for_read(broker_name)
+        bad = BadRecord(queue, queue_offset, problem)
+        _TableBadRecords(address, on_bad_record).report([bad])
+
+    expanded = expand_bodies(found, serializer, report, keeps_rows=on_bad_record == "null")
+    return expanded.drop_columns([name for name in _PLACE if name not in names])
 
 
 class BoundedBatches:

@@ -35,6 +35,7 @@ from rmq_spark.client.instance.routes import MASTER_ID
 from rmq_spark.client.message import MessageExt, decode_messages, decode_pulled
 from rmq_spark.client.reading.read_bounds import READER_GROUP, Bound
 from rmq_spark.client.results import PullStatus
+from rmq_spark.client.serializers import Serializer
 from rmq_spark.client.times import EARLIEST, LATEST
 from rmq_spark.errors import WireError, sanitize
 from rmq_spark.wire.bodies.clients import TopicRouteData
@@ -201,6 +202,7 @@ class Lookups:
         end: Bound = LATEST,
         columns: Iterable[str] | None = None,
         tags: str | None = None,
+        body: str | Serializer | None = None,
         on_bad_record: str = "fail",
         bytes_max: int = 2 << 30,
     ) -> pa.Table:
@@ -221,6 +223,9 @@ class Lookups:
                 topic, brokerName, queueId, queueOffset, keys, tags, body, bornTimestamp,
                 storeTimestamp.
             tags: ``"a || b"`` for messages with one of these tags.
+            body: ``"json"``, ``"msgpack"``, ``"text"`` or a serializer such as `avro` makes: the
+                fields of the bodies are columns in place of ``body``, with the types that their
+                values have; a body without fields cannot be read. By default, bodies are bytes.
             on_bad_record: Handling of a message that cannot be read: ``"fail"`` ends the read,
                 ``"null"`` returns a row without its body, ``"skip"`` omits it. The last two log a
                 warning with its place. Of a broken record only the place is known, and its other
@@ -240,7 +245,7 @@ class Lookups:
         from rmq_spark.client.admin.arrow_reads import read_topic_table  # noqa: PLC0415  # brings pyarrow
 
         return read_topic_table(
-            self.instance, topic, start, end, columns, tags, on_bad_record, bytes_max
+            self.instance, topic, start, end, columns, tags, on_bad_record, bytes_max, body
         )
 
     def read_committed(

@@ -191,7 +191,8 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
         start: Where a new group starts in each queue: ``"earliest"``, ``"latest"``, ``"-1h"`` (an
             hour ago), or a time: such as ``"2026-01-31T12:00:00Z"``, a datetime with a zone, or
             milliseconds since 1970. It replaces ``consume_from_where`` of the settings; a group
-            that has committed offsets continues at these.
+            that has committed offsets continues at these. As in RocketMQ, a queue whose first
+            message is still in the broker's memory is read from that message.
 
     Raises:
         MessageRejected: The group is not a valid name. A setting that is out of range is an error
