@@ -270,7 +270,10 @@ def test_typed_bodies_page_spark_program_writes_and_reads_rows(tmp_path):
         ),
         ("exactly-once", ("1 bills count", "1 large orders count", "ada")),
         ("options", ("2 messages of the last hour", "0 orders are JSON")),
-        ("spark", ("stored in Mes", "|  1|     ada|  9.5|", '{"orders": {', "Lag(queues=")),
+        (
+            "spark",  # its last two listeners print nothing
+            ("stored in Mes", "|  1|     ada|  9.5|", '{"orders": {', "Lag(queues=", "", ""),
+        ),
     ],
 )
 def test_programs_of_a_spark_page_run_in_sequence(tmp_path, page, said):
@@ -282,7 +285,7 @@ def test_programs_of_a_spark_page_run_in_sequence(tmp_path, page, said):
     with EmbeddedBroker(defaultTopicQueueNums=1) as broker:
         if page == "options":
             broker.send("orders", "one", "two", tags="created")
-        program = program.replace("localhost:9876", broker.address)
+        program = program.replace("localhost:9876", broker.address).replace("port=5559", "port=0")
         (tmp_path / "program.py").write_text(program, encoding="utf-8")
         done = python("-u", "program.py", cwd=tmp_path)  # in order with what Spark prints
     assert done.returncode == 0, done.stderr
