@@ -3,8 +3,9 @@
 #   docker build -f deploy/kubernetes/spark.Dockerfile -t spark-rocketpoll .
 
 FROM spark:4.0.1-python3
-USER root
+USER 0
 COPY . /src
 RUN python3 -m pip install --no-cache-dir /src
 ENV PYSPARK_PYTHON=python3
-USER spark
+# spark, by its number in the image
+USER 185
