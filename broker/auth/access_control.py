@@ -321,7 +321,7 @@ _GROUP_ACTIONS: Final = Action.SUB, Action.GET, Action.LIST
 
 
 class VisibleNames:
-    """The names that one client may see, by the users and lists of now.
+    """The names that one client may see, by the current users and lists.
 
     A client sees the names that any right of its own has in it. The right to list the cluster shows
     all names, as in RocketMQ, where lists need it.

@@ -159,7 +159,7 @@ class PerClientCache(Generic[_Cached]):
             self._count -= len(plans)
 
     def add_count(self, change: int) -> None:
-        """Note by how many a client's entries have become more, or fewer."""
+        """Adjust the number of a client's entries by a difference."""
         self._count += change
         while self._count > self._count_max:
             self.discard(next(iter(self._clients)))

@@ -95,7 +95,7 @@ def test_spark_options_have_what_is_needed():
     with EmbeddedBroker() as broker:
         assert broker.tls is None
         assert broker.spark_options == {"namesrvAddr": broker.address}
-        with pytest.raises(EmbeddedBrokerError, match=r"EmbeddedBroker\(tls=True\) has"):
+        with pytest.raises(EmbeddedBrokerError, match=r"Create it with EmbeddedBroker\(tls=True\)"):
             broker.ca_file  # noqa: B018  # it raises
     with EmbeddedBroker(tls=True, **{NEED: "optional"}) as broker:
         assert broker.spark_options == {

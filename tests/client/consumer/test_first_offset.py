@@ -12,7 +12,7 @@ from rmq_spark.client.consumer.offsets.offset_store import RemoteBrokerOffsetSto
 from rmq_spark.client.errors import RequestTimeout
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 from rmq_spark.wire.message_queue import MessageQueue
-from rocketpoll import EmbeddedBroker, LitePullConsumer, PushConsumer, aio
+from rocketpoll import EmbeddedBroker, LitePullConsumer, Message, Producer, PushConsumer, aio
 
 QUEUE, RETRY = MessageQueue("T", "b", 0), MessageQueue("%RETRY%G", "b", 0)
 
@@ -77,7 +77,9 @@ def test_failed_request_for_a_first_offset_raises(where):
 def orders():
     with EmbeddedBroker() as broker:
         broker.create_topic("orders", queues=1)
-        broker.send("orders", "one", "two")
+        with Producer("P", broker.address) as producer:
+            for body in (b"one", b"two"):
+                producer.send(Message("orders", body))
         yield broker.address
 
 
