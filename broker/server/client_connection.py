@@ -530,7 +530,7 @@ class ClientConnection(asyncio.Protocol):
                     if reader.is_empty and self._steps is None:  # mostly one request comes alone
                         break
                     now = time()
-                    # a request in steps goes on in the queue, whatever the time of short ones
+                    # after its slice, a request in steps continues in the queue
                     is_over = now >= until or (self._steps is not None and now >= slice_end)
                     if now >= bring_at:  # what a whole turn brings would take half of one more
                         self._end_turn()

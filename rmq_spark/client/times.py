@@ -52,7 +52,7 @@ _TIME: Final = re.compile(
 _MICROS_CHARS: Final = len("12:00:00.123456")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MS: Final = timedelta(milliseconds=1)
-_EXAMPLE: Final = "'-1h' or datetime(2026, 1, 31, 12, tzinfo=timezone.utc)"
+_DATETIME: Final = "datetime(2026, 1, 31, 12, tzinfo=timezone.utc)"
 START_FORMS: Final = (
     '"earliest", "latest", a time such as "2026-01-31T12:00:00Z", "-1h" (an hour ago), a datetime '
     "with a time zone, or milliseconds since 1970"
@@ -108,10 +108,10 @@ def normalize_start(name: str, start: Start, forms: str = START_FORMS) -> str | 
         MessageRejected: It has none of these ``forms``, or is before 1970.
         TypeError: It has another type.
     """
-    check_kind(name, start, (str, int, datetime), forms, _EXAMPLE)
+    check_kind(name, start, (str, int, datetime), forms, f"'-1h' or {_DATETIME}")
     if isinstance(start, datetime):
         if start.utcoffset() is None:
-            needed = f"a datetime with a time zone, for example {_EXAMPLE}"
+            needed = f"a datetime with a time zone, for example {_DATETIME}"
             raise MessageRejected(name, needed, str(start))
         return int((start - _EPOCH) // _MS)
     if not isinstance(start, str):

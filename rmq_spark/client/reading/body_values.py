@@ -1,5 +1,7 @@
 """Body values: the fields of decoded bodies as columns of a table.
 
+`expand_bodies` replaces the column ``body``:
+
 {"id": 1, "total": 9.5}  ──>  id BIGINT, total DOUBLE     types are found in the values
 "some text"              ──>  body STRING, if all bodies are texts
 """

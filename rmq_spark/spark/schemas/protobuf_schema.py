@@ -143,7 +143,7 @@ def message_name_at(files: bytes, file_name: str, path: Sequence[int]) -> str:
 
 
 def message_path(schema: MessageSchema) -> tuple[int, ...]:
-    """Return the index of a message in its file, or in the message around it, behind that one's."""
+    """Return the index of a message in its file; of a nested one, after that of its outer one."""
     descriptor = message_class(schema).DESCRIPTOR
     path = []
     while descriptor is not None:

@@ -30,7 +30,7 @@ def file_of(
 
     ``messages`` has the fields of each message by their names: a type, such as ``int64``,
     ``repeated Line``, ``optional string``, ``map<string, Line>`` or ``google.protobuf.Timestamp``,
-    with ``= 7`` behind it a number, and with a name in brackets behind it in that oneof.
+    with ``= 7`` after it a number, and with a name in brackets after it in that oneof.
     ``enums`` has the names of each enum's numbers.
     """
     file = descriptor_pb2.FileDescriptorProto(name=name, package=package, syntax=syntax)
@@ -43,7 +43,7 @@ def file_of(
         made = file.message_type.add(name=message)
         for number, (field, text) in enumerate(fields.items(), 1):
             _add(made, field, text, number, package, dict(enums), used, syntax)
-        for field in made.field:  # each of its own oneof, behind the others
+        for field in made.field:  # each of its own oneof, after the others
             if field.proto3_optional:
                 field.oneof_index = len(made.oneof_decl)
                 made.oneof_decl.add(name=f"_{field.name}")
