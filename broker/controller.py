@@ -45,6 +45,7 @@ from .runtime.housekeeping import Housekeeping
 from .runtime.processors import Processors
 from .runtime.state_tables import StateTables
 from .runtime.table_reconciliation import TableReconciliation
+from .schedule.real_topic_delivery import RealTopicDelivery
 from .schedule.schedule_message_service import ScheduleMessageService, StartTime
 from .server.client_connection import ClientConnection
 from .server.event_loop import EarliestTimer, monotonic_ms
@@ -175,9 +176,7 @@ class BrokerController:
             store=self.store,
             table=self.tables.delay_offset_table,
             levels_ms=config.store.message_delay_level_ms,
-            put=self.store.put_message,
-            queue_nums=self._queue_nums,
-            recreate_topic=self._reconciliation.recreate_topic,
+            delivery=self._real_topic_delivery("delayed message"),
             start=StartTime(self._now_ms(), self._monotonic_ms()),
         )
         # the schedule's table is loaded by now, too
@@ -492,6 +491,15 @@ class BrokerController:
             next_ms = now_ms + _DELIVERY_RETRY_MS
         if next_ms is not None:
             self._delivery.schedule(next_ms)
+
+    def _real_topic_delivery(self, kind: str) -> RealTopicDelivery:
+        return RealTopicDelivery(
+            store=self.store,
+            put=self.store.put_message,
+            queue_nums=self._queue_nums,
+            recreate_topic=self._reconciliation.recreate_topic,
+            kind=kind,
+        )
 
     def _queue_nums(self, topic: str) -> int | None:
         config = self.tables.topics.get(topic)

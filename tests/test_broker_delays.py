@@ -303,7 +303,7 @@ def test_remaining_delay_after_restart_uses_the_wall_clock(tmp_path):
 
 def test_delivered_message_is_not_repeated_after_stop_with_slow_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "rocketpoll.broker.schedule.schedule_message_service._FLUSH_TIMEOUT_SECONDS", 0.02
+        "rocketpoll.broker.schedule.real_topic_delivery._FLUSH_TIMEOUT_SECONDS", 0.02
     )
     disk = FaultyDisk(slow="commitlog")
 

@@ -19,29 +19,20 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
-from rmq_spark.wire.names import SCHEDULE_TOPIC, light_queue_fault, topic_fault
-from rmq_spark.wire.record import StoredMessage, decode_record
+from rmq_spark.wire.names import SCHEDULE_TOPIC
+from rmq_spark.wire.record import decode_record
 
 from ..state.tables.table import SavedTable, Table
-from ..store.errors import Degradations, EndUnknown, TransientFailure, UnreadableFile
+from ..store.errors import Degradations, EndUnknown, UnreadableFile
 from ..store.message_store import MessageStore
-from ..store.results import (
-    LOG_START,
-    GetMessageResult,
-    GetMessageStatus,
-    PhysicalOffset,
-    PutMessageResult,
-    PutMessageStatus,
-    QueueOffset,
-)
-from .delayed_message import UndeliverableMessage, to_real_topic, to_schedule_topic
+from ..store.results import GetMessageResult, GetMessageStatus, QueueOffset
+from .delayed_message import to_real_topic
+from .real_topic_delivery import RETRY_MS, DeliveryBudget, RealTopicDelivery
 
 # ---- One delay level: its progress, and the due times of its messages.
 
@@ -115,34 +106,10 @@ class DelayLevel:
         return mark.last_ms + _ROUNDED_MS + self.delay_ms
 
 
-__all__ = ["ScheduleMessageService", "StartTime", "to_schedule_topic"]
-
-MESSAGES_PER_CALL: Final = 32
-BYTES_PER_CALL: Final = 1 << 20
-RETRY_MS: Final = 1_000
-"""Milliseconds until the next attempt after the store has refused a message."""
-
 _MESSAGES_PER_READ = 16
 _BYTES_PER_READ = 1 << 18
-_FLUSH_TIMEOUT_SECONDS = 5.0
-_STORED_STATUSES = (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT)
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass
-class _DeliveryBudget:
-    """The messages and bytes that one call may still deliver."""
-
-    messages: int = MESSAGES_PER_CALL
-    bytes: int = BYTES_PER_CALL
-
-    def __bool__(self) -> bool:
-        return self.messages > 0 and self.bytes > 0
-
-    def spend(self, size: int) -> None:
-        self.messages -= 1
-        self.bytes -= size
 
 
 class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
@@ -156,22 +123,13 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
         store: MessageStore,
         table: Table[DelayOffsetSerializeWrapper],
         levels_ms: Sequence[int],
-        put: Callable[[StoredMessage], PutMessageResult],
-        queue_nums: Callable[[str], int | None],
-        recreate_topic: Callable[[str, int], int | None],
+        delivery: RealTopicDelivery,
         start: StartTime,
     ) -> None:
-        """Load the progress of each level; ``levels_ms`` are the delays from level 1 on.
-
-        ``queue_nums`` returns 0 if the topic does not exist, and None while that is undecided.
-        ``recreate_topic`` creates a topic that was lost rather than deleted, with at least the
-        given number of queues, and returns the new result of ``queue_nums``.
-        """
+        """Load the progress of each level; ``levels_ms`` are the delays from level 1 on."""
         self._store = store
         self._levels_ms = tuple(levels_ms)
-        self._put = put
-        self._queue_nums = queue_nums
-        self._recreate_topic = recreate_topic
+        self._delivery = delivery
         self._start = start
         super().__init__(table, self._durable_offsets)
         loaded = table.load(DelayOffsetSerializeWrapper())
@@ -194,11 +152,6 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
         self._due_ms: dict[int, int | None] = {}
         """The due time of each level's next message; None if the level has no message."""
         self._next_level = 1
-        self._end_offset = LOG_START
-        """The end of the last delivered message in the log."""
-        self._wait_reason: str | None = None
-        self.dropped_total = 0
-        """Delayed messages that can never be delivered, such as those of deleted topics."""
         self._degradations = Degradations[int]()
 
     def record_arrival(self, queue_id: int, now_ms: int) -> None:
@@ -213,15 +166,17 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
 
     def deliver_due(self, now_ms: int) -> int | None:
         """Deliver due messages, or some of them; return when to call again, None if on arrival."""
-        room = _DeliveryBudget()
+        room = DeliveryBudget()
         levels = sorted(self._offsets)
         first = next((at for at, level in enumerate(levels) if level >= self._next_level), 0)
         due = [self._try_level(level, now_ms, room) for level in levels[first:] + levels[:first]]
-        if self._end_offset > self._store.confirm_offset():
-            self._store.flush_future(
-                self._end_offset
-            )  # otherwise it stays invisible until the next send
+        self._delivery.confirm()
         return min((at_ms for at_ms in due if at_ms is not None), default=None)
+
+    @property
+    def dropped_total(self) -> int:
+        """Delayed messages that can never be delivered, such as those of deleted topics."""
+        return self._delivery.dropped_total
 
     def offsets(self) -> DelayOffsetSerializeWrapper:
         """Return the progress of each level, in the form of GET_ALL_DELAY_OFFSET."""
@@ -249,14 +204,7 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
             StoreError, OSError: The disk refuses. Nothing was changed.
         """
         offsets = self.offsets()
-        end_offset = self._end_offset  # read last: it covers at least these offsets
-        if end_offset > self._store.state().flushed_offset:
-            try:
-                self._store.flush_future(end_offset).result(_FLUSH_TIMEOUT_SECONDS)
-            except FutureTimeoutError:
-                raise TransientFailure(
-                    f"a flush takes longer than {_FLUSH_TIMEOUT_SECONDS} s"
-                ) from None
+        self._delivery.flush()  # afterwards: it covers at least these offsets
         return offsets
 
     # ---- one level
@@ -268,7 +216,7 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
     def _end_of(self, level: int) -> int:
         return self._store.queue_offsets(SCHEDULE_TOPIC, level - 1, allow_incomplete=True).next
 
-    def _try_level(self, level: int, now_ms: int, budget: _DeliveryBudget) -> int | None:
+    def _try_level(self, level: int, now_ms: int, budget: DeliveryBudget) -> int | None:
         """Deliver a level's due messages; an unreadable one does not delay other levels."""
         try:
             due_ms = self._deliver_level(level, now_ms, budget)
@@ -282,7 +230,7 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
         self._degradations.end(level)
         return due_ms
 
-    def _deliver_level(self, level: int, now_ms: int, budget: _DeliveryBudget) -> int | None:
+    def _deliver_level(self, level: int, now_ms: int, budget: DeliveryBudget) -> int | None:
         """Deliver a level's due messages; return when the next is due, or now if more are due."""
         if level in self._due_ms:
             due_ms = self._due_ms[level]
@@ -321,7 +269,7 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
                 found.next_begin_offset - before,
                 level,
             )
-            self.dropped_total += found.next_begin_offset - before
+            self._delivery.dropped_total += found.next_begin_offset - before
             self._advance(level, found.next_begin_offset)
             return True
         _log.warning(
@@ -337,7 +285,7 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
         return True
 
     def _deliver_found(
-        self, level: int, found: GetMessageResult, now_ms: int, budget: _DeliveryBudget
+        self, level: int, found: GetMessageResult, now_ms: int, budget: DeliveryBudget
     ) -> tuple[bool, int | None]:
         """Deliver messages up to the first that must wait; return its due time, if there is one."""
         delay_level = self._delay_levels[level]
@@ -354,7 +302,7 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
                     level,
                     error,
                 )
-                self.dropped_total += 1
+                self._delivery.dropped_total += 1
                 self._advance(level, self._offsets[level] + 1)
                 budget.spend(size)
                 continue
@@ -363,53 +311,11 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
             due_ms = delay_level.due_ms(message.queue_offset, message.store_timestamp)
             if due_ms > now_ms:
                 return True, due_ms
-            if not self._deliver(message):
+            if not self._delivery.deliver(message, to_real_topic):
                 return True, now_ms + min(RETRY_MS, delay_level.delay_ms)
             self._advance(level, message.queue_offset + 1)
             budget.spend(size)
         return False, None
-
-    def _deliver(self, message: StoredMessage) -> bool:
-        """Deliver one message to its real topic. Return False if it cannot be stored now.
-
-        A message that can never be delivered is skipped, so that it does not delay the next ones.
-        It stays in the log, and its id is logged.
-        """
-        try:
-            target = to_real_topic(message)
-        except UndeliverableMessage as error:
-            self._drop(message, str(error))
-            return True
-        if self._store.was_deleted(target.topic, PhysicalOffset(message.physical_offset)):
-            self._drop(message, f"its topic {target.topic} was deleted while it waited")
-            return True
-        queues = self._queue_nums(target.topic)
-        if queues == 0:  # the table of topics may be older than the message
-            fault = topic_fault(target.topic) or light_queue_fault(target.topic)
-            if fault is not None:
-                self._drop(message, fault)
-                return True
-            queues = self._recreate_topic(target.topic, target.queue_id + 1)
-        if queues is None:
-            return False
-        if target.queue_id >= queues:  # the topic lost queues while the message waited
-            target = replace(target, queue_id=target.queue_id % queues)
-        result = self._put(target)
-        if result.status in _STORED_STATUSES:
-            self._end_offset = result.end_offset
-            self._wait_reason = None
-        elif result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
-            if result.remark != self._wait_reason:
-                self._wait_reason = result.remark
-                _log.warning("delivery of delayed messages waits: %s", result.remark)
-            return False
-        else:
-            self._drop(message, result.remark or result.status.name)
-        return True
-
-    def _drop(self, message: StoredMessage, reason: str) -> None:
-        self.dropped_total += 1
-        _log.error("delayed message %s is not delivered: %s", message.offset_message_id, reason)
 
     def _advance(self, level: int, queue_offset: int) -> None:
         self._offsets[level] = queue_offset

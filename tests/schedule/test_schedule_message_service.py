@@ -16,13 +16,13 @@ from support.disks.faulty_disk import ManualClock
 from support.stores.small_store import bodies, message, open_store, read_all
 
 from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
-from rocketpoll.broker.schedule.schedule_message_service import (
+from rocketpoll.broker.schedule.delayed_message import to_schedule_topic
+from rocketpoll.broker.schedule.real_topic_delivery import (
     MESSAGES_PER_CALL,
     RETRY_MS,
-    ScheduleMessageService,
-    StartTime,
-    to_schedule_topic,
+    RealTopicDelivery,
 )
+from rocketpoll.broker.schedule.schedule_message_service import ScheduleMessageService, StartTime
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.errors import StoreClosed, TransientFailure
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
@@ -59,9 +59,13 @@ class Broker:
             self.store,
             table_in(self.root / "config", "delayOffset.json", DelayOffsetSerializeWrapper),
             self.levels_ms,
-            self.put,
-            lambda topic: self.topics.get(topic, 0),
-            self.topics.setdefault,
+            RealTopicDelivery(
+                self.store,
+                self.put,
+                lambda topic: self.topics.get(topic, 0),
+                self.topics.setdefault,
+                "delayed message",
+            ),
             StartTime(self.clock(), self.monotonic_ms),
         )
 
@@ -490,9 +494,7 @@ def test_slow_flush_delays_save_of_delay_offsets_without_an_error(tmp_path, monk
     broker.wait(1_001)
     broker.deliver_all()
     with monkeypatch.context() as slow:
-        slow.setattr(
-            "rocketpoll.broker.schedule.schedule_message_service._FLUSH_TIMEOUT_SECONDS", 0.01
-        )
+        slow.setattr("rocketpoll.broker.schedule.real_topic_delivery._FLUSH_TIMEOUT_SECONDS", 0.01)
         slow.setattr(broker.store, "flush_future", lambda _: Future())
         with pytest.raises(TransientFailure, match="takes longer than"):
             broker.service.save()

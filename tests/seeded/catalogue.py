@@ -9,7 +9,7 @@
     file: broker/schedule/schedule_message_service.py
     in: ScheduleMessageService._deliver_found
     +            self._advance(level, message.queue_offset + 1)
-                 if not self._deliver(message):
+                 if not self._delivery.deliver(message, to_real_topic):
                      return True, now_ms + min(RETRY_MS, delay_level.delay_ms)
     -            self._advance(level, message.queue_offset + 1)
 

@@ -1,0 +1,147 @@
+"""RealTopicDelivery: appends messages that waited in a system topic to their real topics.
+
+    deliver    append one message; False if the store or the topic cannot take it for now
+    confirm    have delivered messages flushed soon, so that consumers see them
+    flush      wait for that flush, before the caller saves its progress
+
+A message that can never be delivered is dropped: it is logged with its id, counted, and stays in
+the log. The caller keeps its own progress, and must save it only after `flush`: delivery is then
+at least once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass, replace
+from typing import Final
+
+from rmq_spark.wire.names import light_queue_fault, topic_fault
+from rmq_spark.wire.record import StoredMessage
+
+from ..store.errors import TransientFailure
+from ..store.message_store import MessageStore
+from ..store.results import LOG_START, PhysicalOffset, PutMessageResult, PutMessageStatus
+from .delayed_message import UndeliverableMessage
+
+MESSAGES_PER_CALL: Final = 32
+BYTES_PER_CALL: Final = 1 << 20
+RETRY_MS: Final = 1_000
+"""Milliseconds until the next attempt after the store has refused a message."""
+
+_FLUSH_TIMEOUT_SECONDS = 5.0
+_STORED_STATUSES = (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class DeliveryBudget:
+    """The messages and bytes that one call may still deliver."""
+
+    messages: int = MESSAGES_PER_CALL
+    bytes: int = BYTES_PER_CALL
+
+    def __bool__(self) -> bool:
+        return self.messages > 0 and self.bytes > 0
+
+    def spend(self, size: int) -> None:
+        """Count one delivered message of this size."""
+        self.messages -= 1
+        self.bytes -= size
+
+
+class RealTopicDelivery:
+    """Appends waiting messages of one kind to their real topics."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        put: Callable[[StoredMessage], PutMessageResult],
+        queue_nums: Callable[[str], int | None],
+        recreate_topic: Callable[[str, int], int | None],
+        kind: str,
+    ) -> None:
+        """Prepare to deliver; ``kind`` names the messages in the log, as in "delayed message".
+
+        ``queue_nums`` returns 0 if the topic does not exist, and None while that is undecided.
+        ``recreate_topic`` creates a topic that was lost rather than deleted, with at least the
+        given number of queues, and returns the new result of ``queue_nums``.
+        """
+        self._store = store
+        self._put = put
+        self._queue_nums = queue_nums
+        self._recreate_topic = recreate_topic
+        self._kind = kind
+        self._end_offset = LOG_START
+        """The end of the last delivered message in the log."""
+        self._wait_reason: str | None = None
+        self.dropped_total = 0
+        """Messages that can never be delivered, such as those of deleted topics."""
+
+    def deliver(
+        self, message: StoredMessage, to_real_topic: Callable[[StoredMessage], StoredMessage]
+    ) -> bool:
+        """Deliver one message to its real topic. Return False if it cannot be stored now.
+
+        A message that can never be delivered is dropped, so that it does not delay the next ones.
+        ``to_real_topic`` returns the form to append, or raises UndeliverableMessage.
+        """
+        try:
+            target = to_real_topic(message)
+        except UndeliverableMessage as error:
+            self.drop(message, str(error))
+            return True
+        if self._store.was_deleted(target.topic, PhysicalOffset(message.physical_offset)):
+            self.drop(message, f"its topic {target.topic} was deleted while it waited")
+            return True
+        queues = self._queue_nums(target.topic)
+        if queues == 0:  # the table of topics may be older than the message
+            fault = topic_fault(target.topic) or light_queue_fault(target.topic)
+            if fault is not None:
+                self.drop(message, fault)
+                return True
+            queues = self._recreate_topic(target.topic, target.queue_id + 1)
+        if queues is None:
+            return False
+        if target.queue_id >= queues:  # the topic lost queues while the message waited
+            target = replace(target, queue_id=target.queue_id % queues)
+        result = self._put(target)
+        if result.status in _STORED_STATUSES:
+            self._end_offset = result.end_offset
+            self._wait_reason = None
+        elif result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
+            if result.remark != self._wait_reason:
+                self._wait_reason = result.remark
+                _log.warning("delivery of %ss waits: %s", self._kind, result.remark)
+            return False
+        else:
+            self.drop(message, result.remark or result.status.name)
+        return True
+
+    def drop(self, message: StoredMessage, reason: str) -> None:
+        """Count and log a message that can never be delivered."""
+        self.dropped_total += 1
+        _log.error("%s %s is not delivered: %s", self._kind, message.offset_message_id, reason)
+
+    def confirm(self) -> None:
+        """Have delivered messages flushed: otherwise they stay invisible until the next send."""
+        if self._end_offset > self._store.confirm_offset():
+            self._store.flush_future(self._end_offset)
+
+    def flush(self) -> None:
+        """Wait until all delivered messages are on the disk; in any thread.
+
+        Raises:
+            TransientFailure: The disk is slow.
+            StoreError, OSError: The disk refuses.
+        """
+        end_offset = self._end_offset
+        if end_offset > self._store.state().flushed_offset:
+            try:
+                self._store.flush_future(end_offset).result(_FLUSH_TIMEOUT_SECONDS)
+            except FutureTimeoutError:
+                raise TransientFailure(
+                    f"a flush takes longer than {_FLUSH_TIMEOUT_SECONDS} s"
+                ) from None
