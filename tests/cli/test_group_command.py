@@ -134,8 +134,8 @@ def test_group_seek_on_a_terminal_shows_its_moves_and_asks(
 
     terminal = SimpleNamespace(isatty=lambda: True)
     monkeypatch.setattr(
-        "rmq_spark.cli.cluster.topic_command.sys",
-        SimpleNamespace(stdin=terminal, stdout=sys.stdout),
+        "rmq_spark.cli.shell.failures.sys",
+        SimpleNamespace(stdin=terminal, stdout=sys.stdout, stderr=sys.stderr),
     )
     monkeypatch.setattr("click.confirm", confirm)
     ran = run("group", "seek", group, "--to", "start")

@@ -20,10 +20,9 @@ from rmq_spark.cli.access.user_command import (
     broker_options,
     policy_rows,
 )
-from rmq_spark.cli.cluster.topic_command import confirm
 from rmq_spark.cli.shell.command_tree import CommandGroup
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
-from rmq_spark.cli.shell.failures import Failure
+from rmq_spark.cli.shell.failures import Failure, confirm
 from rmq_spark.cli.shell.output import output_option, show_rows, write_text
 from rmq_spark.client.admin.access_lists import ACTIONS, AclPolicy, parse_actions, parse_resource
 from rmq_spark.client.errors import MessageRejected

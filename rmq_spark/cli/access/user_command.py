@@ -15,10 +15,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from rmq_spark.cli.cluster.topic_command import confirm
 from rmq_spark.cli.shell.command_tree import CommandGroup
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
-from rmq_spark.cli.shell.failures import Failure
+from rmq_spark.cli.shell.failures import Failure, confirm
 from rmq_spark.cli.shell.output import Row, output_option, show_document, show_rows, write_text
 from rmq_spark.client.admin.access_lists import AclPolicy, ClusterUser
 from rmq_spark.client.admin.admin import Admin

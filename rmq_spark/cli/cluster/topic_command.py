@@ -7,7 +7,7 @@ differ.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +17,7 @@ import click
 from rmq_spark.cli.cluster.topic_copy import QueueCopy, copy_queues, describe_queue, plan_copy
 from rmq_spark.cli.shell.command_tree import CommandGroup
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options, other_cluster
-from rmq_spark.cli.shell.failures import Failure, print_error
+from rmq_spark.cli.shell.failures import Failure, confirm, print_error
 from rmq_spark.cli.shell.output import (
     ByteSize,
     Row,
@@ -314,21 +314,6 @@ def delete(name: str, *, yes: bool, cluster: str | None, access: ClusterAccess) 
         confirm(f"delete {name} with {format_count(held, 'message')}", yes=yes)
         admin.delete_topic(name, cluster)
     write_text(f"deleted {name} with {format_count(held, 'message')}\n")
-
-
-def confirm(action: str, *, yes: bool, show_details: Callable[[], None] | None = None) -> None:
-    """Ask for confirmation of an action, such as ``delete orders``, after showing its details."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError(
-            f"this would {action}, and stdin is not a terminal to confirm on. Add --yes"
-        )
-    if show_details is not None:
-        show_details()
-        sys.stdout.flush()
-    if not click.confirm(f"{action}?", err=True):
-        raise Failure("nothing was changed")
 
 
 def _setting_row(broker: str, label: str | None, config: TopicConfig) -> dict[str, object]:

@@ -13,7 +13,7 @@ from rmq_spark.cli.console.history import History, TopicSizes
 from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.html import Html, el, path
 from rmq_spark.cli.console.server import Request
-from rmq_spark.cli.shell.parameter_types import QueueName, parse_time_ms
+from rmq_spark.cli.shell.parameter_types import parse_time_ms
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
@@ -162,8 +162,3 @@ def group_path(group: str, *segments: str, **query: object) -> str:
 def message_path(queue: MessageQueue, queue_offset: int, *segments: str) -> str:
     """Return the path of a message's page, or of one below it."""
     return path("topics", queue.topic, queue.broker_name, queue.queue_id, queue_offset, *segments)
-
-
-def queue_text(queue: MessageQueue) -> str:
-    """Return a queue as the command line names it: ``broker-a:3``."""
-    return str(QueueName(queue.broker_name, queue.queue_id))

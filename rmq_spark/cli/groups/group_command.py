@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from rmq_spark.cli.cluster.topic_command import confirm
 from rmq_spark.cli.groups.group_state import (
     OffsetMove,
     QueueState,
@@ -26,7 +25,7 @@ from rmq_spark.cli.groups.group_state import (
 )
 from rmq_spark.cli.shell.command_tree import CommandGroup
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
-from rmq_spark.cli.shell.failures import Failure
+from rmq_spark.cli.shell.failures import Failure, confirm
 from rmq_spark.cli.shell.output import (
     local_time,
     output_option,

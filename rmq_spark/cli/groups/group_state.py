@@ -96,22 +96,37 @@ def read_group(admin: Admin, name: str) -> GroupState:
 
 
 class GroupSummary(NamedTuple):
-    """A group in a list of groups; ``behind`` is its lag in messages, without retries."""
+    """A group in a list of groups, without its retries.
+
+    Attributes:
+        member_count: Number of members online.
+        topics: The topics that it consumes.
+        behind: Its lag in messages.
+        last_consumed_ms: Milliseconds since the epoch at which the newest message that it has
+            consumed was stored; 0 if there is none.
+        lags: Its progress in each queue.
+    """
 
     member_count: int
     topics: tuple[str, ...]
     behind: int
     last_consumed_ms: int
+    lags: tuple[Lag, ...]
 
 
-def summarize_group(admin: Admin, name: str) -> GroupSummary:
-    """Ask all brokers for the state of a group, in few requests."""
-    progress = admin.progress(name)
+def summarize_group(admin: Admin, name: str, *, with_members: bool = True) -> GroupSummary:
+    """Ask all brokers for the state of a group, in few requests.
+
+    Without ``with_members``, members are counted only if there is lag.
+    """
+    lags = without_retries(admin.progress(name))
+    behind = total_lag(lags)
     return GroupSummary(
-        len(admin.members(name)),
-        tuple(sorted(consumed_topics(progress))),
-        total_lag(without_retries(progress)),
-        max((lag.last_timestamp for lag in progress), default=0),
+        len(admin.members(name)) if with_members or behind else 0,
+        tuple(sorted(consumed_topics(lags))),
+        behind,
+        max((lag.last_timestamp for lag in lags), default=0),
+        tuple(lags),
     )
 
 
@@ -123,6 +138,11 @@ def consumed_topics(progress: Iterable[Lag]) -> set[str]:
 def without_retries(progress: Iterable[Lag]) -> list[Lag]:
     """Return a group's progress without the queues of its retry topic."""
     return [lag for lag in progress if not is_retry_queue(lag.queue)]
+
+
+def queue_text(queue: MessageQueue) -> str:
+    """Return a queue as the command line names it: ``broker-a:3``."""
+    return str(QueueName(queue.broker_name, queue.queue_id))
 
 
 def is_retry_queue(queue: MessageQueue) -> bool:

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import click
 
-from rmq_spark.cli.cluster.topic_command import confirm
 from rmq_spark.cli.messages.dead_letters import (
     DeadLetterSource,
     ResendResult,
@@ -30,7 +29,7 @@ from rmq_spark.cli.messages.dead_letters import (
 from rmq_spark.cli.messages.message_text import BODY_FORMATS, TEXT, renderer, show_messages
 from rmq_spark.cli.shell.command_tree import CommandGroup
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
-from rmq_spark.cli.shell.failures import Failure
+from rmq_spark.cli.shell.failures import Failure, confirm
 from rmq_spark.cli.shell.output import local_time, output_option, show_rows
 from rmq_spark.cli.shell.parameter_types import PositiveFloat, TopicPosition, parse_position
 from rmq_spark.client.message import MessageExt

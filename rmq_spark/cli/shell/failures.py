@@ -2,6 +2,8 @@
 
     0 done   1 failed   2 wrong usage   10 looked, and found something unhealthy   130 interrupted
 
+An action that its user does not confirm fails as well.
+
 Errors of the client have the place and the reason; this module adds the remedy for a user of the
 command line.
 """
@@ -12,7 +14,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TextIO
 
@@ -190,6 +192,21 @@ def _remedy_of(error: RocketPollError) -> str:
     if tries and all(isinstance(each.__cause__, socket.gaierror) for each in tries):
         return "Correct the host name in --namesrv"
     return next((remedy for kind, remedy in _REMEDIES if isinstance(error, kind)), "")
+
+
+def confirm(action: str, *, yes: bool, show_details: Callable[[], None] | None = None) -> None:
+    """Ask for confirmation of an action, such as ``delete orders``, after showing its details."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(
+            f"this would {action}, and stdin is not a terminal to confirm on. Add --yes"
+        )
+    if show_details is not None:
+        show_details()
+        sys.stdout.flush()
+    if not click.confirm(f"{action}?", err=True):
+        raise Failure("nothing was changed")
 
 
 @contextmanager

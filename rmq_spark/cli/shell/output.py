@@ -39,6 +39,7 @@ _LIST_ITEMS_MAX: Final = 10
 _NOT_ASCII: Final = re.compile(r"[^\n -~]")
 _ESCAPED_BLANKS: Final = "\x85\xa0\u2028\u2029"
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
+_AGE_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -75,6 +76,14 @@ def local_time(timestamp_ms: int) -> datetime | None:
         return datetime.fromtimestamp(timestamp_ms / 1000, timezone.utc).astimezone()
     except (OverflowError, ValueError, OSError):
         return None
+
+
+def format_age(seconds: float) -> str:
+    """Return in words how long ago something was."""
+    for unit, text in _AGE_UNITS:
+        if seconds >= unit:
+            return f"{seconds / unit:.0f} {text} ago"
+    return "just now" if seconds > -1 else "in the future"
 
 
 def escape_unprintable(text: str) -> str:

@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from rmq_spark.cli.console.markup.html import NOTHING, Child, Html, el, join, path
-from rmq_spark.cli.shell.output import ByteSize, format_cell, local_time
+from rmq_spark.cli.shell.output import ByteSize, format_age, format_cell, local_time
 
 PAGE_ROWS: Final = 50
 """Rows of a page of topics or groups."""
 
 _FULL_RATIO: Final = 0.85
 _NEARLY_FULL_RATIO: Final = 0.7
-_AGE_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 class HtmlTableRow(NamedTuple):
@@ -133,7 +132,7 @@ def age(timestamp_ms: int | None) -> Html:
         return NO_VALUE
     return el(
         "time",
-        _format_age(time.time() - found.timestamp()),
+        format_age(time.time() - found.timestamp()),
         datetime=found.isoformat(timespec="milliseconds"),
         title=format_cell(found),
     )
@@ -244,13 +243,6 @@ def sign_in_path(next_path: str) -> str:
 def hidden_fields(pairs: Iterable[tuple[str, object]]) -> list[Html]:
     """Return hidden fields of a form."""
     return [el("input", type="hidden", name=name, value=str(value)) for name, value in pairs]
-
-
-def _format_age(seconds: float) -> str:
-    for unit, text in _AGE_UNITS:
-        if seconds >= unit:
-            return f"{seconds / unit:.0f} {text} ago"
-    return "just now" if seconds > -1 else "in the future"
 
 
 NO_VALUE: Final = el("span.none", "-")

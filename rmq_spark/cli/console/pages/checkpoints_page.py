@@ -13,7 +13,8 @@ from rmq_spark.cli.console.guard import PageError
 from rmq_spark.cli.console.layout import Page
 from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.html import Child, el, join, path
-from rmq_spark.cli.console.visit import Visit, queue_text, topic_path
+from rmq_spark.cli.console.visit import Visit, topic_path
+from rmq_spark.cli.groups.group_state import queue_text
 from rmq_spark.cli.spark.checkpoint_lag import (
     QueryPosition,
     latest_batch,

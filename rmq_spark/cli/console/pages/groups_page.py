@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Final, NamedTuple
@@ -17,13 +17,15 @@ from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.charts import COUNT, chart, sparkline
 from rmq_spark.cli.console.markup.html import NOTHING, Html, el, join, path
 from rmq_spark.cli.console.pages.topic_page import group_state_badge
-from rmq_spark.cli.console.visit import Visit, group_path, message_path, queue_text, topic_path
+from rmq_spark.cli.console.visit import Visit, group_path, message_path, topic_path
+from rmq_spark.cli.groups.diagnosis import GroupCondition, diagnose_group
 from rmq_spark.cli.groups.group_state import (
     GroupState,
     OffsetMove,
     QueueState,
     apply_seek,
     plan_seek,
+    queue_text,
     read_group,
     summarize_group,
     without_retries,
@@ -206,9 +208,6 @@ def _page(request: _SeekRequest, content: Html) -> Page:
     return Page(f"Seek to {request.text}", content, "groups", trail)
 
 
-_STUCK_MS: Final = 30_000
-"""A group looks stuck in a queue whose next message has waited this long."""
-
 _LIST_COLUMNS: Final = ("Group.grow", "State", "Members.number.wide", "Behind.number",
                         "Last consumed.number.wide", "Topics.wide")  # fmt: skip
 _QUEUE_COLUMNS: Final = ("Topic.grow", "Queue", "Committed.number.wide", "End.number.wide",
@@ -286,7 +285,7 @@ def group(visit: Visit) -> Page:
 
 
 def _list_row(admin: Admin, name: str) -> ui.HtmlTableRow:
-    members, topics, behind, last_consumed_ms = summarize_group(admin, name)
+    members, topics, behind, last_consumed_ms, _ = summarize_group(admin, name)
     shown = ", ".join(topics[:3]) + (f" and {len(topics) - 3} more" if len(topics) > 3 else "")
     return ui.HtmlTableRow(
         (
@@ -322,52 +321,24 @@ def _series_name(queue: MessageQueue) -> str:
 
 def _diagnosis(state: GroupState) -> Html:
     """Return in words why a group has lag, if it has."""
-    now_ms = int(time.time() * 1_000)
-    behind = [each for each in state.queues if each.lag.messages]
-    if not behind:
-        return NOTHING
-    if not state.members:
-        return el(
-            "div.card.notice",
-            el("strong", "No consumer is online. "),
-            "Messages wait until one is. Start the group's consumers.",
-        )
-    lone = [each for each in behind if each.member is None]
-    if lone:
-        names = ", ".join(queue_text(each.lag.queue) for each in lone[:5])
-        return el(
-            "div.card.notice",
-            el("strong", "Queues without a member. "),
-            f"No member reports {names}. A member may be busy, or the members of the group "
-            "subscribe to different topics.",
-        )
-    oldest = min(behind, key=lambda each: each.waiting_since_ms or now_ms)
-    if now_ms - (oldest.waiting_since_ms or now_ms) < _STUCK_MS:
+    found = diagnose_group(state, int(time.time() * 1_000))
+    if not state.behind or (found.condition is GroupCondition.BEHIND and found.queue is None):
         return NOTHING
     return el(
         "div.card.notice",
-        el("strong", "Furthest behind: "),
-        f"{oldest.lag.queue.topic} {queue_text(oldest.lag.queue)}. Its next message was stored ",
-        ui.age(oldest.waiting_since_ms),
-        ". ",
-        *_describe_last_try(oldest, now_ms),
-        _next_message(oldest, "Look at the message"),
-        " to see what the consumer is stuck on, or ",
-        el("a", "skip it", href=_skip_path(state.name, oldest)),
-        " if it cannot be consumed.",
+        el("strong", f"{found.title}. "),
+        f"{found.text} ",
+        _remedies(state.name, found.queue) if found.queue is not None else None,
     )
 
 
-def _describe_last_try(state: QueueState, now_ms: int) -> Iterator[Html | str]:
-    """Yield in words whether a member's listener fails or hangs, if the member reports it."""
-    if state.last_tried_ms is None:
-        return
-    if now_ms - state.last_tried_ms < _STUCK_MS:
-        yield "Its member has just tried it: the listener fails, or is slow. "
-        return
-    yield "Its member last tried a message "
-    yield ui.age(state.last_tried_ms)
-    yield ": the listener hangs, or still works on that one. Restart the member, also to skip. "
+def _remedies(group: str, queue: QueueState) -> Html:
+    return join(
+        _next_message(queue, "Look at the message"),
+        " to see what the consumer is stuck on, or ",
+        el("a", "skip it", href=_skip_path(group, queue)),
+        " if it cannot be consumed.",
+    )
 
 
 def _queue_row(

@@ -16,9 +16,9 @@ from rmq_spark.cli.console.visit import (
     group_path,
     location_from_path,
     message_path,
-    queue_text,
     topic_path,
 )
+from rmq_spark.cli.groups.group_state import queue_text
 from rmq_spark.cli.messages.message_text import user_properties
 from rmq_spark.cli.messages.message_trace import Delivery, DeliveryState, trace_deliveries
 from rmq_spark.client.message import MessageExt

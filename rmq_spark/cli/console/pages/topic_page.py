@@ -17,7 +17,8 @@ from rmq_spark.cli.console.pages.message_search import (
     MessageSearchResult,
     search_messages,
 )
-from rmq_spark.cli.console.visit import Visit, group_path, message_path, queue_text, topic_path
+from rmq_spark.cli.console.visit import Visit, group_path, message_path, topic_path
+from rmq_spark.cli.groups.group_state import queue_text
 from rmq_spark.client.admin.lag import total_lag
 from rmq_spark.client.errors import TopicNotUsable
 from rmq_spark.client.message import MessageExt

@@ -1,0 +1,292 @@
+"""Diagnosis of consumer groups: which of them are stuck, and why, in words.
+
+    one group      its state ──> diagnose_group ──> GroupDiagnosis: a title, sentences, a queue
+    many groups    their summaries ──> examine_groups ──> a GroupExamination each
+
+A group is stuck in a queue if its next message has waited for 30 s, a member has the queue, and the
+group's offset has not moved for 6 s: consumers commit every 5 s. `OffsetWatch` remembers the
+offsets between two looks. ``rocketpoll group``, ``cluster health``, ``top`` and the console share
+this module.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rmq_spark.cli.groups.group_state import (
+    GroupState,
+    GroupSummary,
+    QueueState,
+    queue_text,
+    summarize_group,
+)
+from rmq_spark.cli.shell.output import format_age
+from rmq_spark.client.errors import RouteNotFound
+from rmq_spark.wire.message_queue import MessageQueue
+
+if TYPE_CHECKING:
+    from rmq_spark.client.admin.admin import Admin
+    from rmq_spark.client.admin.lag import Lag
+
+WAIT_MS: Final = 30_000
+"""The next message of a stuck group has waited for at least this long."""
+STILL_MS: Final = 6_000
+"""The offset of a stuck group has not moved for at least this long; consumers commit every 5 s."""
+_QUEUES_EXAMINED_MAX: Final = 3
+"""Queues of a group whose next messages are looked at: those that were consumed least recently."""
+_QUEUES_NAMED_MAX: Final = 5
+_NEVER_MS: Final = 1 << 63
+
+
+class GroupCondition(Enum):
+    """Conditions of a group."""
+
+    OK = "ok"
+    BEHIND = "behind"
+    UNASSIGNED = "unassigned"
+    STUCK = "stuck"
+    OFFLINE = "offline"
+
+
+class _SeenOffset(NamedTuple):
+    """A group's offset in one queue, as seen last."""
+
+    consumer_offset: int | None
+    since_ms: int  # when it was first seen there
+    seen_ms: int
+    has_moved: bool
+
+
+class OffsetWatch:
+    """Remembers the offsets of groups with lag, and whether they move."""
+
+    def __init__(self, now_ms: Callable[[], int] | None = None) -> None:
+        """Start with nothing known; ``now_ms`` returns the time of day in milliseconds."""
+        self._now_ms = now_ms or current_time_ms
+        self._seen: dict[tuple[str, MessageQueue], _SeenOffset] = {}
+
+    def observe(self, group: str, lags: Iterable[Lag]) -> None:
+        """Look at the offsets of a group; queues without lag are forgotten."""
+        now_ms = self._now_ms()
+        for lag in lags:
+            key = (group, lag.queue)
+            if not lag.messages:
+                self._seen.pop(key, None)
+                continue
+            seen = self._seen.get(key)
+            if seen is None or seen.consumer_offset != lag.consumer_offset:
+                has_moved = seen is not None
+                seen = _SeenOffset(lag.consumer_offset, now_ms, now_ms, has_moved)
+            self._seen[key] = seen._replace(seen_ms=now_ms)
+
+    def is_moving(self, group: str, queue: MessageQueue) -> bool | None:
+        """Return whether a group proceeds in a queue; None if that is not known yet."""
+        seen = self._seen.get((group, queue))
+        if seen is None:
+            return None
+        if seen.seen_ms - seen.since_ms >= STILL_MS:
+            return False
+        return True if seen.has_moved else None
+
+
+# ---- One group.
+
+
+class GroupDiagnosis(NamedTuple):
+    """The condition of a group, with the reasons in words.
+
+    Attributes:
+        condition: The condition, in a word.
+        title: What is the matter, in a few words.
+        text: Sentences that explain it and say what to do.
+        queue: The queue whose next message to look at, or to skip; None if that cannot help.
+    """
+
+    condition: GroupCondition
+    title: str
+    text: str
+    queue: QueueState | None = None
+
+
+def diagnose_group(
+    state: GroupState, now_ms: int, *, is_moving: bool | None = None
+) -> GroupDiagnosis:
+    """Return why a group has lag, if it has.
+
+    ``is_moving`` says whether the group proceeds in its `longest_waiting_queue`; None if nobody has
+    looked twice.
+    """
+    oldest = longest_waiting_queue(state)
+    if oldest is None:
+        text = "The group has consumed every message."
+        if not state.members:
+            return GroupDiagnosis(GroupCondition.OFFLINE, "No consumer is online", text)
+        return GroupDiagnosis(GroupCondition.OK, "No lag", text)
+    if not state.members:
+        text = "Messages wait until one is. Start the group's consumers."
+        return GroupDiagnosis(GroupCondition.OFFLINE, "No consumer is online", text)
+    lone = [each for each in state.queues if each.lag.messages and each.member is None]
+    if lone:
+        names = ", ".join(queue_text(each.lag.queue) for each in lone[:_QUEUES_NAMED_MAX])
+        more = f" and {len(lone) - _QUEUES_NAMED_MAX:,} more" * (len(lone) > _QUEUES_NAMED_MAX)
+        return GroupDiagnosis(
+            GroupCondition.UNASSIGNED,
+            "Queues without a member",
+            f"No member reports {names}{more}. A member may be busy, or the members of the group "
+            "subscribe to different topics.",
+        )
+    waiting_since_ms = oldest.waiting_since_ms or now_ms
+    place = f"{oldest.lag.queue.topic} {queue_text(oldest.lag.queue)}"
+    waits = f"Its next message was stored {format_age((now_ms - waiting_since_ms) / 1_000)}."
+    if now_ms - waiting_since_ms < WAIT_MS:
+        text = f"The message that has waited longest is in {place}. {waits}"
+        return GroupDiagnosis(GroupCondition.BEHIND, "Nearly up to date", text)
+    if is_moving:
+        text = f"{waits} The group's offset moves. If the lag grows, add members and queues."
+        return GroupDiagnosis(GroupCondition.BEHIND, f"Furthest behind: {place}", text, oldest)
+    is_hanging = oldest.last_tried_ms is not None and now_ms - oldest.last_tried_ms >= WAIT_MS
+    is_stuck = is_hanging or is_moving is False
+    return GroupDiagnosis(
+        GroupCondition.STUCK if is_stuck else GroupCondition.BEHIND,
+        f"{'Stuck' if is_stuck else 'Furthest behind'}: {place}",
+        " ".join((waits, *_describe_last_try(oldest, now_ms, is_moving=is_moving))),
+        oldest,
+    )
+
+
+def longest_waiting_queue(state: GroupState) -> QueueState | None:
+    """Return the queue whose next message has waited longest; None if no queue has lag."""
+    behind = (each for each in state.queues if each.lag.messages)
+    return min(behind, key=lambda each: each.waiting_since_ms or _NEVER_MS, default=None)
+
+
+def _describe_last_try(state: QueueState, now_ms: int, *, is_moving: bool | None) -> Iterator[str]:
+    """Yield in words whether a member's listener fails or hangs, if the member reports it."""
+    if state.last_tried_ms is None:
+        if is_moving is False:
+            yield "The group's offset does not move there."
+        return
+    if now_ms - state.last_tried_ms < WAIT_MS:
+        yield "Its member has just tried it: the listener fails, or is slow."
+        return
+    ago = format_age((now_ms - state.last_tried_ms) / 1_000)
+    yield (
+        f"Its member last tried a message {ago}: the listener hangs, or still works on that one. "
+        "Restart the member, also to skip."
+    )
+
+
+# ---- Many groups, in few requests: one for the progress of each, one for the members of those that
+# have lag, and a few for the next messages of those that may be stuck.
+
+
+class GroupExamination(NamedTuple):
+    """The condition of one of many groups.
+
+    Attributes:
+        summary: What its brokers say of it.
+        condition: The condition, in a word.
+        queue: The queue in which it is stuck, or may be; None otherwise.
+        waiting_since_ms: Milliseconds since the epoch at which that queue's next message was
+            stored.
+    """
+
+    summary: GroupSummary
+    condition: GroupCondition
+    queue: MessageQueue | None = None
+    waiting_since_ms: int | None = None
+
+
+def examine_group(
+    admin: Admin, name: str, watch: OffsetWatch, now_ms: int, *, with_members: bool = True
+) -> GroupExamination:
+    """Look at a group once: it is not called stuck before ``watch`` has seen it twice.
+
+    Args:
+        admin: The client.
+        name: The group.
+        watch: The offsets seen in earlier looks, and from now on those of this one.
+        now_ms: The time of day, in milliseconds.
+        with_members: Whether to ask for the members of a group that has no lag.
+    """
+    summary = summarize_group(admin, name, with_members=with_members)
+    watch.observe(name, summary.lags)
+    if not summary.behind:
+        is_offline = with_members and not summary.member_count
+        condition = GroupCondition.OFFLINE if is_offline else GroupCondition.OK
+        return GroupExamination(summary, condition)
+    if not summary.member_count:
+        return GroupExamination(summary, GroupCondition.OFFLINE)
+    found = _longest_wait(admin, summary.lags, now_ms)
+    if found is None:
+        return GroupExamination(summary, GroupCondition.BEHIND)
+    queue, since_ms = found
+    is_stuck = watch.is_moving(name, queue) is False
+    condition = GroupCondition.STUCK if is_stuck else GroupCondition.BEHIND
+    return GroupExamination(summary, condition, queue, since_ms)
+
+
+def examine_groups(
+    admin: Admin,
+    names: Iterable[str],
+    watch: OffsetWatch,
+    *,
+    with_members: bool = True,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Mapping[str, GroupExamination]:
+    """Look at groups, and after six seconds once more at those that may be stuck."""
+    found = {
+        name: examine_group(admin, name, watch, current_time_ms(), with_members=with_members)
+        for name in names
+    }
+    unknown = [
+        name
+        for name, each in found.items()
+        if each.queue is not None and watch.is_moving(name, each.queue) is None
+    ]
+    if unknown:
+        sleep(STILL_MS / 1_000)
+        found.update(
+            (name, examine_group(admin, name, watch, current_time_ms())) for name in unknown
+        )
+    return found
+
+
+def _longest_wait(
+    admin: Admin, lags: Iterable[Lag], now_ms: int
+) -> tuple[MessageQueue, int] | None:
+    """Return the queue whose next message has waited longest, and since when, if that is long.
+
+    What was stored before the last consumed message waits no longer than that: only queues whose
+    last consumed message is old, or unknown, are looked at.
+    """
+    old = sorted(
+        (each for each in lags if each.messages and now_ms - each.last_timestamp >= WAIT_MS),
+        key=lambda each: each.last_timestamp,
+    )
+    waits = []
+    for lag in old[:_QUEUES_EXAMINED_MAX]:
+        stored_ms = _next_stored_ms(admin, lag)
+        if stored_ms is not None and now_ms - stored_ms >= WAIT_MS:
+            waits.append((stored_ms, lag.queue))
+    return next(((queue, since_ms) for since_ms, queue in sorted(waits)), None)
+
+
+def _next_stored_ms(admin: Admin, lag: Lag) -> int | None:
+    """Return when the message was stored that a group consumes next."""
+    try:
+        found = admin.message_at(lag.queue, lag.consumer_offset or 0)
+        if found is None:  # it may have been deleted
+            first = admin.topic_offsets(lag.queue.topic)[lag.queue].min_offset
+            found = admin.message_at(lag.queue, max(first, lag.consumer_offset or 0))
+    except (RouteNotFound, KeyError):  # the topic was deleted
+        return None
+    return None if found is None else found.store_timestamp
+
+
+def current_time_ms() -> int:
+    """Return the time of day, in milliseconds."""
+    return int(time.time() * 1_000)
