@@ -11,7 +11,7 @@ import pytest
 from support.brokers.connections import finished
 from support.spark.source_queries import Clock, options_for, query, queue_of, send
 
-from rmq_spark.cli.console.history import AGE_SECONDS_MAX, TopicSizes
+from rmq_spark.cli.console.survey import AGE_SECONDS_MAX, Survey
 from rmq_spark.client.consumer.rebalance.rebalance_service import (
     CHECK_INTERVAL_MS,
     SubscriptionCheck,
@@ -51,49 +51,49 @@ def test_failed_subscription_check_is_repeated_at_the_next_rebalance():
     assert topics_at_brokers.calls == 3
 
 
-class SizedTopics:
-    """An admin with topics of one size."""
-
-    def __init__(self, *faults):
-        self.topic_size = Failing("10 GB", *faults)
-
-
 @pytest.mark.parametrize("fault", [FAULT, ValueError("odd answer")], ids=["client error", "other"])
-def test_topic_sizes_that_could_not_be_read_are_read_again_by_the_next_page(fault):
-    clock, admin = Clock(), SizedTopics(fault)
-    sizes = TopicSizes(admin, clock)
-    assert sizes.get(["T"]).sizes == {}
+def test_survey_that_failed_is_read_again_for_the_next_page(fault):
+    clock, read = Clock(), Failing("10 GB", fault)
+    survey = Survey("sizes", read, now=clock)
+    assert survey.get(["T"]).values == {}
     for _ in range(2):  # the second page shows what the first has read
-        found = sizes.get(["T"])
-        assert (dict(found.sizes), found.error, found.is_complete) == ({"T": "10 GB"}, None, True)
-    assert admin.topic_size.calls == 2
+        _wait_for_threads("sizes")
+        found = survey.get(["T"])
+        assert (found.values, found.error, found.is_complete) == ({"T": "10 GB"}, None, True)
+    assert read.calls == 2
     clock.now += AGE_SECONDS_MAX + 1
-    sizes.get(["T"])
-    assert admin.topic_size.calls == 3
+    _wait_for_threads("sizes")
+    survey.get(["T"])
+    assert read.calls == 3
 
 
 @pytest.mark.parametrize("fault", [RuntimeError("can't start new thread"), MemoryError()])
-def test_topic_sizes_are_read_after_a_thread_could_not_be_started(monkeypatch, fault):
-    sizes = TopicSizes(SizedTopics(), Clock())
+def test_survey_is_read_after_a_thread_could_not_be_started(monkeypatch, fault):
+    survey = Survey("sizes", Failing("10 GB"), now=Clock())
     with monkeypatch.context() as short:
         short.setattr(threading.Thread, "start", Failing(None, fault))
         with pytest.raises(type(fault)):
-            sizes.get(["T"])
-    found = sizes.get(["T"])
-    assert (dict(found.sizes), found.is_complete) == ({"T": "10 GB"}, True)
+            survey.get(["T"])
+    found = survey.get(["T"])
+    assert (found.values, found.is_complete) == ({"T": "10 GB"}, True)
 
 
-def test_topic_sizes_are_read_once_by_pages_that_come_while_they_are_read():
-    admin, gate = SizedTopics(), threading.Event()
-    admin.topic_size = lambda _: gate.wait(60) and "10 GB"
-    sizes = TopicSizes(admin, Clock())
-    assert not sizes.get(["T"]).is_complete
-    threads = [each for each in threading.enumerate() if each.name == "TopicSizes"]
-    assert not sizes.get(["T"]).is_complete
-    assert [each for each in threading.enumerate() if each.name == "TopicSizes"] == threads
+def test_survey_is_read_once_by_pages_that_come_while_it_is_read():
+    gate = threading.Event()
+    survey = Survey("sizes", lambda _: gate.wait(60) and "10 GB", now=Clock())
+    assert not survey.get(["T"]).is_complete
+    threads = [each for each in threading.enumerate() if each.name == "sizes"]
+    assert not survey.get(["T"]).is_complete
+    assert [each for each in threading.enumerate() if each.name == "sizes"] == threads
     gate.set()
     threads[0].join(60)
-    assert sizes.get(["T"]).is_complete
+    assert survey.get(["T"]).is_complete
+
+
+def _wait_for_threads(name):
+    for each in threading.enumerate():
+        if each.name == name:
+            each.join(60)
 
 
 def test_metrics_that_could_not_be_collected_are_collected_for_the_next_scrape():

@@ -80,11 +80,9 @@ def test_stuck_consumer_is_diagnosed_and_one_message_skipped_by_commands(run, cl
 
     steps = walk(STUCK)
     [row] = [line for line in next(steps).lines if line.startswith("billing ")]
-    state, members, behind, *_, topics = row.split()[1:]
-    assert (members, behind, topics) == ("1", "2", "orders")
-    assert state in {"behind", "stuck"}
+    assert row.split()[1:] == ["1", "orders", "2", *row.split()[4:]]
     described = next(steps)
-    assert described.lines[0].startswith("billing: 1 member online, 2 behind,")
+    assert re.search("^behind +2$", described.out, re.MULTILINE)
     found = next(steps)
     assert json.loads(found.out)["body"] == "poison"
     if kind == "4.9.7":  # it can tell members only of times, says the page: they are stopped first
@@ -181,7 +179,7 @@ def test_operator_walk_verifies_the_store_after_a_killed_broker(run, broker, wal
     topic = next(steps)
     assert re.search("^messages +500$", topic.out, re.MULTILINE)
     group = next(steps)
-    assert group.lines[0].startswith("billing: 0 members online, 2 behind,")
+    assert re.search("^behind +2$", group.out, re.MULTILINE)
     verified = next(steps)
     assert (verified.code, verified.out) == (0, "no faults found\n")
     assert next(steps, None) is None

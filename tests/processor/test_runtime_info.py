@@ -75,7 +75,14 @@ READ_BY_TOOLS = [
     "ackThreadPoolQueueCapacity",
     "ackThreadPoolQueueHeadWaitTimeMills",
 ]
-OURS = ["storeFailure", "recentLoss", "pullsHeld", "pullsPutOff", "pullsRescued"]
+OURS = [
+    "rocketpollVersion",
+    "storeFailure",
+    "recentLoss",
+    "pullsHeld",
+    "pullsPutOff",
+    "pullsRescued",
+]
 
 
 def figures(room) -> dict[str, str]:
@@ -95,6 +102,7 @@ def test_numbers_are_numbers_to_java(room):
     texts = {
         "runtime",
         "brokerVersionDesc",
+        "rocketpollVersion",
         "putMessageDistributeTime",
         "commitLogDirCapacity",
         "brokerActive",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from rmq_spark import __version__
 from rmq_spark.errors import escape_surrogates
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import version_desc
@@ -92,6 +93,7 @@ class RuntimeInfo:
             "runtime": _runtime(max(now_ms - self._started_ms, 0)),
             "brokerVersion": str(CURRENT_VERSION),
             "brokerVersionDesc": VERSION_DESC,
+            "rocketpollVersion": __version__,  # a key of ours
             **_IDLE,
             **self._puts(),
             **self._rates(),

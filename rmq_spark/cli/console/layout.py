@@ -47,6 +47,7 @@ _KEYS: Final = (
     ("j  k", "next row, previous row"),
     ("Enter", "open the row"),
     ("u", "go up one page"),
+    ("n", "show the new rows of a list that holds still"),
     ("t", "switch between light and dark"),
     ("?", "show these keys"),
 )

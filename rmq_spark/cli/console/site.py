@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import click
 
 from rmq_spark.cli.console.guard import AuditLog, Guard, PageError
-from rmq_spark.cli.console.history import History, TopicSizes
+from rmq_spark.cli.console.history import History
 from rmq_spark.cli.console.layout import Page, asset_content, render_document, sign_in_page
 from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.html import el, is_local, join
@@ -27,6 +27,7 @@ from rmq_spark.cli.console.pages.overview_page import charts, overview
 from rmq_spark.cli.console.pages.topic_page import topic
 from rmq_spark.cli.console.pages.topics_page import search, topics
 from rmq_spark.cli.console.server import TEXT_TYPE, Request, Response, redirect
+from rmq_spark.cli.console.survey import Surveys
 from rmq_spark.cli.console.visit import Visit
 from rmq_spark.cli.shell.connection import ClusterAccess, explain_missing_topics
 from rmq_spark.cli.shell.failures import Failure, explain_error
@@ -81,19 +82,19 @@ class Site:
         self._admin = admin
         self._guard = guard
         self._history = history
-        self._sizes = TopicSizes(admin)
+        self._surveys = Surveys.of(admin)
         self._checkpoints = checkpoints
         self._access = access
         self._audit = AuditLog(access)
 
     def stop(self) -> None:
         """Stop what pages have started in the background."""
-        self._sizes.stop()
+        self._surveys.stop()
 
     def respond(self, request: Request) -> Response:
         """Return the response to a request."""
         visit = Visit(
-            request, self._admin, self._history, self._sizes, self._checkpoints, self._access,
+            request, self._admin, self._history, self._surveys, self._checkpoints, self._access,
             self._guard, self._guard.session_of(request),
         )  # fmt: skip
         try:
@@ -116,6 +117,7 @@ class Site:
         except (NoPermission, TopicNotUsable) as error:
             explained = explain_error(error)
             answer = self._error_page(
+                visit,
                 HTTPStatus.FORBIDDEN,
                 "No permission",
                 "The cluster does not permit this",
@@ -124,11 +126,12 @@ class Site:
             )
         except MessageRejected as error:
             answer = self._error_page(
-                HTTPStatus.BAD_REQUEST, "Not done", "The request is not valid", str(error)
+                visit, HTTPStatus.BAD_REQUEST, "Not done", "The request is not valid", str(error)
             )
         except RocketPollError as error:
             explained = explain_error(error)
             answer = self._error_page(
+                visit,
                 HTTPStatus.BAD_GATEWAY,
                 "No answer",
                 "The cluster does not answer",
@@ -141,7 +144,7 @@ class Site:
             problem = refused.problem[:1].upper() + refused.problem[1:]
             status = _status_of(error, request)
             title = "Not found" if status is HTTPStatus.NOT_FOUND else "Not done"
-            answer = self._error_page(status, title, problem, refused.remedy)
+            answer = self._error_page(visit, status, title, problem, refused.remedy)
         if isinstance(answer, Response):
             return answer
         return Response(answer.status, render_document(answer, visit))
@@ -165,14 +168,20 @@ class Site:
             return page(visit)
         return _route(_GET_ROUTES, request)(visit)
 
+    @staticmethod
     def _error_page(
-        self, status: HTTPStatus, title: str, problem: str, *text: str, is_retried: bool = False
+        visit: Visit,
+        status: HTTPStatus,
+        title: str,
+        problem: str,
+        *text: str,
+        is_retried: bool = False,
     ) -> Page:
         """Return a page that reports an error; the script retries it if the error is transient."""
         return Page(
             title,
             join(
-                ui.alert(*map(self._access.complete_commands, filter(None, (problem, *text)))),
+                ui.alert(*map(visit.sentence, filter(None, (problem, *text)))),
                 el("p", el("a.button", "Overview", href="/"), " ",
                    el("a.button", "Try again", href="?"), data_again=is_retried),
             ),

@@ -9,10 +9,11 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.cli.console.guard import Guard, PageError, Session, form_fields
-from rmq_spark.cli.console.history import History, TopicSizes
+from rmq_spark.cli.console.history import History
 from rmq_spark.cli.console.markup import components as ui
-from rmq_spark.cli.console.markup.html import Html, el, path
+from rmq_spark.cli.console.markup.html import Html, el, join, path
 from rmq_spark.cli.console.server import Request
+from rmq_spark.cli.console.survey import Surveys
 from rmq_spark.cli.shell.parameter_types import parse_time_ms
 from rmq_spark.wire.message_queue import MessageQueue
 
@@ -36,7 +37,7 @@ class Visit:
         request: The request.
         admin: The administration client of the cluster.
         history: Figures of the last minutes.
-        sizes: Sizes of topics.
+        surveys: What is read of all topics and groups in the background.
         checkpoints: Directories of queries' checkpoints that may be read.
         access: The options with which the console was started, for the commands that it shows.
         guard: Who may read, and whether something may be changed.
@@ -46,7 +47,7 @@ class Visit:
     request: Request
     admin: Admin
     history: History
-    sizes: TopicSizes
+    surveys: Surveys
     checkpoints: tuple[str, ...]
     access: ClusterAccess
     guard: Guard
@@ -79,6 +80,13 @@ class Visit:
         """
         line = stdin + self.access.command(verb, *arguments, options=options)
         return ui.command_box(line, _CREDENTIALS_HINT if self.access.needs_credentials else None)
+
+    def sentence(self, text: str) -> Html:
+        """Return a sentence whose commands are for the cluster of this console, and are copied."""
+        return join(
+            ui.inline_command(part) if is_command else part
+            for part, is_command in self.access.split_commands(text)
+        )
 
     def confirmation(
         self,

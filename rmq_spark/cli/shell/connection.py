@@ -96,15 +96,12 @@ class ClusterAccess:
         profiles_file: The file of profiles, if a variable names it and a profile is used.
         needs_credentials: Whether commands need credentials that neither these options nor the
             profile have.
-        typed_options: Those of the options that the user typed, which a command in the same shell
-            needs as well.
     """
 
     settings: Mapping[str, Any] = field(repr=False)  # secrets are among them
     options: tuple[str, ...] = ()
     profiles_file: str | None = None
     needs_credentials: bool = False
-    typed_options: tuple[str, ...] = ()
 
     @property
     def name_servers(self) -> str:
@@ -126,14 +123,14 @@ class ClusterAccess:
             return line
         return f"{PROFILES_VARIABLE}={shlex.quote(self.profiles_file)} {line}"
 
-    def next_command(self, verb: str, *arguments: str, options: Sequence[str] = ()) -> str:
-        """Return a command line like `command` for the shell in which the user typed this one."""
-        here = replace(self, options=self.typed_options, profiles_file=None)
-        return here.command(verb, *arguments, options=options)
-
-    def complete_commands(self, text: str) -> str:
-        """Return a sentence, with this cluster's options added to each command in it."""
-        return _COMMAND_MENTION.sub(lambda found: self.command(found[1]), text)
+    def split_commands(self, text: str) -> Iterator[tuple[str, bool]]:
+        """Yield the parts of a sentence, and which are commands, with this cluster's options."""
+        at = 0
+        for found in _COMMAND_MENTION.finditer(text):
+            yield text[at : found.start()], False
+            yield self.command(found[1]), True
+            at = found.end()
+        yield text[at:], False
 
     def instance(self) -> ClientInstance:
         """Return a client for this cluster, not started yet."""
@@ -298,13 +295,11 @@ def _resolve_access(options: Mapping[str, Any], profile: str | None) -> ClusterA
         elif name in given:
             shown += [f"--{name}", os.path.abspath(given[name]) if name in FILES else given[name]]  # noqa: PTH100  # as text
     file = os.environ.get(PROFILES_VARIABLE) if profile is not None else None
-    typed = shown if profile is not None or "namesrv" in given else shown[2:]
     return ClusterAccess(
         settings,
         tuple(shown),
         None if not file else os.path.abspath(file),  # noqa: PTH100  # as text
         any(settings[name] != of_profile.get(name) for name in _CREDENTIALS & settings.keys()),
-        tuple(typed),
     )
 
 

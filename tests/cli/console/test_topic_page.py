@@ -7,7 +7,7 @@ import time
 
 import pytest
 from support.brokers.broker_kinds import NAME, wait_until
-from support.programs.web_console import served, staged, with_topics
+from support.programs.web_console import requests_of, served, staged, with_topics
 
 from rocketpoll import EmbeddedBroker, Message, Producer
 
@@ -150,22 +150,10 @@ def test_large_and_broken_bodies_cost_a_page(console):
 def test_ten_thousand_topics_cost_no_more_than_a_page(tmp_path):
     store = with_topics(tmp_path / "store", 10_000)
     with EmbeddedBroker(store, maxTopics=20_000) as broker, served(broker.address) as browser:
-        sent = _requests_of(browser, "/topics?page=7")
+        sent = requests_of(browser, "/topics?page=7")
         assert 50 <= sent < 3 * 50
         page = browser.read("/topics?page=7")
         assert rows(page)[0] == "/topics/topic-00300"
         assert "301-350 of 10,000" in page.text
         assert rows(browser.read("/topics?q=9999")) == ["/topics/topic-09999"]
-        assert _requests_of(browser, "/topics/topic-00007") < 50
-
-
-def _requests_of(browser, path):
-    """How many requests a page sends to brokers and name servers."""
-    connections = browser.site._admin.instance.connections
-    sent, request = [], connections.request
-    connections.request = lambda *arguments, **more: sent.append(1) or request(*arguments, **more)
-    try:
-        browser.read(path)
-    finally:
-        del connections.request
-    return len(sent)
+        assert requests_of(browser, "/topics/topic-00007") < 50

@@ -59,7 +59,14 @@ OF_5_5 = {
     *("timerEnqueueTps", "timerDequeueTps"),
     *(name.replace("send", kind) for kind in ("ack", "litePull") for name in QUEUES[:3]),
 }
-OURS = {"storeFailure", "recentLoss", "pullsHeld", "pullsPutOff", "pullsRescued"}
+OURS = {
+    "rocketpollVersion",
+    "storeFailure",
+    "recentLoss",
+    "pullsHeld",
+    "pullsPutOff",
+    "pullsRescued",
+}
 KEYS = {"4.9.7": OF_4_9, "5.5.0": OF_5_5, "rocketpoll": OF_4_9 | OF_5_5 | OURS}
 
 

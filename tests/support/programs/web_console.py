@@ -179,6 +179,23 @@ def with_topics(directory, count, *, queues=1, groups=0, committed=()):
     return directory
 
 
+def requests_of(browser, path):
+    """How many requests a page sends to brokers and name servers, besides surveys."""
+    connections = browser.site._admin.instance.connections
+    sent, request = [], connections.request
+
+    def count(*arguments, **more):
+        sent.append(threading.current_thread().name)
+        return request(*arguments, **more)
+
+    connections.request = count
+    try:
+        browser.read(path)
+    finally:
+        del connections.request
+    return sum(name not in ("GroupConditions", "TopicSizes", "DeadLetterCounts") for name in sent)
+
+
 def paths(stage):
     """Return paths of all kinds of pages."""
     topic, group = quote(stage.topic, safe=""), quote(stage.group, safe="")

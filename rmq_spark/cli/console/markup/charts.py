@@ -37,15 +37,15 @@ def chart(
     The scale ends at ``scale_max``, such as the whole for parts of it, or at the largest figure.
     """
     last = format_value(points[-1].value) if points else "-"
-    foot = ["", "collecting data", ""]
+    foot = [el("span"), el("span", "collecting data"), el("span")]
     if len(points) > 1:
         top = format_value(max(point.value for point in points))
-        foot = [_clock(points[0]), f"max {top}", _clock(points[-1])]
+        foot = [_clock(points[0]), el("span", f"max {top}"), _clock(points[-1])]
     return el(
         "figure.chart",
         el("figcaption", el("span.chart-title", title), el("span.chart-now", last)),
         _svg(points, "svg.plot", f"{title}: {last}", _marks(points, format_value), scale_max),
-        el("div.chart-foot", (el("span", each) for each in foot)),
+        el("div.chart-foot", foot),
     )
 
 
@@ -113,9 +113,6 @@ def _path(line: Sequence[tuple[float, float]]) -> str:
     return " L".join(f"{x},{y}" for x, y in line)
 
 
-def _clock(point: Point) -> str:
-    return (
-        datetime.fromtimestamp(point.timestamp_seconds, timezone.utc)
-        .astimezone()
-        .strftime("%H:%M:%S")
-    )
+def _clock(point: Point) -> Html:
+    at = datetime.fromtimestamp(point.timestamp_seconds, timezone.utc).astimezone()
+    return el("time.axis", f"{at:%H:%M:%S}", datetime=at.isoformat(timespec="milliseconds"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
 from rmq_spark.cli.console.markup.html import NOTHING, Child, Html, el, join, path
@@ -31,12 +32,15 @@ def table(columns: Sequence[str], rows: Iterable[HtmlTableRow]) -> Html:
 
     A column is its title and the classes of its cells, such as ``"Messages.number.wide"``:
     ``number`` for figures, of which None is a dash, ``wide`` for a column that phones do not show,
-    ``grow`` for the one that takes the remaining width.
+    ``grow`` for the one that takes the remaining width, ``stamp`` for one of `timestamp`.
     """
     titles, kinds = zip(*(column.partition(".")[::2] for column in columns), strict=True)
     head = el(
         "tr",
-        (el(f"th.{kind}", title, scope="col") for title, kind in zip(titles, kinds, strict=True)),
+        (
+            el(f"th.{kind}", title, zone_name() if "stamp" in kind else None, scope="col")
+            for title, kind in zip(titles, kinds, strict=True)
+        ),
     )
     lines = [
         el(
@@ -93,17 +97,24 @@ def empty_state(title: str, *text: Child, command: Html | None = None) -> Html:
 def command_box(line: str, note: str | None = None) -> Html:
     """Return a command line with a button that copies it, and a note on running it."""
     return join(
-        el(
-            "div.command",
-            el("pre", el("code", line)),
-            el("button.small", "Copy", type="button", data_copy=True, aria_label="Copy command"),
-            el("span.unseen", role="status"),
-        ),
+        el("div.command", el("pre", el("code", line)), _copy_button()),
         None if note is None else el("p.hint", note),
     )
 
 
-def alert(problem: str, *text: Child) -> Html:
+def inline_command(line: str) -> Html:
+    """Return a command line within a sentence, with a button that copies it."""
+    return el("span.command.inline", el("code", line), _copy_button())
+
+
+def _copy_button() -> Html:
+    return join(
+        el("button.small", "Copy", type="button", data_copy=True, aria_label="Copy command"),
+        el("span.unseen", role="status"),
+    )
+
+
+def alert(problem: Child, *text: Child) -> Html:
     """Return the box that reports a problem and its remedy."""
     return el("div.card.trouble", el("h3", problem), (el("p", each) for each in text), role="alert")
 
@@ -134,23 +145,34 @@ def age(timestamp_ms: int | None) -> Html:
         "time",
         format_age(time.time() - found.timestamp()),
         datetime=found.isoformat(timespec="milliseconds"),
-        title=format_cell(found),
+        title=f"{format_cell(found)} {found:%Z}",
     )
 
 
 def timestamp(timestamp_ms: int) -> Html:
-    """Return a time with its date; a dash for values with which brokers express no time."""
+    """Return a time with its date and zone; a dash for values with which brokers express no time.
+
+    Tables have the zone in the heading, and no date if all their times are of today. The zone is
+    this machine's; the script changes all of it to the browser's.
+    """
     found = local_time(timestamp_ms)
     if found is None:
         return NO_VALUE
     day, _, clock = format_cell(found).partition(" ")
+    is_today = found.date() == datetime.now(timezone.utc).astimezone().date()
     return el(
-        "time",
+        "time.stamp" if is_today else "time.stamp.other-day",
         el("span.day", f"{day} "),
-        clock,
+        el("span.clock", clock),
+        zone_name(),
         datetime=found.isoformat(timespec="milliseconds"),
-        title=f"{day} {clock}",
+        title=f"{day} {clock} {found:%Z}",
     )
+
+
+def zone_name() -> Html:
+    """Return the zone of this machine; the script shows the browser's instead."""
+    return el("span.zone", f" {datetime.now(timezone.utc).astimezone():%Z}")
 
 
 def pagination(count: int, page_number: int, href: Callable[[int], str]) -> Html:

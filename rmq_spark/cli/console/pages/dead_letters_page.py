@@ -36,10 +36,10 @@ from rmq_spark.wire.names import dlq_topic
 
 _GROUP_COLUMNS: Final = ("Group.grow", "Dead letters.number", "Last stored.number")
 _LETTER_COLUMNS: Final = (
-    *(".tick", "Stored", "From topic", "Failures.number"),
+    *(".tick", "Stored.stamp", "From topic", "Failures.number"),
     *("Keys.wide", "Body.grow"),
 )
-_RESEND_COLUMNS: Final = ("Dead letter", "To topic", "Keys.wide", "Body.grow")
+_RESEND_COLUMNS: Final = ("Dead letter.stamp", "To topic", "Keys.wide", "Body.grow")
 _RESEND_MAX: Final = 100
 """Most dead letters to send at once; a page shows fewer."""
 
@@ -187,7 +187,7 @@ def _row(letter: MessageExt) -> ui.HtmlTableRow:
 def _resent_row(visit: Visit, outcome: ResendResult) -> ui.HtmlTableRow:
     letter, result, fault = outcome
     if result is None:
-        return _resend_row(letter, visit.access.complete_commands(fault or ""))
+        return _resend_row(letter, visit.sentence(fault or ""))
     href = message_path(result.queue, result.queue_offset)
     return _resend_row(letter, el("a", result.queue.topic, href=href), href)
 

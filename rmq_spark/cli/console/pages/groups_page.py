@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
+from itertools import filterfalse
 from typing import Final, NamedTuple
 
 from rmq_spark.cli.console.guard import PageError
@@ -16,9 +17,14 @@ from rmq_spark.cli.console.layout import Page
 from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.charts import COUNT, chart, sparkline
 from rmq_spark.cli.console.markup.html import NOTHING, Html, el, join, path
-from rmq_spark.cli.console.pages.topic_page import group_state_badge
+from rmq_spark.cli.console.survey import Known
 from rmq_spark.cli.console.visit import Visit, group_path, message_path, topic_path
-from rmq_spark.cli.groups.diagnosis import GroupCondition, diagnose_group
+from rmq_spark.cli.groups.diagnosis import (
+    GroupCondition,
+    GroupExamination,
+    diagnose_group,
+    longest_waiting_queue,
+)
 from rmq_spark.cli.groups.group_state import (
     GroupState,
     OffsetMove,
@@ -83,9 +89,9 @@ def seek_form(group: str, topics: Sequence[str]) -> Html:
             "div.field",
             el("label", "To", for_="to"),
             el("input", name="to", id="to", required=True, placeholder="09:00",
-               autocomplete="off"),
-            el("span.hint", "start, end, an offset, a time (09:00, -1h, 2026-11-23T09:00), +1 "
-               "to skip one message, -10 to repeat ten"),
+               autocomplete="off", data_time=""),
+            el("span.hint", "start, end, an offset, a time (09:00, -1h, 2026-11-23T09:00; "
+               "without a zone in", ui.zone_name(), "), +1 to skip one message, -10 to repeat ten"),
         ),
         el("div.field", el("label", "Topic", for_="topic"),
            el("select", options, name="topic", id="topic")),
@@ -120,6 +126,7 @@ def seek(visit: Visit) -> Page:
         page = _plan_page(visit, wish, moves, changed)
         return replace(page, outcome="nothing changed: the offsets differ from the preview")
     apply_seek(visit.admin, wish.group, moves, wish.position, is_all=wish.queue is None)
+    visit.surveys.groups.discard(wish.group)
     done = el(
         "div.card.notice",
         ui.badge("moved", "good"),
@@ -228,7 +235,9 @@ def groups(visit: Visit) -> Page:
     shown = names[(page - 1) * ui.PAGE_ROWS : page * ui.PAGE_ROWS]
     search = ui.name_filter("/groups", wanted)
     if names:
-        found = ui.table(_LIST_COLUMNS, [_list_row(visit.admin, name) for name in shown])
+        examined = examine_known_groups(visit, shown).values
+        rows = [_list_row(visit.admin, name, examined.get(name)) for name in shown]
+        found = ui.table(_LIST_COLUMNS, rows)
     elif wanted:
         all_groups = el("a", "Show all", href="/groups")
         found = ui.empty_state(f"No group has {wanted} in its name", all_groups)
@@ -246,7 +255,9 @@ def group(visit: Visit) -> Page:
     """Return the page of a group."""
     name = visit.request.segments[1]
     state = read_group(visit.admin, name)
-    points = _lag_history(visit, state)
+    lags = [each.lag for each in state.queues]
+    points = group_lag_history(visit, name, lags)
+    visit.surveys.offsets.observe(name, lags)
     dead = el("a", f"{state.dead_letters:,}", href=path("dead-letters", name))
     content = ui.live_region(
         "group",
@@ -258,7 +269,7 @@ def group(visit: Visit) -> Page:
                 ("Dead letters", dead if state.dead_letters else 0),
             ]
         ),
-        _diagnosis(state),
+        _diagnosis(visit, state),
         el("div.charts", chart("Messages behind", points.get("all", ()), COUNT)),
         ui.card(
             "Queues",
@@ -284,31 +295,46 @@ def group(visit: Visit) -> Page:
     return Page(name, join(content, seeking), "groups", (("Groups", "/groups"),))
 
 
-def _list_row(admin: Admin, name: str) -> ui.HtmlTableRow:
-    found = summarize_group(admin, name)
-    topics, behind = found.topics, found.behind
+def examine_known_groups(visit: Visit, shown: Sequence[str] = ()) -> Known[GroupExamination]:
+    """Return what is known of all groups, first of those that a page shows."""
+    names = sorted(filterfalse(is_system_group, visit.admin.groups()))
+    return visit.surveys.groups.get(names, shown)
+
+
+def group_state_badge(members: int, behind: int, examined: GroupExamination | None) -> Html:
+    """Return a group's state in a word; it is stuck if that was found when it was examined."""
+    if not members:
+        return ui.badge("offline, behind", "warn") if behind else ui.badge("offline")
+    if behind and examined is not None and examined.condition is GroupCondition.STUCK:
+        return ui.badge("stuck", "bad")
+    return ui.badge("online", "good")
+
+
+def _list_row(admin: Admin, name: str, examined: GroupExamination | None) -> ui.HtmlTableRow:
+    members, topics, behind, last_consumed_ms, _ = summarize_group(admin, name)
     shown = ", ".join(topics[:3]) + (f" and {len(topics) - 3} more" if len(topics) > 3 else "")
     return ui.HtmlTableRow(
         (
             el("a", name, href=group_path(name)),
-            group_state_badge(found.member_count, behind),
-            found.member_count,
+            group_state_badge(members, behind, examined),
+            members,
             behind,
-            ui.age(found.last_consumed_ms),
+            ui.age(last_consumed_ms),
             shown or "none yet",
         ),
         group_path(name),
     )
 
 
-def _lag_history(visit: Visit, state: GroupState) -> Mapping[str, Sequence[Point]]:
-    """Return the lag of a group over the last minutes, by queue and for all."""
+def group_lag_history(
+    visit: Visit, name: str, lags: Sequence[Lag]
+) -> Mapping[str, Sequence[Point]]:
+    """Return the lag of a group over the last minutes, by queue, and under "all" for the group."""
 
     def probe() -> Mapping[str, float]:
-        return _lag_samples(without_retries(visit.admin.progress(state.name)))
+        return _lag_samples(without_retries(visit.admin.progress(name)))
 
-    now = _lag_samples([each.lag for each in state.queues])
-    return visit.history.watch(("group", state.name), probe, now)
+    return visit.history.watch(("group", name), probe, _lag_samples(lags))
 
 
 def _lag_samples(lags: Sequence[Lag]) -> Mapping[str, float]:
@@ -320,13 +346,18 @@ def _series_name(queue: MessageQueue) -> str:
     return f"{queue.topic} {queue_text(queue)}"
 
 
-def _diagnosis(state: GroupState) -> Html:
+def _diagnosis(visit: Visit, state: GroupState) -> Html:
     """Return in words why a group has lag, if it has."""
-    found = diagnose_group(state, int(time.time() * 1_000))
+    oldest = longest_waiting_queue(state)
+    is_moving = None
+    if oldest is not None:
+        is_moving = visit.surveys.offsets.is_moving(state.name, oldest.lag.queue)
+    found = diagnose_group(state, int(time.time() * 1_000), is_moving=is_moving)
     if not state.behind or (found.condition is GroupCondition.BEHIND and found.queue is None):
         return NOTHING
+    tone = ".bad" if found.condition is GroupCondition.STUCK else ""
     return el(
-        "div.card.notice",
+        f"div.card.notice{tone}",
         el("strong", f"{found.title}. "),
         f"{found.text} ",
         _remedies(state.name, found.queue) if found.queue is not None else None,

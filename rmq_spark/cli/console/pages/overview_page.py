@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from rmq_spark.cli.cluster.cluster_command import (
@@ -16,20 +16,25 @@ from rmq_spark.cli.console.layout import Page
 from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.charts import COUNT, ValueFormat, chart, sparkline
 from rmq_spark.cli.console.markup.html import Child, Html, el, join
+from rmq_spark.cli.console.pages.groups_page import (
+    examine_known_groups,
+    group_lag_history,
+    group_state_badge,
+)
 from rmq_spark.cli.console.pages.topics_page import topic_names
+from rmq_spark.cli.console.survey import Known, may_be_stuck
 from rmq_spark.cli.console.visit import Visit, group_path
+from rmq_spark.cli.groups.diagnosis import GroupCondition, GroupExamination
 from rmq_spark.cli.groups.group_state import without_retries
-from rmq_spark.client.admin.lag import total_lag
 from rmq_spark.client.errors import ClientError
-from rmq_spark.wire.names import is_system_group
+from rmq_spark.errors import format_count
+from rmq_spark.wire.names import DLQ_PREFIX
 
-_BROKER_COLUMNS = ("Broker", "State", "In.number", ".wide", "Out.number", "Today.number.wide",
-                   "Disk.wide", "Up since.wide", "Version.wide")  # fmt: skip
-_GROUP_COLUMNS = ("Group.grow", ".wide", "Behind.number")
-_GROUPS_QUERIED_MAX = 50
-"""Most groups queried for each page view."""
-
+_BROKER_COLUMNS = ("Broker", "State", "In.number", ".wide", "Out.number.wide", "Today.number.wide",
+                   "Disk", "Up since.wide", "Version.wide")  # fmt: skip
+_GROUP_COLUMNS = ("Group.grow", "State", ".wide", "Waiting since.number.wide", "Behind.number")
 _GROUPS_SHOWN_MAX = 8
+"""Groups on the page; only these are asked for their present lag."""
 
 
 class _Figure(NamedTuple):
@@ -70,21 +75,46 @@ def overview(visit: Visit) -> Page:
         )
     points = broker_history(visit, brokers)
     up = [broker for broker in brokers if broker.info is not None]
+    groups = _examined_groups(visit)
+    dead = _dead_letters(visit)
     content = ui.live_region(
         "overview",
-        _health(visit, brokers),
+        _health(visit, brokers, groups, dead),
         ui.figures(
             [
                 ("Messages in", ui.rate(sum(each.number("putTps") or 0 for each in up))),
                 ("Messages out", ui.rate(sum(each.number(*OUT_RATE) or 0 for each in up))),
                 ("Brokers", f"{len(up)} of {len(brokers)}"),
                 ("Topics", len(topic_names(visit.admin, with_all=False))),
+                ("Stuck groups", None if groups is None else len(_stuck_groups(groups))),
+                ("Dead letters", None if dead is None else sum(dead.values.values())),
             ]
         ),
         ui.card("Brokers", ui.table(_BROKER_COLUMNS, [_row(broker, points) for broker in brokers])),
-        _group_table(visit),
+        None if groups is None else _group_table(visit, groups),
     )
     return Page("Overview", content)
+
+
+def _examined_groups(visit: Visit) -> Known[GroupExamination] | None:
+    """Return what is known of all groups; None if a broker does not answer, as the page says."""
+    try:
+        return examine_known_groups(visit)
+    except ClientError:
+        return None
+
+
+def _dead_letters(visit: Visit) -> Known[int] | None:
+    """Return what is known of the number of dead letters, by topic."""
+    try:
+        topics = sorted(each for each in visit.admin.topics() if each.startswith(DLQ_PREFIX))
+        return visit.surveys.dead_letters.get(topics)
+    except ClientError:
+        return None
+
+
+def _stuck_groups(groups: Known[GroupExamination]) -> list[str]:
+    return [name for name, each in groups.values.items() if each.condition is GroupCondition.STUCK]
 
 
 def broker_history(visit: Visit, brokers: Sequence[BrokerStatus]) -> Mapping[str, Sequence[Point]]:
@@ -96,53 +126,67 @@ def broker_history(visit: Visit, brokers: Sequence[BrokerStatus]) -> Mapping[str
     return visit.history.watch(("brokers",), probe, _figures_of(brokers))
 
 
-def group_lag_history(visit: Visit) -> Mapping[str, Sequence[Point]]:
-    """Return the lag of groups over the last minutes, by name; of the first fifty."""
-
-    def probe() -> Mapping[str, float]:
-        names = [name for name in sorted(visit.admin.groups()) if not is_system_group(name)]
-        return {
-            name: float(total_lag(without_retries(visit.admin.progress(name))))
-            for name in names[:_GROUPS_QUERIED_MAX]
-        }
-
-    return visit.history.watch(("groups",), probe, probe())
+def _worst_groups(groups: Known[GroupExamination]) -> list[str]:
+    """Return the groups to show: those that are stuck, then those with the most lag."""
+    behind = [name for name, each in groups.values.items() if each.summary.behind]
+    stuck = set(_stuck_groups(groups))
+    behind.sort(key=lambda name: (name not in stuck, -groups.values[name].summary.behind, name))
+    return behind[:_GROUPS_SHOWN_MAX]
 
 
-def most_behind(series: Mapping[str, Sequence[Point]]) -> Sequence[str]:
-    """Return the names of the watched groups that have lag, the largest first."""
-    behind = [name for name, points in series.items() if points[-1].value]
-    return sorted(behind, key=lambda name: (-series[name][-1].value, name))[:_GROUPS_SHOWN_MAX]
+def _lag_histories(visit: Visit, names: Iterable[str]) -> Mapping[str, Sequence[Point]]:
+    """Return the lag of groups over the last minutes, the last of them read now, by group."""
+    found: dict[str, Sequence[Point]] = {}
+    for name in names:
+        lags = without_retries(visit.admin.progress(name))
+        found[name] = group_lag_history(visit, name, lags)["all"]
+    return found
 
 
-def group_limit_hint(visit: Visit, series: Mapping[str, Sequence[Point]]) -> Html | None:
-    """Return a line that says how many groups were asked for, if these may not be all."""
-    if len(series) < _GROUPS_QUERIED_MAX:
-        return None
-    command = visit.access.command("top")
-    return el("p.hint", f"First {_GROUPS_QUERIED_MAX} groups by name. To see all, run {command}.")
-
-
-def _group_table(visit: Visit) -> Html | None:
-    try:
-        series = group_lag_history(visit)
-    except ClientError:  # a partial cluster gives no group lag; the page shows the fault above
-        return None
-    rows = [
-        ui.HtmlTableRow(
-            (
-                el("a", name, href=group_path(name)),
-                sparkline(series[name], "recent lag in messages"),
-                series[name][-1].value,
-            ),
-            group_path(name),
+def _progress_hint(groups: Known[GroupExamination]) -> Html | None:
+    """Return a line that says how many groups were not examined yet, or why."""
+    if groups.error is not None:
+        return ui.alert("Some groups could not be examined", str(groups.error))
+    unsettled = sum(map(may_be_stuck, groups.values.values()))
+    says = []
+    if groups.missing_count:
+        count = format_count(len(groups.values) + groups.missing_count, "group")
+        says.append(f"Examined {len(groups.values):,} of {count} so far.")
+    if unsettled:
+        which = format_count(unsettled, "group has", "groups have")
+        says.append(
+            f"{which} a message that has waited for over 30 s: a second look shows whether "
+            "the offset moves."
         )
-        for name in most_behind(series)
-    ]
-    if not series:
+    return el("p.hint", " ".join(says)) if says else None
+
+
+def _group_table(visit: Visit, groups: Known[GroupExamination]) -> Html | None:
+    names = _worst_groups(groups)
+    try:
+        series = _lag_histories(visit, names)
+    except ClientError:  # the page shows the fault above
+        return None
+    rows = [_group_row(name, groups.values[name], series[name]) for name in names]
+    hint = _progress_hint(groups)
+    if not rows and hint is None and not groups.values:
         return None
     found = ui.table(_GROUP_COLUMNS, rows) if rows else el("p.hint", "No group is behind.")
-    return ui.card("Groups most behind", found, group_limit_hint(visit, series))
+    return el("div", ui.card("Groups most behind", found, hint), id="groups")
+
+
+def _group_row(name: str, examined: GroupExamination, points: Sequence[Point]) -> ui.HtmlTableRow:
+    behind = points[-1].value
+    return ui.HtmlTableRow(
+        (
+            el("a", name, href=group_path(name)),
+            group_state_badge(examined.summary.member_count, int(behind), examined),
+            sparkline(points, "recent lag in messages"),
+            ui.age(examined.waiting_since_ms),
+            behind,
+        ),
+        group_path(name),
+    )
 
 
 def _figures_of(brokers: Sequence[BrokerStatus]) -> Mapping[str, float]:
@@ -154,18 +198,33 @@ def _figures_of(brokers: Sequence[BrokerStatus]) -> Mapping[str, float]:
     }
 
 
-def _health(visit: Visit, brokers: Sequence[BrokerStatus]) -> Html:
+def _health(
+    visit: Visit,
+    brokers: Sequence[BrokerStatus],
+    groups: Known[GroupExamination] | None,
+    dead: Known[int] | None,
+) -> Html:
+    """Return what is wrong, the most urgent first, or that nothing was found to be."""
     wrong = [
         check for broker in brokers for check in check_broker(broker) if check.remedy is not None
     ]
-    if not wrong:
-        return el("p.well", ui.badge("Brokers: ok", "good"), " Every broker answers.")
-    return join(
-        ui.alert(
-            f"{each.subject}: {each.detail}", visit.access.complete_commands(f"{each.remedy}.")
-        )
+    alerts = [
+        ui.alert(f"{each.subject}: {each.detail}", visit.sentence(f"{each.remedy}."))
         for each in wrong
-    )
+    ]
+    badges: list[Child] = []
+    if not wrong:
+        badges.append(join(ui.badge("Brokers: ok", "good"), " Every broker answers. "))
+    stuck = [] if groups is None else _stuck_groups(groups)
+    if stuck:
+        text = format_count(len(stuck), "group is stuck", "groups are stuck")
+        href = group_path(stuck[0]) if len(stuck) == 1 else "#groups"
+        badges.append(join(el("a.badge.bad", text, href=href), " "))
+    count = 0 if dead is None else sum(dead.values.values())
+    if count:
+        text = format_count(count, "dead letter")
+        badges.append(el("a.badge.warn", text, href="/dead-letters"))
+    return join(alerts, el("p.well", badges) if badges else None)
 
 
 def _row(broker: BrokerStatus, points: Mapping[str, Sequence[Point]]) -> ui.HtmlTableRow:
@@ -181,9 +240,15 @@ def _row(broker: BrokerStatus, points: Mapping[str, Sequence[Point]]) -> ui.Html
             broker.messages_today,
             ui.fill_bar(broker.number("commitLogDiskRatio")),
             ui.age(int(broker.number("bootTimestamp") or 0)),
-            broker.version or "-",
+            _version(broker.version),
         )
     )
+
+
+def _version(text: str | None) -> Child:
+    """Return RocketMQ's name of a release, above that of rocketpoll if it is one of ours."""
+    name, _, own = (text or "-").partition(" (")
+    return join(name, el("div.sub", own.removesuffix(")"))) if own else name
 
 
 def charts(visit: Visit) -> Page:
@@ -205,11 +270,12 @@ def charts(visit: Visit) -> Page:
         for broker in brokers
     ]
     says = el("p.hint", "The console samples every 5 seconds while a browser shows a chart, and "
-              "keeps 20 minutes. For a longer history, let Prometheus scrape the broker, or run "
-              f"{visit.access.command('exporter')}.")  # fmt: skip
-    series = group_lag_history(visit)
-    behind = most_behind(series)
-    if behind:
-        cards = el("div.charts", (chart(name, series[name], COUNT) for name in behind))
-        parts.append(ui.card("Groups most behind", cards, group_limit_hint(visit, series)))
+              "keeps 20 minutes. For a longer history, let Prometheus scrape the broker, or run ",
+              visit.sentence("rocketpoll exporter."))  # fmt: skip
+    groups = _examined_groups(visit)
+    names = [] if groups is None else _worst_groups(groups)
+    if groups is not None and names:
+        series = _lag_histories(visit, names)
+        cards = el("div.charts", (chart(name, series[name], COUNT) for name in names))
+        parts.append(ui.card("Groups most behind", cards, _progress_hint(groups)))
     return Page("Charts", ui.live_region("charts", parts, says), "charts")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import filterfalse
 from typing import Final
 
 from rmq_spark.cli.cluster.topic_command import perm_text
@@ -12,6 +13,7 @@ from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.bodies import preview_body
 from rmq_spark.cli.console.markup.charts import chart
 from rmq_spark.cli.console.markup.html import Html, el, join
+from rmq_spark.cli.console.pages.groups_page import examine_known_groups, group_state_badge
 from rmq_spark.cli.console.pages.message_search import (
     SEARCH_KINDS,
     MessageSearchResult,
@@ -28,7 +30,7 @@ from rmq_spark.wire.names import is_system_group
 
 Offsets = Mapping[MessageQueue, TopicOffset]
 
-_MESSAGE_COLUMNS: Final = ("Stored", "Queue.wide", "Offset.number.wide", "Tag", "Keys.wide",
+_MESSAGE_COLUMNS: Final = ("Stored.stamp", "Queue.wide", "Offset.number.wide", "Tag", "Keys.wide",
                            "Body.grow", "Size.number.wide")  # fmt: skip
 _QUEUE_COLUMNS: Final = ("Queue.grow", "First.number.wide", "End.number", "Messages.number",
                          "Last stored.number")  # fmt: skip
@@ -114,6 +116,7 @@ def _search(visit: Visit, name: str) -> Html:
             placeholder="; ".join(hint for _, hint in SEARCH_KINDS.values()),
             aria_label="Search for",
             autocomplete="off",
+            data_time="by",
         ),
         el("button", "Search", type="submit"),
         ui.hidden_fields([("tab", "messages")]),
@@ -181,13 +184,14 @@ def _queues(visit: Visit, name: str, offsets: Offsets) -> Html:
 
 def _groups(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG001  # as each tab
     rows = []
-    for group in sorted(visit.admin.groups_of_topic(name)):
-        if is_system_group(group):
-            continue
+    names = sorted(filterfalse(is_system_group, visit.admin.groups_of_topic(name)))
+    examined = examine_known_groups(visit, names).values
+    for group in names:
         behind = total_lag(visit.admin.lag(group, name))
         members = len(visit.admin.members(group))
         link = el("a", group, href=group_path(group))
-        cells = (link, members, behind, group_state_badge(members, behind))
+        badge = group_state_badge(members, behind, examined.get(group))
+        cells = (link, members, behind, badge)
         rows.append(ui.HtmlTableRow(cells, group_path(group)))
     if not rows:
         return ui.empty_state(
@@ -195,13 +199,6 @@ def _groups(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG001 
             "A consumer group appears here once it has committed an offset in this topic.",
         )
     return ui.live_region("groups", ui.table(_GROUP_COLUMNS, rows))
-
-
-def group_state_badge(members: int, behind: int) -> Html:
-    """Return a group's state in a word."""
-    if members:
-        return ui.badge("online", "good")
-    return ui.badge("offline, behind", "warn") if behind else ui.badge("offline")
 
 
 def _settings(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG001  # as each tab

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from rmq_spark.cli.cluster.topic_command import is_internal_topic
-from rmq_spark.cli.console.history import KnownTopicSizes
 from rmq_spark.cli.console.layout import Page
 from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.html import Child, Html, el, join, path
 from rmq_spark.cli.console.server import Response, redirect
+from rmq_spark.cli.console.survey import Known
 from rmq_spark.cli.console.visit import Visit, group_path, message_path, topic_path
 from rmq_spark.cli.messages.message_trace import find_by_offset_id, find_copies
 from rmq_spark.cli.shell.failures import Failure
-from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.admin.admin import Admin, TopicSize
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import format_count
@@ -43,8 +43,8 @@ def topics(visit: Visit) -> Page:
     number_ = visit.page_number()
     known = None
     if by_size:
-        known = visit.sizes.get(sorted(visit.admin.topics()))
-        sizes = known.sizes
+        known = visit.surveys.sizes.get(sorted(visit.admin.topics()))
+        sizes = known.values
         names.sort(key=lambda name: (-(sizes[name].stored_bytes if name in sizes else -1), name))
     shown = names[(number_ - 1) * ui.PAGE_ROWS : number_ * ui.PAGE_ROWS]
 
@@ -110,8 +110,8 @@ def _row(admin: Admin, name: str) -> ui.HtmlTableRow:
     )
 
 
-def _size_table(shown: Sequence[str], known_sizes: KnownTopicSizes, names: Sequence[str]) -> Html:
-    sizes = known_sizes.sizes
+def _size_table(shown: Sequence[str], known_sizes: Known[TopicSize], names: Sequence[str]) -> Html:
+    sizes = known_sizes.values
     total = sum(each.stored_bytes for each in sizes.values())
     rows = []
     for name in shown:

@@ -20,7 +20,57 @@ function switchTheme() {
   try { localStorage.setItem(THEME, root.dataset.theme); } catch { /* private windows keep nothing */ }
 }
 
-/* ---- parts that load themselves again */
+/* ---- times in the browser's zone: the site writes them in its own */
+
+const pad = (number, width = 2) => String(number).padStart(width, "0");
+const dayOf = (at) => `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}`;
+const clockOf = (at) => `${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
+const zoneNames = new Intl.DateTimeFormat(undefined, { timeZoneName: "short" });
+const zoneOf = (at) => zoneNames.formatToParts(at).find((part) => part.type === "timeZoneName").value;
+
+function offsetOf(at) {
+  const minutes = -at.getTimezoneOffset();
+  const size = Math.abs(minutes);
+  return `${minutes < 0 ? "-" : "+"}${pad(Math.trunc(size / 60))}:${pad(size % 60)}`;
+}
+
+function localize(part) {
+  const now = new Date();
+  for (const each of part.querySelectorAll("time[datetime]")) {
+    const at = new Date(each.dateTime);
+    const exact = `${clockOf(at)}.${pad(at.getMilliseconds(), 3)}`;
+    each.title = `${dayOf(at)} ${exact} ${zoneOf(at)}`;
+    if (each.matches(".axis")) each.textContent = clockOf(at);
+    if (!each.matches(".stamp")) continue;
+    each.querySelector(".day").textContent = `${dayOf(at)} `;
+    each.querySelector(".clock").textContent = exact;
+    each.querySelector(".zone").textContent = ` ${zoneOf(at)}`;
+    each.classList.toggle("other-day", dayOf(at) !== dayOf(now));
+  }
+  for (const each of part.querySelectorAll(".zone")) {
+    if (!each.closest("time")) each.textContent = ` ${zoneOf(now)}`;
+  }
+}
+
+/* A time that is typed without a zone is in the browser's zone, as all times that pages show. */
+const TYPED = /^@?(?:(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d))?)?|(\d{1,2}):(\d\d)(?::(\d\d))?)$/;
+
+function withZone(text) {
+  const found = TYPED.exec(text.trim());
+  if (!found) return text;
+  const now = new Date();
+  const [year, month, day] = found[1] ? found.slice(1, 4) : dayOf(now).split("-");
+  const [hour, minute, second] = (found[1] ? found.slice(4, 7) : found.slice(7, 10)).map((each) => Number(each ?? 0));
+  const at = new Date(year, month - 1, day, hour, minute, second);
+  const typed = `${year}-${month}-${day} ${pad(hour)}:${pad(minute)}:${pad(second)}`;
+  if (`${dayOf(at)} ${clockOf(at)}` !== typed) return text; /* the site says what is wrong */
+  return `${dayOf(at)}T${clockOf(at)}${offsetOf(at)}`;
+}
+
+/* ---- parts that load themselves again
+
+   A list whose rows have changed holds still while the pointer or the focus is on it: a button
+   above it says how many rows are new, and shows them. */
 
 let isStale = false;
 
@@ -45,23 +95,51 @@ async function refresh() {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
     if (!answer.ok) throw new Error(String(answer.status));
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const row = rows().indexOf(current());
     for (const part of parts) {
       const other = fresh.getElementById(part.id);
       if (!other) continue;
       if (String(getSelection()) && getSelection().containsNode(part, true)) continue;
-      const focused = part.contains(document.activeElement)
-        ? document.activeElement.getAttribute("href") : null;
-      part.replaceChildren(...other.childNodes);
-      if (focused) {
-        part.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
-      }
+      localize(other);
+      if (isHeld(part) && addressesOf(part).join() !== addressesOf(other).join()) offer(part, other);
+      else replace(part, other);
     }
-    if (row >= 0) choose(row);
     setStale(false);
   } catch {
     setStale(true);
   }
+}
+
+function replace(part, other) {
+  const chosen = part.querySelector("tr.chosen")?.dataset.href;
+  const focused = part.contains(document.activeElement)
+    ? document.activeElement.getAttribute("href") : null;
+  document.querySelector(`[data-offer="${part.id}"]`)?.remove();
+  part.replaceChildren(...other.childNodes);
+  if (chosen) part.querySelector(`tr[data-href="${CSS.escape(chosen)}"]`)?.classList.add("chosen");
+  if (focused) {
+    part.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+  }
+}
+
+const addressesOf = (part) => rows(part).map((row) => row.dataset.href);
+const isHeld = (part) => part.matches(":hover") || part.contains(document.activeElement)
+  || Boolean(part.querySelector("tr.chosen"));
+
+function offer(part, other) {
+  const shown = new Set(addressesOf(part));
+  const count = addressesOf(other).filter((each) => !shown.has(each)).length;
+  let button = document.querySelector(`[data-offer="${part.id}"]`);
+  if (!button) {
+    button = document.createElement("button");
+    button.type = "button";
+    button.className = "offer";
+    button.setAttribute("aria-live", "polite");
+    button.dataset.offer = part.id;
+    part.before(button);
+  }
+  button.textContent = count ? `${count} new` : "Order changed";
+  button.title = "Show the list as it is now. It holds still while the pointer or the focus is on it.";
+  button.onclick = () => replace(part, other);
 }
 
 /* A page that only says that the cluster is away gives way to what was asked for. */
@@ -75,8 +153,8 @@ async function tryAgain() {
 
 /* ---- rows by keys */
 
-function rows() {
-  return [...document.querySelectorAll("tr[data-href]")];
+function rows(part = document) {
+  return [...part.querySelectorAll("tr[data-href]")];
 }
 
 function current() {
@@ -109,6 +187,7 @@ const KEYS = {
   k: () => choose(rows().indexOf(current()) - 1),
   Enter: () => follow(current()),
   u: () => [...document.querySelectorAll("a[data-up]")].pop()?.click(),
+  n: () => document.querySelector("[data-offer]")?.click(),
   t: switchTheme,
   "?": () => document.getElementById("keys")?.showModal(),
 };
@@ -151,7 +230,7 @@ function onPointer(event) {
   const chart = plot.closest(".chart");
   const now = chart.querySelector(".chart-now");
   now.dataset.now ??= now.textContent;
-  now.textContent = `${near[1].replaceAll("_", " ")}  ${new Date(Number(near[0]) * 1000).toLocaleTimeString()}`;
+  now.textContent = `${near[1].replaceAll("_", " ")}  ${clockOf(new Date(Number(near[0]) * 1000))}`;
   chart.classList.add("read");
 }
 
@@ -167,6 +246,10 @@ function unread(chart) {
 /* A second click would have the browser forget the answer to the first, which says what was done. */
 function onSubmit(event) {
   const form = event.target;
+  for (const field of form.querySelectorAll("input[data-time]")) {
+    const kind = form.elements[field.dataset.time];
+    if (!kind || kind.value === "until") field.value = withZone(field.value);
+  }
   if (form.method !== "post") return;
   if (form.dataset.sent) event.preventDefault();
   form.dataset.sent = "yes";
@@ -224,5 +307,6 @@ document.addEventListener("DOMContentLoaded", () => {
   document.addEventListener("pointermove", onPointer);
   document.addEventListener("submit", onSubmit);
   addEventListener("pageshow", onShown);
+  localize(document);
   setTimeout(refreshAgain, REFRESH_MS);
 });

@@ -1,0 +1,255 @@
+"""Surveys: read something of each topic or group of a cluster, one after the other, in a thread.
+
+There may be thousands of names, so a page gets what is known so far, and says how much that is.
+
+    a page asks ──> a pass over all names, those of the page first ──> values, as they are read
+
+A pass starts only if a page asks. The next one starts 30 seconds later at the earliest, and takes a
+tenth of the time at most: after a pass of ten seconds, the survey rests for ninety.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from rmq_spark.cli.groups.diagnosis import (
+    STILL_MS,
+    GroupCondition,
+    GroupExamination,
+    OffsetWatch,
+    current_time_ms,
+    examine_group,
+)
+from rmq_spark.cli.groups.group_state import count_messages
+from rmq_spark.client.admin.admin import TopicSize
+from rmq_spark.client.errors import ClientError, RouteNotFound
+
+if TYPE_CHECKING:
+    from rmq_spark.client.admin.admin import Admin
+
+AGE_SECONDS_MAX: Final = 30.0
+WAIT_SECONDS_MAX: Final = 0.5
+_REST_FACTOR: Final = 9.0
+_FORGOTTEN_SECONDS: Final = 300.0
+"""Values that were due to be read again so long ago are not shown any more."""
+
+_log = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Known(Generic[Value]):
+    """The values that a survey knows, of the names that a page asks for.
+
+    Attributes:
+        values: Values by name.
+        missing_count: Number of names that were not read yet.
+        error: The error that ended the last pass early, or None.
+    """
+
+    values: Mapping[str, Value]
+    missing_count: int
+    error: ClientError | None
+
+    @property
+    def is_complete(self) -> bool:
+        """True if all names were read at least once."""
+        return not self.missing_count
+
+
+class Survey(Generic[Value]):
+    """Reads a value for each of many names in a thread, on request."""
+
+    def __init__(
+        self,
+        title: str,
+        read: Callable[[str], Value],
+        is_unsettled: Callable[[Value], bool] = lambda _: False,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Start with nothing known.
+
+        Args:
+            title: What is read, for the thread and the log.
+            read: Reads the value for a name; a name that raises RouteNotFound has none.
+            is_unsettled: Whether a value needs a second look, a few seconds after the pass.
+            now: The monotonic clock, in seconds.
+        """
+        self._title = title
+        self._read = read
+        self._is_unsettled = is_unsettled
+        self._now = now
+        self._changed = threading.Condition()
+        self._stop_event = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._is_reading = False
+        self._next_pass_at = float("-inf")
+        self._known: dict[str, Value | None] = {}
+        self._urgent: Sequence[str] = ()
+        self._error: ClientError | None = None
+
+    def get(self, names: Iterable[str], first: Sequence[str] = ()) -> Known[Value]:
+        """Return what is known of all names, and start a pass if that is old.
+
+        The pass reads ``first`` before all others: the names that a page shows. A page waits for
+        these, or for all without any, and for half a second at most. It does not wait while known
+        values are read again.
+        """
+        wanted = tuple(names)
+        with self._changed:
+            if self._thread is None and self._now() >= self._next_pass_at:
+                self._start_pass(wanted)
+                is_new = True
+            else:
+                is_new = any(name not in self._known for name in first or wanted)
+            self._urgent = first
+            if is_new:
+                self._changed.wait_for(
+                    lambda: (
+                        not self._is_reading
+                        or (first and all(name in self._known for name in first))
+                    ),
+                    WAIT_SECONDS_MAX,
+                )
+            values = {
+                name: value for name in wanted if (value := self._known.get(name)) is not None
+            }
+            missing = sum(name not in self._known for name in wanted)
+            return Known(values, missing, self._error)
+
+    def discard(self, name: str) -> None:
+        """Forget the value of a name, because the console has changed it; the next page reads."""
+        with self._changed:
+            if self._known.pop(name, None) is not None:
+                self._next_pass_at = float("-inf")
+
+    def stop(self) -> None:
+        """Stop the thread that reads."""
+        self._stop_event.set()
+
+    def _start_pass(self, names: Sequence[str]) -> None:
+        thread = threading.Thread(target=self._run, args=(names,), name=self._title, daemon=True)
+        started_at = self._now()
+        if started_at > self._next_pass_at + _FORGOTTEN_SECONDS:
+            self._known.clear()
+        thread.start()
+        self._thread, self._is_reading, self._error = thread, True, None
+        self._next_pass_at = started_at + AGE_SECONDS_MAX
+
+    def _run(self, names: Sequence[str]) -> None:
+        error, has_failed, started_at = None, False, self._now()
+        try:
+            for name in self._in_order(names):
+                self._look(name)
+        except ClientError as caught:
+            error, has_failed = caught, True
+        except Exception:  # noqa: BLE001  # whatever it is, the next pass may do better
+            has_failed = True
+            _log.exception("reading %s failed", self._title)
+        with self._changed:
+            for gone in self._known.keys() - set(names):
+                del self._known[gone]
+            self._error = error
+            rest_until = self._now() + _REST_FACTOR * (self._now() - started_at)
+            self._next_pass_at = max(self._next_pass_at, rest_until)
+            if has_failed or any(name not in self._known for name in names):
+                self._next_pass_at = float("-inf")  # the next page reads again at once
+            self._is_reading = False
+            self._changed.notify_all()
+        if not has_failed:
+            self._look_again()
+        with self._changed:
+            self._thread = None
+
+    def _in_order(self, names: Iterable[str]) -> Iterator[str]:
+        """Yield all names once, those first that a page shows and that were never read."""
+        done = set[str]()
+        pending = deque(names)
+        while pending and not self._stop_event.is_set():
+            with self._changed:
+                unknown = (each for each in self._urgent if each not in self._known)
+                urgent = next((each for each in unknown if each not in done), None)
+            name = pending.popleft() if urgent is None else urgent
+            if name not in done:
+                done.add(name)
+                yield name
+
+    def _look(self, name: str) -> None:
+        try:
+            value = self._read(name)
+        except RouteNotFound:  # deleted since, or a topic of the broker's without a route
+            value = None
+        with self._changed:
+            self._known[name] = value
+            self._changed.notify_all()
+
+    def _look_again(self) -> None:
+        with self._changed:
+            unsettled = [
+                name
+                for name, value in self._known.items()
+                if value is not None and self._is_unsettled(value)
+            ]
+        if not unsettled or self._stop_event.wait(STILL_MS / 1_000):
+            return
+        try:
+            for name in unsettled:
+                if self._stop_event.is_set():
+                    return
+                self._look(name)
+        except ClientError:  # the next pass says what is wrong
+            return
+        except Exception:  # noqa: BLE001  # whatever it is, the next pass may do better
+            _log.exception("reading %s again failed", self._title)
+
+
+# ---- The surveys of a console.
+
+
+@dataclass(frozen=True)
+class Surveys:
+    """The surveys of a console, of all topics and groups.
+
+    Attributes:
+        sizes: The sizes of topics.
+        groups: The conditions of groups; those that may be stuck are looked at twice.
+        dead_letters: The number of messages in topics of dead letters.
+        offsets: The offsets of groups that were seen, which show whether groups proceed.
+    """
+
+    sizes: Survey[TopicSize]
+    groups: Survey[GroupExamination]
+    dead_letters: Survey[int]
+    offsets: OffsetWatch
+
+    @classmethod
+    def of(cls, admin: Admin) -> Surveys:
+        """Return the surveys of a cluster, which have read nothing yet."""
+        watch = OffsetWatch()
+
+        def examine(name: str) -> GroupExamination:
+            return examine_group(admin, name, watch, current_time_ms(), with_members=False)
+
+        return cls(
+            Survey("TopicSizes", admin.topic_size),
+            Survey("GroupConditions", examine, may_be_stuck),
+            Survey("DeadLetterCounts", lambda topic: count_messages(admin, topic)),
+            watch,
+        )
+
+    def stop(self) -> None:
+        """Stop all of them."""
+        for survey in (self.sizes, self.groups, self.dead_letters):
+            survey.stop()
+
+
+def may_be_stuck(examination: GroupExamination) -> bool:
+    """Return whether a group has a message that waits long, and may proceed all the same."""
+    return examination.condition is GroupCondition.BEHIND and examination.queue is not None

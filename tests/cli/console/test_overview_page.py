@@ -1,0 +1,77 @@
+"""The overview: stuck groups, dead letters and the release, in few requests for each view."""
+
+from __future__ import annotations
+
+import pytest
+from support.brokers.broker_kinds import wait_until
+from support.clients.conformance_clients import Clients
+from support.programs.web_console import requests_of, served, with_topics
+
+from rmq_spark import __version__
+from rmq_spark.cli.console import survey
+from rmq_spark.cli.groups import diagnosis
+from rmq_spark.client.consumer.dispatch.listeners import (
+    ConsumeOrderlyStatus,
+)
+from rocketpoll import EmbeddedBroker
+
+
+@pytest.fixture
+def is_impatient(monkeypatch):
+    """Groups are stuck at once, and surveys are never old enough to be kept."""
+    monkeypatch.setattr(diagnosis, "WAIT_MS", 0)
+    monkeypatch.setattr(diagnosis, "STILL_MS", 1)
+    monkeypatch.setattr(survey, "STILL_MS", 5)
+    monkeypatch.setattr(survey, "AGE_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(survey, "_REST_FACTOR", 0.0)
+
+
+def badges(page, kind):
+    """The links and words of a page that are badges of a tone."""
+    return [given.get("href") for _, given in page.elements if given.get("class") == kind]
+
+
+@pytest.mark.usefixtures("is_impatient")
+def test_overview_names_stuck_groups_as_lists_and_the_group_do(console, cluster):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    member = Clients(cluster).push(
+        lambda *_: ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT, group, topic, orderly=True
+    )
+    wait_until("its queue", lambda: cluster.queue(topic) in member.assignment())
+    cluster.send(topic, "poison", queues=1)
+    wait_until("stuck", lambda: f"{group} stuck" in console.read("/").text)
+    page = console.read("/")
+    assert "group is stuck" in page.text or "groups are stuck" in page.text
+    assert len(badges(page, "badge bad")) >= 2
+    assert f"{group} stuck 1 1" in console.read(f"/groups?q={group}").text
+    assert f"{group} 1 1 stuck" in console.read(f"/topics/{topic}?tab=groups").text
+    wait_until(
+        "the same on its page",
+        lambda: f"Stuck: {topic}" in console.read(f"/groups/{group}").text,
+    )
+    member.shutdown()
+    wait_until("offline", lambda: f"{group} offline, behind" in console.read("/").text)
+
+
+def test_overview_counts_dead_letters_and_shows_the_release(tmp_path):
+    with EmbeddedBroker(tmp_path / "store") as broker, served(broker.address) as browser:
+        assert f"rocketpoll {__version__}" in browser.read("/").text
+        assert "Dead letters 0" in browser.read("/").text
+        broker.create_topic("%DLQ%billing", 1)
+        broker.send("%DLQ%billing", "one", "two")
+        browser.site._surveys.dead_letters.discard("%DLQ%billing")
+        wait_until("them", lambda: "2 dead letters" in browser.read("/").text)
+        assert badges(browser.read("/"), "badge warn") == ["/dead-letters"]
+
+
+def test_overview_of_a_thousand_groups_costs_few_requests_and_says_what_it_knows(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(survey, "WAIT_SECONDS_MAX", 0.0)
+    store = with_topics(tmp_path / "store", 1, groups=1_000, committed=(0,))
+    with EmbeddedBroker(store) as broker, served(broker.address) as browser:
+        broker.send("topic-00000", "one")
+        assert requests_of(browser, "/") < 20
+        assert "of 1,000 groups so far." in browser.read("/").text
+        wait_until("all groups", lambda: "so far" not in browser.read("/").text, 120)
+        assert "offline, behind" in browser.read("/").text
