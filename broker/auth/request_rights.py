@@ -33,7 +33,7 @@ from rmq_spark.wire.bodies.configs import (
 )
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
-from rmq_spark.wire.names import DEFAULT_TOPIC, RETRY_PREFIX
+from rmq_spark.wire.names import DEFAULT_TOPIC, RETRY_PREFIX, reply_topic
 
 from ..common.request_content import body_in_steps, body_of, header_of
 from .rights import Action, Need, ResourceType, group_need, topic_need
@@ -144,21 +144,17 @@ def _reply(request: RemotingCommand, cluster: str) -> Needs:
 
     A reply reaches only the producer whose request it answers, by a random id.
     """
-    return () if header_of(request).topic == _reply_topic(cluster) else _send(request, cluster)
+    return () if header_of(request).topic == reply_topic(cluster) else _send(request, cluster)
 
 
 def _route(request: RemotingCommand, cluster: str) -> Needs:
     """Need any right of a client; the template of topics and that of replies are everybody's."""
     topic: str = header_of(request).topic
-    if topic in (DEFAULT_TOPIC, _reply_topic(cluster)):
+    if topic in (DEFAULT_TOPIC, reply_topic(cluster)):
         return ()
     if topic.startswith(RETRY_PREFIX):
         return (group_need(topic, _SUB, _GET),)
     return (topic_need(topic, _PUB, _SUB, _GET),)
-
-
-def _reply_topic(cluster: str) -> str:
-    return f"{cluster}_REPLY_TOPIC"
 
 
 def _send_back(request: RemotingCommand, _: str) -> Needs:

@@ -26,6 +26,7 @@
     ├── MessageRejected              found before anything was sent: correct the message
     ├── SendFailed                   all tries of a send; ``tries`` has the outcome of each
     │   └── PartlySent               of several requests the first succeeded; see ``results``
+    ├── ReplyTimeout                 no reply to a request in time; ``sent`` has where it is stored
     ├── TooManyPending               too many sends wait for their answers: wait for some of them
     ├── OffsetMoved                  the queue does not hold the offset; it says where to resume
     ├── NotAssigned                  the queue is not this consumer's now: see ``assignment()``
@@ -456,6 +457,41 @@ class PartlySent(SendFailed):
 
     def __str__(self) -> str:
         return f"{format_count(self.messages_sent, 'message')} sent, then {super().__str__()}"
+
+
+class ReplyTimeout(ClientError, TimeoutError):
+    """No reply to a request arrived in time.
+
+    Attributes:
+        topic: Topic of the request.
+        timeout_ms: Milliseconds that the reply was waited for.
+        sent: The `SendResult` with the place at which the request is stored; None if no broker has
+            acknowledged it, so that it may be stored or not.
+    """
+
+    def __init__(self, topic: str, timeout_ms: int, sent: object = None) -> None:
+        super().__init__(topic, timeout_ms, sent)
+        self.args = (topic, timeout_ms, sent)  # of three, OSError would keep two
+        self.topic = topic
+        self.timeout_ms = timeout_ms
+        self.sent = sent
+
+    @property
+    def where(self) -> str:
+        """The place at which the request is stored, in words, as far as it is known."""
+        if self.sent is None:
+            return "no broker has acknowledged the request, which may be stored all the same"
+        queue, queue_offset = (getattr(self.sent, name) for name in ("queue", "queue_offset"))
+        return (
+            f"the request is stored at offset {queue_offset} of queue {queue.queue_id} on "
+            f"{sanitize(queue.broker_name)}"
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"no reply to a request to {sanitize(self.topic)} within {self.timeout_ms} ms: "
+            f"{self.where}. Check that a consumer of the topic replies, or raise timeout_ms"
+        )
 
 
 class TooManyPending(ClientError):

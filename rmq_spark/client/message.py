@@ -1,5 +1,7 @@
 """Message, to be sent, and MessageExt, as received: values, with RocketMQ's field names.
 
+    CorrelatedMessage    a request, or the reply to one, by RocketMQ's properties
+
 A message is checked when it is prepared for sending. A value that no broker would accept, or that
 RocketMQ would understand differently from its sender, is refused here.
 """
@@ -35,15 +37,22 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.java_numbers import parse_int32
 from rmq_spark.wire.message_id import encode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import reply_topic
 from rmq_spark.wire.properties import (
+    CLUSTER,
+    CORRELATION_ID,
     DELAY,
     KEY_SEPARATOR,
     KEYS,
+    MSG_TYPE,
     NAME_VALUE_SEPARATOR,
     PROPERTIES_BYTES_SENT_MAX,
     PROPERTY_SEPARATOR,
+    REPLY,
+    REPLY_TO_CLIENT,
     RESERVED_NAMES,
     TAGS,
+    TTL,
     UNIQ_KEY,
     WAIT,
     decode_properties,
@@ -212,6 +221,43 @@ class Message:
         return text
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorrelatedMessage(Message):
+    """A request whose sender waits for a reply, or a reply.
+
+    Attributes:
+        correlation: RocketMQ's properties that make it one.
+        broker_name: The broker to which the client that waits is connected; None for a request.
+    """
+
+    correlation: Mapping[str, str]
+    broker_name: str | None = None
+
+    @classmethod
+    def of_request(
+        cls, message: Message, correlation_id: str, client_id: str, timeout_ms: int
+    ) -> CorrelatedMessage:
+        """Return the request that a message becomes; ``client_id`` is the client that waits."""
+        given = {each.name: getattr(message, each.name) for each in fields(Message)}
+        correlation = {
+            CORRELATION_ID: correlation_id,
+            REPLY_TO_CLIENT: client_id,
+            TTL: str(timeout_ms),
+        }
+        return cls(**given, correlation=correlation)
+
+    @property
+    def is_reply(self) -> bool:
+        """True if it is a reply, False if it is a request."""
+        return MSG_TYPE in self.correlation
+
+    def properties_text(self, unique_id: str) -> str:
+        """Return all properties, encoded for sending."""
+        given = {each.name: getattr(self, each.name) for each in fields(Message)}
+        properties = {**self.properties, **self.correlation}
+        return Message(**{**given, "properties": properties}).properties_text(unique_id)
+
+
 def _size_hint(body_bytes_max: int) -> str:
     """Return what to do about a body over a limit, to append to what an error needed."""
     split = "split it, or send a reference to a file"
@@ -347,6 +393,41 @@ class MessageExt:
         if self.fault is not None:
             raise BodyError(where, at=at, needed="one that can be read", found=Verbatim(self.fault))
         return decode_value(self.body, by, where, at)
+
+    @property
+    def correlation_id(self) -> str | None:
+        """The id that a request and its reply share; None for other messages."""
+        return self.properties.get(CORRELATION_ID)
+
+    def reply(self, body: Any, properties: Mapping[str, str] | None = None) -> Message:
+        """Return the reply to this request, which any producer can send.
+
+        `Producer.request` returns it to the sender of the request, which waits for it.
+
+        Args:
+            body: Payload of the reply, as of a `Message`.
+            properties: Properties of the reply, text to text.
+
+        Raises:
+            MessageRejected: The message is no request, so nobody waits for a reply.
+        """
+        found = self.properties
+        waits = (CLUSTER, CORRELATION_ID, REPLY_TO_CLIENT)
+        missing = [name for name in waits if not found.get(name)]
+        if missing:
+            raise MessageRejected(
+                "reply",
+                "a message that Producer.request() has sent",
+                f"one without the property {missing[0]}",
+            )
+        correlation = {name: found[name] for name in (*waits[1:], TTL) if name in found}
+        return CorrelatedMessage(
+            reply_topic(found[CLUSTER]),
+            body,
+            properties={} if properties is None else properties,
+            correlation={MSG_TYPE: REPLY, **correlation},
+            broker_name=self.queue.broker_name,
+        )
 
     @property
     def real_topic(self) -> str:

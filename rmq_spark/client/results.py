@@ -128,6 +128,7 @@ class ProducerHealth:
         pending_sends: Number of sends of `send_async` that wait for their responses, or are still
             being written.
         pending_bytes: Number of bytes in the bodies of these sends.
+        pending_requests: Number of requests that wait for their replies.
         unwritten_bytes: Number of bytes of requests, on all connections of its instance, that are
             not written to sockets yet.
         threads: Number of the producer's own threads, without those of its instance.
@@ -140,6 +141,7 @@ class ProducerHealth:
     is_running: bool
     pending_sends: int
     pending_bytes: int
+    pending_requests: int
     unwritten_bytes: int
     threads: int
     instance_threads: int

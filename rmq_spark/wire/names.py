@@ -148,6 +148,11 @@ def without_namespace(namespace: str | None, name: str) -> str:
     return name.removeprefix(namespace + NAMESPACE_SEPARATOR)
 
 
+def reply_topic(cluster: str) -> str:
+    """Return the topic in which a cluster's brokers store replies to requests."""
+    return f"{cluster}_REPLY_TOPIC"
+
+
 def retry_topic(group: str) -> str:
     """Return the topic from which a group's failed messages are redelivered."""
     return RETRY_PREFIX + group

@@ -162,6 +162,37 @@ def futures_of_the_parent(address):
     return {"child": said, "parent": offsets, "waited": len(before)}
 
 
+def requests_of_the_parent(address):
+    """A request that waits when its process forks is answered to the parent; the child sends its
+    own.
+    """
+    may_reply = threading.Event()
+    replier = Producer("R", address)
+
+    def reply(messages, _):
+        may_reply.wait(PATIENCE_S)
+        for each in messages:
+            replier.reply(each, each.body * 2)
+
+    settings = PushSettings(consume_from_where=FIRST)
+    consumer = PushConsumer(GROUP, address, listener=reply, settings=settings)
+    consumer.subscribe(TOPIC)
+    with replier, consumer, Producer("P", address) as producer:
+        future = producer.request_async(Message(TOPIC, b"1"), QUEUE, 20_000)
+
+        def work():
+            refused = raised_by(lambda: future.result(5))
+            waiting = producer.health().pending_requests
+            own = producer.request(Message(TOPIC, b"2"), QUEUE, 20_000).body.decode()
+            return {"refused": refused, "waiting": waiting, "own": own}
+
+        child = Child(work)
+        may_reply.set()
+        said = child.said()
+        parent = future.result(20).body.decode()
+    return {"child": said, "parent": parent}
+
+
 # ---- consumers
 
 

@@ -71,7 +71,7 @@ def test_error_tree_in_the_docstring_matches_the_classes():
             path[depth:] = [match[2]]
             drawn[match[2]] = path[depth - 1] if depth else "RocketPollError"
     real = {
-        name: kind.__base__.__name__
+        name: kind.__bases__[0].__name__
         for name, kind in vars(errors).items()
         if isinstance(kind, type) and issubclass(kind, ClientError)
     }

@@ -80,6 +80,13 @@ def test_parent_and_children_send_as_if_they_were_alone(run, stored, program):
     assert found.get("connection is kept", True)
 
 
+def test_child_sends_requests_of_its_own_while_those_of_the_parent_wait(run):
+    found = run("requests_of_the_parent")
+    assert (found["parent"], found["child"]["own"]) == ("11", "22")
+    assert found["child"]["refused"].startswith("ClientShutDown: ")
+    assert found["child"]["waiting"] == 0
+
+
 @pytest.mark.parametrize("program", ["preloaded_workers", "pool_of_forks"])
 def test_servers_and_pools_may_make_their_clients_before_they_fork(run, stored, program):
     """By the calls that gunicorn and Celery make; `test_hosts` has the two themselves."""

@@ -61,6 +61,7 @@ def test_producer_health_reports_pending_sends_and_bytes():
             is_running=False,
             pending_sends=0,
             pending_bytes=0,
+            pending_requests=0,
             unwritten_bytes=0,
             threads=0,
             instance_threads=0,

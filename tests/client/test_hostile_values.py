@@ -11,6 +11,7 @@ import inspect
 import time
 from concurrent.futures import wait
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -60,6 +61,7 @@ OF_THE_CLIENT_ITSELF = {
     "LitePullConsumer": set(),
     "PushConsumer": set(),
     "ClientInstance": {
+        "introduce",
         *("register_consumer", "unregister_consumer", "register_producer", "unregister_producer"),
     },
 }
@@ -101,11 +103,15 @@ class World:
             Admin(instance=client_of(stack.enter_context(secured_broker())))
         )
         self.users.create_user("U", "secret")
-        for topic in ("T", "T_COMMITS", "S", "Changed", "Gone"):
+        for topic in ("T", "T_COMMITS", "S", "R", "Changed", "Gone"):
             self.admin.create_topic(topic, 1)
         self.admin.set_offset("Idle", QUEUE, 0)
         self.producer = stack.enter_context(Producer("P", instance=self.instance))
         self.sent = self.producer.send(MESSAGE)
+        self.replying = PushConsumer("Replying", self.instance, listener=self._reply)
+        self.replying.subscribe("R")
+        stack.enter_context(self.replying)
+        self.asked = self.asked_of_itself()
         self.assigned = LitePullConsumer("Assigned", self.instance)
         self.assigned.assign([QUEUE])
         stack.enter_context(self.assigned)
@@ -115,6 +121,19 @@ class World:
         self.push = PushConsumer("Pushed", self.instance, listener=listen)
         self.push.subscribe("S")
         stack.enter_context(self.push)
+
+    def asked_of_itself(self):
+        """A request that this client has sent, so that replies to it are accepted."""
+        found = self.admin.message_by_offset_id(self.sent.offset_message_id)
+        correlation = {"CORRELATION_ID": "1", "REPLY_TO_CLIENT": self.instance.client_id}
+        return replace(found, properties={**found.properties, **correlation})
+
+    def reply(self, request, **arguments):
+        request = self.asked if request == "asked" else request  # whose fields are not a user's
+        return self.producer.reply(request, **arguments)
+
+    def _reply(self, messages, _):
+        self.producer.send_one_way(messages[0].reply(b"answer"))
 
     def poll(self, timeout_ms):
         """There is a message each time: waiting for ever for one would be right."""
@@ -206,6 +225,7 @@ def calls_of(world):
     table = pa.table({"body": ["x"], "tags": ["red"]})
     bulk = {"queue": QUEUE, "in_flight": 2, "chunk_bytes": 1 << 16, "timeout_ms": 3_000}
     send = {"message": MESSAGE, "queue": QUEUE, "timeout_ms": 3_000}
+    request = {"message": replace(MESSAGE, topic="R"), "queue": None, "timeout_ms": 3_000}
     span = {"start": {QUEUE: 0}, "end": {QUEUE: 1}, "columns": ["body"], "tags": "red"}
     span |= {"on_bad_record": "skip", "bytes_max": 1 << 30}
     consumer = {"group": "Made", "instance": world.instance}
@@ -244,6 +264,17 @@ def calls_of(world):
         "Producer.send": Call(producer.send, send),
         "Producer.send_async": Call(producer.send_async, send),
         "Producer.send_one_way": Call(producer.send_one_way, {"message": MESSAGE, "queue": QUEUE}),
+        "Producer.request": Call(producer.request, request),
+        "Producer.request_async": Call(
+            producer.request_async,
+            request,
+            lambda **arguments: answered(producer.request_async(**arguments)),
+        ),
+        "Producer.reply": Call(
+            producer.reply,
+            {"request": "asked", "body": b"x", "properties": {"a": "b"}, "timeout_ms": 3_000},
+            world.reply,
+        ),
         "Producer.send_batch": Call(
             producer.send_batch, {"messages": [MESSAGE], "timeout_ms": 3_000}
         ),

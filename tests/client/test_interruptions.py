@@ -48,7 +48,7 @@ def address(running_broker, api):
     return running_broker.address
 
 
-def interrupt(*_):
+def interrupt(*_, **__):
     raise Signal
 
 

@@ -64,6 +64,29 @@ def test_java_consumer_gets_message_of_our_producer_unchanged(scenario, ours):
     assert second["storeSize"] < len(LONG) / 2
 
 
+@pytest.mark.parametrize("answer", ["answer", LONG], ids=["short", "compressed"])
+def test_java_consumer_replies_to_our_request(scenario, ours, answer):
+    topic = scenario.topic()
+    replier, consumer = scenario.producer(), scenario.push(topic=topic)
+    asking = ours.producer().request_async(Message(topic, b"question"), timeout_ms=60_000)
+    (asked,) = consumer.wait_for(["question"])
+    assert replier.reply(asked, answer)["status"] == "SEND_OK"
+    assert asking.result(60).body.decode() == answer
+
+
+@pytest.mark.parametrize("answer", ["answer", LONG], ids=["short", "compressed"])
+def test_our_consumer_replies_to_a_java_request(scenario, ours, answer):
+    topic = scenario.topic()
+    replier, asker = ours.producer(), scenario.producer()
+    ours.push(
+        lambda found, _: [replier.reply(each, answer.encode()) for each in found] and None,
+        topic=topic,
+    )
+    asker.request(topic, to_send("question"))
+    reply = asker.replied()
+    assert (reply["body"], reply["properties"]["MSG_TYPE"]) == (answer, "reply")
+
+
 def test_our_consumers_get_message_of_a_java_producer_unchanged(scenario, ours):
     topic = scenario.topic()
     (result, _) = scenario.producer().send(

@@ -17,6 +17,7 @@ from rmq_spark.wire.bodies.operators import KVTable
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import CURRENT_VERSION, RemotingCommand
 from rmq_spark.wire.headers.operators import GetBrokerConfigResponseHeader
+from rmq_spark.wire.names import reply_topic
 from rmq_spark.wire.record import decode_record
 
 from ...common.channel import Channel
@@ -254,7 +255,7 @@ def read_only_error(request: RemotingCommand) -> RequestRejected:
 def reserved_topics(config: BrokerConfig) -> frozenset[str]:
     """Return the topics named after cluster and broker; created at a start, and read-only."""
     cluster = config.broker_cluster_name
-    return frozenset({cluster, config.broker_name, f"{cluster}_REPLY_TOPIC"})
+    return frozenset({cluster, config.broker_name, reply_topic(cluster)})
 
 
 class BrokerAdminProcessor(Processor):

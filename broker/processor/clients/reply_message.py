@@ -17,7 +17,7 @@ from typing import Final
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import ReplyMessageRequestHeader, SendMessageRequestHeader
-from rmq_spark.wire.properties import change_properties, decode_properties
+from rmq_spark.wire.properties import REPLY_TO_CLIENT, change_properties, decode_properties
 
 from ...common.channel import Channel
 from ...state.members.client_channel_info import ClientChannelInfo
@@ -25,7 +25,6 @@ from ..processor import BrokerParts, Processor, handles
 from ..request import header_of, reply, request_command, size_of, system_error
 from .pending_replies import PendingReplies
 
-REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
 PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
 PUSH_TIMEOUT_MS: Final = 10_000
 

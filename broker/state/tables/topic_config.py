@@ -27,6 +27,7 @@ from rmq_spark.wire.names import (
     dlq_topic,
     is_system_topic,
     light_queue_fault,
+    reply_topic,
     retry_topic,
     topic_fault,
 )
@@ -270,7 +271,7 @@ def _system_topics(cluster_name: str, broker_name: str) -> tuple[TopicConfig, ..
         _topic(broker_name, 1, inherited),
         _topic(OFFSET_MOVED_TOPIC, 1),
         _topic(TRACE_TOPIC, 1),
-        _topic(f"{cluster_name}_REPLY_TOPIC", 1),
+        _topic(reply_topic(cluster_name), 1),
     )
 
 

@@ -10,8 +10,8 @@ Retries, queue selection, limits and errors are those of the threaded producer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
-from typing import Final
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Any, Final
 
 from rmq_spark.client import observer
 from rmq_spark.client.aio.client import Client
@@ -19,7 +19,8 @@ from rmq_spark.client.aio.loop_bridge import LoopBridge, LoopPromise
 from rmq_spark.client.aio.wrapper import AsyncWrapper, run_in_thread
 from rmq_spark.client.arguments import check_group, check_kind, check_time_ms
 from rmq_spark.client.errors import TooManyPending
-from rmq_spark.client.message import Message
+from rmq_spark.client.instance.request_futures import RequestFuture
+from rmq_spark.client.message import CorrelatedMessage, Message, MessageExt
 from rmq_spark.client.producer.prepared_message import PreparedMessage, SendRules
 from rmq_spark.client.producer.producer import (
     PENDING_BYTES_MAX,
@@ -29,7 +30,7 @@ from rmq_spark.client.producer.producer import (
     topic_sender,
 )
 from rmq_spark.client.producer.producer import Producer as ThreadedProducer
-from rmq_spark.client.producer.topic_sender import Selector
+from rmq_spark.client.producer.topic_sender import Selector, may_need_queue
 from rmq_spark.client.results import ProducerHealth, SendResult
 from rmq_spark.client.serializers import Serializer
 from rmq_spark.client.transport.frame_writer import CallSoon
@@ -161,6 +162,7 @@ class Producer(AsyncWrapper["LoopProducer"]):
         client = client if isinstance(client, Client) else Client(client)
         super().__init__(client, create, LoopProducer.start, LoopProducer.shutdown)
         self._waiter_queue: WaiterQueue | None = None
+        self._request_slots: asyncio.Semaphore | None = None
 
     def _on_close(self) -> None:
         if self._waiter_queue is not None:
@@ -282,7 +284,7 @@ class Producer(AsyncWrapper["LoopProducer"]):
         else:
             check_time_ms("timeout_ms", timeout_ms)
         prepared = producer.prepare_small(message)
-        is_free = queue is None and message.sharding_key is None
+        is_free = not may_need_queue(message, queue)
         if prepared is None or not is_free or line.waiters:  # earlier sends wait for room
             return self._send(bridge, producer, message, prepared, queue, timeout_ms)
         promise: LoopPromise[SendResult] = LoopPromise(bridge, line.wake_first)
@@ -313,7 +315,7 @@ class Producer(AsyncWrapper["LoopProducer"]):
         if prepared is None:
             prepared = await self._call(lambda one: one.prepare(message))
         fixed = None
-        if queue is not None or message.sharding_key is not None:
+        if may_need_queue(message, queue):
             sender = topic_sender(producer)
             queues = sender.known_queues(message.topic) or await self._call(
                 lambda one: topic_sender(one).publish_queues(message.topic)
@@ -349,6 +351,113 @@ class Producer(AsyncWrapper["LoopProducer"]):
         finally:
             waiter.leave()
         return await promise.future
+
+    # ---- requests and replies
+
+    async def request(
+        self,
+        message: Message,
+        queue: MessageQueue | Selector | None = None,
+        timeout_ms: int | None = None,
+    ) -> MessageExt:
+        """Send a message, and wait for the reply of the consumer that gets it.
+
+        The consumer answers with `reply`, or with ``producer.reply`` of a Java client. The message
+        is stored and delivered like any other; if it is delivered twice, the first reply counts.
+
+        If a request is cancelled, its message may be stored all the same; a late reply is dropped.
+
+        Args:
+            message: The message to send.
+            queue: The queue to send to, or a function that chooses one of the topic's queues. By
+                default, the producer takes the queues in turn, or by the message's sharding key.
+            timeout_ms: Milliseconds until the reply must be here, with all tries of the send;
+                ``send_timeout_ms`` by default.
+
+        Returns:
+            The reply. It was not read from a queue: its ``queue_offset`` is -1.
+
+        Raises:
+            ClientShutDown: The producer is not running, belongs to another loop or process, or was
+                closed meanwhile.
+            MessageRejected: No broker would accept the message.
+            RouteNotFound: The topic does not exist, and no broker creates it.
+            TooManyPending: Too many requests wait for their replies, or too many sends for their
+                responses, and no room was made within the time.
+            BrokerRefused: A broker refused the message.
+            SendFailed: All tries of the send failed. The message may have been stored all the same.
+            ClientError: The only try of a message with a given queue or a sharding key failed.
+            ReplyTimeout: No reply arrived in time; the error says whether the message is stored.
+            BodyError: The reply is compressed, and cannot be inflated.
+
+        Example:
+            reply = await producer.request(Message("prices", b"AAPL"), timeout_ms=5_000)
+            print(reply.body)
+        """
+        bridge, producer = self._get_bridge(), self._get_started()
+        if timeout_ms is None:
+            timeout_ms = producer.send_timeout_ms
+        else:
+            check_time_ms("timeout_ms", timeout_ms)
+        deadline = bridge.loop.time() + timeout_ms / 1000
+        slots = self._request_slots
+        if slots is None:
+            slots = self._request_slots = asyncio.Semaphore(producer.requests_max)
+        if slots.locked():
+            try:
+                await asyncio.wait_for(slots.acquire(), timeout_ms / 1000)
+            except asyncio.TimeoutError:
+                raise TooManyPending(producer.requests_max, 0) from None
+        else:
+            await slots.acquire()
+        try:
+            await self._call(lambda one: one.introduce(message, timeout_ms))
+            promise: LoopPromise[MessageExt] = LoopPromise(bridge)
+            left_ms = max(int((deadline - bridge.loop.time()) * 1000), 1)
+            request, waiting = producer.begin_request(message, timeout_ms, left_ms, promise)
+            sent = None
+            try:
+                # The send may take as long as the reply: the error of a late one is the reply's.
+                sent = self.send_async(request, queue, timeout_ms)
+                sent.add_done_callback(waiting.on_sent)
+                return await promise.future
+            finally:
+                waiting.discard()
+                if sent is not None:
+                    sent.cancel()
+        finally:
+            slots.release()
+
+    async def reply(
+        self,
+        request: MessageExt,
+        body: Any,
+        properties: Mapping[str, str] | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Reply to a request, and wait until its sender has the reply and a broker has stored it.
+
+        ``await producer.send(request.reply(body))`` is the same.
+
+        Args:
+            request: The message that a consumer got; its sender waits in `request`.
+            body: Payload of the reply, as of a `Message`.
+            properties: Properties of the reply, text to text.
+            timeout_ms: Milliseconds for all tries together; ``send_timeout_ms`` by default.
+
+        Returns:
+            The place at which the reply is stored, in the cluster's topic of replies.
+
+        Raises:
+            ClientShutDown: The producer is not running, or belongs to another loop or process.
+            MessageRejected: The message is no request, or no broker would accept the reply.
+            BrokerRefused: The sender of the request is not connected to the broker any more.
+            SendFailed: All tries failed. The sender may have the reply all the same.
+            ClientError: The only try, at the broker that has the request, failed.
+        """
+        self._get_bridge()
+        check_kind("request", request, MessageExt, "the message received", "messages[0]")
+        return await self.send(request.reply(body, properties), timeout_ms=timeout_ms)
 
     send_one_way = run_in_thread(ThreadedProducer.send_one_way)
     send_batch = run_in_thread(ThreadedProducer.send_batch)
@@ -388,6 +497,21 @@ class LoopProducer(ThreadedProducer):
     ) -> bool:
         """Send a message without waiting; return False if there is no room for it."""
         return self._async_sender.send_nonblocking(prepared, fixed, timeout_ms, promise, call_soon)
+
+    @property
+    def requests_max(self) -> int:
+        """Number of requests that may wait for their replies at once."""
+        return self._pending_max
+
+    def introduce(self, message: Message, timeout_ms: int) -> None:
+        """Make the brokers of a message's topic know this client."""
+        self._introduce(message, timeout_ms)
+
+    def begin_request(
+        self, message: Message, timeout_ms: int, left_ms: int, promise: LoopPromise[MessageExt]
+    ) -> tuple[CorrelatedMessage, RequestFuture]:
+        """Return the request that a message becomes, and the reply that it waits for."""
+        return self._begin_request(message, timeout_ms, left_ms, promise)
 
     def too_many_pending(self) -> TooManyPending:
         """Return the error of a send that timed out while waiting for room."""

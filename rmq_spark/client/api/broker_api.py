@@ -129,12 +129,15 @@ class BrokerApi:
         body: Buffer,
         message_id: str,
         timeout_ms: int | None = None,
+        *,
+        is_reply: bool = False,
     ) -> SendResult:
         """Send a message, or a batch if the header says so, and wait until it is stored.
 
         ``message_id`` is the id that the sender gave the message; it is returned in the result.
+        With ``is_reply``, the broker first pushes the message to the client that waits for it.
         """
-        command = build_send_request(header, body)
+        command = build_send_request(header, body, is_reply=is_reply)
         answer = self.connections.request(address, command, self._timeout(timeout_ms))
         return send_result(address, command.code, answer, header, message_id)
 
@@ -158,14 +161,29 @@ class BrokerApi:
         )
 
     def submit_send(
-        self, pending: PendingRequest, address: str, header: SendMessageRequestHeader, body: Buffer
+        self,
+        pending: PendingRequest,
+        address: str,
+        header: SendMessageRequestHeader,
+        body: Buffer,
+        *,
+        is_reply: bool = False,
     ) -> None:
-        """Send a message, or a batch; the waiter gets the response, for `send_result`."""
-        self.connections.submit(address, pending, build_send_request(header, body))
+        """Send a message, a batch or a reply; the waiter gets the response, for `send_result`."""
+        command = build_send_request(header, body, is_reply=is_reply)
+        self.connections.submit(address, pending, command)
 
-    def send_one_way(self, address: str, header: SendMessageRequestHeader, body: Buffer) -> None:
-        """Send a message, or a batch, without a response."""
-        self.connections.send_one_way(address, build_send_request(header, body), self.timeout_ms)
+    def send_one_way(
+        self,
+        address: str,
+        header: SendMessageRequestHeader,
+        body: Buffer,
+        *,
+        is_reply: bool = False,
+    ) -> None:
+        """Send a message, a batch or a reply, without a response."""
+        command = build_send_request(header, body, is_reply=is_reply)
+        self.connections.send_one_way(address, command, self.timeout_ms)
 
     def append_chunk(
         self,
@@ -411,9 +429,13 @@ class BrokerApi:
         return self.timeout_ms if timeout_ms is None else timeout_ms
 
 
-def build_send_request(header: SendMessageRequestHeader, body: Buffer) -> RemotingCommand:
-    """Return the request that sends a message, or a batch."""
+def build_send_request(
+    header: SendMessageRequestHeader, body: Buffer, *, is_reply: bool = False
+) -> RemotingCommand:
+    """Return the request that sends a message, a batch, or a reply to a client that waits."""
     code = RequestCode.SEND_BATCH_MESSAGE if header.batch else RequestCode.SEND_MESSAGE_V2
+    if is_reply:
+        code = RequestCode.SEND_REPLY_MESSAGE_V2
     return build_request(code, header, body)
 
 

@@ -46,10 +46,12 @@ class HeartbeatSender(ForkAware):
         self._executor = PerBrokerExecutor("rocketpoll heartbeat")
         self._failures: dict[str, int] = {}  # since each broker last took a heartbeat
         self._unaware_brokers: dict[str, None] = {}  # brokers that do not know of this client
+        self._change = 0  # counts the changes of this client's groups
+        self._known_changes: dict[str, int] = {}  # the last that each broker has acknowledged
         self.versions: dict[str, int] = {}
         """Version that each broker answered the last heartbeat with, by address."""
 
-    def send(self, addresses: Iterable[str]) -> None:
+    def send(self, addresses: Iterable[str], wait_ms: int = SEND_WAIT_MS) -> None:
         """Send heartbeats to brokers; return when they have answered, or after a second.
 
         Brokers known to be silent get their heartbeat as soon as they are connected again.
@@ -57,7 +59,18 @@ class HeartbeatSender(ForkAware):
         reachable = [
             address for address in addresses if not self._api.connections.is_silent(address)
         ]
-        self._executor.run_for_each(reachable, self._send, SEND_WAIT_MS)
+        self._executor.run_for_each(reachable, self._send, wait_ms)
+
+    def on_groups_changed(self) -> None:
+        """Note that no broker knows this client's groups as they are now."""
+        self._change += 1
+
+    def send_to_unaware(self, addresses: Iterable[str], timeout_ms: int) -> None:
+        """Send heartbeats as `send` does, to brokers that do not know the groups as they are."""
+        change = self._change
+        unaware = [each for each in addresses if self._known_changes.get(each) != change]
+        if unaware:
+            self.send(unaware, min(timeout_ms, SEND_WAIT_MS))
 
     def resend(self, address: str) -> None:
         """Send a heartbeat to a broker that is now connected, if it does not know this client.
@@ -77,6 +90,7 @@ class HeartbeatSender(ForkAware):
     def on_connection_closed(self, address: str) -> None:
         """Note that a connection has ended: its broker has forgotten this client."""
         self.versions.pop(address, None)
+        self._known_changes.pop(address, None)
         self._unaware_brokers[address] = None
 
     def _send_if_unaware(self, address: str) -> None:
@@ -84,9 +98,11 @@ class HeartbeatSender(ForkAware):
             self._send(address)
 
     def _send(self, address: str) -> None:
+        change = self._change
         self._unaware_brokers.pop(address, None)  # first: the connection may end again meanwhile
         try:
             self.versions[address] = self._api.heartbeat(address, self._data())
+            self._known_changes[address] = change
             if self._failures.pop(address, None):
                 _log.warning("heartbeats to %s recovered", address)
         except ClientError as error:

@@ -46,6 +46,7 @@ from rmq_spark.client.errors import (
     TopicNotUsable,
 )
 from rmq_spark.client.instance.heartbeats import HeartbeatSender
+from rmq_spark.client.instance.request_futures import RequestFutureHolder
 from rmq_spark.client.instance.routes import Routes
 from rmq_spark.client.message import MessageExt, to_message
 from rmq_spark.client.transport.address_overrides import AddressOverrides
@@ -59,7 +60,7 @@ from rmq_spark.client.transport.remoting_client import (
     Credentials,
     RemotingClient,
 )
-from rmq_spark.errors import nearest_name
+from rmq_spark.errors import BodyError, nearest_name
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import ConsumerData, HeartbeatData, ProducerData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -67,7 +68,10 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.compression import PLAIN_BYTES_LIMIT_MAX, PLAIN_BYTES_MAX
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers import exchange_of
-from rmq_spark.wire.headers.members import CheckTransactionStateRequestHeader
+from rmq_spark.wire.headers.members import (
+    CheckTransactionStateRequestHeader,
+    ReplyMessageRequestHeader,
+)
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import is_system_topic
 from rmq_spark.wire.record import decode_record
@@ -154,11 +158,14 @@ class ClientRequestProcessor(ForkAware):
         consumers: Mapping[str, RegisteredConsumer],
         producers: Mapping[str, RegisteredProducer | None],
         max_body_bytes: int = PLAIN_BYTES_MAX,
+        requests: RequestFutureHolder | None = None,
     ) -> None:
         """Make a processor; both mappings are by group, and may change at any time.
 
-        Compressed bodies of messages in requests may inflate to ``max_body_bytes``.
+        Compressed bodies of messages in requests may inflate to ``max_body_bytes``. Replies go to
+        the ``requests`` that wait for them.
         """
+        self._requests = requests or RequestFutureHolder()
         self._client_id = client_id
         self._consumers = consumers
         self._producers = producers
@@ -183,6 +190,8 @@ class ClientRequestProcessor(ForkAware):
             if consumer is not None:
                 consumer.request_rebalance()
             return request.respond(ResponseCode.SUCCESS)
+        if request.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT and codec is not None:
+            return self._resolve_request(codec.decode(request.ext_fields), request)
         handler = self._handlers.get(request.code)
         if handler is None or codec is None:
             remark = f" request type {request.code} not supported"
@@ -205,6 +214,18 @@ class ClientRequestProcessor(ForkAware):
             remark = f"the client cannot start a thread for it: {error}"
             return self._busy_reply(connection, request, remark)
         return None
+
+    def _resolve_request(
+        self, header: ReplyMessageRequestHeader, pushed: RemotingCommand
+    ) -> RemotingCommand:
+        """Pass a reply to the request that waits for it, at once: there may be many."""
+        try:
+            self._requests.resolve(
+                header, pushed, time.time_ns() // 1_000_000, self._max_body_bytes
+            )
+        except BodyError as error:
+            return pushed.respond(ResponseCode.SYSTEM_ERROR, str(error))
+        return pushed.respond(ResponseCode.SUCCESS)
 
     def _busy_reply(
         self, connection: RemotingConnection, request: RemotingCommand, remark: str
@@ -398,11 +419,16 @@ class ClientInstance(ForkAware):
         self.local_address = local_address(self.name_servers.addresses)
         self._given_client_id = client_id
         self.client_id = self._new_client_id()
+        self.requests = RequestFutureHolder()
         self.connections = RemotingClient(
             credentials=credentials,
             tls=tls,
             on_request=ClientRequestProcessor(
-                lambda: self.client_id, self._consumers, self._producers, max_body_bytes
+                lambda: self.client_id,
+                self._consumers,
+                self._producers,
+                max_body_bytes,
+                self.requests,
             ),
             on_ready=self._on_broker_ready,
             on_closed=self._on_connection_closed,
@@ -455,6 +481,7 @@ class ClientInstance(ForkAware):
     def thread_count(self) -> int:
         """Number of threads that are alive: for routes, heartbeats and connections."""
         own = 0 if self._scheduler is None else self._scheduler.thread_count
+        own += self.requests.thread_count
         return own + self._heartbeat_sender.thread_count + self.connections.thread_count
 
     def start(self) -> None:
@@ -509,6 +536,7 @@ class ClientInstance(ForkAware):
             scheduler = self._scheduler
         if scheduler is not None:
             scheduler.stop(0)
+        self.requests.shut_down()
         producers, consumers = list(self._producers), dict(self._consumers)
         self._producers.clear()
         self._consumers.clear()
@@ -556,6 +584,7 @@ class ClientInstance(ForkAware):
                     "consumer group", "at most one consumer of a group in each client", group
                 )
             self._consumers[group] = consumer
+        self._heartbeat_sender.on_groups_changed()
         self.heartbeat_soon()
 
     def unregister_consumer(self, group: str) -> None:
@@ -580,6 +609,7 @@ class ClientInstance(ForkAware):
                     "producer group", "at most one producer of a group in each client", group
                 )
             self._producers[group] = producer
+        self._heartbeat_sender.on_groups_changed()
         self.heartbeat_soon()
 
     def unregister_producer(self, group: str) -> None:
@@ -612,6 +642,17 @@ class ClientInstance(ForkAware):
             self._heartbeat_sender.send(
                 self.routes.addresses(masters_only=not data.consumer_data_set)
             )
+
+    def introduce(self, addresses: Iterable[str], timeout_ms: int) -> None:
+        """Send a heartbeat to brokers that do not know this client's groups as they are now.
+
+        Return when they have answered, at most after a second.
+
+        Args:
+            addresses: Addresses of the brokers.
+            timeout_ms: Most milliseconds to wait, if less than a second.
+        """
+        self._heartbeat_sender.send_to_unaware(addresses, timeout_ms)
 
     @property
     def broker_versions(self) -> Mapping[str, int]:

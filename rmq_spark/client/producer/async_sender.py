@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 
 from rmq_spark.client.api.broker_api import send_result
 from rmq_spark.client.concurrency.scheduler import ThreadScheduler
@@ -31,6 +31,7 @@ from rmq_spark.client.errors import (
     SendFailed,
     TooManyPending,
 )
+from rmq_spark.client.message import MessageExt
 from rmq_spark.client.producer.prepared_message import PreparedMessage
 from rmq_spark.client.producer.topic_sender import TopicSender, has_time_to_retry, is_route_stale
 from rmq_spark.client.results import SendResult
@@ -202,14 +203,19 @@ class CallbackExecutor:
             return None
 
 
-class SendFuture(ForkSafeFuture[SendResult]):
+_Result = TypeVar("_Result")
+
+
+class ProducerFuture(ForkSafeFuture[_Result]):
     """A future whose callbacks run in a thread of the producer."""
+
+    _method = "send"
 
     def __init__(self, callbacks: CallbackExecutor) -> None:
         super().__init__()
         self._callbacks = callbacks
 
-    def add_done_callback(self, fn: Callable[[Future[SendResult]], Any]) -> None:
+    def add_done_callback(self, fn: Callable[[Future[_Result]], Any]) -> None:
         """Call a function with this future when it is done, in a thread of the producer.
 
         If the future is done already, the function is called at once, in this thread.
@@ -224,10 +230,21 @@ class SendFuture(ForkSafeFuture[SendResult]):
         def __await__(self) -> NoReturn:
             """Refuse: Python's own error would name neither the producer to use nor a way out."""
             raise TypeError(
-                "await: needed the producer of asyncio, found a SendFuture of rocketpoll.Producer; "
-                "use rocketpoll.aio.Producer and `await producer.send(...)`, or here "
+                f"await: needed the producer of asyncio, found a {type(self).__name__} of "
+                f"rocketpoll.Producer; use rocketpoll.aio.Producer and "
+                f"`await producer.{self._method}(...)`, or here "
                 "`await asyncio.wrap_future(future)`"
             )
+
+
+class SendFuture(ProducerFuture[SendResult]):
+    """The future of a send."""
+
+
+class ReplyFuture(ProducerFuture[MessageExt]):
+    """The future of a request's reply."""
+
+    _method = "request"
 
 
 def clear_tracebacks(error: BaseException) -> None:
@@ -312,6 +329,10 @@ class AsyncSender:
             self.permits.release(future)
             raise
         return future
+
+    def new_reply_future(self) -> ReplyFuture:
+        """Return the future of a reply; its callbacks run in the thread of those of sends."""
+        return ReplyFuture(self._callbacks)
 
     def send_nonblocking(
         self,
@@ -434,7 +455,9 @@ class _AsyncSend(PendingRequest):
             sender.instance.connections.connect(self._address, self._connect_timeout_ms())
         else:
             self._address = ready_address
-        sender.instance.api.submit_send(self, self._address, self._header, prepared.body)
+        sender.instance.api.submit_send(
+            self, self._address, self._header, prepared.body, is_reply=prepared.is_reply
+        )
 
     def _connect_timeout_ms(self) -> int:
         """Return the milliseconds that connecting may take, which leave time for other brokers."""

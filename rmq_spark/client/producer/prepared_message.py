@@ -27,7 +27,7 @@ from rmq_spark.client.arguments import (
 )
 from rmq_spark.client.errors import ClientShutDown, MessageRejected
 from rmq_spark.client.forwarding import ForwardedMessage
-from rmq_spark.client.message import BODY_BYTES_MAX, Message
+from rmq_spark.client.message import BODY_BYTES_MAX, CorrelatedMessage, Message
 from rmq_spark.errors import BodyError, CodecMissing, Verbatim, excerpt
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import DEFAULT_LEVEL, LEVELS, PLAIN_BYTES_MAX, compress_body
@@ -171,6 +171,7 @@ class PreparedMessage(NamedTuple):
     flag: int
     born_timestamp: int
     is_batch: bool = False
+    is_reply: bool = False
 
     def header(self, queue: MessageQueue) -> SendMessageRequestHeader:
         """Return the header of a request that sends it to a queue."""
@@ -220,6 +221,7 @@ def prepare_message(
         sys_flag,
         message.flag,
         now_ms,
+        is_reply=isinstance(message, CorrelatedMessage) and message.is_reply,
     )
 
 
@@ -276,6 +278,10 @@ def prepare_batch(
             raise MessageRejected("wait_store_ok " + _BATCH_SUFFIX, "the same for all", "both")
         if message.delay_level:
             raise MessageRejected("delay_level " + _BATCH_SUFFIX, "0", message.delay_level)
+        if isinstance(message, CorrelatedMessage):  # brokers would push none of them
+            raise MessageRejected(
+                "message " + _BATCH_SUFFIX, "no reply (send each by itself)", message.topic
+            )
         if message.sharding_key != first.sharding_key:  # they are stored in one queue
             needed = f"{first.sharding_key!r} for all, or a batch for each"
             raise MessageRejected(

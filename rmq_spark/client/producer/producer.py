@@ -4,6 +4,7 @@
     send_async      returns a future; up to three tries as well, but only if a connection fails
     send_one_way    no response
     send_batch      several messages of one topic in as few requests as brokers accept
+    request         waits for the reply of a consumer; `reply` sends one
     send_table      an Arrow table or a DataFrame, at bulk speed (`arrow_sender`)
 
 A send is retried if it may succeed at another broker or later (`sync_sender`). It is not retried if
@@ -15,7 +16,8 @@ skipped while others can be.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final
@@ -26,15 +28,17 @@ from rmq_spark.client.arguments import (
     check_group,
     check_kind,
     check_range,
+    check_send_topic,
     check_time_ms,
     check_topic,
 )
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.lifecycle import SafeStop
-from rmq_spark.client.errors import ClientShutDown
+from rmq_spark.client.errors import ClientShutDown, TooManyPending
 from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance, RegisteredProducer
-from rmq_spark.client.message import Message
-from rmq_spark.client.producer.async_sender import AsyncSender
+from rmq_spark.client.instance.request_futures import ReplyPromise, RequestFuture
+from rmq_spark.client.message import CorrelatedMessage, Message, MessageExt
+from rmq_spark.client.producer.async_sender import AsyncSender, SendPermits
 from rmq_spark.client.producer.prepared_message import (
     PreparedMessage,
     SendRules,
@@ -152,6 +156,8 @@ class Producer(ForkAware):
             pending_max=pending_max,
             pending_bytes_max=pending_bytes_max,
         )
+        self._pending_max = pending_max
+        self._request_permits = SendPermits(pending_max, pending_bytes_max)
         self._member = member
         self._is_running = False
         self._restarts_after_fork = False
@@ -174,6 +180,7 @@ class Producer(ForkAware):
             is_running=self.is_running,
             pending_sends=pending.count,
             pending_bytes=pending.bytes,
+            pending_requests=self.instance.requests.count(self),
             unwritten_bytes=connections.unwritten_bytes,
             threads=self._async_sender.thread_count,
             instance_threads=self.instance.thread_count,
@@ -232,6 +239,7 @@ class Producer(ForkAware):
 
     def _stop(self) -> None:
         self._async_sender.stop()
+        self.instance.requests.shut_down(self)
         self.instance.unregister_producer(self.group)
         self.instance.stop()
 
@@ -241,6 +249,7 @@ class Producer(ForkAware):
         self._is_running = False
         self._current_stop = None
         self._state_lock = threading.RLock()
+        self._request_permits = SendPermits(self._pending_max, self._request_permits.bytes_max)
         self._sender.after_fork()
         self._async_sender.after_fork()
 
@@ -382,6 +391,140 @@ class Producer(ForkAware):
             self._sync_sender.send_one_way_once(prepared, fixed, self.send_timeout_ms)
         else:
             self._sync_sender.send_one_way(prepared, self.send_timeout_ms)
+
+    # ---- requests and replies
+
+    def request(
+        self,
+        message: Message,
+        queue: MessageQueue | Selector | None = None,
+        timeout_ms: int | None = None,
+    ) -> MessageExt:
+        """Send a message, and wait for the reply of the consumer that gets it.
+
+        The consumer answers with `reply`, or with ``producer.reply`` of a Java client. The message
+        is stored and delivered like any other; if it is delivered twice, the first reply counts.
+
+        Args:
+            message: The message to send.
+            queue: The queue to send to, or a function that chooses one of the topic's queues. By
+                default, the producer takes the queues in turn, or by the message's sharding key.
+            timeout_ms: Milliseconds until the reply must be here, with all tries of the send;
+                ``send_timeout_ms`` by default.
+
+        Returns:
+            The reply. It was not read from a queue: its ``queue_offset`` is -1.
+
+        Raises:
+            ClientShutDown: The producer is not running, or was shut down meanwhile.
+            MessageRejected: No broker would accept the message.
+            RouteNotFound: The topic does not exist, and no broker creates it.
+            TooManyPending: Too many requests wait for their replies, or too many sends for their
+                responses, and no room was made within the time.
+            BrokerRefused: A broker refused the message for good.
+            SendFailed: All tries of the send failed. The message may have been stored all the same.
+            ClientError: The only try of a message with a given queue or a sharding key failed.
+            ReplyTimeout: No reply arrived in time; the error says whether the message is stored.
+            BodyError: The reply is compressed, and cannot be inflated.
+
+        Example:
+            reply = producer.request(Message("prices", b"AAPL"), timeout_ms=5_000)
+            print(reply.body)
+        """
+        return self.request_async(message, queue, timeout_ms).result()
+
+    def request_async(
+        self,
+        message: Message,
+        queue: MessageQueue | Selector | None = None,
+        timeout_ms: int | None = None,
+    ) -> Future[MessageExt]:
+        """Send a message, and return a future of the reply, without waiting for it.
+
+        The future's callbacks run in a thread of this producer. The call itself may wait: for the
+        topic's route, for a broker that is not connected yet, for up to a second until the brokers
+        know this client, and for room, while too many requests or sends are pending.
+
+        Args:
+            message: The message to send.
+            queue: The queue to send to, or a function that chooses one of the topic's queues.
+            timeout_ms: Milliseconds until the reply must be here; ``send_timeout_ms`` by default.
+
+        Returns:
+            A future that yields the reply, or fails with the errors that a blocking request
+            raises.
+
+        Raises:
+            ClientShutDown: The producer is not running.
+            MessageRejected: No broker would accept the message, or a number is out of range.
+            TypeError: An argument has the wrong type.
+            RouteNotFound: The topic does not exist, and no broker creates it.
+            TooManyPending: Too many requests or sends are pending, and no room was made in time.
+        """
+        self._check_running()
+        timeout_ms = self._time(timeout_ms)
+        deadline = time.monotonic() + timeout_ms / 1000
+        future = self._async_sender.new_reply_future()
+        if not self._request_permits.acquire(future, 0, timeout_ms / 1000):
+            raise TooManyPending(self._request_permits.count, 0)
+        # not as a callback of users, whose thread may be busy
+        Future.add_done_callback(future, self._request_permits.release)
+        try:
+            self._introduce(message, timeout_ms)
+            left_ms = max(int((deadline - time.monotonic()) * 1000), 1)
+            request, waiting = self._begin_request(message, timeout_ms, left_ms, future)
+            Future.add_done_callback(future, lambda _: waiting.discard())
+            # The send may take as long as the reply: the error of a late one is the reply's.
+            sent = self.send_async(request, queue, timeout_ms)
+            Future.add_done_callback(sent, waiting.on_sent)
+        except BaseException:
+            future.cancel()  # which releases the permit
+            raise
+        return future
+
+    def _introduce(self, message: Message, timeout_ms: int) -> None:
+        check_kind("message", message, Message, "a Message", "Message('orders', b'body')")
+        self._sender.introduce(check_send_topic(check_topic(message.topic)), timeout_ms)
+
+    def _begin_request(
+        self, message: Message, timeout_ms: int, left_ms: int, promise: ReplyPromise
+    ) -> tuple[CorrelatedMessage, RequestFuture]:
+        waiting = self.instance.requests.register(self, message.topic, timeout_ms, promise, left_ms)
+        request = CorrelatedMessage.of_request(
+            message, waiting.correlation_id, self.instance.client_id, timeout_ms
+        )
+        return request, waiting
+
+    def reply(
+        self,
+        request: MessageExt,
+        body: Any,
+        properties: Mapping[str, str] | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Reply to a request, and wait until its sender has the reply and a broker has stored it.
+
+        ``producer.send(request.reply(body))`` is the same; `send_async` and `send_one_way` accept
+        ``request.reply(body)`` as well.
+
+        Args:
+            request: The message that a consumer got; its sender waits in `request`.
+            body: Payload of the reply, as of a `Message`.
+            properties: Properties of the reply, text to text.
+            timeout_ms: Milliseconds for all tries together; ``send_timeout_ms`` by default.
+
+        Returns:
+            The place at which the reply is stored, in the cluster's topic of replies.
+
+        Raises:
+            ClientShutDown: The producer is not running.
+            MessageRejected: The message is no request, or no broker would accept the reply.
+            BrokerRefused: The sender of the request is not connected to the broker any more.
+            SendFailed: All tries failed. The sender may have the reply all the same.
+            ClientError: The only try, at the broker that has the request, failed.
+        """
+        check_kind("request", request, MessageExt, "the message received", "messages[0]")
+        return self.send(request.reply(body, properties), timeout_ms=timeout_ms)
 
     def send_batch(
         self, messages: Iterable[Message], timeout_ms: int | None = None

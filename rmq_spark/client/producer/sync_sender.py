@@ -108,7 +108,12 @@ class SyncSender:
             remaining_ms = max(timeout_ms - int((time.monotonic() - started) * 1000), 1)
             header = prepared.header(queue)
             result = instance.api.send(
-                address, header, prepared.body, prepared.message_id, remaining_ms
+                address,
+                header,
+                prepared.body,
+                prepared.message_id,
+                remaining_ms,
+                is_reply=prepared.is_reply,
             )
         except CONNECTION_FAULTS:
             self._sender.queue_selector.record_failure(queue.broker_name)
@@ -188,7 +193,10 @@ class SyncSender:
         try:
             address = self._instance.routes.master_address(queue.broker_name)
             self._instance.connections.connect(address, timeout_ms)
-            self._instance.api.send_one_way(address, prepared.header(queue), prepared.body)
+            header = prepared.header(queue)
+            self._instance.api.send_one_way(
+                address, header, prepared.body, is_reply=prepared.is_reply
+            )
         except CONNECTION_FAULTS:
             self._sender.queue_selector.record_failure(queue.broker_name)
             raise

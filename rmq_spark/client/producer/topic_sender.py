@@ -15,6 +15,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -27,10 +28,12 @@ from rmq_spark.client.errors import (
     BrokerNotFound,
     BrokerRefused,
     RequestTimeout,
+    RouteNotFound,
     TopicNotFound,
 )
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.message import BUFFERS, Message
+from rmq_spark.client.instance.routes import MASTER_ID
+from rmq_spark.client.message import BUFFERS, CorrelatedMessage, Message
 from rmq_spark.client.producer.prepared_message import (
     BatchPart,
     PreparedMessage,
@@ -47,6 +50,7 @@ from rmq_spark.client.serializers import Serializer, encode_value
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import reply_topic
 from rmq_spark.wire.properties import java_string_hash
 
 RETRY_MS_MIN: Final = 50
@@ -177,6 +181,7 @@ class TopicSender:
         self._serializer = serializer
         self.rules = rules
         self.ids = UniqueIdGenerator(instance.local_address)
+        self._reply_clusters: set[str] = set()  # whose brokers relay replies, and are known
         self.queue_selector = QueueSelector(
             time.monotonic, self._is_silent, send_latency_fault_enable=send_latency_fault_enable
         )
@@ -192,6 +197,23 @@ class TopicSender:
             topic, rules.create_topic_key, rules.default_topic_queue_nums
         )
 
+    def introduce(self, topic: str, timeout_ms: int) -> None:
+        """Make brokers know this client before it sends a request to a topic.
+
+        They push the reply to it: the broker that stores the request or, if the consumer is not
+        ours, any other of its cluster.
+        """
+        routes = self.instance.routes
+        names = {queue.broker_name for queue in self.publish_queues(topic)}
+        clusters = {routes.brokers[name].cluster for name in names if name in routes.brokers}
+        for cluster in filter(None, clusters - self._reply_clusters):
+            self._reply_clusters.add(cluster)
+            with suppress(RouteNotFound):  # a proxy relays replies itself
+                routes.require([reply_topic(cluster)])
+        brokers = [each for each in routes.brokers.values() if each.cluster in clusters]
+        masters = [each.broker_addrs.get(MASTER_ID) for each in brokers]
+        self.instance.introduce(filter(None, masters), timeout_ms)
+
     def known_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues that a topic's messages may go to, from the cache."""
         return self.instance.routes.known_publish_queues(topic)
@@ -204,9 +226,10 @@ class TopicSender:
     ) -> MessageQueue | None:
         """Return the queue that a message must go to, None if it may be any of the topic's.
 
-        The topic's queues are fetched if they are needed, unless they are ``known``.
+        The topic's queues are fetched if they are needed, unless they are ``known``. A reply goes
+        to the broker that has the request, as the client that waits is connected there.
         """
-        if queue is None and message.sharding_key is None:
+        if not may_need_queue(message, queue):
             return None
         if not isinstance(queue, MessageQueue) and not callable(queue) and queue is not None:
             example = "lambda queues: queues[0]"
@@ -216,7 +239,18 @@ class TopicSender:
             return check_queue_of_topic("queue", queue, message.topic)
         if queue is not None:
             return check_queue_of_topic("what queue= has chosen", queue(queues), message.topic)
+        if isinstance(message, CorrelatedMessage) and message.is_reply:
+            return self._queue_at(message.broker_name, queues)
         return queue_for_key(queues, message.sharding_key or "")
+
+    def _queue_at(
+        self, broker_name: str | None, queues: Sequence[MessageQueue]
+    ) -> MessageQueue | None:
+        """Return a queue of a broker that can be reached, None if there is none."""
+        found = [queue for queue in queues if queue.broker_name == broker_name]
+        if not found or not self.queue_selector.is_available(found[0].broker_name):
+            return None
+        return self.queue_selector.select(found)
 
     def prepare(self, message: Message) -> PreparedMessage:
         """Check a message, and return it prepared for sending."""
@@ -251,6 +285,15 @@ class TopicSender:
             return connections.is_silent(self.instance.routes.master_address(broker_name))
         except BrokerNotFound:
             return False
+
+
+def may_need_queue(message: Message, queue: MessageQueue | Selector | None) -> bool:
+    """Return whether a message may have to go to one of its topic's queues, and no other."""
+    return (
+        queue is not None
+        or message.sharding_key is not None
+        or (isinstance(message, CorrelatedMessage) and message.is_reply)
+    )
 
 
 def is_retryable(error: BaseException) -> bool:

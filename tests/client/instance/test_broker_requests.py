@@ -1,13 +1,15 @@
 """Requests of brokers to a client reach its members and are answered."""
 
 import threading
+from concurrent.futures import Future
 
 import pytest
 from support.clients.fake_members import Consumer, Producer
 
 from rmq_spark.client.errors import ConnectionClosed
 from rmq_spark.client.instance.instance import CONCURRENT_REQUESTS_MAX, ClientRequestProcessor
-from rmq_spark.errors import HeaderError
+from rmq_spark.client.instance.request_futures import RequestFutureHolder
+from rmq_spark.errors import BodyError, HeaderError
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.operators import (
     ConsumeMessageDirectlyResult,
@@ -140,8 +142,54 @@ def test_transaction_check_without_a_transactional_producer_is_answered_with_an_
     assert "no transactional producer" in line.answer().remark
 
 
+REPLY = {
+    "producerGroup": "P",
+    "topic": "C_REPLY_TOPIC",
+    "defaultTopic": "TBW102",
+    "defaultTopicQueueNums": "4",
+    "queueId": "0",
+    "bornTimestamp": "1",
+    "flag": "7",
+    "bornHost": "/10.0.0.1:5",
+    "storeHost": "10.0.0.2:6",
+    "storeTimestamp": "2",
+}
+
+
+def pushed(correlation_id, body, sys_flag=0):
+    properties = f"CORRELATION_ID\x01{correlation_id}\x02UNIQ_KEY\x01id\x02"
+    fields = {**REPLY, "sysFlag": str(sys_flag), "properties": properties}
+    return RemotingCommand(326, ext_fields=fields, body=body)
+
+
+def test_reply_resolves_its_request_and_others_are_accepted_and_dropped(consumer, line):
+    waiting = RequestFutureHolder()
+    requests = ClientRequestProcessor(lambda: "me", {}, {}, requests=waiting)
+    future = Future()
+    request = waiting.register("me", "T", 60_000, future)
+    assert requests(line, pushed("another", b"x")).code == 0
+    assert not future.done()
+    for body in (b"first", b"second"):
+        assert requests(line, pushed(request.correlation_id, body)).code == 0
+    reply = future.result(0)
+    assert (reply.body, reply.flag, reply.message_id) == (b"first", 7, "id")
+    assert (reply.born_host, reply.store_host) == ("10.0.0.1:5", "10.0.0.2:6")
+    waiting.shut_down()
+
+
+def test_reply_that_cannot_be_inflated_fails_its_request_and_is_refused(line):
+    waiting = RequestFutureHolder()
+    requests = ClientRequestProcessor(lambda: "me", {}, {}, requests=waiting)
+    future = Future()
+    request = waiting.register("me", "T", 60_000, future)
+    answer = requests(line, pushed(request.correlation_id, b"damaged", sys_flag=1))
+    assert (answer.code, "ZLIB" in answer.remark) == (1, True)
+    assert isinstance(future.exception(0), BodyError)
+    waiting.shut_down()
+
+
 def test_unknown_broker_request_is_answered_not_supported(requests, line):
-    assert requests(line, RemotingCommand(326)).code == 3
+    assert requests(line, RemotingCommand(327)).code == 3
 
 
 def test_listener_exception_is_the_response_to_consume_message_directly(requests, consumer, line):

@@ -19,7 +19,9 @@ from rmq_spark.client.results import SendResult, SendStatus
 from rmq_spark.wire.message_queue import MessageQueue
 
 QUEUES = [MessageQueue("T", name, 0) for name in "abc"]
-PREPARED = SimpleNamespace(topic="T", header=lambda queue: queue, body=b"x", message_id="id")
+PREPARED = SimpleNamespace(
+    topic="T", header=lambda queue: queue, body=b"x", message_id="id", is_reply=False
+)
 
 
 class Brokers:
@@ -52,12 +54,12 @@ class Brokers:
             self.now += min(timeout_ms / 1000, self.away[address])
             raise ConnectionFailed(address, "nobody is there")
 
-    def send_one_way(self, address, header, body):
+    def send_one_way(self, address, header, body, *, is_reply):  # noqa: ARG002  # as the client calls it
         assert body == b"x"
         assert header.broker_name == address
         self.told.append(address)
 
-    def send(self, address, header, body, message_id, timeout_ms):
+    def send(self, address, header, body, message_id, timeout_ms, *, is_reply):  # noqa: ARG002  # as the client calls it
         assert body == b"x"
         self.asked.append((address, timeout_ms))
         seconds, answer = self.answers.pop(0)
