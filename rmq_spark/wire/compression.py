@@ -7,7 +7,6 @@ LZ4 and ZSTD as well, but leaks some kilobytes at each damaged stream; see docs/
 from __future__ import annotations
 
 import sys
-import zlib
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
@@ -16,6 +15,7 @@ from typing import Any
 from rmq_spark.errors import BodyError, BodyTooLarge, CodecMissing, Verbatim
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.isa_l import ZLIB_ERRORS, decompressobj, deflate
 
 PLAIN_BYTES_MAX = 16_777_216
 """The default maximum size of a decompressed body: that of a frame."""
@@ -53,7 +53,7 @@ def compress_body(body: Buffer, compression: MessageSysFlag, level: int = DEFAUL
     compressed: bytes
     try:
         if compression.value == _ZLIB:
-            compressed = zlib.compress(body, level)
+            compressed = deflate(body, level)
         elif compression.value == _LZ4:
             # RocketMQ's LZ4 has no levels either, and cannot read blocks that refer to earlier
             # ones.
@@ -112,7 +112,7 @@ def uncompress_body(body: Buffer, sys_flag: int, bytes_max: int = PLAIN_BYTES_MA
 
 
 def _inflate_zlib(body: Buffer, bytes_max: int) -> tuple[bytes, bool]:
-    inflater = zlib.decompressobj()
+    inflater = decompressobj()
     return inflater.decompress(body, bytes_max), inflater.eof
 
 
@@ -175,7 +175,7 @@ def _optional_module(name: str) -> Any:
 
 def _codec_errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
     zstd = _optional_module(_ZSTD_MODULE)
-    return (zlib.error, *more) if zstd is None else (zlib.error, zstd.ZstdError, *more)
+    return (*ZLIB_ERRORS, *more) if zstd is None else (*ZLIB_ERRORS, zstd.ZstdError, *more)
 
 
 _INFLATERS: Mapping[int, tuple[str, Callable[[Buffer, int], tuple[bytes, bool]]]] = {

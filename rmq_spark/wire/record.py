@@ -9,7 +9,6 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
-from zlib import crc32
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
@@ -17,6 +16,7 @@ from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX, uncompress_body
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.hosts import V4_BYTES, Host, decode_host
+from rmq_spark.wire.isa_l import crc32
 from rmq_spark.wire.message_id import encode_offset_message_id
 from rmq_spark.wire.properties import KEYS, PROPERTIES_BYTES_MAX, TAGS, UNIQ_KEY, decode_properties
 from rmq_spark.wire.record_layout import without_checksum

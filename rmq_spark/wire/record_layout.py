@@ -33,10 +33,10 @@ from __future__ import annotations
 
 import struct
 from typing import Final
-from zlib import crc32
 
 from rmq_spark.wire import hosts
 from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.isa_l import crc32
 from rmq_spark.wire.properties import PROPERTY_SEPARATOR
 
 FILE_NAME_DIGITS: Final = 20

@@ -10,7 +10,7 @@ from rocketpoll import EmbeddedBroker
 
 WITHOUT = """
 import sys
-for name in ("lz4", "lz4.frame", "backports", "backports.zstd", "compression", "msgpack"):
+for name in ("isal", "lz4", "lz4.frame", "backports", "backports.zstd", "compression", "msgpack"):
     sys.modules[name] = None
 """
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
-from zlib import crc32
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.isa_l import crc32
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import light_queue_fault
 from rmq_spark.wire.properties import DELAY, TIMER_PROPERTIES

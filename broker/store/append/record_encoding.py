@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, NamedTuple
-from zlib import crc32
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.hosts import decode_host
+from rmq_spark.wire.isa_l import crc32
 from rmq_spark.wire.message_batch import FixedSizeEntries
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.properties import PROPERTY_SEPARATOR

@@ -36,11 +36,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
-from zlib import crc32
 
 from rmq_spark.errors import BodyError, excerpt
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.body_codec import unknown_members
+from rmq_spark.wire.isa_l import crc32
 
 from ..errors import DamagedTable, has_lost_content
 from .disk import LocalDisk

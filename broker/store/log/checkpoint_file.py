@@ -24,7 +24,8 @@ import logging
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from zlib import crc32
+
+from rmq_spark.wire.isa_l import crc32
 
 from ..errors import has_lost_content
 from ..files.disk import LocalDisk

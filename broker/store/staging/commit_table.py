@@ -18,12 +18,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
-from zlib import crc32
 
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.staged_batches import CommittedBatch
 from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.isa_l import crc32
 
 from ..errors import BatchRefused, DamagedTable
 from ..files.disk import LocalDisk

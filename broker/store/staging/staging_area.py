@@ -24,9 +24,9 @@ from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
-from zlib import crc32
 
 from rmq_spark.wire.bodies.staged_batches import StagedAttempt
+from rmq_spark.wire.isa_l import crc32
 
 from ..bulk import lazy_numpy as np
 from ..errors import BatchRefused, Degradation, TransientFailure

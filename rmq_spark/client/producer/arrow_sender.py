@@ -15,7 +15,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
-from zlib import crc32
 
 import pyarrow as pa
 
@@ -59,6 +58,7 @@ from rmq_spark.wire.headers.members import (
     BatchRequestHeader,
     StageChunkRequestHeader,
 )
+from rmq_spark.wire.isa_l import crc32
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future
 from concurrent.futures import wait as wait_for_futures
 from typing import Any, Final, NamedTuple
-from zlib import crc32
 
 from rmq_spark.client.consumer.brokers.broker_client import OutageLog
 from rmq_spark.client.errors import ClientError
@@ -48,6 +47,7 @@ from rmq_spark.wire.headers.members import (
     QueryConsumerOffsetRequestHeader,
     SearchOffsetRequestHeader,
 )
+from rmq_spark.wire.isa_l import crc32
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import record_size
 

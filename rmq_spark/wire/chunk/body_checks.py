@@ -4,7 +4,7 @@
                                                                           no: one by one
 
 A CRC is linear: that of the XOR of strings follows from theirs. Combining bodies in numpy takes a
-fraction of the time of a zlib call for each. Any damage to one body is detected. Only the very same
+fraction of the time of a call for each. Any damage to one body is detected. Only the very same
 damage to two bodies of one sum, at the same distance from their ends, would go unnoticed; therefore
 neighboring bodies go into different sums.
 
@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import accumulate, pairwise, repeat
 from typing import Final
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -29,9 +28,10 @@ from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk.buffer_slices import Bytes, Positions, offsets_of, to_arrow
 from rmq_spark.wire.chunk.crc import Crcs
 from rmq_spark.wire.chunk.decode import RecordChunk
+from rmq_spark.wire.isa_l import crc32
 
 _ROWS_MIN: Final = 16
-"""The fewest bodies of a sum; of fewer, a call of zlib for each takes less time."""
+"""The fewest bodies of a sum; of fewer, a call for each takes less time."""
 
 _COMBINED_BYTES_MAX: Final = 4096
 """Bytes that numpy puts together in one go, of as many bodies as that is."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +19,7 @@ from rmq_spark.wire.chunk.buffer_slices import (
 )
 from rmq_spark.wire.chunk.crc import Crcs, combine_crcs, crcs_of_slices
 from rmq_spark.wire.chunk.decode import RecordChunk
+from rmq_spark.wire.isa_l import crc32
 from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX, PROPERTY_SEPARATOR
 from rmq_spark.wire.record_layout import CHECKSUM_BYTES, EMPTY_CHECKSUM, HEX_PIECES
 

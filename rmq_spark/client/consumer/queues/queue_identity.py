@@ -30,7 +30,6 @@ suggests. When a user or an operator chooses an offset, a new `QueueFingerprint`
 from __future__ import annotations
 
 import logging
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -41,6 +40,7 @@ from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.isa_l import crc32
 from rmq_spark.wire.message_queue import MessageQueue
 
 # ---- LastMessage: the marks that identify the last message pulled from a queue.
@@ -68,7 +68,7 @@ class LastMessage:
             commit_log_offset=message.commit_log_offset,
             message_id=message.message_id if is_unique else "",
             born_timestamp=message.born_timestamp,
-            body_crc=zlib.crc32(message.body),
+            body_crc=crc32(message.body),
         )
 
     def differs_from(self, message: MessageExt) -> bool:

@@ -1,0 +1,36 @@
+"""zlib's functions, by ISA-L where that is installed.
+
+ISA-L computes the CRC-32 of 100 bytes in the time that zlib takes or in a third of it, depending on
+the CPU, of a kilobyte in half of it, and of a megabyte in a tenth. It inflates in half of the time,
+and deflates JSON to about the same size in a fifth. It has no wheels for some platforms, and a
+Spark worker that gets the sources by ``--py-files`` may not have it (docs/adr/0041).
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Final
+
+from rmq_spark.wire.framing import Buffer
+
+if TYPE_CHECKING:
+    isa_l = zlib
+else:
+    try:
+        from isal import isal_zlib as isa_l
+    except ImportError:
+        isa_l = zlib
+
+crc32 = isa_l.crc32
+decompressobj = isa_l.decompressobj
+ZLIB_ERRORS: Final = (zlib.error, isa_l.error)
+
+_ISA_L_LEVELS: Final = {1: 1, 2: 1, 3: 2, 4: 2, 5: 3}
+"""The level of ISA-L by that of zlib, whose higher levels compress better than any of ISA-L."""
+
+
+def deflate(body: Buffer, level: int) -> bytes:
+    """Return a body as a zlib stream (RFC 1950); ``level`` is zlib's, -1 to 9."""
+    if isa_l is not zlib and level in _ISA_L_LEVELS:
+        return isa_l.compress(body, _ISA_L_LEVELS[level])
+    return zlib.compress(body, level)
