@@ -268,6 +268,12 @@ def test_copy_mistakes_have_exact_messages(run, brokers):
         ("T", ("--from", "x"), "'x' is not a position. Write start, end, -10"),
         ("a b", (), "topic: needed letters, digits"),
         ("SCHEDULE_TOPIC_XXXX", (), "copy: topic: needed a topic that the broker does not reserve"),
+        (
+            "TBW102",
+            (),
+            "copy: topic: needed a topic that neither RocketMQ nor a group's retries use",
+        ),
+        ("%RETRY%g", (), "copy: topic: needed a topic that neither RocketMQ nor a group's"),
     ):
         done = copied(run, brokers, *more, to=to)
         assert done.code in (1, 2)

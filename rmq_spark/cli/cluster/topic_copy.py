@@ -42,6 +42,7 @@ from rmq_spark.errors import format_count
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX, compress_body
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import RETRY_PREFIX, is_system_topic
 from rmq_spark.wire.properties import UNIQ_KEY
 
 if TYPE_CHECKING:
@@ -96,6 +97,9 @@ def plan_copy(
     A missing topic is created, or stands for one with the same queues unless ``creates``.
     """
     check_send_topic(to)
+    if is_system_topic(to) or to.startswith(RETRY_PREFIX):
+        needed = "a topic that neither RocketMQ nor a group's retries use"
+        raise MessageRejected("topic", needed, to)
     spans = resolve_ranges(source.instance, topic, position, None)
     if end.kind is not PositionKind.END:
         found_ends = resolve_ranges(source.instance, topic, end, None)
