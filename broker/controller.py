@@ -65,6 +65,7 @@ from .store.files.disk import DiskUsage, LocalDisk
 from .store.message_store import MessageStore
 from .store.results import DeletedFiles
 from .store.startup.opener import ProgressCallback
+from .transaction.transactional_message_service import CheckRules, TransactionalMessageService
 
 if TYPE_CHECKING:
     from .metrics.metrics_service import MetricsService
@@ -101,6 +102,7 @@ class BrokerController:
         self._is_stopping = False
         self._reput_is_due = False
         self._delivery_degradation = Degradation("delayed messages are not delivered")
+        self._check_degradation = Degradation("half messages of transactions are not checked")
         self._advertised_address = (
             ip_address(config.broker_ip1).packed if config.broker_ip1 else None
         )
@@ -127,6 +129,7 @@ class BrokerController:
         self._thread = threading.get_ident()
         self._deadline = EarliestTimer(self._loop, self._expire)
         self._delivery = EarliestTimer(self._loop, self._deliver)
+        self._checks = EarliestTimer(self._loop, self._check_transactions)
         self.scheduler = FairScheduler(self._loop)
         self.hold_service = PullRequestHoldService(
             config.holds,
@@ -179,6 +182,7 @@ class BrokerController:
             delivery=self._real_topic_delivery("delayed message"),
             start=StartTime(self._now_ms(), self._monotonic_ms()),
         )
+        self.transactions = self._transactional_message_service(config)
         # the schedule's table is loaded by now, too
         self._reconciliation.log_warnings(config.store)
         self.deletion_log = DeletionLog(
@@ -197,7 +201,7 @@ class BrokerController:
             schedule=self.schedule,
             on_opened=self._reconciliation.reconcile_complete_queues,
         )
-        self.processors = Processors(self._parts(config))
+        self.processors = Processors(self._parts(config), self._real_topic_delivery("half message"))
         self.server = RemotingServer(
             config.server,
             self.processors.dispatch,
@@ -221,6 +225,30 @@ class BrokerController:
             self.hold_service, self.processors, self.tls.log_expiry, self.access_setup.reload
         )
         self._delivery.schedule(self._monotonic_ms())
+        self._checks.schedule(self._monotonic_ms())
+
+    def _transactional_message_service(self, config: BrokerConfig) -> TransactionalMessageService:
+        return TransactionalMessageService(
+            store=self.store,
+            offsets=self.tables.offsets,
+            rules=CheckRules(
+                timeout_ms=config.transaction_timeout_ms,
+                interval_ms=config.transaction_check_interval_ms,
+                checks_max=config.transaction_check_max,
+                reserved_hours=config.store.file_reserved_time_hours,
+            ),
+            put=self.store.put_message,
+            when_stored=lambda *stored: self.processors.acknowledger.when_stored(*stored),  # noqa: PLW0108  # they come later
+            is_topic_ready=self._is_system_topic_saved,
+            send_check=lambda half: self.processors.transactions.send_check(half),  # noqa: PLW0108  # they come later
+            now_ms=self._now_ms,
+            start=StartTime(self._now_ms(), self._monotonic_ms()),
+        )
+
+    def _is_system_topic_saved(self, topic: str) -> bool:
+        """Create a topic of the broker's own with one queue, and return whether it is saved."""
+        topics = self.tables.topics
+        return topics.is_saved(topics.create_in_send_back(topic, 1))
 
     async def _open_vip_channel(self, config: BrokerConfig) -> None:
         """Listen two ports below, where clients up to 4.4 and RocketMQ's dashboard connect."""
@@ -254,6 +282,7 @@ class BrokerController:
         self.server.stop_listening()
         self.store.stop_accepting("the broker is stopping")
         self._delivery.cancel()
+        self._checks.cancel()
         self._deadline.cancel()
         self.hold_service.release_all()
         self.processors.pending_sends.refuse_all("the broker is stopping")
@@ -268,6 +297,7 @@ class BrokerController:
             self.store.wait_flushed()
         unsaved: list[str] = []
         try:
+            self.transactions.save_final()
             self.tables.save()
             self.schedule.save_final()
         except (OSError, TransientFailure) as error:
@@ -382,6 +412,7 @@ class BrokerController:
             locks=QueueLocks(self._monotonic_ms),
             stats=BrokerStats(config.broker_cluster_name, self._now_ms()),
             schedule=self.schedule,
+            transactions=self.transactions,
             hold_service=self.hold_service,
             reply_after_save=ReplyAfterSave(self.housekeeping.run_in_thread),
             loop=self._loop,
@@ -500,6 +531,21 @@ class BrokerController:
             recreate_topic=self._reconciliation.recreate_topic,
             kind=kind,
         )
+
+    # ---- half messages
+
+    def _check_transactions(self, now_ms: int) -> None:
+        try:
+            next_ms = self.transactions.check(now_ms)
+            self._check_degradation.end()
+        except Exception as error:  # noqa: BLE001  # whatever it is, the others must not wait endlessly
+            if is_transient(error):
+                self._check_degradation.begin(error)
+            else:
+                _log.exception("checking half messages failed, retrying")
+            next_ms = now_ms + _DELIVERY_RETRY_MS
+        if not self._is_stopping:
+            self._checks.schedule(next_ms)
 
     def _queue_nums(self, topic: str) -> int | None:
         config = self.tables.topics.get(topic)

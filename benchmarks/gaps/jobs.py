@@ -1,4 +1,4 @@
-"""Rows about the broker's own jobs: housekeeping and delivery of delayed messages."""
+"""Rows about the broker's own jobs: housekeeping, delayed messages, checks of transactions."""
 
 from __future__ import annotations
 
@@ -51,6 +51,18 @@ def job_rows(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[R
     end = _end_of(broker, "filled") + messages
     gap = broker.longest_turn(client, delayed, until=lambda: _end_of(broker, "filled") >= end)
     yield Row(("delivery",), f"{messages:,} delayed messages are due", gap)
+    broker.send(
+        client,
+        [send("filled", number, TRAN_MSG="true", PGROUP="P") for number in range(messages)],
+    )
+    checks = controller.transactions
+    clock_ms = controller.processors.broker.monotonic_ms
+
+    def check_round() -> None:
+        checks.check(clock_ms() + controller.processors.broker.config.transaction_check_interval_ms)
+
+    gap = broker.usual_turn(scale.rounds, act=check_round)
+    yield Row(("checks",), f"a part of a round of checks of {messages:,} half messages", gap)
 
 
 def _housekeeping_gap(broker: MeasuredBroker, job: Callable[[], object], rounds: int) -> Gap:

@@ -163,6 +163,25 @@ def _of_looks(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[
         ),
     }
     yield from rows_of(broker, client, requests, scale.rounds)
+    yield from _of_transactions(broker, client, scale)
     reply = send("singles", 0)._replace(code=RequestCode.SEND_REPLY_MESSAGE)
     gap = broker.longest_turn(client, [reply])
     yield row_of("a reply whose header is none", gap, RequestCode.SEND_REPLY_MESSAGE)
+
+
+def _of_transactions(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[Row]:
+    half = send("filled", 0, size=scale.message_bytes, TRAN_MSG="true", PGROUP="P")
+    broker.send(client, [half])  # which creates the topics of transactions
+    place = broker.controller.store.state().written_offset
+    broker.send(client, [half])
+    host = broker.controller.advertised_host(client.connection)
+    end = {"producerGroup": "P", "tranStateTableOffset": 1, "commitLogOffset": place, "msgId": "m"}
+    requests = {
+        "a commit of the largest message": ask(
+            RequestCode.END_TRANSACTION, commitOrRollback=8, **end
+        ),
+        "the largest half message is resumed": ask(
+            RequestCode.RESUME_CHECK_HALF_MESSAGE, msgId=encode_offset_message_id(host, place)
+        ),
+    }
+    yield from rows_of(broker, client, requests, scale.rounds)

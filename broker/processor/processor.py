@@ -38,6 +38,7 @@ from ..state.tables.topic_config import TopicConfigManager
 from ..store.files.disk import DiskUsage
 from ..store.message_store import MessageStore
 from ..store.steps import JobExecutor
+from ..transaction.transactional_message_service import TransactionalMessageService
 from .reply_after_save import ReplyAfterSave
 from .request import Handler, Handlers, negotiated
 
@@ -79,6 +80,7 @@ class BrokerParts:
     locks: QueueLocks
     stats: BrokerStats
     schedule: ScheduleMessageService
+    transactions: TransactionalMessageService
     hold_service: PullRequestHoldService
     reply_after_save: ReplyAfterSave
     loop: asyncio.AbstractEventLoop

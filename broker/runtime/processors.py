@@ -31,11 +31,13 @@ from ..processor.pulls.subscription_filters import SubscriptionFilters
 from ..processor.request import Answer
 from ..processor.sends.acknowledger import Acknowledger
 from ..processor.sends.admission import RetryRules, TopicAdmission
+from ..processor.sends.end_transaction import EndTransactionProcessor
 from ..processor.sends.message_back import MessageBackProcessor
 from ..processor.sends.pending_topic_sends import PendingTopicSends
 from ..processor.sends.send_message import SendMessageProcessor, SendParts
 from ..processor.topics.route import KVConfigProcessor, RouteProcessor
 from ..processor.topics.topic_admin import TopicAdminProcessor
+from ..schedule.real_topic_delivery import RealTopicDelivery
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +45,8 @@ _log = logging.getLogger(__name__)
 class Processors:
     """All processors of a broker."""
 
-    def __init__(self, broker: BrokerParts) -> None:
+    def __init__(self, broker: BrokerParts, commits: RealTopicDelivery) -> None:
+        """Build them; ``commits`` finds the topics of committed messages."""
         self.broker = broker
         self._is_busy = False
         self._closed_connections: deque[Channel] = deque()
@@ -59,12 +62,14 @@ class Processors:
         self.acknowledger = Acknowledger(broker)
         sends = SendParts(admission, RetryRules(admission, broker.groups), self.acknowledger)
         self.sends = SendMessageProcessor(broker, sends)
+        self.transactions = EndTransactionProcessor(broker, sends, commits)
         self.extensions = ExtensionsProcessor(broker, sends)
         self.pull = PullMessageProcessor(broker, self.filters)
         self.clients = ClientManageProcessor(broker, self.filters.check)
         self.admin = BrokerAdminProcessor(broker, self.acknowledger.queue)
         processors: tuple[Processor, ...] = (
             self.sends,
+            self.transactions,
             ReplyMessageProcessor(broker, self.pending_replies, self._store_reply),
             self.extensions,
             StagedBatchesProcessor(broker, admission, self._wrap_errors),

@@ -1,6 +1,7 @@
 """RealTopicDelivery: appends messages that waited in a system topic to their real topics.
 
     deliver    append one message; False if the store or the topic cannot take it for now
+    target     the form in which `deliver` appends it
     confirm    have delivered messages flushed soon, so that consumers see them
     flush      wait for that flush, before the caller saves its progress
 
@@ -89,24 +90,12 @@ class RealTopicDelivery:
         ``to_real_topic`` returns the form to append, or raises UndeliverableMessage.
         """
         try:
-            target = to_real_topic(message)
+            target = self.target(message, to_real_topic)
         except UndeliverableMessage as error:
             self.drop(message, str(error))
             return True
-        if self._store.was_deleted(target.topic, PhysicalOffset(message.physical_offset)):
-            self.drop(message, f"its topic {target.topic} was deleted while it waited")
-            return True
-        queues = self._queue_nums(target.topic)
-        if queues == 0:  # the table of topics may be older than the message
-            fault = topic_fault(target.topic) or light_queue_fault(target.topic)
-            if fault is not None:
-                self.drop(message, fault)
-                return True
-            queues = self._recreate_topic(target.topic, target.queue_id + 1)
-        if queues is None:
+        if target is None:
             return False
-        if target.queue_id >= queues:  # the topic lost queues while the message waited
-            target = replace(target, queue_id=target.queue_id % queues)
         result = self._put(target)
         if result.status in _STORED_STATUSES:
             self._end_offset = result.end_offset
@@ -119,6 +108,29 @@ class RealTopicDelivery:
         else:
             self.drop(message, result.remark or result.status.name)
         return True
+
+    def target(
+        self, message: StoredMessage, to_real_topic: Callable[[StoredMessage], StoredMessage]
+    ) -> StoredMessage | None:
+        """Return a message in the form to append; None while its topic is being deleted.
+
+        Raises:
+            UndeliverableMessage: The message can never be delivered.
+        """
+        target = to_real_topic(message)
+        if self._store.was_deleted(target.topic, PhysicalOffset(message.physical_offset)):
+            raise UndeliverableMessage(f"its topic {target.topic} was deleted while it waited")
+        queues = self._queue_nums(target.topic)
+        if queues == 0:  # the table of topics may be older than the message
+            fault = topic_fault(target.topic) or light_queue_fault(target.topic)
+            if fault is not None:
+                raise UndeliverableMessage(fault)
+            queues = self._recreate_topic(target.topic, target.queue_id + 1)
+        if queues is None:
+            return None
+        if target.queue_id >= queues:  # the topic lost queues while the message waited
+            target = replace(target, queue_id=target.queue_id % queues)
+        return target
 
     def drop(self, message: StoredMessage, reason: str) -> None:
         """Count and log a message that can never be delivered."""

@@ -401,6 +401,28 @@ class BrokerConfig:
         default=200_000,
         is_reloadable=True,
     )
+    transaction_timeout_ms: int = setting(
+        "transactionTimeOut",
+        COUNT,
+        "age from which a half message is checked, unless its producer says another; ms",
+        default=6_000,
+    )
+    transaction_check_interval_ms: int = setting(
+        "transactionCheckInterval",
+        COUNT,
+        "interval between rounds of checks of half messages; ms",
+        default=30_000,
+        rocketmq="60000 in 4.9",
+    )
+    transaction_check_max: int = setting(
+        "transactionCheckMax",
+        COUNT,
+        "a half message that was checked this often is moved to TRANS_CHECK_MAX_TIME_TOPIC",
+        default=15,
+    )
+    reject_transaction_message: bool = setting(
+        "rejectTransactionMessage", FLAG, "whether half messages are refused", default=False
+    )
     send_queue_capacity: int = setting(
         "sendThreadPoolQueueCapacity",
         COUNT,

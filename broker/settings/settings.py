@@ -76,11 +76,6 @@ _SINGLE_DIRECTORY: Final = (
 _NO_SLAVES: Final = (
     "RocketMQ configures masters and slaves with it, and this broker has none: remove it"
 )
-_NO_TRANSACTIONS: Final = (
-    "RocketMQ configures transactional messages with it, which this broker does not "
-    "support: remove it"
-)
-
 _METRICS: Final = (
     "RocketMQ configures its metrics with it, which this broker serves at metricsHost "
     "and metricsPort: set metricsPort=5557"
@@ -151,8 +146,6 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "storePathCommitLog": _SINGLE_DIRECTORY,
     "storePathConsumeQueue": _SINGLE_DIRECTORY,
     "storePathIndex": _SINGLE_DIRECTORY,
-    "transactionCheckInterval": _NO_TRANSACTIONS,
-    "transactionTimeOut": _NO_TRANSACTIONS,
     "metricsExporterType": _METRICS,
     "metricsPromExporterPort": _METRICS,
     "metricsPromExporterHost": _METRICS,

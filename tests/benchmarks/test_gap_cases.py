@@ -11,7 +11,7 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 
 pytestmark = pytest.mark.deep
 
-OTHERS = {"/metrics", "arrival", "connection_lost", "deadline", "delivery", "sweep"}
+OTHERS = {"/metrics", "arrival", "checks", "connection_lost", "deadline", "delivery", "sweep"}
 """What else happens on the loop: scrapers ask, messages arrive, clients go, time passes."""
 REFUSALS = {
     ResponseCode.SUCCESS,

@@ -22,7 +22,7 @@ from support.servers.tls import certificate
 
 from rmq_spark.client.admin.access_lists import AclPolicy
 from rmq_spark.client.admin.admin import Admin, read_table
-from rmq_spark.client.consumer.lite_pull_consumer import Consumer
+from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
 from rmq_spark.client.errors import MessageRejected
@@ -43,7 +43,7 @@ SUBSCRIBED = MessageQueue("S", "broker-a", 0)
 MESSAGE = Message("T", b"x", tags="red", keys=["k"], properties={"colour": "red"}, sharding_key="k")
 NOW_MS = 1_750_000_000_000
 
-CLASSES = (Producer, Admin, Consumer, PushConsumer, ClientInstance)
+CLASSES = (Producer, Admin, LitePullConsumer, PushConsumer, ClientInstance)
 FUNCTIONS = (
     read_table,
     by_tag,
@@ -58,7 +58,7 @@ FUNCTIONS = (
 OF_THE_CLIENT_ITSELF = {
     "Producer": {"publish_queues"},
     "Admin": set(),
-    "Consumer": set(),
+    "LitePullConsumer": set(),
     "PushConsumer": set(),
     "ClientInstance": {
         "introduce",
@@ -108,17 +108,17 @@ class World:
         self.admin.set_offset("Idle", QUEUE, 0)
         self.producer = stack.enter_context(Producer("P", instance=self.instance))
         self.sent = self.producer.send(MESSAGE)
-        self.replying = PushConsumer("Replying", instance=self.instance, listener=self._reply)
+        self.replying = PushConsumer("Replying", self.instance, listener=self._reply)
         self.replying.subscribe("R")
         stack.enter_context(self.replying)
         self.asked = self.asked_of_itself()
-        self.assigned = Consumer("Assigned", instance=self.instance)
+        self.assigned = LitePullConsumer("Assigned", self.instance)
         self.assigned.assign([QUEUE])
         stack.enter_context(self.assigned)
-        self.subscribed = Consumer("Subscribed", instance=self.instance)
+        self.subscribed = LitePullConsumer("Subscribed", self.instance)
         self.subscribed.subscribe("S")
         stack.enter_context(self.subscribed)
-        self.push = PushConsumer("Pushed", instance=self.instance, listener=listen)
+        self.push = PushConsumer("Pushed", self.instance, listener=listen)
         self.push.subscribe("S")
         stack.enter_context(self.push)
 
@@ -156,7 +156,7 @@ class World:
             return answered(producer.send_async(Message("T", b"x" * 5_000)))
 
     def lite_of(self, **arguments):
-        consumer = Consumer(**arguments)
+        consumer = LitePullConsumer(**arguments)
         consumer.subscribe("S")
         with consumer:
             consumer.poll(1)
@@ -198,7 +198,7 @@ class World:
         assert found[0].body == b"y"
 
     def select(self, by, expression):
-        return Consumer("Selecting", instance=self.instance).subscribe("S", by(expression))
+        return LitePullConsumer("Selecting", self.instance).subscribe("S", by(expression))
 
     def signed(self, **arguments):
         credentials = Credentials(**arguments)
@@ -228,7 +228,7 @@ def calls_of(world):
     request = {"message": replace(MESSAGE, topic="R"), "queue": None, "timeout_ms": 3_000}
     span = {"start": {QUEUE: 0}, "end": {QUEUE: 1}, "columns": ["body"], "tags": "red"}
     span |= {"on_bad_record": "skip", "bytes_max": 1 << 30}
-    consumer = {"group": "Made", "namesrv": world.address, "instance": world.instance}
+    consumer = {"group": "Made", "instance": world.instance}
     producer, admin, lite, push = world.producer, world.admin, world.assigned, world.push
     users, where = world.users, {"cluster": None, "broker_name": None}
     policy = AclPolicy("U", "Topic:T", ("Pub",), ("10.0.0.0/8",))
@@ -246,11 +246,12 @@ def calls_of(world):
             Producer,
             {
                 "group": "Made",
-                "namesrv": world.address,
+                "name_servers": world.address,
                 "instance": world.instance,
                 "rules": None,
                 "send_timeout_ms": 3_000,
-                "retries": 1,
+                "retry_times_when_send_failed": 1,
+                "retry_times_when_send_async_failed": 1,
                 "retry_another_broker_when_not_store_ok": False,
                 "send_latency_fault_enable": False,
                 "pending_max": 10,
@@ -289,7 +290,9 @@ def calls_of(world):
             also_named={"batches": "rows"},
             more=arrow_sender.send_batches,
         ),
-        "Admin": Call(Admin, {"namesrv": [world.address], "instance": None}, world.administered),
+        "Admin": Call(
+            Admin, {"name_servers": [world.address], "instance": None}, world.administered
+        ),
         "Admin.route": Call(admin.route, {"topic": "T"}),
         "Admin.masters": Call(admin.masters, {"cluster": None}),
         "Admin.broker_info": Call(admin.broker_info, {"address": world.address}),
@@ -306,7 +309,7 @@ def calls_of(world):
             admin.create_topic,
             {
                 "topic": "Changed",
-                "queues": 1,
+                "queue_nums": 1,
                 "cluster": None,
                 "broker_name": None,
                 "config": TopicConfig(topic_name="Changed"),
@@ -375,14 +378,14 @@ def calls_of(world):
             read_table,
             {
                 "topic": "T",
-                "namesrv": world.address,
+                "name_servers": world.address,
                 **span,
                 "body": "text",
                 "instance": world.instance,
             },
         ),
-        "Consumer": Call(
-            Consumer,
+        "LitePullConsumer": Call(
+            LitePullConsumer,
             {
                 **consumer,
                 "settings": LitePullSettings(),
@@ -391,39 +394,43 @@ def calls_of(world):
             },
             world.lite_of,
         ),
-        "Consumer.subscribe": Call(
+        "LitePullConsumer.subscribe": Call(
             world.subscribed.subscribe, {"topic": "S", "selector": by_tag("red || blue")}
         ),
-        "Consumer.unsubscribe": Call(world.subscribed.unsubscribe, {"topic": "T"}),
-        "Consumer.assign": Call(lite.assign, {"queues": [QUEUE], "selector": by_tag("*")}),
-        "Consumer.fetch_message_queues": Call(lite.fetch_message_queues, {"topic": "T"}),
-        "Consumer.register_topic_message_queue_change_listener": Call(
+        "LitePullConsumer.unsubscribe": Call(world.subscribed.unsubscribe, {"topic": "T"}),
+        "LitePullConsumer.assign": Call(lite.assign, {"queues": [QUEUE], "selector": by_tag("*")}),
+        "LitePullConsumer.fetch_message_queues": Call(lite.fetch_message_queues, {"topic": "T"}),
+        "LitePullConsumer.register_topic_message_queue_change_listener": Call(
             lite.register_topic_message_queue_change_listener, {"topic": "T", "listener": listen}
         ),
-        "Consumer.poll": Call(lite.poll, {"timeout_ms": 1_000}, world.poll),
-        "Consumer.commit": Call(lite.commit, {"offsets": {QUEUE: 0}}, world.commit),
-        "Consumer.committed": Call(
+        "LitePullConsumer.poll": Call(lite.poll, {"timeout_ms": 1_000}, world.poll),
+        "LitePullConsumer.commit": Call(lite.commit, {"offsets": {QUEUE: 0}}, world.commit),
+        "LitePullConsumer.committed": Call(
             lite.committed, {"queue": QUEUE}, world.with_queue(lite.committed)
         ),
-        "Consumer.seek": Call(
+        "LitePullConsumer.seek": Call(
             lite.seek, {"queue": QUEUE, "offset": 0}, world.with_queue(lite.seek)
         ),
-        "Consumer.seek_to_begin": Call(
+        "LitePullConsumer.seek_to_begin": Call(
             lite.seek_to_begin, {"queue": QUEUE}, world.with_queue(lite.seek_to_begin)
         ),
-        "Consumer.seek_to_end": Call(
+        "LitePullConsumer.seek_to_end": Call(
             lite.seek_to_end, {"queue": QUEUE}, world.with_queue(lite.seek_to_end)
         ),
-        "Consumer.seek_to_time": Call(
+        "LitePullConsumer.seek_to_time": Call(
             lite.seek_to_time,
             {"queue": QUEUE, "timestamp_ms": NOW_MS},
             world.with_queue(lite.seek_to_time),
         ),
-        "Consumer.offset_for_timestamp": Call(
+        "LitePullConsumer.offset_for_timestamp": Call(
             lite.offset_for_timestamp, {"queue": QUEUE, "timestamp_ms": NOW_MS}
         ),
-        "Consumer.pause": Call(lite.pause, {"queues": [QUEUE]}, world.with_queue(lite.pause)),
-        "Consumer.resume": Call(lite.resume, {"queues": [QUEUE]}, world.with_queue(lite.resume)),
+        "LitePullConsumer.pause": Call(
+            lite.pause, {"queues": [QUEUE]}, world.with_queue(lite.pause)
+        ),
+        "LitePullConsumer.resume": Call(
+            lite.resume, {"queues": [QUEUE]}, world.with_queue(lite.resume)
+        ),
         "PushConsumer": Call(
             PushConsumer,
             {
@@ -442,7 +449,7 @@ def calls_of(world):
         "ClientInstance": Call(
             ClientInstance,
             {
-                "namesrv": world.address,
+                "name_servers": world.address,
                 "credentials": None,
                 "tls": None,
                 "client_id": "somebody",
@@ -510,11 +517,8 @@ def calls_of(world):
                 "flag": 0,
                 "sharding_key": "k",
                 "wait_store_ok": True,
-                "key": None,
             },
-            lambda key, keys, **fields: world.producer.send(
-                Message(key=key, keys=keys if key is None else None, **fields)
-            ),
+            lambda **fields: world.producer.send(Message(**fields)),
         ),
     }
 

@@ -40,6 +40,7 @@ OTHERS = {
     "traceOn": ("false", "0"),
     "autoCreateTopicEnable": ("false", ""),
     "autoCreateSubscriptionGroup": ("false", "no"),
+    "rejectTransactionMessage": ("true", "no"),
     "defaultTopicQueueNums": ("4", "1025"),
     "tls.server.mode": ("disabled", "on"),
     "tls.server.certPath": ("/etc/broker.pem", "a\0b"),

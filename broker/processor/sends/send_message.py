@@ -1,7 +1,7 @@
 """SendMessageProcessor: stores single messages and batches, and answers unless they are one-way.
 
     SEND_MESSAGE, _V2, SEND_BATCH_MESSAGE ─> busy? ─> topic, queue ─> retry or dead letter?
-        ─> delayed? ─> store ─> answered now (ASYNC_FLUSH), or when it is on the disk (SYNC_FLUSH)
+        ─> delayed? half? ─> store ─> answered now (ASYNC_FLUSH), or when it is on the disk (SYNC)
 
 A topic that does not exist may have to be created. The response has what Java's client reads: ids,
 queue, offset, region and whether to trace.
@@ -20,11 +20,14 @@ from typing import Final
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.names import HALF_TOPIC, OP_HALF_TOPIC
+from rmq_spark.wire.properties import UNIQ_KEY, decode_properties
 
 from ...common.channel import Channel, ResponseSteps
 from ...schedule.delayed_message import to_schedule_topic
 from ...store.append.record_encoding import draft_of
 from ...store.results import PutMessageResult, PutMessageStatus
+from ...transaction.half_message import to_half_topic
 from ..fast_paths import ResponseTemplate
 from ..processor import BrokerParts, Processor, handles
 from ..request import RequestRejected, reply
@@ -68,11 +71,13 @@ class SendMessageProcessor(Processor):
         super().__init__(broker)
         config, store = broker.config, broker.store
         self._store = store
+        self._admission = sends.admission
         self._retries = sends.retries
         self._acknowledger = sends.acknowledger
         self._stats = broker.stats
         self._busy_reason = broker.busy_reason
         self._delay_levels = len(config.store.message_delay_level_ms)
+        self._rejects_half_messages = config.reject_transaction_message
         self._response_fields = {
             MSG_REGION: config.region_id,
             TRACE_ON: "true" if config.trace_on else "false",
@@ -108,13 +113,15 @@ class SendMessageProcessor(Processor):
             raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
         plan, born_timestamp, properties_text = self._cache.for_client(connection).resolve(request)
         properties = self._properties.rewrite(properties_text)
-        if properties.is_half_message:
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION, "the broker sending transaction message is forbidden"
-            )
+        send = connection, request, plan, properties.waits
+        # Clients before 4.6.1 return messages to a retry topic without removing TRAN_MSG.
+        if properties.is_half_message and not (
+            properties.delay_level and plan.template.common.reconsume_times
+        ):
+            self._put_half(send, properties, born_timestamp)
+            return None
         if properties.timer is not None:
             raise timer_refusal(properties.timer)
-        send = connection, request, plan, properties.waits
         sizes: Sequence[int] = ()
         if plan.is_batch:
             self._batches.check(plan, request.body, properties)
@@ -130,6 +137,57 @@ class SendMessageProcessor(Processor):
             return None
         self._acknowledge_when_stored(send, sizes, result)
         return None
+
+    def _put_half(self, send: Send, properties: StoredProperties, born_timestamp: int) -> None:
+        """Put the message of a transaction where no consumer sees it before its commit."""
+        connection, request, plan, waits = send
+        if self._rejects_half_messages:
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION, "the broker sending transaction message is forbidden"
+            )
+        if plan.is_batch:
+            raise RequestRejected(
+                _ILLEGAL, "a batch cannot be part of a transaction: send its messages one by one"
+            )
+        if properties.delay_level or properties.timer is not None:
+            raise RequestRejected(
+                _ILLEGAL, "a message of a transaction cannot be delayed: send it without a delay"
+            )
+        if not request.body:
+            raise RequestRejected(_ILLEGAL, "the message body is empty")
+        for topic in (HALF_TOPIC, OP_HALF_TOPIC):
+            self._admission.admit_send_back(topic, 1)
+        draft = replace(plan.template.common, body=request.body, born_timestamp=born_timestamp)
+        half = to_half_topic(draft.message(properties.text))
+        transaction_id = decode_properties(properties.text).get(UNIQ_KEY)
+        tell = partial(
+            self._acknowledge_half, connection, request.without_content(), plan, transaction_id
+        )
+        result = self._store.put_draft(draft_of(half))
+        self._acknowledger.when_stored(result, tell, waits=waits)
+
+    def _acknowledge_half(
+        self,
+        connection: Channel,
+        request: RemotingCommand,
+        plan: CachedSend,
+        transaction_id: str | None,
+        result: PutMessageResult,
+    ) -> None:
+        """Answer a half message: its queue is that of its topic, its offset that of its place."""
+        if result.end_offset < 0:
+            self._stats.record_put_failure()
+            reply(connection, request, request.respond(CODES[result.status], result.remark))
+            return
+        self._stats.record_put(HALF_TOPIC, 1, result.end_offset - result.physical_offset)
+        fields = {
+            "msgId": _ids(plan.id_start, [result.physical_offset]),
+            "queueId": str(plan.template.queue[1]),
+            "queueOffset": str(result.queue_offset),
+            **({"transactionId": transaction_id} if transaction_id else {}),
+            **self._response_fields,
+        }
+        reply(connection, request, request.respond(CODES[result.status], result.remark, fields))
 
     def put_one(self, send: Send, body: Buffer, properties: bytes, born_timestamp: int) -> None:
         """Put a message that is written and answered at the end of the turn, or refused now."""

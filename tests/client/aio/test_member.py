@@ -18,11 +18,9 @@ from rocketpoll import aio
 from rocketpoll.errors import ClientShutDown
 
 KINDS = [
-    pytest.param(lambda group, client: aio.Producer(group, client=client), id="producer"),
-    pytest.param(
-        lambda group, client: aio.Consumer(group, client=client, settings=FIRST), id="consumer"
-    ),
-    pytest.param(lambda _, client: aio.Admin(client=client), id="admin"),
+    pytest.param(aio.Producer, id="producer"),
+    pytest.param(lambda group, client: aio.Consumer(group, client, FIRST), id="consumer"),
+    pytest.param(lambda _, client: aio.Admin(client), id="admin"),
 ]
 
 
@@ -34,7 +32,7 @@ def make(request, group):
 
 @told_in_a_loop
 async def test_aio_member_runs_from_start_to_close(broker, make):
-    member = make(aio.Client(broker.address))
+    member = make(broker.address)
     assert not member.is_running
     await member.start()
     await member.start()  # again has no effect
@@ -48,7 +46,7 @@ async def test_aio_member_runs_from_start_to_close(broker, make):
 
 @told_in_a_loop
 async def test_aio_member_closed_before_start_never_starts(broker, make):
-    member = make(aio.Client(broker.address))
+    member = make(broker.address)
     await member.close()
     with pytest.raises(ClientShutDown, match="was closed"):
         await member.start()
@@ -57,7 +55,7 @@ async def test_aio_member_closed_before_start_never_starts(broker, make):
 @told_in_a_loop
 async def test_error_in_an_async_with_block_closes_the_member(broker, make):
     with pytest.raises(KeyError):
-        async with make(aio.Client(broker.address)) as member:
+        async with make(broker.address) as member:
             raise KeyError
     assert not member.is_running
 
@@ -123,7 +121,7 @@ async def test_cancelled_async_close_goes_on_in_the_background(broker, make):
 @told_in_a_loop
 async def test_async_close_does_not_wait_for_calls_of_others(broker, make):
     go_on = threading.Event()
-    async with aio.Client(broker.address) as client, aio.Admin(client=client) as admin:
+    async with aio.Client(broker.address) as client, aio.Admin(client) as admin:
         member, own = make(client), aio.Client(broker.address)
         async with own:
             await member.start()
@@ -149,7 +147,7 @@ async def test_failed_aio_start_leaks_no_thread(broker, make):
 
 @told_in_a_loop
 async def test_started_aio_member_cannot_be_pickled(broker, make):
-    async with make(aio.Client(broker.address)) as member:
+    async with make(broker.address) as member:
         with pytest.raises(TypeError, match="cannot be sent to another process"):
             pickle.dumps(member)
 

@@ -28,7 +28,7 @@ class Member:
             rebalance_interval_ms=500,
         )
         self.consumer = LitePullConsumer(
-            group, instance=cluster.instance(client_id=f"{name}-{group}"), settings=settings
+            group, cluster.instance(client_id=f"{name}-{group}"), settings
         )
         self.consumer.subscribe(topic)
         self.consumer.start()

@@ -93,6 +93,9 @@ def settings(flush: FlushDiskType) -> dict[str, object]:
         "defaultTopicQueueNums": 8,
         "enablePropertyFilter": "true",
         "messageDelayLevel": " ".join(f"{seconds}s" for seconds in DELAYS_S),
+        # RocketMQ 5 notes for three seconds what has ended, and checks it meanwhile
+        "transactionTimeOut": 4_000,
+        "transactionCheckInterval": 1_000,
     }
 
 

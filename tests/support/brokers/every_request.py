@@ -200,6 +200,7 @@ REQUESTS: Mapping[RequestCode, Case] = {
             topic=_topic,
         ),
         (f"{_TOPIC} Pub",),
+        (1,),  # the message at the beginning of the log is no half message
     ),
     # ---- receiving
     _C.PULL_MESSAGE: Case(_pull(_C.PULL_MESSAGE), _SUBSCRIBED),
@@ -319,7 +320,7 @@ REQUESTS: Mapping[RequestCode, Case] = {
         shows=(GROUP,),
     ),
     _C.RESUME_CHECK_HALF_MESSAGE: Case(
-        _of(_C.RESUME_CHECK_HALF_MESSAGE, topic=_topic, msgId="m"), _MANAGES
+        _of(_C.RESUME_CHECK_HALF_MESSAGE, topic=_topic, msgId="m"), _MANAGES, (1,)
     ),
     _C.GET_ALL_TOPIC_CONFIG: _own(
         _C.GET_ALL_TOPIC_CONFIG, (_LISTS,), lacks={_LISTS: 0}, shows=(TOPIC,)

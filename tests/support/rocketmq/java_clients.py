@@ -147,6 +147,14 @@ class Producer(Client):
     def send_one_way(self, topic: str, *messages: Message) -> None:
         self.ask("send one-way", topic=topic, messages=messages)
 
+    def send_in_transaction(self, topic: str, *messages: Message) -> list[dict[str, Any]]:
+        """Send half messages; their properties ``local`` and ``check`` say how they end."""
+        return self.ask("send in transaction", topic=topic, messages=messages)
+
+    def checks(self) -> list[dict[str, Any]]:
+        """Return the half messages that the broker has checked."""
+        return self.ask("checks")
+
     def send_batch(self, topic: str, *messages: Message) -> dict[str, Any]:
         return self.ask("send batch", topic=topic, messages=messages)
 
@@ -279,6 +287,14 @@ class Scenario:
 
     def producer(self, **options: Any) -> Producer:
         return self._keep(Producer(self.clients, **{"group": f"{self.name}-senders", **options}))
+
+    def transaction_producer(
+        self, *, clients: JavaClients | None = None, **options: Any
+    ) -> Producer:
+        """Return a TransactionMQProducer."""
+        group = f"{self.name}-committers"
+        options = {"group": group, "transactions": True, **options}
+        return self._keep(Producer(clients or self.clients, **options))
 
     def lite(self, *, clients: JavaClients | None = None, **options: Any) -> LiteConsumer:
         return self._keep(LiteConsumer(clients or self.clients, **{"group": self.group, **options}))

@@ -140,7 +140,8 @@ def _sent(life, results, messages):
 
 @act(
     lambda dice: {
-        "retries": dice.choice([0, 2, 5]),
+        "retry_times_when_send_failed": dice.choice([0, 2, 5]),
+        "retry_times_when_send_async_failed": dice.choice([0, 2, 5]),
         "send_latency_fault_enable": dice.random() < 0.5,
         "pending_max": dice.choice([2, 10_000]),
     }

@@ -13,6 +13,7 @@ import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.MessageQueueSelector;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
 import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.message.Message;
@@ -40,6 +41,9 @@ final class Producers {
             case "send in order" -> sendInOrder(request);
             case "send asynchronously" -> sendAsynchronously(request);
             case "send one-way" -> sendOneWay(request);
+            case "send in transaction" -> sendEach(request,
+                (producer, message) -> ((TransactionMQProducer) producer).sendMessageInTransaction(message, null));
+            case "checks" -> ((Transactions) ((TransactionMQProducer) running.get(request)).getTransactionListener()).checks();
             case "send batch" -> Messages.of(running.get(request).send(messages(request)));
             case "request" -> request(request);
             case "replied" -> replied(request);
@@ -50,7 +54,7 @@ final class Producers {
     }
 
     private boolean start(Fields request) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(request.text("group"), Keys.hook(request));
+        DefaultMQProducer producer = newProducer(request);
         producer.setInstanceName(request.text("name"));
         producer.setNamesrvAddr(nameServer);
         producer.setSendMsgTimeout(request.number("timeoutMs", 10_000));
@@ -60,6 +64,16 @@ final class Producers {
         producer.start();
         running.put(request.text("name"), producer);
         return true;
+    }
+
+    private static DefaultMQProducer newProducer(Fields request) {
+        if (!request.containsKey("transactions")) {
+            return new DefaultMQProducer(request.text("group"), Keys.hook(request));
+        }
+        TransactionMQProducer producer = new TransactionMQProducer(request.text("group"), Keys.hook(request));
+        producer.setTransactionListener(new Transactions());
+        producer.setHeartbeatBrokerInterval(1_000); // 4.9 joins its group with the second one
+        return producer;
     }
 
     private List<Fields> sendEach(Fields request, Sending sending) throws Exception {

@@ -1,0 +1,259 @@
+"""EndTransactionProcessor: ends half messages, and asks their producers for the end.
+
+    END_TRANSACTION ─> the half message at its log offset, if it is the one that is meant
+        ─> commit: the message for consumers, stored as safely as any send; then the op message
+        ─> roll back: the op message
+        ─> unknown: nothing; the next check asks again
+    CHECK_TRANSACTION_STATE <─ the check service, for a half message whose end is overdue
+
+The op message is appended only when the committed message is on the disk, so that a half message
+never counts as ended while a crash could take its message back. A crash between both leaves the
+half message to the next check, whose answer delivers it a second time.
+
+Most producers end transactions one-way: they do not learn of a refusal, and the check settles what
+was refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from rmq_spark.errors import RecordError
+from rmq_spark.wire.codes import MessageSysFlag, RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.headers.members import (
+    CheckTransactionStateRequestHeader,
+    EndTransactionRequestHeader,
+)
+from rmq_spark.wire.headers.operators import ResumeCheckHalfMessageRequestHeader
+from rmq_spark.wire.message_id import decode_offset_message_id
+from rmq_spark.wire.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
+from rmq_spark.wire.properties import UNIQ_KEY
+from rmq_spark.wire.record import StoredMessage, decode_record, encode_record, magic_of
+
+from ...auth.rights import Action, ResourceType
+from ...common.channel import Channel
+from ...schedule.delayed_message import REAL_QUEUE_ID, REAL_TOPIC, UndeliverableMessage
+from ...schedule.real_topic_delivery import RealTopicDelivery
+from ...store.results import PhysicalOffset, PutMessageResult, PutMessageStatus, QueueOffset
+from ...transaction.half_message import PRODUCER_GROUP, op_message, to_committed, to_resumed
+from ..processor import BrokerParts, Processor, handles
+from ..request import (
+    RequestRejected,
+    TopicNotSaved,
+    header_of,
+    one_way_command,
+    reply,
+    success_response,
+    system_error,
+)
+from .send_message import CODES, SendParts
+
+_log = logging.getLogger(__name__)
+UNKNOWN: Final = 0
+COMMIT: Final = MessageSysFlag.TRANSACTION_COMMIT.value
+ROLLBACK: Final = MessageSysFlag.TRANSACTION_ROLLBACK.value
+_STORED_STATUSES = (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT)
+_NOT_FOUND: Final = "Find prepared transaction message failed"
+
+
+class EndTransactionProcessor(Processor):
+    """The ends of transactions, and the requests for them."""
+
+    def __init__(self, broker: BrokerParts, sends: SendParts, delivery: RealTopicDelivery) -> None:
+        """Store the collaborators; ``delivery`` finds the topics of committed messages."""
+        super().__init__(broker)
+        self._acknowledger = sends.acknowledger
+        self._delivery = delivery
+        self._turn = 0
+
+    @handles(RequestCode.END_TRANSACTION)
+    def end_transaction(
+        self, connection: Channel, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        """Commit a half message, or roll it back."""
+        header: EndTransactionRequestHeader = header_of(request)
+        if header.commit_or_rollback == UNKNOWN:
+            return success_response(request)
+        if header.commit_or_rollback not in (COMMIT, ROLLBACK):
+            raise system_error(
+                f"commitOrRollback is {header.commit_or_rollback}; send {COMMIT} to commit, "
+                f"{ROLLBACK} to roll back, or {UNKNOWN} if the state is unknown"
+            )
+        half = self._find(connection, header)
+        asked = request.without_content()
+        if header.commit_or_rollback == ROLLBACK:
+            result = self._put_op(half)
+            self._broker.transactions.rolled_back_total += result.status in _STORED_STATUSES
+            self._acknowledger.when_stored(result, partial(self._reply, connection, asked))
+            return None
+        committed = self._committed(half)
+        self._broker.transactions.begin_end(half.queue_offset)
+        result = self._broker.store.put_message(committed)
+        self._acknowledger.when_stored(result, partial(self._end_commit, connection, asked, half))
+        return None
+
+    def _find(self, connection: Channel, header: EndTransactionRequestHeader) -> StoredMessage:
+        """Return the half message that a request means, if its client may send to the topic."""
+        record = self._broker.store.record_at(PhysicalOffset(header.commit_log_offset))
+        try:
+            half = decode_record(record) if record is not None else None
+        except RecordError:
+            half = None
+        if half is None or record is None or not self._may_end(connection, half, record):
+            raise system_error(_NOT_FOUND)
+        if half.properties.get(PRODUCER_GROUP) != header.producer_group:
+            raise system_error("The producer group wrong")
+        if half.queue_offset != header.tran_state_table_offset:
+            raise system_error("The transaction state table offset wrong")
+        if half.physical_offset != header.commit_log_offset:
+            raise system_error("The commit log offset wrong")
+        return half
+
+    def _may_end(self, connection: Channel, half: StoredMessage, record: Buffer) -> bool:
+        """Return whether a record is a half message whose topic its client may send to."""
+        access = self._broker.access
+        if half.topic != HALF_TOPIC or not access.is_enabled:
+            return half.topic == HALF_TOPIC
+        if not access.allows(
+            connection, ResourceType.TOPIC, half.properties.get(REAL_TOPIC, ""), Action.PUB
+        ):
+            return False
+        # Bytes of a message's body may have the form of a half message: the queue has real ones.
+        place = half.topic, half.queue_id, QueueOffset(half.queue_offset)
+        return b"".join(self._broker.store.get_message(*place, count_max=1).buffers) == record
+
+    def _committed(self, half: StoredMessage) -> StoredMessage:
+        """Return the message to deliver."""
+        try:
+            target = self._delivery.target(half, to_committed)
+        except UndeliverableMessage as error:
+            raise RequestRejected(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"half message {half.message_id} cannot be committed: {error}",
+            ) from None
+        if target is None:
+            raise TopicNotSaved(half.properties[REAL_TOPIC])
+        return target
+
+    def _end_commit(
+        self,
+        connection: Channel,
+        request: RemotingCommand,
+        half: StoredMessage,
+        result: PutMessageResult,
+    ) -> None:
+        """Record that a half message has ended once its message is on the disk, and answer."""
+        broker = self._broker
+        if result.status in _STORED_STATUSES:
+            broker.transactions.committed_total += 1
+            topic = half.properties[REAL_TOPIC]
+            broker.stats.record_put(topic, 1, result.end_offset - result.physical_offset)
+        if result.status is PutMessageStatus.PUT_OK:
+            op = self._put_op(half)
+            if op.status is not PutMessageStatus.PUT_OK:
+                _log.warning(
+                    "half message %s is committed, but this cannot be recorded, so the next check "
+                    "will ask for it again: %s",
+                    half.message_id,
+                    op.remark,
+                )
+            self._acknowledger.when_stored(op, lambda _: None, waits=False)
+        else:
+            broker.transactions.cancel_end(half.queue_offset)
+        self._reply(connection, request, result)
+
+    def _put_op(self, half: StoredMessage) -> PutMessageResult:
+        """Append the op message of a half message; it is not checked from now on."""
+        transactions = self._broker.transactions
+        transactions.begin_end(half.queue_offset)
+        result = self._broker.store.put_message(op_message(half, self._broker.now_ms()))
+        if result.status not in _STORED_STATUSES:
+            transactions.cancel_end(half.queue_offset)
+        return result
+
+    def _reply(
+        self, connection: Channel, request: RemotingCommand, result: PutMessageResult
+    ) -> None:
+        is_stored = result.status in _STORED_STATUSES
+        code = ResponseCode.SUCCESS if is_stored else CODES[result.status]
+        reply(connection, request, request.respond(code, None if is_stored else result.remark))
+
+    @handles(RequestCode.RESUME_CHECK_HALF_MESSAGE)
+    def resume_check_half_message(
+        self, connection: Channel, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        """Put a half message that was given up back, so that its producer is asked again."""
+        header: ResumeCheckHalfMessageRequestHeader = header_of(request)
+        try:
+            _, physical_offset = decode_offset_message_id(header.msg_id or "")
+            record = self._broker.store.record_at(PhysicalOffset(physical_offset))
+            half = decode_record(record) if record is not None else None
+        except RecordError:
+            half = None
+        if half is None or half.topic not in (CHECK_MAX_TIME_TOPIC, HALF_TOPIC):
+            raise system_error(
+                f"message [{header.msg_id}] is no half message. Use the offsetMsgId of a message "
+                f"in {CHECK_MAX_TIME_TOPIC}"
+            )
+        asked = request.without_content()
+        result = self._broker.store.put_message(to_resumed(half))
+        self._acknowledger.when_stored(result, partial(self._reply, connection, asked))
+        return None
+
+    # ---- checks
+
+    def send_check(self, half: StoredMessage) -> bool:
+        """Ask a producer for the state of a half message; return False if none is connected.
+
+        The clients of a group take turns, because each may answer for all. A client that may not
+        send to the topic is not asked.
+        """
+        properties = half.properties
+        topic, queue_id = properties.get(REAL_TOPIC, ""), properties.get(REAL_QUEUE_ID, "")
+        channel = self._find_producer(properties.get(PRODUCER_GROUP, ""), topic)
+        if channel is None:
+            return False
+        unique_id = properties.get(UNIQ_KEY)
+        header = CheckTransactionStateRequestHeader(
+            tran_state_table_offset=half.queue_offset,
+            commit_log_offset=half.physical_offset,
+            msg_id=unique_id,
+            transaction_id=unique_id,
+            offset_msg_id=half.offset_message_id,
+            topic=topic,
+            broker_name=self._broker.config.broker_name,
+        )
+        shown = replace(
+            half,
+            topic=topic,
+            queue_id=int(queue_id) if queue_id.isdecimal() else 0,
+            magic=magic_of(topic),
+        )
+        try:
+            body = encode_record(shown)
+        except RecordError as error:  # its properties name no topic that there can be
+            _log.error("half message %s cannot be checked: %s", half.message_id, error)
+            return False
+        channel.send(one_way_command(RequestCode.CHECK_TRANSACTION_STATE, header, body))
+        return True
+
+    def _find_producer(self, group: str, topic: str) -> Channel | None:
+        access = self._broker.access
+        connections = [
+            info.connection
+            for info in self._broker.producers.channels(group)
+            if not (info.connection.is_closed or info.connection.is_congested)
+        ]
+        self._turn += 1
+        for at in range(len(connections)):
+            connection = connections[(self._turn + at) % len(connections)]
+            if not access.is_enabled or access.allows(
+                connection, ResourceType.TOPIC, topic, Action.PUB
+            ):
+                return connection
+        return None

@@ -1,0 +1,1 @@
+"""Transactions: half messages wait in a system topic until their producer commits or rolls back."""

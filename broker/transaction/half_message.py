@@ -1,0 +1,167 @@
+"""Half message: converts between the forms that the message of a transaction has in the log.
+
+    half        topic RMQ_SYS_TRANS_HALF_TOPIC, queue 0; properties + REAL_TOPIC, REAL_QID and
+                __transactionId__; no transaction bits in sysFlag, so that it gets a queue entry
+    checked     the half message again, at the end of that queue; + TRANSACTION_CHECK_TIMES
+    immune      the same for one whose CHECK_IMMUNITY_TIME_IN_SECONDS is not over;
+                + TRAN_PREPARED_QUEUE_OFFSET, where the producer knows it
+    committed   topic and queue from REAL_TOPIC, REAL_QID; sysFlag + commit; the physical offset of
+                the half message as preparedTransactionOffset
+    op          topic RMQ_SYS_TRANS_OP_HALF_TOPIC, queue 0, tag d: the half message at the queue
+                offset in the body has ended
+
+The body of an op message is the offset in decimal, as RocketMQ 4.9 writes it and both versions read
+it. RocketMQ 5 writes several offsets, each followed by a comma; 4.9 does not understand these.
+
+RocketMQ leaves TRAN_MSG, REAL_TOPIC and REAL_QID in the committed message. Here they are removed: a
+copy of the message that has them would be a half message again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from rmq_spark.wire.codes import MessageSysFlag
+from rmq_spark.wire.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
+from rmq_spark.wire.properties import TAGS, UNIQ_KEY, WAIT, change_properties, encode_properties
+from rmq_spark.wire.record import StoredMessage, magic_of
+
+from ..schedule.delayed_message import REAL_QUEUE_ID, REAL_TOPIC, to_real_topic
+
+TRAN_MSG: Final = "TRAN_MSG"
+PRODUCER_GROUP: Final = "PGROUP"
+CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
+IMMUNITY_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+PREPARED_QUEUE_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
+_TRANSACTION_ID: Final = "__transactionId__"
+
+QUEUE_ID: Final = 0
+"""The only queue of each of the topics of transactions."""
+OP_TAG: Final = "d"
+_OFFSET_SEPARATOR: Final = ","
+_INT64_MAX: Final = (1 << 63) - 1
+_INT64_DIGITS: Final = 19
+
+_TRANSACTION_MASK: Final = MessageSysFlag.TRANSACTION_MASK.value
+_COMMIT: Final = MessageSysFlag.TRANSACTION_COMMIT.value
+_BORN_V6: Final = MessageSysFlag.BORN_HOST_V6.value
+_STORE_V6: Final = MessageSysFlag.STORE_HOST_V6.value
+
+
+def to_half_topic(message: StoredMessage) -> StoredMessage:
+    """Return a message of a producer in the form in which it waits for the end."""
+    unique_id = message.properties.get(UNIQ_KEY)
+    added = {REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id)}
+    if unique_id:
+        added[_TRANSACTION_ID] = unique_id
+    return replace(
+        message,
+        topic=HALF_TOPIC,
+        queue_id=QUEUE_ID,
+        sys_flag=message.sys_flag & ~_TRANSACTION_MASK,
+        properties_text=change_properties(message.properties_text, {**added, WAIT: None}),
+        magic=magic_of(HALF_TOPIC),
+    )
+
+
+def to_committed(half: StoredMessage) -> StoredMessage:
+    """Return a half message in the form that consumers get.
+
+    Raises:
+        UndeliverableMessage: The message names no topic, or one that only the broker writes to.
+    """
+    message = to_real_topic(half)
+    return replace(
+        message,
+        sys_flag=half.sys_flag & ~_TRANSACTION_MASK | _COMMIT,
+        prepared_transaction_offset=half.physical_offset,
+        properties_text=change_properties(message.properties_text, {TRAN_MSG: None}),
+    )
+
+
+def to_checked(half: StoredMessage, times: int) -> StoredMessage:
+    """Return a half message as it is stored again when it is checked for the ``times``-th time."""
+    return _renewed(half, {CHECK_TIMES: str(times)})
+
+
+def to_immune(half: StoredMessage) -> StoredMessage:
+    """Return a half message as it is stored again while it must not be checked yet."""
+    known_offset = prepared_queue_offset(half)
+    at = half.queue_offset if known_offset is None else known_offset
+    return _renewed(half, {PREPARED_QUEUE_OFFSET: str(at)})
+
+
+def to_resumed(half: StoredMessage) -> StoredMessage:
+    """Return a half message that was given up as one that was never checked."""
+    return replace(
+        _renewed(half, {CHECK_TIMES: "0"}),
+        topic=HALF_TOPIC,
+        queue_id=QUEUE_ID,
+        magic=magic_of(HALF_TOPIC),
+    )
+
+
+def to_check_max_time_topic(half: StoredMessage) -> StoredMessage:
+    """Return a half message as it is stored when the broker gives it up."""
+    return replace(
+        half,
+        topic=CHECK_MAX_TIME_TOPIC,
+        queue_id=QUEUE_ID,
+        magic=magic_of(CHECK_MAX_TIME_TOPIC),
+    )
+
+
+def _renewed(half: StoredMessage, changes: dict[str, str | None] | dict[str, str]) -> StoredMessage:
+    return replace(half, properties_text=change_properties(half.properties_text, {**changes}))
+
+
+def check_times(half: StoredMessage) -> int:
+    """Return how often a half message was checked; 0 if its property is no number."""
+    return _number(half.properties.get(CHECK_TIMES)) or 0
+
+
+def immunity_seconds(half: StoredMessage) -> int | None:
+    """Return for how long a producer wants no checks of a half message; None for the default."""
+    return _number(half.properties.get(IMMUNITY_SECONDS))
+
+
+def prepared_queue_offset(half: StoredMessage) -> int | None:
+    """Return at which queue offset the producer knows a half message that was stored again."""
+    return _number(half.properties.get(PREPARED_QUEUE_OFFSET))
+
+
+def op_message(half: StoredMessage, now_ms: int) -> StoredMessage:
+    """Return the message that records that a half message has ended."""
+    is_v6 = half.store_host.is_v6
+    return StoredMessage(
+        topic=OP_HALF_TOPIC,
+        body=encode_op_body(half.queue_offset),
+        properties_text=encode_properties({TAGS: OP_TAG}),
+        queue_id=QUEUE_ID,
+        sys_flag=_BORN_V6 | _STORE_V6 if is_v6 else 0,
+        born_timestamp=now_ms,
+        born_host=half.store_host,
+        store_host=half.store_host,
+    )
+
+
+def encode_op_body(queue_offset: int) -> bytes:
+    """Return the body of the op message of one half message."""
+    return str(queue_offset).encode()
+
+
+def decode_op(op: StoredMessage) -> list[int]:
+    """Return the queue offsets of the half messages that an op message of RocketMQ or ours ends."""
+    if op.tags != OP_TAG:
+        return []
+    offsets = map(_number, op.body.decode("latin-1").split(_OFFSET_SEPARATOR))
+    return [offset for offset in offsets if offset is not None]
+
+
+def _number(text: str | None) -> int | None:
+    """Return a whole number of 64 bits without a sign, or None for any other text."""
+    if not text or len(text) > _INT64_DIGITS or not (text.isascii() and text.isdigit()):
+        return None
+    number = int(text)
+    return number if number <= _INT64_MAX else None

@@ -1,0 +1,93 @@
+"""OpQueue: which half messages have ended, from the op messages that were read.
+
+    add         an op message was read; it ends half messages, mostly one
+    take        the check service is at a half message: has it ended?
+    progress    the first op message that a restarted broker has to read again
+
+An op message is done when the check service is past all its half messages. An op message of a half
+message that the service has passed already is done at once, unless the half message is held: it
+was stored again while it was immune, and its producer knows only the first place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class OpQueue:
+    """The op messages from one queue offset on."""
+
+    def __init__(self, begin_offset: int) -> None:
+        """Begin without op messages; ``begin_offset`` is that of the first to read."""
+        self.next_offset = begin_offset
+        """The op message to read next."""
+        self._ended: dict[int, int] = {}
+        """By the queue offset of a half message that has ended, its op message's."""
+        self._open: dict[int, int] = {}
+        """By the queue offset of an op message, how many of its half messages are not taken."""
+        self._held: set[int] = set()
+        self._keeps_passed = True
+
+    def add(self, op_offset: int, half_offsets: Iterable[int], passed: int) -> None:
+        """Add an op message; half messages before ``passed`` will not be taken unless held."""
+        self.next_offset = op_offset + 1
+        ended = self._ended
+        count = 0
+        for half_offset in half_offsets:
+            if half_offset in ended:
+                continue
+            if half_offset >= passed or self._keeps_passed or half_offset in self._held:
+                ended[half_offset] = op_offset
+                count += 1
+        if count:
+            self._open[op_offset] = count
+
+    def skip_to(self, op_offset: int) -> None:
+        """Continue at a later op message, because those before it are lost."""
+        self.next_offset = op_offset
+
+    def take(self, half_offset: int) -> bool:
+        """Return whether a half message has ended; its op message is not needed any more then."""
+        op_offset = self._ended.pop(half_offset, None)
+        if op_offset is None:
+            return False
+        left = self._open[op_offset] - 1
+        if left:
+            self._open[op_offset] = left
+        else:
+            del self._open[op_offset]
+        return True
+
+    def hold(self, half_offset: int) -> None:
+        """Keep the op message of a half message that was passed, because it is stored again."""
+        self._held.add(half_offset)
+
+    def release(self, half_offset: int) -> None:
+        """Undo the effect of `hold`."""
+        self._held.discard(half_offset)
+
+    def discard_passed(self, passed: int) -> None:
+        """Keep no op messages of passed half messages from now on but those of held ones.
+
+        A new `OpQueue` keeps all: which are held is known when the service has seen all half
+        messages that the queue had at the start.
+        """
+        self._keeps_passed = False
+        self.take_before(passed)
+
+    def take_before(self, half_offset: int) -> int:
+        """Take all half messages before an offset that have ended; return how many have."""
+        taken = [at for at in self._ended if at < half_offset and at not in self._held]
+        for at in taken:
+            self.take(at)
+        return len(taken)
+
+    @property
+    def ended_count(self) -> int:
+        """The number of half messages that have ended and are not taken."""
+        return len(self._ended)
+
+    @property
+    def progress(self) -> int:
+        """The first op message that is still needed."""
+        return min(self._open, default=self.next_offset)

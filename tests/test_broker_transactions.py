@@ -1,0 +1,361 @@
+"""Transactions of a whole broker: half messages, their ends, and the checks of those without."""
+
+from __future__ import annotations
+
+import pytest
+from support.brokers.in_process import tell
+from support.clients.remoting_clients import batch_request, pull_request, pulled, send_request
+from support.disks.faulty_disk import ManualClock
+
+from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.clients import HeartbeatData, ProducerData
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.headers.members import EndTransactionRequestHeader
+from rmq_spark.wire.headers.operators import HEADERS
+from rmq_spark.wire.message_id import decode_offset_message_id
+from rmq_spark.wire.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
+from rmq_spark.wire.record import decode_record
+
+pytestmark = pytest.mark.usefixtures("on_each_loop")
+
+BORN_MS = 1_600_000_000_000
+"""When the messages of `send_request` were born."""
+COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
+HALF = {"TRAN_MSG": "true", "PGROUP": "P", "UNIQ_KEY": "0A0B", "TAGS": "blue", "place": "here"}
+
+
+class Clock(ManualClock):
+    """A time of day that begins at the birth of the messages."""
+
+    def __init__(self):
+        super().__init__()
+        self.now_ms = BORN_MS + 1
+
+
+def pass_time(broker, clock, seconds):
+    clock.now_ms += round(seconds * 1_000)
+    broker.move(seconds)
+
+
+def half_request(body="half", **more):
+    return send_request(body, properties={**HALF, **more.pop("properties", {})}, sys_flag=4, **more)
+
+
+def end_request(answer, end=COMMIT, **changes):
+    """Return the request that ends the half message of an answer, or of a check's header."""
+    fields = answer.ext_fields
+    if "msgId" in fields and "tranStateTableOffset" not in fields:
+        _, position = decode_offset_message_id(fields["msgId"])
+        place = {
+            "tran_state_table_offset": int(fields["queueOffset"]),
+            "commit_log_offset": position,
+        }
+    else:
+        place = {
+            "tran_state_table_offset": int(fields["tranStateTableOffset"]),
+            "commit_log_offset": int(fields["commitLogOffset"]),
+            "from_transaction_check": True,
+        }
+    header = EndTransactionRequestHeader(
+        **{"producer_group": "P", "commit_or_rollback": end, "msg_id": "0A0B", **place, **changes}
+    )
+    code = RequestCode.END_TRANSACTION
+    return RemotingCommand(code, opaque=1, ext_fields=HEADERS[code].request.encode(header))
+
+
+async def join(client, group="P"):
+    body = encode_body(
+        HeartbeatData(client_id="client", producer_data_set=(ProducerData(group_name=group),))
+    )
+    assert (await client.call(RemotingCommand(RequestCode.HEART_BEAT, body=body))).code == 0
+
+
+async def next_check(client):
+    """Return the next CHECK_TRANSACTION_STATE, with the message in it."""
+    notice = client.notices.pop(0) if client.notices else await client.receive()
+    assert notice.code == RequestCode.CHECK_TRANSACTION_STATE
+    assert notice.is_one_way
+    return notice, decode_record(notice.body)
+
+
+def end_of(broker, topic, queue_id=0):
+    return broker.store.queue_offsets(topic, queue_id).next
+
+
+def test_committed_half_message_is_delivered_as_it_was_sent(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        answer = await client.call(half_request(queue_id=2))
+        assert answer.code == 0, answer.remark
+        assert answer.ext_fields["queueId"] == "2"
+        assert answer.ext_fields["queueOffset"] == "0"
+        assert answer.ext_fields["transactionId"] == "0A0B"
+        assert (await client.pull(topic="T", queue_id=2)).bodies == []
+        assert (await client.call(end_request(answer))).code == 0
+        _, position = decode_offset_message_id(answer.ext_fields["msgId"])
+        (message,) = (await client.pull(topic="T", queue_id=2)).messages
+        assert message.body == b"half"
+        assert message.born_timestamp == BORN_MS
+        assert message.prepared_transaction_offset == position
+        assert message.sys_flag & 0xC == COMMIT
+        named = message.properties
+        assert {name: named[name] for name in ("PGROUP", "UNIQ_KEY", "TAGS", "place")} == {
+            name: text for name, text in HALF.items() if name != "TRAN_MSG"
+        }
+        assert not {"TRAN_MSG", "REAL_TOPIC", "REAL_QID", "WAIT"} & set(named)
+        half, op = [
+            pulled(await client.call(pull_request(0, topic))).messages
+            for topic in (HALF_TOPIC, OP_HALF_TOPIC)
+        ]
+        assert half[0].sys_flag & 0xC == 0
+        waiting = half[0].properties
+        assert (waiting["REAL_TOPIC"], waiting["REAL_QID"]) == ("T", "2")
+        assert (op[0].body, op[0].tags) == (b"0", "d")
+
+    tell(story, tmp_path, now_ms=Clock())
+
+
+def test_rolled_back_half_message_is_never_delivered_nor_checked(tmp_path):
+    clock = Clock()
+
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await join(client)
+        answer = await client.call(half_request())
+        assert (await client.call(end_request(answer, ROLLBACK))).code == 0
+        for _ in range(3):
+            pass_time(broker, clock, 31)
+            await join(client)
+        assert client.notices == []
+        assert (await client.pull()).bodies == []
+        assert broker.controller.transactions.pending_count == 0
+
+    tell(story, tmp_path, now_ms=clock)
+
+
+def test_one_way_end_commits_a_half_message_without_an_answer(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        answer = await client.call(half_request())
+        client.send(end_request(answer)._replace(flag=2))
+        await broker.until(lambda: end_of(broker, "T"))
+        assert (await client.pull()).bodies == ["half"]
+
+    tell(story, tmp_path, now_ms=Clock())
+
+
+def test_half_message_without_an_end_is_checked_until_its_producer_commits(tmp_path):
+    clock = Clock()
+
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await join(client)
+        sent = await client.call(half_request(queue_id=1))
+        pass_time(broker, clock, 30.1)
+        first, message = await next_check(client)
+        assert (message.topic, message.queue_id, message.body) == ("T", 1, b"half")
+        assert message.properties["TRANSACTION_CHECK_TIMES"] == "1"
+        assert first.ext_fields["transactionId"] == "0A0B"
+        assert int(first.ext_fields["tranStateTableOffset"]) == 1
+        assert (await client.call(end_request(first, UNKNOWN))).code == 0
+        pass_time(broker, clock, 30.1)
+        second, message = await next_check(client)
+        assert message.properties["TRANSACTION_CHECK_TIMES"] == "2"
+        assert (await client.call(end_request(second))).code == 0
+        assert (await client.pull(queue_id=1)).bodies == ["half"]
+        pass_time(broker, clock, 30.1)
+        await join(client)
+        pass_time(broker, clock, 30.1)
+        await join(client)
+        assert client.notices == []
+        assert (await client.pull(queue_id=1)).bodies == ["half"]
+        assert sent.ext_fields["queueOffset"] == "0"
+
+    tell(story, tmp_path, now_ms=clock)
+
+
+def test_half_message_younger_than_transaction_timeout_is_not_checked(tmp_path):
+    clock = Clock()
+
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await join(client)
+        pass_time(broker, clock, 29)
+        clock.now_ms = BORN_MS + 29_000 - 25_000  # the message is 4 s old in the round
+        await client.call(half_request())
+        pass_time(broker, clock, 1.5)
+        await join(client)
+        assert client.notices == []
+        pass_time(broker, clock, 30)
+        await next_check(client)
+
+    tell(story, tmp_path, now_ms=clock)
+
+
+def test_half_message_that_is_checked_too_often_is_moved_and_can_be_resumed(tmp_path):
+    clock = Clock()
+
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await join(client)
+        await client.call(half_request())
+        for times in (1, 2):
+            pass_time(broker, clock, 30.1)
+            _, message = await next_check(client)
+            assert message.properties["TRANSACTION_CHECK_TIMES"] == str(times)
+        pass_time(broker, clock, 30.1)
+        await broker.until(lambda: broker.controller.tables.topics.get(CHECK_MAX_TIME_TOPIC))
+        broker.controller.tables.topics.save()
+        pass_time(broker, clock, 1.1)
+        await broker.until(lambda: end_of(broker, CHECK_MAX_TIME_TOPIC))
+        assert broker.controller.transactions.given_up_total == 1
+        assert broker.controller.transactions.pending_count == 0
+        (parked,) = pulled(await client.call(pull_request(0, CHECK_MAX_TIME_TOPIC))).messages
+        resumed = RemotingCommand(
+            RequestCode.RESUME_CHECK_HALF_MESSAGE,
+            opaque=1,
+            ext_fields={"topic": CHECK_MAX_TIME_TOPIC, "msgId": parked.offset_message_id},
+        )
+        await join(client)
+        assert (await client.call(resumed)).code == 0
+        pass_time(broker, clock, 30.1)
+        check, message = await next_check(client)
+        assert message.properties["TRANSACTION_CHECK_TIMES"] == "1"
+        assert (await client.call(end_request(check))).code == 0
+        assert (await client.pull()).bodies == ["half"]
+
+    tell(story, tmp_path, now_ms=clock, transactionCheckMax=2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "remark"),
+    [
+        ({"producer_group": "other"}, "The producer group wrong"),
+        ({"tran_state_table_offset": 7}, "The transaction state table offset wrong"),
+        ({"commit_log_offset": 3}, "Find prepared transaction message failed"),
+        ({"commit_or_rollback": 4}, "commitOrRollback is 4"),
+    ],
+)
+def test_end_that_does_not_fit_its_half_message_is_refused(tmp_path, changes, remark):
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        answer = await client.call(half_request())
+        refusal = await client.call(end_request(answer, **changes))
+        assert refusal.code == ResponseCode.SYSTEM_ERROR
+        assert remark in refusal.remark
+        assert (await client.pull()).bodies == []
+
+    tell(story, tmp_path, now_ms=Clock())
+
+
+def test_message_that_is_no_half_message_cannot_be_committed(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        answer = await client.put("plain", properties={"PGROUP": "P"})
+        refusal = await client.call(end_request(answer))
+        assert "Find prepared transaction message failed" in refusal.remark
+        assert (await client.pull()).bodies == ["plain"]
+
+    tell(story, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "remark"),
+    [
+        (batch_request("a", "b", properties=HALF), 13, "a batch cannot be part of a transaction"),
+        (half_request(properties={"DELAY": "3"}), 13, "cannot be delayed"),
+        (half_request(properties={"TIMER_DELAY_SEC": "3"}), 13, "cannot be delayed"),
+        (half_request(b""), 13, "the message body is empty"),
+    ],
+    ids=["batch", "delay", "timer", "empty"],
+)
+def test_half_message_that_no_transaction_can_have_is_refused(tmp_path, request_, code, remark):
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        refusal = await client.call(request_)
+        assert refusal.code == code
+        assert remark in refusal.remark
+
+    tell(story, tmp_path)
+
+
+def test_reject_transaction_message_refuses_half_messages(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        refusal = await (await broker.connect()).call(half_request())
+        assert refusal.code == ResponseCode.NO_PERMISSION
+
+    tell(story, tmp_path, rejectTransactionMessage=True)
+
+
+def test_half_message_of_a_deleted_topic_cannot_be_committed(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        answer = await client.call(half_request())
+        await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": "T"})
+        broker.make_topic("T")
+        refusal = await client.call(end_request(answer))
+        assert refusal.code == ResponseCode.TOPIC_NOT_EXIST
+        assert "was deleted" in refusal.remark
+        assert (await client.pull()).bodies == []
+
+    tell(story, tmp_path)
+
+
+def test_pending_half_messages_survive_a_restart_and_their_ends_count(tmp_path):
+    clock = Clock()
+
+    async def first(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await join(client)
+        await client.call(half_request("ended"))
+        pass_time(broker, clock, 30.1)  # it is stored again, and progress is made
+        check, _ = await next_check(client)
+        await client.call(half_request("open"))
+        assert (await client.call(end_request(check))).code == 0
+
+    async def second(broker):
+        client = await broker.connect()
+        await join(client)
+        assert (await client.pull()).bodies == ["ended"]
+        pass_time(broker, clock, 30.1)
+        check, message = await next_check(client)
+        assert message.body == b"open"
+        assert (await client.call(end_request(check))).code == 0
+        pass_time(broker, clock, 30.1)
+        await join(client)
+        assert (await client.pull()).bodies == ["ended", "open"]
+        assert client.notices == []
+
+    tell(first, tmp_path, now_ms=clock, flushDiskType="SYNC_FLUSH")
+    tell(second, tmp_path, now_ms=clock, flushDiskType="SYNC_FLUSH")
+
+
+def test_checks_take_turns_among_the_clients_of_a_group(tmp_path):
+    clock = Clock()
+
+    async def story(broker):
+        broker.make_topic("T")
+        clients = [await broker.connect() for _ in range(2)]
+        for client in clients:
+            await join(client)
+        for number in range(4):
+            await clients[0].call(half_request(str(number)))
+        pass_time(broker, clock, 30.1)
+        for client in clients:
+            for _ in range(2):
+                await next_check(client)
+
+    tell(story, tmp_path, now_ms=clock)
