@@ -26,6 +26,7 @@ from rmq_spark.cli.shell.failures import (
     print_error,
     redirect_to_devnull,
 )
+from rmq_spark.cli.shell.usage_errors import describe_usage_error
 from rmq_spark.errors import RocketPollError
 
 _PROGRAM: Final = "rocketpoll"
@@ -123,8 +124,8 @@ def _run(tree: RootGroup, arguments: list[str]) -> int:
         return error.exit_code
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx is not None else _command_path(arguments)
-        message = error.format_message()
-        print_error(where, f"{message}{'' if message[-1:] in '.?)' else '.'} See {where} --help")
+        message = describe_usage_error(error)
+        print_error(where, f"{message}{'' if message[-1:] in '.?' else '.'} See {where} --help")
         return USAGE
     except click.ClickException as error:
         print_error(_command_path(arguments), error.format_message())

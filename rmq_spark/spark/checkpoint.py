@@ -132,7 +132,8 @@ def read_checkpoint(
     texts = files.offsets()
     if texts is None:
         raise CheckpointError(
-            f"{files.root} is not the checkpoint of a query: it has no folder 'offsets'"
+            f"{files.root} is not the checkpoint of a query: it has no folder 'offsets'. "
+            "Give the query's checkpointLocation"
         )
     if not texts:
         raise CheckpointError(f"{files.root} holds no batch yet")

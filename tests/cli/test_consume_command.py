@@ -179,7 +179,7 @@ def test_ctrl_c_is_quiet(cluster):
         (("--key", "k", "--sql", "a > 1"), "--key and --sql need --follow"),
         (("--queue", "x"), "'x' is not a queue. Write 3, or broker-a:3"),
         (("-f", "%q"), "unknown field '%q'"),
-        (("-n", "0"), "0 is not in the range x>=1"),
+        (("-n", "0"), "0 is not a whole number of at least 1"),
     ],
 )
 def test_consume_refuses_contradicting_options(run, filled, more, why):

@@ -258,8 +258,8 @@ def test_lake_needs_its_extra(run, monkeypatch, broker, table):
         (("--columns", ""), "--columns "),
         (("--columns", "body,body"), "one name or more, each once"),
         (("--from", "yesterday"), "'yesterday' is not a position"),
-        (("--on-bad-record", "ignore"), "'ignore' is not one of"),
-        (("--commit-messages", "0"), "0 is not in the range"),
+        (("--on-bad-record", "ignore"), "there is no 'ignore'. Use one of"),
+        (("--commit-messages", "0"), "0 is not a whole number"),
     ],
 )
 def test_lake_refuses_options_that_contradict(run, broker, table, more, said):

@@ -20,7 +20,7 @@ FRACTIONS = [
 def test_invalid_numbers_are_refused_by_option_name(run, name, option, number):
     ran = run(*name.split(), f"{option}={number}")
     assert ran.code == 2
-    assert f"Invalid value for '{option}'" in ran.err
+    assert f"{option}: {number} is not " in ran.err or f"{option}: '{number}' is not " in ran.err
 
 
 def test_commands_with_fractional_options_exist():

@@ -100,7 +100,7 @@ def create(
             raise Failure(
                 f"{name} exists already",
                 f"Show it with rocketpoll topic describe {name}, or change it with rocketpoll "
-                "topic alter",
+                f"topic alter {name}",
             )
         admin.create_topic(name, cluster=cluster, config=config)
     places = ", ".join(masters)

@@ -136,7 +136,9 @@ def _from_json(line: bytes, defaults: MessageDefaults) -> Message:
     try:
         given: Any = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise ValueError(f"not JSON: {error}") from None
+        raise ValueError(
+            f"not JSON: {error.msg} at column {error.colno}. Write one JSON object on each line"
+        ) from None
     if not isinstance(given, dict):
         raise TypeError(
             'not a JSON object. Write for example {"body": "text", "keys": ["order-42"]}'

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from rmq_spark.cli.shell.failures import USAGE
-from rmq_spark.errors import nearest_name
+from rmq_spark.cli.shell.usage_errors import command_hint
 
 _HELP_NAMES: Final = ("-h", "--help")
 _RANGE: Final = re.compile(r"; [0-9<=>x]+(?=\])|  \[[0-9<=>x]+\]$")
@@ -90,7 +90,7 @@ class CommandGroup(click.Group):
         """Return the subcommand that the first argument names."""
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
-            near = nearest_name(name, self.list_commands(ctx))
+            near = command_hint(name, self.list_commands(ctx))
             hint = f". Did you mean {near}?" if near else ""
             ctx.fail(f"there is no command {name}{hint}")
         return super().resolve_command(ctx, args)

@@ -195,10 +195,9 @@ def _check_address(address: str) -> None:
 
     _, scheme, rest = address.partition("://")
     if scheme:
-        raise click.UsageError(
-            f"--namesrv {address}: an address has no scheme. Write "
-            f"{rest.rstrip('/')}, with the port of a name server, for example localhost:9876"
-        )
+        host = rest.partition("/")[0]
+        right = host if ":" in host else f"{host}:9876"
+        raise click.UsageError(f"--namesrv {address}: an address has no scheme. Write {right}")
     try:
         parse_address(address)
     except ConnectionFailed as error:

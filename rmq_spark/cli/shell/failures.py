@@ -184,6 +184,8 @@ def _remedy_of(error: RocketPollError) -> str:
         return error.remedy
     if isinstance(error, NotSupported) and error.is_of_proxy:
         return ""  # its text says it
+    if isinstance(error, TlsFailed) and error.why.endswith("off here"):
+        return "To turn it off here, give --no-tls"
     if isinstance(error, BrokerRefused):
         for words, remedy in _REMARKS.items():
             if words in (error.remark or ""):

@@ -225,8 +225,11 @@ def test_acl_list_of_a_resource_shows_who_may_use_it(operator, billing):
     ("arguments", "said"),
     [
         (("billing", "orders", "--actions", "Pub"), "'orders' is not Topic:NAME, Group:NAME or"),
-        (("billing", "Topic:orders", "--actions", "Publish"), "'Publish' is not one of Pub, Sub"),
-        (("billing", "--actions", "Pub"), "Missing argument 'RESOURCE"),
+        (
+            ("billing", "Topic:orders", "--actions", "Publish"),
+            "'Publish' is not one of Pub, Sub",
+        ),
+        (("billing", "--actions", "Pub"), "RESOURCE is missing"),
     ],
 )
 def test_wrong_entries_are_wrong_usage(operator, arguments, said):
