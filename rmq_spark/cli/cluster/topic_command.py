@@ -7,14 +7,23 @@ differ.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping
-from contextlib import suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmq_spark.cli.cluster.topic_copy import QueueCopy, copy_queues, describe_queue, plan_copy
+from rmq_spark.cli.cluster.topic_settings import (
+    DEFAULT_QUEUES,
+    PERMS,
+    QUEUES_MAX,
+    TopicEdit,
+    apply_edit,
+    new_topic_config,
+    perm_text,
+    plan_creation,
+    plan_edit,
+)
 from rmq_spark.cli.shell.command_tree import CommandGroup
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options, other_cluster
 from rmq_spark.cli.shell.failures import Failure, confirm, print_error
@@ -42,13 +51,9 @@ from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_s
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
 
-_PERMS: Final = {"rw": 6, "r": 4, "w": 2, "none": 0}
-_QUEUES: Final = 8
-_QUEUES_MAX: Final = 65_536
-
 _perm = click.option(
     "--perm",
-    type=click.Choice(list(_PERMS)),
+    type=click.Choice(list(PERMS)),
     help="Whether the topic can be read (r), written (w).",
 )
 _attributes = click.option(
@@ -56,7 +61,7 @@ _attributes = click.option(
     help="Attribute of RocketMQ 5, for example message.type=FIFO. Repeatable.",
 )  # fmt: skip
 _cluster = click.option("--cluster", metavar="NAME", help="Limit to the masters of this cluster.")
-_count = click.IntRange(1, _QUEUES_MAX)
+_count = click.IntRange(1, QUEUES_MAX)
 
 
 @click.group(cls=CommandGroup)
@@ -66,7 +71,7 @@ def topic() -> None:
 
 @topic.command(example="rocketpoll topic create orders --queues 4")
 @click.argument("name", metavar="TOPIC")
-@click.option("--queues", type=_count, default=_QUEUES, show_default=True, metavar="N",
+@click.option("--queues", type=_count, default=DEFAULT_QUEUES, show_default=True, metavar="N",
               help="Read and write queues on each master.")  # fmt: skip
 @_perm
 @_attributes
@@ -84,24 +89,10 @@ def create(
 
     An existing topic is not changed: use rocketpoll topic alter.
     """
-    config = TopicConfig(
-        topic_name=name,
-        read_queue_nums=queues,
-        write_queue_nums=queues,
-        perm=_PERMS[perm or "rw"],
-        attributes=parse_pairs("--attribute", attributes) or None,
-    )
+    pairs = parse_pairs("--attribute", attributes)
+    config = new_topic_config(name, queues, perm or "rw", pairs)
     with access.admin() as admin:
-        masters = admin.masters(cluster)
-        have_it: Collection[str] = ()
-        with suppress(RouteNotFound):
-            have_it = admin.topic_configs(name)
-        if masters.keys() <= set(have_it):
-            raise Failure(
-                f"{name} exists already",
-                f"Show it with rocketpoll topic describe {name}, or change it with rocketpoll "
-                f"topic alter {name}",
-            )
+        masters = plan_creation(admin, name, cluster)
         admin.create_topic(name, cluster=cluster, config=config)
     places = ", ".join(masters)
     write_text(f"created {name} with {format_count(queues, 'queue')} on {places}\n")
@@ -134,20 +125,13 @@ def alter(
     read, write = read_queues or queues, write_queues or queues
     if not (read or write or perm or attributes):
         raise click.UsageError("nothing to change. Give --queues, --perm or --attribute")
+    edit = TopicEdit(read, write, perm, parse_pairs("--attribute", attributes))
     with access.admin() as admin:
         rows = []
-        changed = parse_pairs("--attribute", attributes) or None
-        for broker, old in admin.topic_configs(name).items():
-            new = replace(
-                old,
-                read_queue_nums=read or old.read_queue_nums,
-                write_queue_nums=write or old.write_queue_nums,
-                perm=old.perm if perm is None else _PERMS[perm],
-                attributes=changed,  # those that are not named stay
-            )
-            admin.create_topic(name, broker_name=broker, config=new)
-            shown = replace(new, attributes={**(old.attributes or {}), **(new.attributes or {})})
-            rows += [_setting_row(broker, "before", old), _setting_row(broker, "after", shown)]
+        for change in plan_edit(admin, name, edit):
+            apply_edit(admin, name, edit, [change])
+            rows.append(_setting_row(change.broker_name, "before", change.old))
+            rows.append(_setting_row(change.broker_name, "after", change.new))
     show_rows(rows, list(rows[0]), output, empty_text=f"no broker has {name}")
 
 
@@ -326,11 +310,6 @@ def _setting_row(broker: str, label: str | None, config: TopicConfig) -> dict[st
         "order": config.order,
         "attributes": dict(config.attributes or {}),
     }
-
-
-def perm_text(perm: int) -> str:
-    """Return a permission in the form of ``--perm``."""
-    return next((text for text, bits in _PERMS.items() if bits == perm & 6), "none")
 
 
 def is_internal_topic(name: str, system_names: set[str]) -> bool:

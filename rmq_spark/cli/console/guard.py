@@ -247,6 +247,8 @@ AUDIT_LOGGER: Final = "rmq_spark.cli.console.audit"
 
 _SECRET_FIELDS: Final = frozenset({"csrf", "mark", "token"})
 """Fields of forms that prove who sent them."""
+_BODY_FIELD: Final = "body"
+"""The field with the body of a message, which a log must not show."""
 _VALUE_CHARACTERS_MAX: Final = 200
 _OUTCOME_CHARACTERS_MAX: Final = 300
 _FIELDS_MAX: Final = 20
@@ -254,10 +256,10 @@ _log = logging.getLogger(AUDIT_LOGGER)
 
 
 class AuditEntry:
-    """The outcome of one form, which its page may tell."""
+    """The outcome of one form, which its page may set; None for a form that is not logged."""
 
     def __init__(self) -> None:
-        self.outcome = "done"
+        self.outcome: str | None = "done"
 
 
 class AuditLog:
@@ -285,11 +287,12 @@ class AuditLog:
         except BaseException as error:
             self._write(request, session, f"failed: {type(error).__name__}")
             raise
-        self._write(request, session, entry.outcome)
+        if entry.outcome is not None:
+            self._write(request, session, entry.outcome)
 
     def _write(self, request: Request, session: Session | None, outcome: str) -> None:
         fields = [pair for pair in request.form if pair[0] not in _SECRET_FIELDS]
-        said = [f"{name}={value}"[:_VALUE_CHARACTERS_MAX] for name, value in fields[:_FIELDS_MAX]]
+        said = [_field_text(name, value) for name, value in fields[:_FIELDS_MAX]]
         if len(fields) > _FIELDS_MAX:
             said.append(f"and {len(fields) - _FIELDS_MAX} more")
         who = "no session" if session is None else f"session {session_name(session)}"
@@ -298,6 +301,12 @@ class AuditLog:
         outcome = outcome[:_OUTCOME_CHARACTERS_MAX]
         line = f"{who} at {request.client} {user}: {' '.join(words)}: {outcome}"
         _log.info("%s", escape_unprintable(" ".join(line.split())))
+
+
+def _field_text(name: str, value: str) -> str:
+    if name == _BODY_FIELD:
+        return f"{name}=({len(value)} characters)"
+    return f"{name}={value}"[:_VALUE_CHARACTERS_MAX]
 
 
 def session_name(session: Session) -> str:

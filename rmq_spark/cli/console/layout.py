@@ -63,7 +63,8 @@ class Page:
         section: Name of the entry of the navigation that it belongs to; empty for none.
         trail: Titles and paths of the pages above it.
         status: Status of the response.
-        outcome: What a form has changed, for the audit log; empty if all that it asked for.
+        outcome: What a form has changed, for the audit log; empty if all that it asked for, None if
+            it was only a preview, which is not logged.
     """
 
     title: str
@@ -71,7 +72,7 @@ class Page:
     section: str = "overview"
     trail: Sequence[tuple[str, str]] = ()
     status: HTTPStatus = HTTPStatus.OK
-    outcome: str = ""
+    outcome: str | None = ""
 
 
 @lru_cache

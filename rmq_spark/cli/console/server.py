@@ -21,8 +21,10 @@ from rmq_spark.http_server import BoundedHttpServer, QuietHandler
 HTML_TYPE: Final = "text/html; charset=utf-8"
 TEXT_TYPE: Final = "text/plain; charset=utf-8"
 _FORM_TYPE: Final = "application/x-www-form-urlencoded"
-_FORM_BYTES_MAX: Final = 64 * 1024
-_DISCARDED_BYTES_MAX: Final = 1024 * 1024
+_FORM_BYTES_MAX: Final = 1024 * 1024
+"""Room for a body of 256 KiB, of which a form may encode each byte in three characters."""
+_DISCARDED_BYTES_MAX: Final = 16 * _FORM_BYTES_MAX
+_DISCARDED_PIECE_BYTES: Final = 64 * 1024
 _FIELDS_MAX: Final = 500
 _CONTENT_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -140,15 +142,20 @@ class _ConsoleHandler(QuietHandler):
         if not (length.isascii() and length.isdigit()):
             raise _MalformedRequest(HTTPStatus.LENGTH_REQUIRED, "no length. Send Content-Length")
         if len(length) > 9 or int(length) > _FORM_BYTES_MAX:
-            # a client that is cut off does not see the response
-            self.rfile.read(min(int(length), _DISCARDED_BYTES_MAX))
+            self._discard(min(int(length), _DISCARDED_BYTES_MAX))
             raise _MalformedRequest(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"the form is too large. Send at most {_FORM_BYTES_MAX} bytes",
+                f"the form is too large. Send at most {_FORM_BYTES_MAX} bytes. For a large body "
+                "use rocketpoll produce TOPIC FILE --whole",
             )
         form = self.rfile.read(int(length)).decode("latin-1")
         self.mark_complete()
         return _parse_pairs(form)
+
+    def _discard(self, count: int) -> None:
+        """Read what is not used: a client that is cut off while it sends sees no response."""
+        while count > 0 and (piece := self.rfile.read(min(count, _DISCARDED_PIECE_BYTES))):
+            count -= len(piece)
 
     def _send(self, response: Response) -> None:
         headers = {**_HEADERS, **dict(response.extra_headers)}

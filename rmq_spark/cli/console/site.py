@@ -13,6 +13,22 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import click
 
+from rmq_spark.cli.console.forms.message_forms import (
+    copy,
+    copy_plan,
+    edit_form,
+    produce,
+    produce_form,
+    produce_preview,
+)
+from rmq_spark.cli.console.forms.topic_forms import (
+    alter,
+    alter_plan,
+    create,
+    create_form,
+    delete,
+    deletion,
+)
 from rmq_spark.cli.console.guard import AuditLog, Guard, PageError
 from rmq_spark.cli.console.history import History
 from rmq_spark.cli.console.layout import Page, asset_content, render_document, sign_in_page
@@ -42,8 +58,14 @@ _GET_ROUTES: Final[Mapping[tuple[str, ...], Callable[[Visit], PageOrResponse]]] 
     (): overview,
     ("topics",): topics,
     ("topics", "*"): topic,
+    ("topics", "*", "alter"): alter_plan,
+    ("topics", "*", "delete"): deletion,
     ("topics", "*", "*", "*", "*"): message,
     ("topics", "*", "*", "*", "*", "body"): download_body,
+    ("topics", "*", "*", "*", "*", "copy"): copy_plan,
+    ("topics", "*", "*", "*", "*", "edit"): edit_form,
+    ("create-topic",): create_form,
+    ("produce",): produce_form,
     ("groups",): groups,
     ("groups", "*"): group,
     ("groups", "*", "seek"): seek_plan,
@@ -57,9 +79,17 @@ _GET_ROUTES: Final[Mapping[tuple[str, ...], Callable[[Visit], PageOrResponse]]] 
     ("find",): search,
 }
 _POST_ROUTES: Final[Mapping[tuple[str, ...], Callable[[Visit], PageOrResponse]]] = {
+    ("create-topic",): create,
+    ("topics", "*", "alter"): alter,
+    ("topics", "*", "delete"): delete,
+    ("topics", "*", "*", "*", "*", "copy"): copy,
+    ("produce",): produce,
+    ("produce", "preview"): produce_preview,
     ("groups", "*", "seek"): seek,
     ("dead-letters", "*", "resend"): resend,
 }
+_PREVIEWS: Final = frozenset({("produce", "preview")})
+"""Forms that change nothing, which may be submitted again."""
 _ASSETS: Final = {
     "console.css": "text/css; charset=utf-8",
     "console.js": "text/javascript; charset=utf-8",
@@ -112,7 +142,7 @@ class Site:
                 self._audit.record(request, visit.session) as entry,
             ):
                 answer = self._dispatch(request, visit)
-                if isinstance(answer, Page) and answer.outcome:
+                if isinstance(answer, Page) and answer.outcome != "":
                     entry.outcome = answer.outcome
         except (NoPermission, TopicNotUsable) as error:
             explained = explain_error(error)
@@ -164,7 +194,8 @@ class Site:
             page = _route(_POST_ROUTES, request)
             self._guard.check_writable()
             self._guard.check_form(request, visit.session)
-            self._guard.check_not_resubmitted(request)
+            if request.segments not in _PREVIEWS:
+                self._guard.check_not_resubmitted(request)
             return page(visit)
         return _route(_GET_ROUTES, request)(visit)
 

@@ -14,12 +14,14 @@ from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.html import Html, el, join, path
 from rmq_spark.cli.console.server import Request
 from rmq_spark.cli.console.survey import Surveys
+from rmq_spark.cli.groups.group_state import queue_text
 from rmq_spark.cli.shell.parameter_types import parse_time_ms
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
     from rmq_spark.cli.shell.connection import ClusterAccess
     from rmq_spark.client.admin.admin import Admin
+    from rmq_spark.client.message import MessageExt
 
 _PAGE_NUMBER_MAX: Final = 1_000_000
 _DIGITS_MAX: Final = 18
@@ -95,8 +97,9 @@ class Visit:
         action: str,
         return_path: str,
         cancel_path: str,
+        *controls: Html,
     ) -> Html:
-        """Return the form that applies a plan, or how to enable it."""
+        """Return the form that applies a plan, with further controls, or how to enable it."""
         if not self.is_writable:
             says = "This console is read-only. Start it with --writes, or use the command below."
             return el("p.hint", says)
@@ -106,11 +109,26 @@ class Visit:
         return el(
             "form.actions",
             ui.hidden_fields([*fields, *form_fields(self.session)]),
+            controls,
             el("button.primary", button, type="submit"),
             el("a.button", "Cancel", href=cancel_path),
             action=action,
             method="post",
         )
+
+    def message(self) -> MessageExt:
+        """Return the message whose position the path names: topic, broker, queue and offset."""
+        _, topic, broker, queue, queue_offset, *_ = self.request.segments
+        place = location_from_path(topic, broker, queue, queue_offset)
+        found = self.admin.message_at(*place)
+        if found is None:
+            raise PageError(
+                HTTPStatus.NOT_FOUND,
+                f"{topic} has no message in {queue_text(place[0])} at {queue_offset}.",
+                "It has been deleted, or not stored yet. See the topic's queues for the offsets "
+                "they hold.",
+            )
+        return found
 
     def page_number(self) -> int:
         """Return the requested page number, starting at 1."""
@@ -157,9 +175,9 @@ def location_from_path(
     return MessageQueue(topic, broker, int(queue)), int(queue_offset)
 
 
-def topic_path(topic: str, **query: object) -> str:
-    """Return the path of a topic's page."""
-    return path("topics", topic, **query)
+def topic_path(topic: str, *segments: str, **query: object) -> str:
+    """Return the path of a topic's page, or of one below it."""
+    return path("topics", topic, *segments, **query)
 
 
 def group_path(group: str, *segments: str, **query: object) -> str:

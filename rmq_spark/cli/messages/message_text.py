@@ -15,7 +15,6 @@ import base64
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from typing import Final
 
 import click
@@ -29,7 +28,7 @@ from rmq_spark.cli.shell.output import (
     write_text,
 )
 from rmq_spark.client.forwarding import DEAD_LETTER_ERROR
-from rmq_spark.client.message import MessageExt
+from rmq_spark.client.message import Message, MessageExt
 from rmq_spark.errors import format_count
 from rmq_spark.wire.properties import RESERVED_NAMES
 
@@ -120,12 +119,10 @@ def user_properties(message: MessageExt) -> dict[str, str]:
 
 def message_fields(message: MessageExt) -> dict[str, object]:
     """Return a message as its JSON fields, which ``produce --json`` accepts."""
-    body: dict[str, object] = {"body_base64": base64.b64encode(message.body).decode()}
-    if message.fault is not None:
-        body["fault"] = message.fault
+    if message.fault is None:
+        body = _body_fields(message.body)
     else:
-        with suppress(UnicodeDecodeError):
-            body = {"body": message.body.decode()}
+        body = {"body_base64": base64.b64encode(message.body).decode(), "fault": message.fault}
     sharding_key = message.properties.get("__SHARDINGKEY")
     return {
         "topic": message.topic,
@@ -144,6 +141,27 @@ def message_fields(message: MessageExt) -> dict[str, object]:
         "flag": message.flag,
         **body,
     }
+
+
+def sendable_fields(message: Message) -> dict[str, object]:
+    """Return the JSON fields of a message to send, which ``produce --json`` accepts."""
+    keys = [message.keys] if isinstance(message.keys, str) else list(message.keys or ())
+    given: dict[str, object] = {
+        "keys": keys,
+        "tags": message.tags,
+        "properties": dict(message.properties),
+        "sharding_key": message.sharding_key,
+        "delay_level": message.delay_level,
+        "flag": message.flag,
+    }
+    return {**_body_fields(message.body), **{name: text for name, text in given.items() if text}}
+
+
+def _body_fields(body: bytes) -> dict[str, object]:
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"body_base64": base64.b64encode(body).decode()}
 
 
 def _line(message: MessageExt) -> bytes:

@@ -207,4 +207,7 @@ def paths(stage):
         *(f"{at}?by=id&for=id-3", f"{at}/{stage.broker}/0/0", "/groups", f"/groups/{group}"),
         *(f"/groups/{group}/seek?to=start", "/dead-letters", f"/dead-letters/{group}"),
         *("/checkpoints", "/access", "/charts", "/find?q=e", "/sign-in"),
+        *(f"/produce?topic={topic}", f"{at}/{stage.broker}/0/0/copy?to={topic}"),
+        *(f"{at}/{stage.broker}/0/0/edit", f"/create-topic?name={topic}-2&queues=4&perm=rw"),
+        *(f"{at}/alter?read_queues=1&write_queues=1&perm=r", f"{at}/delete", "/create-topic"),
     ]

@@ -101,6 +101,11 @@ def _escape_text(text: str) -> str:
     )
 
 
+def is_verbatim(text: str) -> bool:
+    """Return whether pages show a text as it is, without escapes, so that a form can return it."""
+    return not _CONTROL_CHARACTERS.search(text)
+
+
 def is_local(location: str) -> bool:
     """Return whether a location is a path, a query or a fragment of this site, and of no other."""
     return bool(_LOCAL_LOCATION.fullmatch(location))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Final
 
-from rmq_spark.cli.console.guard import PageError
 from rmq_spark.cli.console.layout import Page
 from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.bodies import render_body
@@ -14,7 +13,6 @@ from rmq_spark.cli.console.server import Response
 from rmq_spark.cli.console.visit import (
     Visit,
     group_path,
-    location_from_path,
     message_path,
     topic_path,
 )
@@ -36,7 +34,7 @@ _STATE_BADGES: Final = {
 
 def message(visit: Visit) -> Page:
     """Return the page of the message at a position."""
-    found = _read_message(visit)
+    found = visit.message()
     queue, queue_offset = found.queue, found.queue_offset
     body = render_body(found.body, found.fault)
     cut = "" if body.shown_bytes is None else f", first {ui.size(body.shown_bytes)} shown"
@@ -73,30 +71,18 @@ def message(visit: Visit) -> Page:
         "div.switches",
         el("a.switch", "Previous message", href=previous) if queue_offset else None,
         el("a.switch", "Next message", href=message_path(queue, queue_offset + 1)),
+        el("a.switch", "Send a copy", href=message_path(queue, queue_offset, "copy")),
+        el("a.switch", "Edit and send", href=message_path(queue, queue_offset, "edit")),
     )
     return Page(title, join(neighbours, content), "topics", trail)
 
 
 def download_body(visit: Visit) -> Response:
     """Return a message's body unchanged, as a file that browsers save and do not show."""
-    found = _read_message(visit)
+    found = visit.message()
     name = f"{found.queue.queue_id}-{found.queue_offset}.bin"
     disposition = ("Content-Disposition", f'attachment; filename="message-{name}"')
     return Response(HTTPStatus.OK, found.body, "application/octet-stream", (disposition,))
-
-
-def _read_message(visit: Visit) -> MessageExt:
-    _, topic, broker, queue, queue_offset, *_ = visit.request.segments
-    place = location_from_path(topic, broker, queue, queue_offset)
-    found = visit.admin.message_at(*place)
-    if found is None:
-        raise PageError(
-            HTTPStatus.NOT_FOUND,
-            f"{topic} has no message in {queue_text(place[0])} at {queue_offset}.",
-            "It has been deleted, or not stored yet. See the topic's queues for the offsets they "
-            "hold.",
-        )
-    return found
 
 
 def _location(message: MessageExt) -> Html:

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from itertools import filterfalse
 from typing import Final
 
-from rmq_spark.cli.cluster.topic_command import perm_text
+from rmq_spark.cli.cluster.topic_settings import perm_text
+from rmq_spark.cli.console.forms.topic_forms import alter_card
 from rmq_spark.cli.console.history import Point, per_second
 from rmq_spark.cli.console.layout import Page
 from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.bodies import preview_body
 from rmq_spark.cli.console.markup.charts import chart
-from rmq_spark.cli.console.markup.html import Html, el, join
+from rmq_spark.cli.console.markup.html import Html, el, join, path
 from rmq_spark.cli.console.pages.groups_page import examine_known_groups, group_state_badge
 from rmq_spark.cli.console.pages.message_search import (
     SEARCH_KINDS,
@@ -60,7 +61,8 @@ def topic(visit: Visit) -> Page:
         ),
     )
     links = [(each, topic_path(name, tab=key)) for key, (each, _) in _TABS.items()]
-    content = join(head, ui.tabs(links, title), content_of(visit, name, offsets))
+    send = el("p.actions", el("a.button", "Send a message", href=path("produce", topic=name)))
+    content = join(head, send, ui.tabs(links, title), content_of(visit, name, offsets))
     return Page(name, content, "topics", (("Topics", "/topics"),))
 
 
@@ -202,6 +204,7 @@ def _groups(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG001 
 
 
 def _settings(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG001  # as each tab
+    configs = visit.admin.topic_configs(name)
     cards = [
         el(
             "div.card.pad",
@@ -216,13 +219,9 @@ def _settings(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG00
                 ]
             ),
         )
-        for broker, config in visit.admin.topic_configs(name).items()
+        for broker, config in configs.items()
     ]
-    return join(
-        el("div.cards", cards),
-        el("p.hint", "To change settings, use the command line:"),
-        visit.command("topic alter", name, options=["--queues", "8", "--perm", "rw"]),
-    )
+    return join(el("div.cards", cards), alter_card(name, configs))
 
 
 _TABS: Final = {

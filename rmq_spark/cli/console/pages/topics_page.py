@@ -77,8 +77,9 @@ def topics(visit: Visit) -> Page:
             aria_current=_aria_current(with_all),
         ),
     )
+    create = el("a.button", "Create a topic", href=path("create-topic", name=wanted))
     kept = [("all", "yes")] * with_all + [("sort", SORT_BY_SIZE)] * by_size
-    search = ui.name_filter("/topics", wanted, ui.hidden_fields(kept))
+    search = ui.name_filter("/topics", wanted, ui.hidden_fields(kept), create)
     content = join(search, switches, ui.live_region("topics", found, foot))
     return Page("Topics", content, "topics")
 

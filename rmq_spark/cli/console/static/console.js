@@ -251,8 +251,29 @@ function onSubmit(event) {
     if (!kind || kind.value === "until") field.value = withZone(field.value);
   }
   if (form.method !== "post") return;
-  if (form.dataset.sent) event.preventDefault();
-  form.dataset.sent = "yes";
+  if (form.dataset.sent || isTooLarge(form)) event.preventDefault();
+  else form.dataset.sent = "yes";
+}
+
+/* The site refuses a form that is much too large without showing it again: what was typed stays. */
+function isTooLarge(form) {
+  for (const area of form.querySelectorAll("textarea[data-bytes-max]")) {
+    const most = Number(area.dataset.bytesMax);
+    const isHex = form.elements.format?.value === "hex";
+    const size = isHex ? area.value.replace(/\s/g, "").length / 2 : new Blob([area.value]).size;
+    if (size <= most) continue;
+    const note = document.getElementById(area.getAttribute("aria-describedby"));
+    const fault = document.createElement("span");
+    fault.className = "fault";
+    fault.setAttribute("role", "alert");
+    fault.textContent = `The body has ${size} bytes; a form takes up to ${most}. `
+      + "Send it with rocketpoll produce TOPIC FILE --whole.";
+    note.replaceChildren(fault);
+    area.setAttribute("aria-invalid", "true");
+    area.focus();
+    return true;
+  }
+  return false;
 }
 
 /* Back on the page by the browser's memory, it may be sent: the site says whether it was. */

@@ -1,0 +1,100 @@
+"""Topic settings: plans the creation and the change of a topic on each master, and applies them.
+
+Brokers of a cluster may have different settings of a topic, so each plan is made broker by broker.
+``rocketpoll topic`` and the console share this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rmq_spark.cli.shell.failures import Failure
+from rmq_spark.client.errors import RouteNotFound
+from rmq_spark.wire.bodies.configs import TopicConfig
+
+if TYPE_CHECKING:
+    from rmq_spark.client.admin.admin import Admin
+
+PERMS: Final = {"rw": 6, "r": 4, "w": 2, "none": 0}
+"""Permissions of a topic, as ``--perm`` names them."""
+DEFAULT_QUEUES: Final = 8
+QUEUES_MAX: Final = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class TopicEdit:
+    """The settings of a topic that change; None, and attributes without a name here, stay."""
+
+    read_queues: int | None = None
+    write_queues: int | None = None
+    perm: str | None = None
+    attributes: Mapping[str, str] | None = None
+
+
+class TopicChange(NamedTuple):
+    """The settings of a topic on one broker, before and after a change."""
+
+    broker_name: str
+    old: TopicConfig
+    new: TopicConfig
+
+
+def plan_creation(admin: Admin, topic: str, cluster: str | None = None) -> list[str]:
+    """Return the names of the masters on which a new topic would be created."""
+    masters = admin.masters(cluster)
+    have_it: Collection[str] = ()
+    with suppress(RouteNotFound):
+        have_it = admin.topic_configs(topic)
+    if masters.keys() <= set(have_it):
+        raise Failure(
+            f"{topic} exists already",
+            f"Show it with rocketpoll topic describe {topic}, or change it with rocketpoll "
+            f"topic alter {topic}",
+        )
+    return list(masters)
+
+
+def new_topic_config(
+    topic: str, queues: int, perm: str, attributes: Mapping[str, str]
+) -> TopicConfig:
+    """Return the settings of a new topic."""
+    return TopicConfig(
+        topic_name=topic,
+        read_queue_nums=queues,
+        write_queue_nums=queues,
+        perm=PERMS[perm],
+        attributes=attributes or None,
+    )
+
+
+def plan_edit(admin: Admin, topic: str, edit: TopicEdit) -> list[TopicChange]:
+    """Return what an edit changes on each broker that has the topic."""
+    return [
+        TopicChange(
+            broker,
+            old,
+            replace(
+                old,
+                read_queue_nums=edit.read_queues or old.read_queue_nums,
+                write_queue_nums=edit.write_queues or old.write_queue_nums,
+                perm=old.perm if edit.perm is None else PERMS[edit.perm],
+                attributes={**(old.attributes or {}), **(edit.attributes or {})},
+            ),
+        )
+        for broker, old in admin.topic_configs(topic).items()
+    ]
+
+
+def apply_edit(admin: Admin, topic: str, edit: TopicEdit, changes: Iterable[TopicChange]) -> None:
+    """Make the changes, one broker after the other; brokers keep attributes that are not sent."""
+    for change in changes:
+        config = replace(change.new, attributes=edit.attributes or None)
+        admin.create_topic(topic, broker_name=change.broker_name, config=config)
+
+
+def perm_text(perm: int) -> str:
+    """Return a permission in the form of ``--perm``."""
+    return next((text for text, bits in PERMS.items() if bits == perm & 6), "none")

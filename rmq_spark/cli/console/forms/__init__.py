@@ -1,0 +1,1 @@
+"""Forms of the console that send messages, and create, alter and delete topics."""
