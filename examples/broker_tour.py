@@ -15,8 +15,8 @@ import pyarrow as pa
 from rocketpoll import (
     Admin,
     ConsumeConcurrentlyStatus,
+    Consumer,
     EmbeddedBroker,
-    LitePullConsumer,
     LitePullSettings,
     Message,
     Producer,
@@ -62,9 +62,7 @@ def send(address: str) -> None:
 
 def read_back(address: str) -> None:
     """Read each message, from the beginning of each queue."""
-    consumer = LitePullConsumer(
-        "demo-reader", address, settings=LitePullSettings(pull_batch_size=32)
-    )
+    consumer = Consumer("demo-reader", address, settings=LitePullSettings(pull_batch_size=32))
     consumer.start()
     queues = consumer.fetch_message_queues(TOPIC)
     consumer.assign(queues)
@@ -77,7 +75,7 @@ def read_back(address: str) -> None:
         assert messages, f"only {found:,} messages came back"
         found += len(messages)
     print(f"read {found:,} messages back, {found / (time.perf_counter() - began):,.0f} a second")
-    consumer.shutdown()
+    consumer.close()
 
 
 def wake(address: str) -> None:
@@ -99,7 +97,7 @@ def wake(address: str) -> None:
             producer.send(Message(TOPIC, b"wake up", tags="waking"))
             assert heard.wait(30)
             times.append(time.perf_counter() - began)
-    consumer.shutdown()
+    consumer.close()
     print(
         f"a waiting consumer hears of a message within {statistics.median(times) * 1e3:.1f} ms "
         "(median)"

@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 PAGES: Final = "docs/"
 """The folder of the documentation pages, until they have an address on the web."""
 
+_PUBLIC_MODULES: Final = {
+    "rmq_spark.errors": "rocketpoll.errors",
+    "rmq_spark.client.errors": "rocketpoll.errors",
+    "rmq_spark.spark.errors": "rocketpoll.spark",
+}
+"""The modules that define errors, each with the one that programs import and tracebacks show."""
+
 _EXCERPT_CHARACTERS = 60
 _POSITION_CHARACTERS = 200
 
@@ -40,11 +47,13 @@ class RocketPollError(Exception):
         page: The page, and the heading on it, that says more about such errors.
     """
 
+    __module__ = "rocketpoll.errors"
     page: ClassVar[str] = "troubleshooting.md"
 
     def __init_subclass__(cls, page: str | None = None) -> None:
-        """Set the documentation page of an error class; by default, that of its base."""
+        """Set the module that a traceback shows, and the page, by default that of its base."""
         super().__init_subclass__()
+        cls.__module__ = _PUBLIC_MODULES.get(cls.__module__, cls.__module__)
         if page is not None:
             cls.page = page
 

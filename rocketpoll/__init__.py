@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         ConsumeOrderlyContext,
         ConsumeOrderlyStatus,
     )
-    from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
+    from rmq_spark.client.consumer.lite_pull_consumer import Consumer, LitePullConsumer
     from rmq_spark.client.consumer.pull.pull_task import PullLimits
     from rmq_spark.client.consumer.push_consumer import PushConsumer
     from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
@@ -78,6 +78,7 @@ _MODULES: Final = {
     "ConsumeFromWhere": "rmq_spark.wire.bodies.clients",
     "ConsumeOrderlyContext": "rmq_spark.client.consumer.dispatch.listeners",
     "ConsumeOrderlyStatus": "rmq_spark.client.consumer.dispatch.listeners",
+    "Consumer": "rmq_spark.client.consumer.lite_pull_consumer",
     "ConsumerHealth": "rmq_spark.client.results",
     "Credentials": "rmq_spark.client.transport.remoting_client",
     "EmbeddedBroker": _EMBEDDED,
@@ -128,6 +129,7 @@ __all__ = [
     "ConsumeFromWhere",
     "ConsumeOrderlyContext",
     "ConsumeOrderlyStatus",
+    "Consumer",
     "ConsumerHealth",
     "Credentials",
     "EmbeddedBroker",

@@ -18,6 +18,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 import rocketpoll
+import rocketpoll.spark
 from rmq_spark.cli.main import SECTIONS, command_tree
 from rmq_spark.spark.options.table import OPTIONS, Use
 from rocketpoll import Admin, EmbeddedBroker, aio, errors
@@ -175,6 +176,16 @@ def asyncio_names() -> str:
     )
 
 
+def spark_names() -> str:
+    """Return the page of the names that programs import from rocketpoll.spark."""
+    return _names(
+        rocketpoll.spark,
+        "# Python: rocketpoll.spark",
+        "Lag, checkpoints and lineage of Spark queries, and the errors of source and sink. Guides: "
+        "[the source](../spark.md), [the sink](../sink.md).",
+    )
+
+
 def error_names() -> str:
     """Return the page of the names that programs import from rocketpoll.errors."""
     return _names(
@@ -192,11 +203,13 @@ def _names(package: ModuleType, title: str, text: str) -> str:
         if package is not errors and name in errors.__all__:
             parts.append(f"### {name}\n\nAn exception: see [rocketpoll.errors](errors.md).")
             continue
-        module = getattr(each, "__module__", None)
-        if isinstance(each, (int, str)) or module is None:
+        if isinstance(each, (int, str)):
             parts.append(f"### {name}\n\n`{each!r}`")
+        elif each.__name__ != name:
+            anchor = f"{package.__name__}.{each.__name__}"
+            parts.append(f"### {name}\n\nRocketMQ's name of [`{each.__name__}`](#{anchor}).")
         else:
-            parts.append(f"::: {module}.{getattr(each, '__qualname__', name)}")
+            parts.append(f"::: {package.__name__}.{name}")
     return "\n\n".join(parts) + "\n"
 
 
@@ -222,4 +235,5 @@ GENERATED: Final[Mapping[str, Callable[[], str]]] = {
     "reference/python.md": python,
     "reference/aio.md": asyncio_names,
     "reference/errors.md": error_names,
+    "reference/spark.md": spark_names,
 }

@@ -304,7 +304,7 @@ def use(address, number):
     with Admin(address) as admin:
         for each in range(20):
             with suppress(RocketPollError):  # it may be there
-                admin.create_topic(f"T{each}", queue_nums=1)
+                admin.create_topic(f"T{each}", queues=1)
         with Producer("P", address) as producer:
             for each in range(20):
                 again(

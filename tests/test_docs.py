@@ -237,7 +237,7 @@ def test_docs_first_page_program_shows_what_it_sent(capsys):
 
 @pytest.mark.parametrize(
     ("sign", "said"),
-    [("LitePullConsumer", "[1, 2, 3]\n"), ("registry", "['bob', 'nobody']\n")],
+    [("Consumer", "[1, 2, 3]\n"), ("registry", "['bob', 'nobody']\n")],
 )
 def test_typed_bodies_page_programs_without_spark_run(capsys, sign, said):
     [block] = [each for each in python_of("docs/typed-bodies.md") if sign in each]

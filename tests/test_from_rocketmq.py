@@ -104,7 +104,8 @@ def faults_of(row):
         yield f"{name} is not in {path}"
     else:
         owner = getattr(module_at(path), name.partition(".")[0])
-        if inspect.isclass(owner) and owner.__module__ != module_at(path).__name__:
+        defined = f"class {getattr(owner, '__name__', '')}"
+        if inspect.isclass(owner) and defined not in path.read_text(encoding="utf-8"):
             yield f"{name} is only used in {path}"
     if not shown_in.is_file() or test not in names_of_tests(shown_in):
         yield f"{test} is not in {shown_in}"

@@ -157,9 +157,9 @@ def anyio_backend():
     return "asyncio"
 
 async def there_and_back(client, topic):
-    async with aio.Producer("shop", client) as producer:
+    async with aio.Producer("shop", client=client) as producer:
         await producer.send(Message(topic, b"one"))
-    async with aio.Consumer("billing", client, FIRST) as consumer:
+    async with aio.Consumer("billing", None, FIRST, client=client) as consumer:
         await consumer.subscribe(topic)
         assert (await anext(consumer)).body == b"one"
 
@@ -173,11 +173,11 @@ def test_by_itself(rocketpoll_aio, rocketpoll_topic):
 @pytest.mark.parametrize("how_often", [1, 2])
 def test_that_leaves_one_open(rocketpoll_aio, rocketpoll_broker, rocketpoll_topic, how_often):
     async def leave_open():
-        consumer = aio.Consumer("members", rocketpoll_aio, FIRST)
+        consumer = aio.Consumer("members", None, FIRST, client=rocketpoll_aio)
         LEFT_OPEN.append(consumer)
         await consumer.start()
         await consumer.subscribe(rocketpoll_topic)
-        async with aio.Admin(rocketpoll_aio) as admin:
+        async with aio.Admin(client=rocketpoll_aio) as admin:
             while not (members := await admin.members("members")):
                 await asyncio.sleep(0)
             assert len(members) == 1  # and none of the test before
@@ -320,9 +320,9 @@ def test_a_broker_that_is_started_while_the_time_is_frozen():
 def test_asyncio(rocketpoll_broker, rocketpoll_topic):
     async def main():
         async with aio.Client(rocketpoll_broker.address) as client:
-            async with aio.Producer("P", client) as producer:
+            async with aio.Producer("P", client=client) as producer:
                 await producer.send(Message(rocketpoll_topic, b"one"))
-            async with aio.Consumer("AG", client, FIRST) as consumer:
+            async with aio.Consumer("AG", None, FIRST, client=client) as consumer:
                 await consumer.subscribe(rocketpoll_topic)
                 assert await consumer.poll(9_000)
                 assert await consumer.poll(100) == []

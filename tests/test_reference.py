@@ -11,7 +11,7 @@ import pytest
 import rocketpoll
 from rmq_spark.cli.main import SECTIONS
 from rmq_spark.spark.options.table import OPTIONS
-from rocketpoll import aio, errors
+from rocketpoll import aio, errors, spark
 from rocketpoll.broker.settings.settings import KEYS
 
 ROOT = Path(__file__).parent.parent
@@ -23,6 +23,7 @@ CODE = {
     "reference/python.md": {name for name in rocketpoll.__all__ if name[0] != "_"},
     "reference/aio.md": set(aio.__all__),
     "reference/errors.md": set(errors.__all__),
+    "reference/spark.md": set(spark.__all__),
     "adr/README.md": {path.name for path in (ROOT / "docs" / "adr").glob("*.md")},
 }
 PYTHON = r"^(?::::.*\.|### )(\w+)$"
@@ -31,6 +32,7 @@ NAMED = {
     "reference/python.md": PYTHON,
     "reference/aio.md": PYTHON,
     "reference/errors.md": PYTHON,
+    "reference/spark.md": PYTHON,
     "adr/README.md": r"\]\((.*)\)$",
 }
 

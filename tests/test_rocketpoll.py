@@ -11,13 +11,18 @@ from support.programs.python_programs import ROOT, python_program
 
 import rmq_spark.client.errors
 import rmq_spark.errors
+import rmq_spark.spark.errors
 import rocketpoll
 import rocketpoll.errors
+import rocketpoll.spark
+
+ALIASES = {"LitePullConsumer": "Consumer"}
+"""RocketMQ's names of classes."""
 
 
 def test_rocketpoll_exports_every_name():
     for name in dir(rocketpoll):
-        assert getattr(getattr(rocketpoll, name), "__name__", name) == name
+        assert getattr(getattr(rocketpoll, name), "__name__", name) == ALIASES.get(name, name)
     assert set(dir(rocketpoll)) == set(rocketpoll._MODULES) == set(rocketpoll.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Embedded'"):
         _ = rocketpoll.Embedded
@@ -31,6 +36,19 @@ def test_public_errors_are_all_defined_errors():
         if inspect.isclass(error) and issubclass(error, rmq_spark.errors.RocketPollError)
     }
     assert {name: getattr(rocketpoll.errors, name) for name in rocketpoll.errors.__all__} == defined
+    assert {kind.__module__ for kind in defined.values()} == {"rocketpoll.errors"}
+
+
+def test_rocketpoll_spark_has_every_public_error_of_spark():
+    defined = {
+        name: error
+        for name, error in vars(rmq_spark.spark.errors).items()
+        if inspect.isclass(error) and issubclass(error, rmq_spark.spark.errors.SparkError)
+    }
+    assert {kind.__module__ for kind in defined.values()} == {"rocketpoll.spark"}
+    names = {name: getattr(rocketpoll.spark, name) for name in dir(rocketpoll.spark)}
+    assert defined.items() <= names.items()
+    assert set(dir(rocketpoll.spark)) == set(rocketpoll.spark._MODULES)
 
 
 def test_importing_it_brings_nothing_along(tmp_path):
@@ -118,16 +136,16 @@ def test_broker_package_imported_by_the_wrong_name_is_refused(tmp_path):
     )
 
 
-GROUP = "group health is_running service_state shutdown start subscribe topics unsubscribe"
+GROUP = "close group health is_running service_state shutdown start subscribe topics unsubscribe"
 PUBLIC = {
     "PushConsumer": f"{GROUP} assignment cached_bytes is_paused resume suspend",
-    "LitePullConsumer": f"{GROUP} assign assignment cached_bytes cached_messages commit committed "
+    "Consumer": f"{GROUP} assign assignment cached_bytes cached_messages commit committed "
     "fetch_message_queues offset_for_timestamp pause poll "
     "register_topic_message_queue_change_listener resume seek seek_to_begin seek_to_end "
     "seek_to_time",
-    "Producer": "health is_running publish_queues reply request request_async send send_async "
-    "send_batch send_batches send_one_way send_table shutdown start",
-    "Admin": "acls all_topic_configs broker_info clone_offsets cluster_info create_acl "
+    "Producer": "close health is_running publish_queues reply request request_async send "
+    "send_async send_batch send_batches send_one_way send_table shutdown start",
+    "Admin": "acls all_topic_configs broker_info clone_offsets close cluster_info create_acl "
     "create_group create_topic create_user delete_acl delete_group delete_topic delete_user groups "
     "groups_of_topic lag masters members message_at "
     "message_by_offset_id messages_by_key messages_by_unique_id progress queue_owners "

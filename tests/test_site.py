@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
+import types
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -11,14 +13,11 @@ from urllib.parse import unquote
 import pytest
 from support.programs.site_build import built, needs_mkdocs
 
+import rocketpoll
 from rocketpoll import (
-    Admin,
-    ClientInstance,
-    EmbeddedBroker,
-    LitePullConsumer,
-    Producer,
-    PushConsumer,
     aio,
+    errors,
+    spark,
 )
 from rocketpoll.broker.settings.settings import KEYS
 
@@ -134,24 +133,33 @@ def test_all_settings_and_commands_are_in_the_reference(site):
 @pytest.mark.deep
 @needs_mkdocs
 @pytest.mark.parametrize(
-    ("page", "kinds"),
-    [
-        (
-            "python",
-            (Producer, LitePullConsumer, PushConsumer, Admin, EmbeddedBroker, ClientInstance),
-        ),
-        ("aio", (aio.Producer, aio.Consumer, aio.Admin, aio.Client)),
-    ],
+    ("page", "module"),
+    [("python", rocketpoll), ("aio", aio), ("errors", errors), ("spark", spark)],
 )
-def test_public_methods_are_in_the_reference(site, page, kinds):
+def test_public_names_and_methods_have_anchors_in_the_reference(site, page, module):
+    """Under the paths from which programs import them, inherited methods as well."""
     names = Links((site / "reference" / f"{page}.html").read_text(encoding="utf-8")).names
-    wanted = {
-        f"{kind.__module__}.{kind.__qualname__}.{name}"
-        for kind in kinds
-        for name in dir(kind)
-        if not name.startswith("_")
-    }
+    wanted = set()
+    for name in module.__all__:
+        kind = getattr(module, name)
+        is_elsewhere = module is not errors and name in errors.__all__
+        if not inspect.isclass(kind) or kind.__name__ != name or is_elsewhere:
+            continue
+        path = f"{module.__name__}.{name}"
+        wanted |= {path, *(f"{path}.{each}" for each in public_methods(kind))}
     assert sorted(wanted - names) == []
+    assert len(wanted) > 10
+
+
+def public_methods(kind):
+    """The methods of a class and of its bases of ours, without those of Python's own types."""
+    for base in kind.__mro__:
+        if base.__module__.partition(".")[0] in {"rocketpoll", "rmq_spark"}:
+            yield from (
+                name
+                for name, found in vars(base).items()
+                if name[0] != "_" and isinstance(found, types.FunctionType | property)
+            )
 
 
 @pytest.mark.deep

@@ -133,7 +133,7 @@ class Stage:
         instance = ClientInstance(self._broker.address)
         self._stack.callback(instance.shutdown)
         for number in range(self._consumers):
-            consumer = LitePullConsumer(f"threads-{number}", instance, _SETTINGS)
+            consumer = LitePullConsumer(f"threads-{number}", instance=instance, settings=_SETTINGS)
             consumer.subscribe(topic)
             consumer.start()
             self._stack.callback(consumer.shutdown)
@@ -153,7 +153,7 @@ class Stage:
             client = aio.Client(self._broker.address)
             await client.__aenter__()
             consumers = [
-                aio.Consumer(f"{topic}-{number}", client, _SETTINGS)
+                aio.Consumer(f"{topic}-{number}", client=client, settings=_SETTINGS)
                 for number in range(self._consumers)
             ]
             await asyncio.gather(*[each.subscribe(topic) for each in consumers])

@@ -104,7 +104,9 @@ def latencies(names: list[NameServer], sender: Producer) -> list[list[float]]:
     with ExitStack() as stack:
         for number, name_server in enumerate(names):
             instance = ClientInstance(name_server.address)
-            consumer = PushConsumer(f"group-{number}", instance, listener=_notes(came[number]))
+            consumer = PushConsumer(
+                f"group-{number}", instance=instance, listener=_notes(came[number])
+            )
             consumer.subscribe(TOPIC)
             stack.enter_context(consumer)
         time.sleep(1)  # until pulls are held

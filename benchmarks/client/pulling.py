@@ -29,7 +29,9 @@ def lite_pull(name_server: str, topic: str, count: int, pull_batch_size: int) ->
         pull_batch_size=pull_batch_size,
         auto_commit=False,
     )
-    consumer = LitePullConsumer(f"readers-{next(_numbers)}", ClientInstance(name_server), settings)
+    consumer = LitePullConsumer(
+        f"readers-{next(_numbers)}", instance=ClientInstance(name_server), settings=settings
+    )
     consumer.assign(consumer.fetch_message_queues(topic))
     with consumer:
         polled = 0

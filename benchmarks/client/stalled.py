@@ -73,7 +73,7 @@ def main() -> None:
     )
     with _slow_broker() as address:
         names = NameServer(**{"broker-a": address})
-        with Producer("senders", names.address, retry_times_when_send_async_failed=0) as producer:
+        with Producer("senders", names.address, retries=0) as producer:
             producer.send_async(Message(SLOW_TOPIC, b"first")).result(10)
             _Sending(producer, SLOW_TOPIC, SLOW_BODY_BYTES, SLOW_TIMEOUT_MS).run(
                 seconds=SLOW_SECONDS
@@ -83,9 +83,7 @@ def main() -> None:
 def _send_to_one_that_stops(sends: int, timeout_ms: int, **settings: Any) -> None:
     with EmbeddedBroker(own_process=True) as broker:
         broker.create_topic(TOPIC)
-        with Producer(
-            "senders", broker.address, retry_times_when_send_async_failed=0, **settings
-        ) as producer:
+        with Producer("senders", broker.address, retries=0, **settings) as producer:
             producer.send(Message(TOPIC, b"first"))
             with stopped(embedded_broker()):
                 _Sending(producer, TOPIC, BODY_BYTES, timeout_ms).run(sends=sends)

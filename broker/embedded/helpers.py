@@ -47,7 +47,7 @@ POLL_SECONDS: Final = 0.01
 _LONG_POLL_FLAG: Final = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)
 
 
-class NotInTime(RocketPollError, page="troubleshooting.md#brokers-in-tests"):
+class NotInTime(RocketPollError, TimeoutError, page="troubleshooting.md#brokers-in-tests"):
     """Messages or commits did not arrive within the timeout; the error says what did."""
 
 
@@ -132,6 +132,7 @@ class BrokerHelpers(ABC):
         *bodies: bytes | str,
         tags: str | None = None,
         keys: str | Sequence[str] | None = None,
+        key: str | None = None,
     ) -> list[SendResult]:
         """Send messages one by one, waiting until each is stored, and return the results.
 
@@ -145,6 +146,7 @@ class BrokerHelpers(ABC):
             *bodies: The body of each message, at least one; texts are encoded as UTF-8.
             tags: The tags of every message.
             keys: The keys of every message, a sequence of them or separated by spaces.
+            key: The key of every message, if it is only one.
 
         Returns:
             One result for each body, in the same order.
@@ -167,7 +169,7 @@ class BrokerHelpers(ABC):
         for body in bodies:
             _check_body(body)
         messages = [
-            Message(topic, body.encode() if isinstance(body, str) else body, tags, keys)
+            Message(topic, body.encode() if isinstance(body, str) else body, tags, keys, key=key)
             for body in bodies
         ]
         sender = self._connect().sender

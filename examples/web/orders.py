@@ -31,7 +31,7 @@ _CLIENT: dict[str, Any] = {}
 async def lifespan(_: FastAPI) -> AsyncIterator[None]:
     """Keep one client and one producer while the application runs."""
     address = os.environ.get("NAMESRV_ADDR", "localhost:9876")
-    async with aio.Client(address) as client, aio.Producer("shop", client) as producer:
+    async with aio.Client(address) as client, aio.Producer("shop", client=client) as producer:
         _CLIENT.update(client=client, producer=producer)
         yield
 
@@ -54,7 +54,7 @@ async def stream() -> StreamingResponse:
 
 async def events() -> AsyncIterator[str]:
     """Yield an event for each new order."""
-    async with aio.Consumer(f"browser-{uuid.uuid4().hex}", _CLIENT["client"]) as consumer:
+    async with aio.Consumer(f"browser-{uuid.uuid4().hex}", client=_CLIENT["client"]) as consumer:
         await consumer.assign(await consumer.fetch_message_queues(TOPIC))
         for queue in consumer.assignment():
             await consumer.seek_to_end(queue)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, make_dataclass
 from functools import lru_cache
 from operator import attrgetter
 from types import NoneType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from rmq_spark.client.arguments import (
     INT32_MAX,
@@ -73,12 +73,29 @@ def _check_separators(name: str, text: str) -> None:
         raise MessageRejected(name, "a text without \\x01 and \\x02", text)
 
 
-@dataclass(frozen=True, slots=True)
+_Text = TypeVar("_Text", bound=str | None)
+
+
+def _plain(text: _Text) -> _Text:
+    """Return an instance of a subclass of str, such as an enum, as a plain str."""
+    if type(text) is not str and isinstance(text, str):
+        return str.__str__(text)  # type: ignore[return-value]  # a subclass has become a str
+    return text
+
+
+def _only_key(key: str, keys: str | Sequence[str] | None) -> str:
+    """Return the key of a message that was given by ``key=``."""
+    if keys is not None:
+        raise TypeError("both key and keys were given. Pass all keys in keys, as a list")
+    return check_text("key", key, "order-42")
+
+
+@dataclass(frozen=True, slots=True, init=False)
 class Message:
     """A message to send.
 
     Example:
-        Message("orders", b"one", tags="paid", keys=["order-42", "customer-7"])
+        Message("orders", b"one", tags="paid", key="order-42")
 
     Attributes:
         topic: Name of the topic.
@@ -86,7 +103,8 @@ class Message:
             any value that it accepts.
         tags: One tag (in spite of the plural) that consumers filter by. No subscription by tags can
             select one that contains ``||``.
-        keys: One key, or several, by which the message can be looked up.
+        keys: One key, or several, by which the message can be looked up; the argument ``key`` is
+            another way to give one.
         properties: Further properties, text to text; names that RocketMQ uses itself are refused.
         delay_level: Delay before the message is delivered: a level of the broker's table, which has
             1 to 18 (1 s to 2 h) unless it is configured, or 0 for none. A level past the last
@@ -96,7 +114,8 @@ class Message:
         wait_store_ok: Whether a broker with SYNC_FLUSH answers only when the message is on disk.
 
     Raises:
-        TypeError: The topic is not a str, for example because body and topic are swapped.
+        TypeError: The topic is not a str, for example because body and topic are swapped, or both
+            ``key`` and ``keys`` are given.
     """
 
     topic: str
@@ -109,13 +128,40 @@ class Message:
     sharding_key: str | None = None
     wait_store_ok: bool = True
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.topic, str):
-            check_kind("topic", self.topic, str, _TOPIC_NEEDED, _TOPIC_EXAMPLE)
-        for name in ("topic", "tags", "sharding_key"):
-            text = getattr(self, name)
-            if type(text) is not str and isinstance(text, str):  # an enum, for example
-                object.__setattr__(self, name, str.__str__(text))
+    def __init__(
+        self,
+        topic: str,
+        body: Any,
+        tags: str | None = None,
+        keys: str | Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        flag: int = 0,
+        sharding_key: str | None = None,
+        wait_store_ok: bool = True,  # noqa: FBT001, FBT002  # the order of the fields
+        *,
+        key: str | None = None,
+    ) -> None:
+        if not isinstance(topic, str):
+            check_kind("topic", topic, str, _TOPIC_NEEDED, _TOPIC_EXAMPLE)
+        if key is not None:
+            keys = _only_key(key, keys)
+        set_field = object.__setattr__
+        set_field(self, "topic", _plain(topic))
+        set_field(self, "body", body)
+        set_field(self, "tags", _plain(tags))
+        set_field(self, "keys", keys)
+        set_field(self, "properties", {} if properties is None else properties)
+        set_field(self, "delay_level", delay_level)
+        set_field(self, "flag", flag)
+        set_field(self, "sharding_key", _plain(sharding_key))
+        set_field(self, "wait_store_ok", wait_store_ok)
+
+    @property
+    def key(self) -> str | None:
+        """The first of the keys, or None."""
+        keys = self.keys
+        return keys if keys is None or isinstance(keys, str) else next(iter(keys), None)
 
     def check(self, body_bytes_max: int = BODY_BYTES_MAX) -> None:
         """Raise an error if no broker would accept this message.
@@ -346,6 +392,11 @@ class MessageExt:
     def tags(self) -> str | None:
         """The tag that consumers filter by, or None."""
         return self.properties.get(TAGS)
+
+    @property
+    def key(self) -> str | None:
+        """The first of the keys, or None."""
+        return next(iter(self.keys), None)
 
     @property
     def keys(self) -> tuple[str, ...]:

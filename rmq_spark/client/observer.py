@@ -97,12 +97,12 @@ def observe_message(group: str, message: MessageExt) -> None:
 
 def observe_listener(
     group: str,
-    listener: Callable[[Sequence[MessageExt], _Context], _Status | None],
+    listener: Callable[[list[MessageExt], _Context], _Status | None],
     success: _Status,
-) -> Callable[[Sequence[MessageExt], _Context], _Status | None]:
+) -> Callable[[list[MessageExt], _Context], _Status | None]:
     """Return a listener that calls the given one, under the observer if there is one."""
 
-    def listen(messages: Sequence[MessageExt], context: _Context) -> _Status | None:
+    def listen(messages: list[MessageExt], context: _Context) -> _Status | None:
         processing = None if _observer is None else _observer.on_process(group, messages)
         if processing is None:
             return listener(messages, context)

@@ -65,7 +65,7 @@ class LineageListener(StreamingQueryListener):
     def __init__(
         self,
         client: LineageClient,
-        name_servers: str | Iterable[str],
+        namesrv: str | Iterable[str],
         *,
         outputs: Mapping[str, Iterable[str]] = MappingProxyType({}),
         job_namespace: str = "spark",
@@ -75,7 +75,7 @@ class LineageListener(StreamingQueryListener):
 
         Args:
             client: Gets each event by its method ``emit``.
-            name_servers: The addresses that the queries use, as in option namesrvAddr.
+            namesrv: The addresses that the queries use, as in option namesrvAddr.
             outputs: Topics that a query writes, by the query's name (`queryName`).
             job_namespace: Namespace of the jobs, which are named after the queries.
             now: Returns the time of an event.
@@ -91,9 +91,9 @@ class LineageListener(StreamingQueryListener):
             raise SetUpError(
                 "OpenLineage events need the module openlineage: pip install openlineage-python"
             ) from error
-        addresses = parse_addresses(name_servers)
+        addresses = parse_addresses(namesrv)
         if not addresses:
-            raise MessageRejected("name_servers", "at least one address", str(name_servers))
+            raise MessageRejected("namesrv", "at least one address", str(namesrv))
         if not callable(getattr(client, "emit", None)):
             raise wrong_kind("client", "an OpenLineageClient", repr(client), "OpenLineageClient()")
         for name, topics in outputs.items():

@@ -163,15 +163,31 @@ def test_commands_in_a_printed_sentence_get_the_clusters_options(access_of):
     )
 
 
+def test_only_whole_commands_of_a_sentence_are_marked(access_of):
+    def commands(text):
+        parts = access_of("--namesrv", "a:1").split_commands(text)
+        return [part for part, is_command in parts if is_command]
+
+    created = "rocketpoll topic create {} --namesrv a:1"
+    for text, found in (
+        ("run rocketpoll topic list --sizes.", ["rocketpoll topic list --sizes --namesrv a:1"]),
+        ("see rocketpoll top, or rocketpoll tail orders -n 1", ["rocketpoll top --namesrv a:1"]),
+        ("with rocketpoll topic create orders", [created.format("orders")]),
+        ("with rocketpoll topic create a;b.", []),
+        ("with rocketpoll topic create $(x).", [created.format("'$(x)'")]),
+        ("with rocketpoll group list to see all", ["rocketpoll group list --namesrv a:1"]),
+        ("first rocketpoll user create NAME, then go on", []),
+    ):
+        assert commands(text) == found, text
+
+
 @pytest.mark.parametrize("name", [name for name, verb in EVERY.items() if name != "broker"])
 def test_suggested_command_contains_the_connection_options(access_of, name):
     has_connection = any(each.name == "namesrv" for each in EVERY[name].params)
     parts = list(access_of("--namesrv", "a:1").split_commands(f"see rocketpoll {name} for more"))
     if name in ("doctor", "checkpoint", "demo"):  # no sentence names these
         return
-    assert (
-        any("--namesrv a:1" in part for part, is_command in parts if is_command) is has_connection
-    )
+    assert any("--namesrv a:1" in part for part, _ in parts) is has_connection
 
 
 WITHOUT_A_CLUSTER = {"broker", "demo", "archive", "store dump", "store verify", "store stat"}

@@ -107,7 +107,9 @@ def evil(tmp_path_factory):
         )
         with (
             PushConsumer("F", broker.address, listener=fail, settings=settings) as failing,
-            PushConsumer("G", instance, listener=lambda *_: None, settings=settings) as consumer,
+            PushConsumer(
+                "G", instance=instance, listener=lambda *_: None, settings=settings
+            ) as consumer,
         ):
             failing.subscribe("T")
             consumer.subscribe("T")

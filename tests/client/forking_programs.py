@@ -440,7 +440,9 @@ def instance_started_before(address):
 def instance_with_a_given_id(address):
     """Brokers take two clients of one id for one: a child's id is another."""
     instance = ClientInstance(address, client_id="given")
-    consumer = LitePullConsumer(GROUP, instance, LitePullSettings(consume_from_where=FIRST))
+    consumer = LitePullConsumer(
+        GROUP, instance=instance, settings=LitePullSettings(consume_from_where=FIRST)
+    )
 
     def work():
         with instance:

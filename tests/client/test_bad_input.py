@@ -195,22 +195,20 @@ SENDS = {
 
 
 def producer_of(stack, instance):
-    producer = Producer(
-        "P", instance=instance, retry_times_when_send_failed=0, retry_times_when_send_async_failed=0
-    )
+    producer = Producer("P", instance=instance, retries=0)
     producer.start()
     stack.callback(producer.shutdown)
     return producer
 
 
 def lite_of(instance):
-    consumer = LitePullConsumer("G", instance)
+    consumer = LitePullConsumer("G", instance=instance)
     consumer.subscribe("T")
     return consumer
 
 
 def push_of(instance):
-    consumer = PushConsumer("G", instance, listener=lambda *_: None)
+    consumer = PushConsumer("G", instance=instance, listener=lambda *_: None)
     consumer.subscribe("T")
     return consumer
 

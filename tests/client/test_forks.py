@@ -207,8 +207,8 @@ def things(address):
         instance,
         connections,
         Producer("P", instance=instance),
-        LitePullConsumer("G", instance),
-        PushConsumer("G", instance, listener=lambda *_: None),
+        LitePullConsumer("G", instance=instance),
+        PushConsumer("G", instance=instance, listener=lambda *_: None),
         Admin(instance=instance),
         BulkPull(BrokerApi(connections), address, "G", QUEUE, 0, 1),
     ]

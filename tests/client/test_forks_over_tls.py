@@ -75,11 +75,14 @@ def a_life(consumer):
             return await polled(consumer, 9)
     return asyncio.run(live())
 
-made_before = aio.Consumer(group + "-made", aio.Client(address, tls=KNOWN), settings)
+made_before = aio.Consumer(group + "-made", None, settings, client=aio.Client(address, tls=KNOWN))
 
 async def main():
-    async with (aio.Client(address, tls=KNOWN) as client, aio.Producer("P", client) as producer):
-        async with aio.Consumer(group, client, settings) as consumer:
+    async with (
+        aio.Client(address, tls=KNOWN) as client,
+        aio.Producer("P", client=client) as producer,
+    ):
+        async with aio.Consumer(group, None, settings, client=client) as consumer:
             await consumer.subscribe(topic)
             for n in range(9):
                 await producer.send(Message(topic, f"{n}".encode()))

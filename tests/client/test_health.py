@@ -84,7 +84,7 @@ def test_client_threads_are_named_and_counted(address):
     before = set(threading.enumerate())
     settings = PushSettings(consume_from_where=FIRST, consume_thread_max=2)
     instance = ClientInstance(address)
-    consumer = PushConsumer("G", instance, listener=lambda *_: None, settings=settings)
+    consumer = PushConsumer("G", instance=instance, listener=lambda *_: None, settings=settings)
     consumer.subscribe("T")
     with consumer, Producer("P", instance=instance) as producer:
         producer.send_async(Message("T", b"12345"), QUEUE).result(10)
@@ -154,7 +154,7 @@ def test_push_consumer_health_counts_unfinished_messages(address):
 def test_queues_of_a_broker_that_cannot_be_reached_are_named(address):
     with BlackHole() as hole, route_to(gone=hole.address, **{"broker-a": address}) as names:
         instance = ClientInstance(names.address, connect_timeout_ms=600_000)
-        consumer = LitePullConsumer("G", instance)
+        consumer = LitePullConsumer("G", instance=instance)
         consumer.assign([QUEUE, MessageQueue("T", "gone", 0)])
         with consumer:
             gone = (MessageQueue("T", "gone", 0),)
@@ -166,9 +166,9 @@ def test_health_of_a_member_with_a_stopped_instance_is_not_running(address, kind
     instance = ClientInstance(address)
     producer = Producer("P", instance=instance)
     if kind == "lite":
-        consumer = LitePullConsumer("G", instance)
+        consumer = LitePullConsumer("G", instance=instance)
     else:
-        consumer = PushConsumer("G", instance, listener=lambda *_: None)
+        consumer = PushConsumer("G", instance=instance, listener=lambda *_: None)
     consumer.subscribe("T")
     with producer, consumer:
         assert producer.is_running

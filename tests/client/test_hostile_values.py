@@ -22,7 +22,7 @@ from support.servers.tls import certificate
 
 from rmq_spark.client.admin.access_lists import AclPolicy
 from rmq_spark.client.admin.admin import Admin, read_table
-from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
+from rmq_spark.client.consumer.lite_pull_consumer import Consumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
 from rmq_spark.client.errors import MessageRejected
@@ -43,7 +43,7 @@ SUBSCRIBED = MessageQueue("S", "broker-a", 0)
 MESSAGE = Message("T", b"x", tags="red", keys=["k"], properties={"colour": "red"}, sharding_key="k")
 NOW_MS = 1_750_000_000_000
 
-CLASSES = (Producer, Admin, LitePullConsumer, PushConsumer, ClientInstance)
+CLASSES = (Producer, Admin, Consumer, PushConsumer, ClientInstance)
 FUNCTIONS = (
     read_table,
     by_tag,
@@ -58,7 +58,7 @@ FUNCTIONS = (
 OF_THE_CLIENT_ITSELF = {
     "Producer": {"publish_queues"},
     "Admin": set(),
-    "LitePullConsumer": set(),
+    "Consumer": set(),
     "PushConsumer": set(),
     "ClientInstance": {
         "introduce",
@@ -108,17 +108,17 @@ class World:
         self.admin.set_offset("Idle", QUEUE, 0)
         self.producer = stack.enter_context(Producer("P", instance=self.instance))
         self.sent = self.producer.send(MESSAGE)
-        self.replying = PushConsumer("Replying", self.instance, listener=self._reply)
+        self.replying = PushConsumer("Replying", instance=self.instance, listener=self._reply)
         self.replying.subscribe("R")
         stack.enter_context(self.replying)
         self.asked = self.asked_of_itself()
-        self.assigned = LitePullConsumer("Assigned", self.instance)
+        self.assigned = Consumer("Assigned", instance=self.instance)
         self.assigned.assign([QUEUE])
         stack.enter_context(self.assigned)
-        self.subscribed = LitePullConsumer("Subscribed", self.instance)
+        self.subscribed = Consumer("Subscribed", instance=self.instance)
         self.subscribed.subscribe("S")
         stack.enter_context(self.subscribed)
-        self.push = PushConsumer("Pushed", self.instance, listener=listen)
+        self.push = PushConsumer("Pushed", instance=self.instance, listener=listen)
         self.push.subscribe("S")
         stack.enter_context(self.push)
 
@@ -156,7 +156,7 @@ class World:
             return answered(producer.send_async(Message("T", b"x" * 5_000)))
 
     def lite_of(self, **arguments):
-        consumer = LitePullConsumer(**arguments)
+        consumer = Consumer(**arguments)
         consumer.subscribe("S")
         with consumer:
             consumer.poll(1)
@@ -198,7 +198,7 @@ class World:
         assert found[0].body == b"y"
 
     def select(self, by, expression):
-        return LitePullConsumer("Selecting", self.instance).subscribe("S", by(expression))
+        return Consumer("Selecting", instance=self.instance).subscribe("S", by(expression))
 
     def signed(self, **arguments):
         credentials = Credentials(**arguments)
@@ -228,7 +228,7 @@ def calls_of(world):
     request = {"message": replace(MESSAGE, topic="R"), "queue": None, "timeout_ms": 3_000}
     span = {"start": {QUEUE: 0}, "end": {QUEUE: 1}, "columns": ["body"], "tags": "red"}
     span |= {"on_bad_record": "skip", "bytes_max": 1 << 30}
-    consumer = {"group": "Made", "instance": world.instance}
+    consumer = {"group": "Made", "namesrv": world.address, "instance": world.instance}
     producer, admin, lite, push = world.producer, world.admin, world.assigned, world.push
     users, where = world.users, {"cluster": None, "broker_name": None}
     policy = AclPolicy("U", "Topic:T", ("Pub",), ("10.0.0.0/8",))
@@ -246,12 +246,11 @@ def calls_of(world):
             Producer,
             {
                 "group": "Made",
-                "name_servers": world.address,
+                "namesrv": world.address,
                 "instance": world.instance,
                 "rules": None,
                 "send_timeout_ms": 3_000,
-                "retry_times_when_send_failed": 1,
-                "retry_times_when_send_async_failed": 1,
+                "retries": 1,
                 "retry_another_broker_when_not_store_ok": False,
                 "send_latency_fault_enable": False,
                 "pending_max": 10,
@@ -290,9 +289,7 @@ def calls_of(world):
             also_named={"batches": "rows"},
             more=arrow_sender.send_batches,
         ),
-        "Admin": Call(
-            Admin, {"name_servers": [world.address], "instance": None}, world.administered
-        ),
+        "Admin": Call(Admin, {"namesrv": [world.address], "instance": None}, world.administered),
         "Admin.route": Call(admin.route, {"topic": "T"}),
         "Admin.masters": Call(admin.masters, {"cluster": None}),
         "Admin.broker_info": Call(admin.broker_info, {"address": world.address}),
@@ -309,7 +306,7 @@ def calls_of(world):
             admin.create_topic,
             {
                 "topic": "Changed",
-                "queue_nums": 1,
+                "queues": 1,
                 "cluster": None,
                 "broker_name": None,
                 "config": TopicConfig(topic_name="Changed"),
@@ -378,14 +375,14 @@ def calls_of(world):
             read_table,
             {
                 "topic": "T",
-                "name_servers": world.address,
+                "namesrv": world.address,
                 **span,
                 "body": "text",
                 "instance": world.instance,
             },
         ),
-        "LitePullConsumer": Call(
-            LitePullConsumer,
+        "Consumer": Call(
+            Consumer,
             {
                 **consumer,
                 "settings": LitePullSettings(),
@@ -394,43 +391,39 @@ def calls_of(world):
             },
             world.lite_of,
         ),
-        "LitePullConsumer.subscribe": Call(
+        "Consumer.subscribe": Call(
             world.subscribed.subscribe, {"topic": "S", "selector": by_tag("red || blue")}
         ),
-        "LitePullConsumer.unsubscribe": Call(world.subscribed.unsubscribe, {"topic": "T"}),
-        "LitePullConsumer.assign": Call(lite.assign, {"queues": [QUEUE], "selector": by_tag("*")}),
-        "LitePullConsumer.fetch_message_queues": Call(lite.fetch_message_queues, {"topic": "T"}),
-        "LitePullConsumer.register_topic_message_queue_change_listener": Call(
+        "Consumer.unsubscribe": Call(world.subscribed.unsubscribe, {"topic": "T"}),
+        "Consumer.assign": Call(lite.assign, {"queues": [QUEUE], "selector": by_tag("*")}),
+        "Consumer.fetch_message_queues": Call(lite.fetch_message_queues, {"topic": "T"}),
+        "Consumer.register_topic_message_queue_change_listener": Call(
             lite.register_topic_message_queue_change_listener, {"topic": "T", "listener": listen}
         ),
-        "LitePullConsumer.poll": Call(lite.poll, {"timeout_ms": 1_000}, world.poll),
-        "LitePullConsumer.commit": Call(lite.commit, {"offsets": {QUEUE: 0}}, world.commit),
-        "LitePullConsumer.committed": Call(
+        "Consumer.poll": Call(lite.poll, {"timeout_ms": 1_000}, world.poll),
+        "Consumer.commit": Call(lite.commit, {"offsets": {QUEUE: 0}}, world.commit),
+        "Consumer.committed": Call(
             lite.committed, {"queue": QUEUE}, world.with_queue(lite.committed)
         ),
-        "LitePullConsumer.seek": Call(
+        "Consumer.seek": Call(
             lite.seek, {"queue": QUEUE, "offset": 0}, world.with_queue(lite.seek)
         ),
-        "LitePullConsumer.seek_to_begin": Call(
+        "Consumer.seek_to_begin": Call(
             lite.seek_to_begin, {"queue": QUEUE}, world.with_queue(lite.seek_to_begin)
         ),
-        "LitePullConsumer.seek_to_end": Call(
+        "Consumer.seek_to_end": Call(
             lite.seek_to_end, {"queue": QUEUE}, world.with_queue(lite.seek_to_end)
         ),
-        "LitePullConsumer.seek_to_time": Call(
+        "Consumer.seek_to_time": Call(
             lite.seek_to_time,
             {"queue": QUEUE, "timestamp_ms": NOW_MS},
             world.with_queue(lite.seek_to_time),
         ),
-        "LitePullConsumer.offset_for_timestamp": Call(
+        "Consumer.offset_for_timestamp": Call(
             lite.offset_for_timestamp, {"queue": QUEUE, "timestamp_ms": NOW_MS}
         ),
-        "LitePullConsumer.pause": Call(
-            lite.pause, {"queues": [QUEUE]}, world.with_queue(lite.pause)
-        ),
-        "LitePullConsumer.resume": Call(
-            lite.resume, {"queues": [QUEUE]}, world.with_queue(lite.resume)
-        ),
+        "Consumer.pause": Call(lite.pause, {"queues": [QUEUE]}, world.with_queue(lite.pause)),
+        "Consumer.resume": Call(lite.resume, {"queues": [QUEUE]}, world.with_queue(lite.resume)),
         "PushConsumer": Call(
             PushConsumer,
             {
@@ -449,7 +442,7 @@ def calls_of(world):
         "ClientInstance": Call(
             ClientInstance,
             {
-                "name_servers": world.address,
+                "namesrv": world.address,
                 "credentials": None,
                 "tls": None,
                 "client_id": "somebody",
@@ -517,8 +510,11 @@ def calls_of(world):
                 "flag": 0,
                 "sharding_key": "k",
                 "wait_store_ok": True,
+                "key": None,
             },
-            lambda **fields: world.producer.send(Message(**fields)),
+            lambda key, keys, **fields: world.producer.send(
+                Message(key=key, keys=keys if key is None else None, **fields)
+            ),
         ),
     }
 

@@ -116,7 +116,7 @@ def test_lookups_and_tables_read_it_where_the_client_has_room(broker, roomy):
 
 def test_lite_consumer_gets_a_large_body_with_raised_max_body_bytes(roomy):
     settings = LitePullSettings(consume_from_where=FIRST)
-    with LitePullConsumer("lite", roomy, settings) as consumer:
+    with LitePullConsumer("lite", instance=roomy, settings=settings) as consumer:
         consumer.subscribe("T")
         [message] = consumer.poll(10_000)
     assert message.body == BODY
@@ -126,7 +126,7 @@ def test_push_consumer_gets_a_large_body_with_raised_max_body_bytes(roomy):
     seen = queue.Queue()
     settings = PushSettings(consume_from_where=FIRST)
     listener = lambda messages, _: seen.put(messages)  # noqa: E731  # a listener of one call
-    with PushConsumer("push", roomy, listener=listener, settings=settings) as consumer:
+    with PushConsumer("push", instance=roomy, listener=listener, settings=settings) as consumer:
         consumer.subscribe("T")
         [message] = seen.get(timeout=20)
     assert message.body == BODY
@@ -136,7 +136,7 @@ def test_aio_consumer_gets_a_large_body_with_raised_max_body_bytes(broker):
     async def story():
         client = aio.Client(broker.address, max_body_bytes=ROOM)
         settings = LitePullSettings(consume_from_where=FIRST)
-        async with aio.Consumer("aio", client, settings) as consumer:
+        async with aio.Consumer("aio", client=client, settings=settings) as consumer:
             await consumer.subscribe("T")
             return await consumer.poll(10_000)
 

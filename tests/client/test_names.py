@@ -129,7 +129,7 @@ def _send_all(address):
 def _poll(address):
     settings = LitePullSettings(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
     instance = ClientInstance(address, client_id=Names.CLIENT)
-    with LitePullConsumer(Names.GROUP, instance, settings) as consumer:
+    with LitePullConsumer(Names.GROUP, instance=instance, settings=settings) as consumer:
         consumer.subscribe(Names.TOPIC, Names.TAG)
         assert consumer.poll(9_000)
         assert {type(queue.topic) for queue in consumer.assignment()} == {str}

@@ -79,7 +79,9 @@ def two_brokers(running_broker, topic, monkeypatch):
 
 
 def lite(instance, seen, group="G"):
-    consumer = LitePullConsumer(group, instance, LitePullSettings(consume_from_where=FIRST))
+    consumer = LitePullConsumer(
+        group, instance=instance, settings=LitePullSettings(consume_from_where=FIRST)
+    )
 
     def poll():
         wait_until("a start", lambda: consumer.is_running)
@@ -95,7 +97,7 @@ def push(instance, seen, group="G"):
     settings = PushSettings(consume_from_where=FIRST)
     return PushConsumer(
         group,
-        instance,
+        instance=instance,
         listener=lambda messages, _: seen.append(messages[0].body),
         settings=settings,
     )
@@ -105,7 +107,7 @@ def orderly(instance, seen, group="G"):
     settings = PushSettings(consume_from_where=FIRST)
     return PushConsumer(
         group,
-        instance,
+        instance=instance,
         orderly_listener=lambda messages, _: seen.append(messages[0].body),
         settings=settings,
     )

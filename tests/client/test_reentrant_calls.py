@@ -79,8 +79,8 @@ def busy_hours(broker, instance):
     for name, kind in (("concurrent", "listener"), ("orderly", "orderly_listener")):
         listen = lambda messages, _, name=name: got[name].update(each.body for each in messages)  # noqa: E731  # needs a default argument
         settings = PushSettings(**FIRST, rebalance_interval_ms=1_000)
-        members.append(PushConsumer(name, instance, **{kind: listen}, settings=settings))
-    members.append(LitePullConsumer("lite", instance, LitePullSettings(**FIRST)))
+        members.append(PushConsumer(name, instance=instance, **{kind: listen}, settings=settings))
+    members.append(LitePullConsumer("lite", instance=instance, settings=LitePullSettings(**FIRST)))
     with Producer("P", instance=instance) as producer:
         for member in members:
             member.subscribe("T")

@@ -41,7 +41,7 @@ def assert_are_of(topic, messages, lie=""):
 def by_polls(instance, topic, group):
     settings = LitePullSettings(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
     found = []
-    with LitePullConsumer(group, instance, settings=settings) as consumer:
+    with LitePullConsumer(group, instance=instance, settings=settings) as consumer:
         consumer.subscribe(topic)
         for _ in range(4):
             found += consumer.poll(timeout_ms=300)
@@ -58,7 +58,7 @@ def by_listener(instance, topic, group, **more):
             has_come.set()
 
     kind = more.get("kind", "listener")
-    with PushConsumer(group, instance, settings=settings, **{kind: listen}) as consumer:
+    with PushConsumer(group, instance=instance, settings=settings, **{kind: listen}) as consumer:
         consumer.subscribe(topic)
         has_come.wait(1.2)
     return found

@@ -134,7 +134,7 @@ WRONG = {
     "topic: a list": (lambda broker: broker.send(["t"], "x"), "topic: needed a string"),
     "queues: text": (
         lambda broker: broker.create_topic("t", "2"),
-        "queue_nums: needed a whole number",
+        "queues: needed a whole number",
     ),
     "count: text": (
         lambda broker: broker.wait_until_arrived("t", "2"),

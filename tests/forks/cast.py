@@ -193,8 +193,8 @@ class LiteRole(ConsumerRole):
     def create(self, instance):
         return LitePullConsumer(
             self.group_name(),
-            instance,
-            LitePullSettings(consume_from_where=FIRST, broker_suspend_max_time_ms=2_000),
+            instance=instance,
+            settings=LitePullSettings(consume_from_where=FIRST, broker_suspend_max_time_ms=2_000),
             message_queue_listener=lambda *_: self.story.at("rebalance"),
         )
 
@@ -231,7 +231,9 @@ class PushRole(ConsumerRole):
 
     def create(self, instance):
         given = {self.listens: self.listen}
-        return PushConsumer(self.group_name(), instance, settings=self.settings_now(), **given)
+        return PushConsumer(
+            self.group_name(), instance=instance, settings=self.settings_now(), **given
+        )
 
     def settings_now(self):
         return self.settings
@@ -344,7 +346,7 @@ class BulkRole(Role):
 
 
 def _instance_or_address(instance):
-    return {"name_servers": instance} if isinstance(instance, str) else {"instance": instance}
+    return {"namesrv": instance} if isinstance(instance, str) else {"instance": instance}
 
 
 KINDS = (

@@ -116,15 +116,15 @@ def test_event_that_cannot_be_sent_is_logged(caplog):
 
 
 @pytest.mark.parametrize(
-    ("name_servers", "outputs", "said"),
+    ("namesrv", "outputs", "said"),
     [
-        ("", {}, "name_servers: needed at least one address"),
+        ("", {}, "namesrv: needed at least one address"),
         ("ns:9876", {"totals": "daily"}, r"outputs: needed lists .*\{'totals': \['daily'\]\}"),
     ],
 )
-def test_wrong_arguments_are_refused(client, name_servers, outputs, said):
+def test_wrong_arguments_are_refused(client, namesrv, outputs, said):
     with pytest.raises((MessageRejected, TypeError), match=said):
-        LineageListener(client, name_servers, outputs=outputs)
+        LineageListener(client, namesrv, outputs=outputs)
 
 
 def test_client_that_sends_no_events_is_refused():

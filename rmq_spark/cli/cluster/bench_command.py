@@ -205,12 +205,14 @@ def _send_at_rate(producer: Producer, topic: str, body_bytes: int, rate: float, 
 
 def _delivery_latencies(admin: Admin, topic: str) -> Iterator[list[float]]:
     """Yield once when reading has started, then the latencies in seconds of messages received."""
-    from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer  # noqa: PLC0415  # not for help
+    from rmq_spark.client.consumer.lite_pull_consumer import Consumer  # noqa: PLC0415  # not for help
     from rmq_spark.client.consumer.settings import LitePullSettings  # noqa: PLC0415  # --help needs no client
     from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415  # --help needs no client
 
     spans = resolve_ranges(admin.instance, topic, TopicPosition(PositionKind.END), None)
-    consumer = LitePullConsumer(READER_GROUP, admin.instance, LitePullSettings(auto_commit=False))
+    consumer = Consumer(
+        READER_GROUP, instance=admin.instance, settings=LitePullSettings(auto_commit=False)
+    )
     with consumer:
         consumer.assign([span.queue for span in spans])
         for span in spans:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from rmq_spark.cli.demo.display import DemoBatch
-from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
+from rmq_spark.client.consumer.lite_pull_consumer import Consumer
 from rmq_spark.client.consumer.settings import LitePullSettings
 from rmq_spark.client.message import Message, MessageExt
 from rmq_spark.client.producer.producer import Producer
@@ -107,7 +107,7 @@ class DemoConsumer:
 
     def __init__(self, address: str, topic: str, on_batch: Callable[[DemoBatch], None]) -> None:
         """Start to read; ``on_batch`` gets the figures of each half second, on that thread."""
-        self._consumer = LitePullConsumer(
+        self._consumer = Consumer(
             "demo-readers", address, LitePullSettings(pull_batch_size=_PULL_BATCH_SIZE)
         )
         self._consumer.assign(self._consumer.fetch_message_queues(topic))

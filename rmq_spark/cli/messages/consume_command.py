@@ -38,7 +38,7 @@ from rmq_spark.client.subscriptions import (
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
-    from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
+    from rmq_spark.client.consumer.lite_pull_consumer import Consumer
     from rmq_spark.client.reading.read_bounds import ReadRange
     from rmq_spark.wire.message_queue import MessageQueue
 
@@ -228,11 +228,13 @@ def _query_by_key(admin: Admin, query: ConsumeQuery, key: str) -> Iterator[Messa
 
 def _follow(admin: Admin, query: ConsumeQuery) -> Iterator[MessageExt]:
     """Yield messages from the requested position, and new ones, endlessly."""
-    from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer  # noqa: PLC0415  # only to follow
+    from rmq_spark.client.consumer.lite_pull_consumer import Consumer  # noqa: PLC0415  # only to follow
     from rmq_spark.client.consumer.settings import LitePullSettings  # noqa: PLC0415  # --help needs no client
     from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415  # --help needs no client
 
-    consumer = LitePullConsumer(READER_GROUP, admin.instance, LitePullSettings(auto_commit=False))
+    consumer = Consumer(
+        READER_GROUP, instance=admin.instance, settings=LitePullSettings(auto_commit=False)
+    )
     with ExitStack() as stack:
         stack.enter_context(consumer)
         _assign_and_seek(consumer, admin, query)
@@ -243,7 +245,7 @@ def _follow(admin: Admin, query: ConsumeQuery) -> Iterator[MessageExt]:
                     yield message
 
 
-def _assign_and_seek(consumer: LitePullConsumer, admin: Admin, query: ConsumeQuery) -> None:
+def _assign_and_seek(consumer: Consumer, admin: Admin, query: ConsumeQuery) -> None:
     """Make a consumer read from the requested position, in any number of topics.
 
     Starts and ends take one request for each queue; other positions need both.
@@ -267,9 +269,7 @@ def _assign_and_seek(consumer: LitePullConsumer, admin: Admin, query: ConsumeQue
         consumer.seek(span.queue, span.start)
 
 
-def _queues_of(
-    consumer: LitePullConsumer, topic: str, name: QueueName | None
-) -> list[MessageQueue]:
+def _queues_of(consumer: Consumer, topic: str, name: QueueName | None) -> list[MessageQueue]:
     found = sorted(consumer.fetch_message_queues(topic))
     if name is not None:
         found = [queue for queue in found if name.matches(queue)]

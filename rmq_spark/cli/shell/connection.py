@@ -82,8 +82,12 @@ _CREDENTIALS: Final = SECRETS | {"access-key"}
 _COMMAND_MENTION: Final = re.compile(
     r"\brocketpoll ((?:acl|cluster|dlq|group|sink|sql|topic|user) [a-z]+"
     r"|(?:bench|console|consume|exporter|lake|message|produce|tail|top)\b)"
+    r"((?: --[a-z-]+)*)(?: ([^\s,;:]*[^\s,;:.])(?=\.?$))?"
 )
-"""Matches a mention of a command that acts on a cluster, within a sentence."""
+"""Matches a mention of a command that acts on a cluster, within a sentence: the words that name it,
+its flags, and at the end of the sentence its argument."""
+_COMMAND_END: Final = re.compile(r"[.,;:)]|$| to ")
+"""Matches the text after a mention that has all arguments of its command."""
 
 
 @dataclass(frozen=True)
@@ -124,12 +128,18 @@ class ClusterAccess:
         return f"{PROFILES_VARIABLE}={shlex.quote(self.profiles_file)} {line}"
 
     def split_commands(self, text: str) -> Iterator[tuple[str, bool]]:
-        """Yield the parts of a sentence, and which are commands, with this cluster's options."""
+        """Yield the parts of a sentence, and whether each is a whole command.
+
+        All commands have this cluster's options.
+        """
         at = 0
         for found in _COMMAND_MENTION.finditer(text):
             yield text[at : found.start()], False
-            yield self.command(found[1]), True
+            verb, flags, argument = found.groups()
+            arguments = [argument] if argument else []
             at = found.end()
+            line = self.command(verb, *arguments, options=flags.split())
+            yield line, _COMMAND_END.match(text, at) is not None
         yield text[at:], False
 
     def instance(self) -> ClientInstance:

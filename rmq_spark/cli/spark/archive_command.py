@@ -24,7 +24,7 @@ from rmq_spark.cli.shell.output import ByteSize
 
 _ROOT: Final = Path(__file__).resolve().parents[3]
 _EXCLUDED: Final = _ROOT / "rmq_spark" / "cli"
-_ROCKETPOLL_MODULES: Final = ("__init__.py", "errors.py")
+_ROCKETPOLL_MODULES: Final = ("__init__.py", "errors.py", "spark.py")
 """Modules of ``rocketpoll`` in the archive: ``rocketpoll.Producer`` works on a cluster, too."""
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 

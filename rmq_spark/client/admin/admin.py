@@ -167,13 +167,13 @@ def _check_settings(config: TopicConfig | SubscriptionGroupConfig) -> None:
 class Admin(GroupOffsets, AccessLists):
     """Administers topics, consumer groups with their offsets, and users, and looks up messages.
 
-    All methods may be called from any thread, within the ``with`` statement. Besides the errors
-    that they list, they raise a `ClientError` if a required name server or broker does not answer,
-    or refuses: `RouteNotFound` if no name server knows a topic, or none of its brokers has a
-    master, `BrokerNotFound` if there is no master, or none of a cluster. An argument of the wrong
-    type is a TypeError. Changes are made on one broker after the other, in the order of their
-    names. After an error, the brokers before the failed one have the change, and the others do not.
-    Any call may be repeated: it changes nothing twice.
+    Use it in a ``with`` statement, or call `close` at the end. All methods may be called from any
+    thread. Besides the errors that they list, they raise a `ClientError` if a required name server
+    or broker does not answer, or refuses: `RouteNotFound` if no name server knows a topic, or none
+    of its brokers has a master, `BrokerNotFound` if there is no master, or none of a cluster. An
+    argument of the wrong type is a TypeError. Changes are made on one broker after the other, in
+    the order of their names. After an error, the brokers before the failed one have the change, and
+    the others do not. Any call may be repeated: it changes nothing twice.
 
     Topics: `topics`, `create_topic`, `delete_topic`, `topic_configs`, `all_topic_configs`,
     `topic_offsets`, `topic_size`, `route`, `groups_of_topic`.
@@ -193,27 +193,26 @@ class Admin(GroupOffsets, AccessLists):
 
     Example:
         with Admin("localhost:9876") as admin:
-            admin.create_topic("orders", queue_nums=4)
+            admin.create_topic("orders", queues=4)
             print(sum(each.messages for each in admin.lag("billing", "orders")))
 
     Args:
-        name_servers: Addresses of the name servers, as ``"host:port;host:port"`` or an iterable of
+        namesrv: Addresses of the name servers, as ``"host:port;host:port"`` or an iterable of
             ``"host:port"``. Defaults to the environment variable NAMESRV_ADDR.
-        instance: A `ClientInstance` to share with producers and consumers; ``name_servers`` is then
+        instance: A `ClientInstance` to share with producers and consumers; ``namesrv`` is then
             ignored. Without it, this object has an instance of its own.
     """
 
     def __init__(
         self,
-        name_servers: str | Iterable[str] | None = None,
+        namesrv: str | Iterable[str] | None = None,
         *,
         instance: ClientInstance | None = None,
     ) -> None:
         example = "ClientInstance('localhost:9876')"
         check_kind("instance", instance, (ClientInstance, NoneType), "a ClientInstance", example)
-        super().__init__(
-            instance or ClientInstance(name_servers, request_timeout_ms=ADMIN_TIMEOUT_MS)
-        )
+        self._is_instance_shared = instance is not None
+        super().__init__(instance or ClientInstance(namesrv, request_timeout_ms=ADMIN_TIMEOUT_MS))
 
     def __enter__(self) -> Admin:
         self.instance.start()
@@ -221,6 +220,14 @@ class Admin(GroupOffsets, AccessLists):
 
     def __exit__(self, *_: object) -> None:
         self.instance.stop()
+
+    def close(self) -> None:
+        """Close all connections of this object; a shared instance stays open.
+
+        Only an `Admin` that is used without a ``with`` statement, such as in a notebook, needs it.
+        """
+        if not self._is_instance_shared:
+            self.instance.close()
 
     # ---- topics
 
@@ -236,7 +243,7 @@ class Admin(GroupOffsets, AccessLists):
     def create_topic(
         self,
         topic: str,
-        queue_nums: int = 8,
+        queues: int = 8,
         *,
         cluster: str | None = None,
         broker_name: str | None = None,
@@ -246,21 +253,21 @@ class Admin(GroupOffsets, AccessLists):
 
         Args:
             topic: Name of the topic.
-            queue_nums: Number of queues on each master, for reading and for writing.
+            queues: Number of queues on each master, for reading and for writing.
             cluster: Name of the cluster; None for the masters of all clusters.
             broker_name: Name of the only broker to create it on; None for all masters.
-            config: Full settings, instead of ``queue_nums``; its ``topic_name`` is ignored.
+            config: Full settings, instead of ``queues``; its ``topic_name`` is ignored.
 
         Raises:
-            MessageRejected: The name is not valid, or ``queue_nums`` is less than 1.
+            MessageRejected: The name is not valid, or ``queues`` is less than 1.
             BrokerNotFound: There are no masters, or none of that name.
         """
         topic = check_topic(topic)
         broker_name = check_name("broker_name", broker_name, "broker-a")
-        check_range("queue_nums", queue_nums, 1, INT32_MAX)
+        check_range("queues", queues, 1, INT32_MAX)
         check_topic_config(config)
         config = config or TopicConfig(
-            topic_name=topic, read_queue_nums=queue_nums, write_queue_nums=queue_nums
+            topic_name=topic, read_queue_nums=queues, write_queue_nums=queues
         )
         masters = self.masters(cluster)
         if broker_name is not None:
@@ -442,7 +449,7 @@ def _staging_brokers(admin: Admin) -> Iterator[tuple[str, str]]:
 
 def read_table(
     topic: str,
-    name_servers: str | Iterable[str] | None = None,
+    namesrv: str | Iterable[str] | None = None,
     *,
     start: Bound = EARLIEST,
     end: Bound = LATEST,
@@ -461,7 +468,7 @@ def read_table(
 
     Args:
         topic: The topic to read.
-        name_servers: Addresses as ``host:port;host:port``; by default those in ``NAMESRV_ADDR``.
+        namesrv: Addresses as ``host:port;host:port``; by default those in ``NAMESRV_ADDR``.
         start: The first messages to read: ``"earliest"``, ``"latest"``, ``"-1h"`` (an hour ago), a
             time (such as ``"2026-01-31T12:00:00Z"``, in UTC if it has no zone, a datetime with a
             zone, or milliseconds since 1970), or ``{queue: offset}``.
@@ -474,14 +481,14 @@ def read_table(
         on_bad_record: Handling of a message that cannot be read: ``"fail"`` ends the read,
             ``"null"`` returns a row without its body, ``"skip"`` omits it.
         bytes_max: The most bytes that the table may take, with bodies inflated.
-        instance: A client to read with, as for TLS and credentials, instead of ``name_servers``.
+        instance: A client to read with, as for TLS and credentials, instead of ``namesrv``.
 
     Raises:
         RouteNotFound: There is no such topic.
         TableTooLarge: The table would take more than ``bytes_max``.
         MessageUnreadable: A message cannot be read, and ``on_bad_record`` is ``"fail"``.
     """
-    with Admin(name_servers, instance=instance) as admin:
+    with Admin(namesrv, instance=instance) as admin:
         return admin.read_table(
             topic,
             start=start,
@@ -496,7 +503,7 @@ def read_table(
 
 def read_committed(
     topic: str,
-    name_servers: str | Iterable[str] | None = None,
+    namesrv: str | Iterable[str] | None = None,
     *,
     start: Bound = EARLIEST,
     end: Bound = LATEST,
@@ -512,7 +519,7 @@ def read_committed(
 
     Args:
         topic: The topic to read, written to with ``delivery=exactly_once``.
-        name_servers: Addresses as ``host:port;host:port``; by default those in ``NAMESRV_ADDR``.
+        namesrv: Addresses as ``host:port;host:port``; by default those in ``NAMESRV_ADDR``.
         start: The first batches to read, by when they were committed: ``"earliest"``,
             ``"latest"``, ``"-1h"`` (an hour ago), or a time (such as ``"2026-01-31T12:00:00Z"``, a
             datetime with a zone, or milliseconds since 1970).
@@ -520,13 +527,13 @@ def read_committed(
         columns: Names of columns; nothing else is decoded.
         tags: ``"a || b"`` for messages with one of these tags.
         bytes_max: The most bytes that the table may take, with bodies inflated.
-        instance: A client to read with, as for TLS and credentials, instead of ``name_servers``.
+        instance: A client to read with, as for TLS and credentials, instead of ``namesrv``.
 
     Raises:
         RouteNotFound: There is no such topic, or nothing was committed to it yet.
         TableTooLarge: The table would take more than ``bytes_max``.
     """
-    with Admin(name_servers, instance=instance) as admin:
+    with Admin(namesrv, instance=instance) as admin:
         return admin.read_committed(
             topic, start=start, end=end, columns=columns, tags=tags, bytes_max=bytes_max
         )

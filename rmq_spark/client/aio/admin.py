@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from rmq_spark.client.admin.admin import Admin as ThreadedAdmin
 from rmq_spark.client.admin.lookups import ADMIN_TIMEOUT_MS
-from rmq_spark.client.aio.client import Client
+from rmq_spark.client.aio.client import Client, shared_or_own
 from rmq_spark.client.aio.wrapper import AsyncWrapper, run_in_thread
 
 
@@ -22,21 +22,26 @@ class Admin(AsyncWrapper[ThreadedAdmin]):
 
     Example:
         async with Admin("localhost:9876") as admin:
-            await admin.create_topic("orders", queue_nums=4)
+            await admin.create_topic("orders", queues=4)
             print(sum(each.messages for each in await admin.lag("billing", "orders")))
 
     Args:
-        client: A `Client` to share with producers and consumers, or addresses of name servers
-            (``"host:port;host:port"``) for a client of its own; None takes them from the
-            environment variable NAMESRV_ADDR.
+        namesrv: Addresses of the name servers, as ``"host:port;host:port"`` or an iterable of
+            ``"host:port"``. Defaults to the environment variable NAMESRV_ADDR.
+        client: A `Client` to share with producers and consumers; ``namesrv`` is then ignored.
+            Without it, this object has a client of its own.
 
     Invalid arguments raise an error from the first call that is awaited. Each call raises
     `ClientShutDown` after this object was closed, or in another event loop or process.
     """
 
-    def __init__(self, client: Client | str | Iterable[str] | None = None) -> None:
-        if not isinstance(client, Client):
-            client = Client(client, request_timeout_ms=ADMIN_TIMEOUT_MS)
+    def __init__(
+        self,
+        namesrv: str | Iterable[str] | None = None,
+        *,
+        client: Client | None = None,
+    ) -> None:
+        client = shared_or_own(client, namesrv, request_timeout_ms=ADMIN_TIMEOUT_MS)
         super().__init__(
             client,
             lambda: ThreadedAdmin(instance=client.instance()),

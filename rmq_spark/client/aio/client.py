@@ -17,10 +17,12 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from types import NoneType
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.aio.loop_bridge import CallQueue, LoopBridge
 from rmq_spark.client.api.name_servers import parse_addresses
+from rmq_spark.client.arguments import check_kind
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.scheduler import RepeatedTask, WorkerThreads
 from rmq_spark.client.errors import ClientShutDown
@@ -59,11 +61,11 @@ class Client(ForkAware):
 
     Example:
         async with Client("localhost:9876", credentials=Credentials("key", "secret")) as client:
-            producer = Producer("shop", client)
-            consumer = Consumer("billing", client)
+            producer = Producer("shop", client=client)
+            consumer = Consumer("billing", client=client)
 
     Args:
-        name_servers: Addresses of the name servers, as ``"host:port;host:port"`` or an iterable of
+        namesrv: Addresses of the name servers, as ``"host:port;host:port"`` or an iterable of
             ``"host:port"``. Defaults to the environment variable NAMESRV_ADDR.
         credentials: Keys that requests are signed with, for brokers with access lists.
         tls: TLS settings, for name servers and brokers alike, on their usual ports.
@@ -86,7 +88,7 @@ class Client(ForkAware):
 
     def __init__(
         self,
-        name_servers: str | Iterable[str] | None = None,
+        namesrv: str | Iterable[str] | None = None,
         *,
         credentials: Credentials | None = None,
         tls: TlsSettings | None = None,
@@ -99,11 +101,11 @@ class Client(ForkAware):
         heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS,
         max_body_bytes: int = PLAIN_BYTES_MAX,
     ) -> None:
-        if name_servers is not None:
-            name_servers = parse_addresses(name_servers)
+        if namesrv is not None:
+            namesrv = parse_addresses(namesrv)
         self._create: Callable[[], ClientInstance] = partial(
             ClientInstance,
-            name_servers,
+            namesrv,
             credentials=credentials,
             tls=tls,
             client_id=client_id,
@@ -249,3 +251,14 @@ class Client(ForkAware):
         self._mutex = threading.RLock()
         self._creation_lock = threading.Lock()
         self._is_parents = True
+
+
+def shared_or_own(
+    client: Client | None,
+    namesrv: str | Iterable[str] | None,
+    *,
+    request_timeout_ms: int = REQUEST_TIMEOUT_MS,
+) -> Client:
+    """Return the client that a caller shares with others, or else a new one for its addresses."""
+    check_kind("client", client, (Client, NoneType), "a Client", "aio.Client('localhost:9876')")
+    return client or Client(namesrv, request_timeout_ms=request_timeout_ms)

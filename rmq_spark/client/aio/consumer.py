@@ -19,7 +19,7 @@ from time import monotonic
 from typing import Final, TypeVar
 
 from rmq_spark.client import observer
-from rmq_spark.client.aio.client import Client
+from rmq_spark.client.aio.client import Client, shared_or_own
 from rmq_spark.client.aio.loop_bridge import LoopBridge, WakeEvent
 from rmq_spark.client.aio.wrapper import AsyncWrapper, run_in_thread
 from rmq_spark.client.arguments import check_group, check_range, check_time_ms
@@ -67,7 +67,8 @@ class LoopConsumer(LitePullConsumerImpl):
         self.handout: Handout | None = None
         self._handout_queue: AssignedQueue | None = None
         super().__init__(
-            group, instance, settings, None if run_listener is None else _loop_listener
+            *(group, None, settings, None if run_listener is None else _loop_listener),
+            instance=instance,
         )
 
     def _call_listener(
@@ -180,14 +181,16 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
 
     Args:
         group: Name of the consumer group.
-        client: A `Client` to share with other consumers and producers, or addresses of name servers
-            (``"host:port;host:port"``) for a client of its own; None takes them from the
-            environment variable NAMESRV_ADDR. One client has one consumer of a group.
+        namesrv: Addresses of the name servers, as ``"host:port;host:port"`` or an iterable of
+            ``"host:port"``. Defaults to the environment variable NAMESRV_ADDR.
         settings: Settings of the consumer; `LitePullSettings()` by default.
         message_queue_listener: Called in the loop with topic, all queues and own queues, when these
             change; a function or a coroutine function. New queues are assigned when it is called,
             and their messages come after it has ended without an error: it may await `seek`. If it
             raises, it is called again every second.
+        client: A `Client` to share with other consumers and producers; ``namesrv`` is then ignored.
+            Without it, the consumer has a client of its own. One client has one consumer of a
+            group.
         start: Where a new group starts in each queue: ``"earliest"``, ``"latest"``, ``"-1h"`` (an
             hour ago), or a time: such as ``"2026-01-31T12:00:00Z"``, a datetime with a zone, or
             milliseconds since 1970. It replaces ``consume_from_where`` of the settings; a group
@@ -203,10 +206,11 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
     def __init__(
         self,
         group: str,
-        client: Client | str | None = None,
+        namesrv: str | Iterable[str] | None = None,
         settings: LitePullSettings | None = None,
         message_queue_listener: MessageQueueListener | None = None,
         *,
+        client: Client | None = None,
         start: Start | None = None,
     ) -> None:
         self.group = check_group(group)
@@ -216,8 +220,7 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
             name = "message_queue_listener"
             check_listener(name, message_queue_listener, *parameters, allows_coroutine=True)
         self._listener = message_queue_listener
-        if not isinstance(client, Client):
-            client = Client(client)
+        client = shared_or_own(client, namesrv)
         super().__init__(client, self._create_threaded, LoopConsumer.start, LoopConsumer.shutdown)
         self._bridge: LoopBridge | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

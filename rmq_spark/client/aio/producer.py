@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any, Final
 
 from rmq_spark.client import observer
-from rmq_spark.client.aio.client import Client
+from rmq_spark.client.aio.client import Client, shared_or_own
 from rmq_spark.client.aio.loop_bridge import LoopBridge, LoopPromise
 from rmq_spark.client.aio.wrapper import AsyncWrapper, run_in_thread
 from rmq_spark.client.arguments import check_group, check_kind, check_time_ms
@@ -25,7 +25,7 @@ from rmq_spark.client.producer.prepared_message import PreparedMessage, SendRule
 from rmq_spark.client.producer.producer import (
     PENDING_BYTES_MAX,
     PENDING_MAX,
-    RETRY_TIMES,
+    RETRIES,
     SEND_TIMEOUT_MS,
     topic_sender,
 )
@@ -104,17 +104,18 @@ class Producer(AsyncWrapper["LoopProducer"]):
 
     Example:
         async with Producer("shop", "localhost:9876") as producer:
-            result = await producer.send(Message("orders", b"one", keys="order-42"))
+            result = await producer.send(Message("orders", b"one", key="order-42"))
             print(result.queue, result.queue_offset)
 
     Args:
         group: Name of the producer group.
-        client: A `Client` to share with other producers and consumers, or addresses of name servers
-            (``"host:port;host:port"``) for a client of its own; None takes them from the
-            environment variable NAMESRV_ADDR.
+        namesrv: Addresses of the name servers, as ``"host:port;host:port"`` or an iterable of
+            ``"host:port"``. Defaults to the environment variable NAMESRV_ADDR.
+        client: A `Client` to share with other producers and consumers; ``namesrv`` is then ignored.
+            Without it, the producer has a client of its own.
         rules: Settings of the messages: size limit, compression, queues of new topics.
         send_timeout_ms: Milliseconds that one send may take, with all its tries; 3,000 by default.
-        retry_times: Further tries of a send whose connection failed, and of `send_batch` and
+        retries: Further tries of a send whose connection failed, and of `send_batch` and
             `send_one_way`; 2 by default.
         send_latency_fault_enable: Whether brokers that answer slowly are avoided for a while.
         pending_max: Number of sends that may wait for their responses at once; 10,000 by default.
@@ -133,11 +134,12 @@ class Producer(AsyncWrapper["LoopProducer"]):
     def __init__(
         self,
         group: str,
-        client: Client | str | Iterable[str] | None = None,
+        namesrv: str | Iterable[str] | None = None,
         *,
+        client: Client | None = None,
         rules: SendRules | None = None,
         send_timeout_ms: int = SEND_TIMEOUT_MS,
-        retry_times: int = RETRY_TIMES,
+        retries: int = RETRIES,
         send_latency_fault_enable: bool = False,
         pending_max: int = PENDING_MAX,
         pending_bytes_max: int = PENDING_BYTES_MAX,
@@ -151,15 +153,14 @@ class Producer(AsyncWrapper["LoopProducer"]):
                 instance=self._client.instance(),
                 rules=rules,
                 send_timeout_ms=send_timeout_ms,
-                retry_times_when_send_failed=retry_times,
-                retry_times_when_send_async_failed=retry_times,
+                retries=retries,
                 send_latency_fault_enable=send_latency_fault_enable,
                 pending_max=pending_max,
                 pending_bytes_max=pending_bytes_max,
                 serializer=serializer,
             )
 
-        client = client if isinstance(client, Client) else Client(client)
+        client = shared_or_own(client, namesrv)
         super().__init__(client, create, LoopProducer.start, LoopProducer.shutdown)
         self._waiter_queue: WaiterQueue | None = None
         self._request_slots: asyncio.Semaphore | None = None

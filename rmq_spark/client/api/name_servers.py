@@ -35,8 +35,8 @@ def parse_addresses(text: str | Iterable[str] | None) -> tuple[str, ...]:
     """Return the addresses in ``a:9876;b:9876``; commas and spaces separate them as well."""
     texts = (text or "",) if isinstance(text, (str, bytes)) or text is None else text
     name, needed, example = (
-        "name_servers",
-        "addresses (str, or several; a ClientInstance goes to instance=)",
+        "namesrv",
+        "addresses (str, or several; a ClientInstance goes to instance=, a Client to client=)",
         "'localhost:9876;other:9876'",
     )
     check_kind(name, texts, Iterable, needed, example)

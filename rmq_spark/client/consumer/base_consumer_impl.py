@@ -15,7 +15,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import partial
-from types import NoneType
 from typing import TYPE_CHECKING
 
 from rmq_spark.client.arguments import check_group, check_topic, wrong_kind
@@ -120,24 +119,27 @@ class BaseConsumerImpl(ForkAware, ABC):
     consume_type: ConsumeType
 
     def __init__(
-        self, group: str, instance: ClientInstance | str | None, settings: ConsumerSettings
+        self,
+        group: str,
+        namesrv: str | Iterable[str] | None,
+        instance: ClientInstance | None,
+        settings: ConsumerSettings,
     ) -> None:
         """Check the settings, and make the parts of a consumer without starting it.
 
-        Subclasses call `ForkAware.__init__` last: a fork may come at any moment. ``instance`` may
-        be a shared instance, addresses of name servers, or None for NAMESRV_ADDR.
+        Subclasses call `ForkAware.__init__` last: a fork may come at any moment. Without a shared
+        ``instance``, the consumer makes one of its own for the name servers.
         """
         self.group = check_group(group)
         settings.check()
         is_instance = hasattr(instance, "register_consumer") and not isinstance(instance, type)
-        if not isinstance(instance, (str, NoneType)) and not is_instance:
-            raise wrong_kind(
-                "instance", "a ClientInstance or addresses", excerpt(instance), "'localhost:9876'"
-            )
+        if instance is not None and not is_instance:
+            example = "ClientInstance('localhost:9876')"
+            raise wrong_kind("instance", "a ClientInstance", excerpt(instance), example)
         self._settings = settings
         self._private_instance: ClientInstance | None = None
-        if instance is None or isinstance(instance, str):
-            instance = self._private_instance = ClientInstance(instance)
+        if instance is None:
+            instance = self._private_instance = ClientInstance(namesrv)
         self._instance: ClientInstance = instance
         self._state_machine = ServiceStateMachine()
         self._safe_stop = self._new_safe_stop()

@@ -1,9 +1,12 @@
-"""LitePullConsumer: pulls the messages of a group's queues ahead, and returns them from `poll`.
+"""Consumer: pulls the messages of a group's queues ahead, and returns them from `poll`.
 
 This is the public class; `lite_pull_consumer_impl` implements it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
 
 from rmq_spark.client.consumer.lite_pull_consumer_impl import (
     LitePullConsumerImpl,
@@ -15,8 +18,10 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.times import Start
 
 
-class LitePullConsumer(GroupConsumer):
+class Consumer(GroupConsumer):
     """A member of a consumer group that returns messages when it is polled.
+
+    `LitePullConsumer`, RocketMQ's name, is the same class.
 
     Either `subscribe` to topics, and share their queues with the group, or `assign` queues. With
     ``auto_commit``, calling `poll` again confirms that the messages it returned before were
@@ -28,7 +33,7 @@ class LitePullConsumer(GroupConsumer):
     TypeError for an argument of the wrong type.
 
     Example:
-        consumer = LitePullConsumer("billing", "localhost:9876")
+        consumer = Consumer("billing", "localhost:9876")
         consumer.subscribe("orders", "paid || refunded")
         with consumer:
             for message in consumer.poll(timeout_ms=5_000):
@@ -36,13 +41,14 @@ class LitePullConsumer(GroupConsumer):
 
     Args:
         group: Name of the consumer group.
-        instance: A shared `ClientInstance`, or addresses of name servers
-            (``"host:port;host:port"``) for an instance of its own; None takes them from the
-            environment variable NAMESRV_ADDR.
+        namesrv: Addresses of the name servers, as ``"host:port;host:port"`` or an iterable of
+            ``"host:port"``. Defaults to the environment variable NAMESRV_ADDR.
         settings: Settings of the consumer; `LitePullSettings()` by default.
         message_queue_listener: Called with topic, all queues and own queues, when these change. New
             queues are assigned when it is called, and pulled when it has returned: it may `seek`.
             If it raises, the error is logged, and it is called again every second until it returns.
+        instance: A `ClientInstance` to share with other producers and consumers; ``namesrv`` is
+            then ignored. Without it, the consumer has an instance of its own.
         start: Where a new group starts in each queue: ``"earliest"``, ``"latest"``, ``"-1h"`` (an
             hour ago), or a time: such as ``"2026-01-31T12:00:00Z"``, a datetime with a zone, or
             milliseconds since 1970. It replaces ``consume_from_where`` of the settings; a group
@@ -59,14 +65,17 @@ class LitePullConsumer(GroupConsumer):
     def __init__(
         self,
         group: str,
-        instance: ClientInstance | str | None = None,
+        namesrv: str | Iterable[str] | None = None,
         settings: LitePullSettings | None = None,
         message_queue_listener: MessageQueueListener | None = None,
         *,
+        instance: ClientInstance | None = None,
         start: Start | None = None,
     ) -> None:
         super().__init__(
-            LitePullConsumerImpl(group, instance, settings, message_queue_listener, start)
+            LitePullConsumerImpl(
+                *(group, namesrv, settings, message_queue_listener), instance=instance, start=start
+            )
         )
 
     assign = delegate(LitePullConsumerImpl.assign)
@@ -91,3 +100,7 @@ class LitePullConsumer(GroupConsumer):
     seek_to_end = delegate(LitePullConsumerImpl.seek_to_end)
     seek_to_time = delegate(LitePullConsumerImpl.seek_to_time)
     offset_for_timestamp = delegate(LitePullConsumerImpl.offset_for_timestamp)
+
+
+LitePullConsumer: TypeAlias = Consumer
+"""RocketMQ's name of `Consumer`."""

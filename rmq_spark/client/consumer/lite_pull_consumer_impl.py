@@ -159,24 +159,26 @@ LISTENER_RETRY_MS = 1_000
 
 
 class LitePullConsumerImpl(BaseConsumerImpl):
-    """The implementation of `LitePullConsumer`, including what other modules call."""
+    """The implementation of `Consumer`, including what other modules call."""
 
     consume_type = ConsumeType.CONSUME_ACTIVELY
-    _public_name = "LitePullConsumer"
+    _public_name = "Consumer"
 
     def __init__(
         self,
         group: str,
-        instance: ClientInstance | str | None = None,
+        namesrv: str | Iterable[str] | None = None,
         settings: LitePullSettings | None = None,
         message_queue_listener: MessageQueueListener | None = None,
+        *,
+        instance: ClientInstance | None = None,
         start: Start | None = None,
     ) -> None:
         self._lite_settings = effective_settings(LitePullSettings, settings, start)
         if message_queue_listener is not None:
             parameters = ("topic", "all_queues", "own_queues")
             check_listener("message_queue_listener", message_queue_listener, *parameters)
-        super().__init__(group, instance, self._lite_settings)
+        super().__init__(group, namesrv, instance, self._lite_settings)
         self._listener = message_queue_listener
         self._assigned_queues = AssignedQueues(monotonic_ms)
         self._is_manually_assigned = False

@@ -6,7 +6,7 @@ This is the public class; `push_consumer_impl` implements it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from rmq_spark.client.arguments import check_keywords
@@ -54,7 +54,7 @@ def delegate(
 class GroupConsumer:
     """A member of a consumer group: the base class of both kinds of consumers.
 
-    Methods may be called from any thread. A ``with`` statement starts and shuts down a consumer.
+    Methods may be called from any thread. A ``with`` statement starts and closes a consumer.
     """
 
     def __init__(self, impl: BaseConsumerImpl) -> None:
@@ -87,25 +87,37 @@ class GroupConsumer:
         return self._impl.cached_bytes
 
     start = delegate(BaseConsumerImpl.start)
-    shutdown = delegate(BaseConsumerImpl.shutdown)
     subscribe = delegate(BaseConsumerImpl.subscribe)
     unsubscribe = delegate(BaseConsumerImpl.unsubscribe)
     health = delegate(BaseConsumerImpl.health)
     assignment = delegate(BaseConsumerImpl.assignment)
 
+    def close(self) -> None:
+        """Store the offsets and leave the group, within two seconds, whatever is running.
+
+        If an orderly listener is still busy with a queue, no other consumer gets the queue before
+        it has finished. A `start` that is running, perhaps in the very thread that a signal has
+        interrupted, gives up and raises `ClientShutDown`. Calling it again has no effect.
+        """
+        self._impl.shutdown()
+
+    def shutdown(self) -> None:
+        """Leave the group: RocketMQ's name of `close`."""
+        self.close()
+
     def __enter__(self: _Consumer) -> _Consumer:
         try:
             self.start()
         except BaseException:  # Ctrl-C, perhaps when all was done: the block is not entered
-            self.shutdown()
+            self.close()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
         try:
-            self.shutdown()
+            self.close()
         except BaseException:  # Ctrl-C, perhaps before anything was done
-            self.shutdown()
+            self.close()
             raise
 
 
@@ -131,12 +143,13 @@ class PushConsumer(GroupConsumer):
 
     Args:
         group: Name of the consumer group.
-        instance: A shared `ClientInstance`, or addresses of name servers
-            (``"host:port;host:port"``) for an instance of its own; None takes them from the
-            environment variable NAMESRV_ADDR.
+        namesrv: Addresses of the name servers, as ``"host:port;host:port"`` or an iterable of
+            ``"host:port"``. Defaults to the environment variable NAMESRV_ADDR.
         listener: Function of ``(messages, context)``, with a `ConsumeConcurrentlyContext`.
         orderly_listener: Function of ``(messages, context)``, with a `ConsumeOrderlyContext`.
         settings: Settings of the consumer; `PushSettings()` by default.
+        instance: A `ClientInstance` to share with other producers and consumers; ``namesrv`` is
+            then ignored. Without it, the consumer has an instance of its own.
         start: Where a new group starts in each queue: ``"earliest"``, ``"latest"``, ``"-1h"`` (an
             hour ago), or a time: such as ``"2026-01-31T12:00:00Z"``, a datetime with a zone, or
             milliseconds since 1970. It replaces ``consume_from_where`` of the settings; a group
@@ -153,8 +166,9 @@ class PushConsumer(GroupConsumer):
     def __init__(
         self,
         group: str,
-        instance: ClientInstance | str | None = None,
+        namesrv: str | Iterable[str] | None = None,
         *,
+        instance: ClientInstance | None = None,
         listener: MessageListenerConcurrently | None = None,
         orderly_listener: MessageListenerOrderly | None = None,
         settings: PushSettings | None = None,
@@ -163,7 +177,8 @@ class PushConsumer(GroupConsumer):
         super().__init__(
             PushConsumerImpl(
                 group,
-                instance,
+                namesrv,
+                instance=instance,
                 listener=listener,
                 orderly_listener=orderly_listener,
                 settings=settings,

@@ -114,15 +114,16 @@ class PushConsumerImpl(BaseConsumerImpl):
     def __init__(
         self,
         group: str,
-        instance: ClientInstance | str | None = None,
+        namesrv: str | Iterable[str] | None = None,
         *,
+        instance: ClientInstance | None = None,
         listener: MessageListenerConcurrently | None = None,
         orderly_listener: MessageListenerOrderly | None = None,
         settings: PushSettings | None = None,
         start: Start | None = None,
     ) -> None:
         self._push_settings = effective_settings(PushSettings, settings, start)
-        super().__init__(group, instance, self._push_settings)
+        super().__init__(group, namesrv, instance, self._push_settings)
         self._is_clustering = self._push_settings.message_model is MessageModel.CLUSTERING
         self._requests: dict[MessageQueue, PullRequest] = {}
         self._requests_lock = threading.RLock()

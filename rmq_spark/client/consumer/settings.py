@@ -122,7 +122,7 @@ class ConsumerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LitePullSettings(ConsumerSettings):
-    """Settings of a `LitePullConsumer`: all are passed by name, and checked when it is made.
+    """Settings of a `Consumer`: all are passed by name, and checked when it is made.
 
     Names are RocketMQ's in another spelling (``pullBatchSize``), and defaults are RocketMQ's where
     nothing else is said.

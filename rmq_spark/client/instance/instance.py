@@ -340,10 +340,10 @@ class ClientInstance(ForkAware):
     Example:
         with ClientInstance("localhost:9876", credentials=Credentials("key", "secret")) as instance:
             producer = Producer("shop", instance=instance)
-            consumer = LitePullConsumer("billing", instance)
+            consumer = Consumer("billing", instance=instance)
 
     Args:
-        name_servers: Addresses of the name servers, as ``"host:port;host:port"`` or an iterable of
+        namesrv: Addresses of the name servers, as ``"host:port;host:port"`` or an iterable of
             ``"host:port"``. Defaults to the environment variable NAMESRV_ADDR.
         credentials: Keys that requests are signed with, for brokers with access lists.
         tls: TLS settings, for name servers and brokers alike, on their usual ports.
@@ -374,7 +374,7 @@ class ClientInstance(ForkAware):
 
     def __init__(
         self,
-        name_servers: str | Iterable[str] | None = None,
+        namesrv: str | Iterable[str] | None = None,
         *,
         credentials: Credentials | None = None,
         tls: TlsSettings | None = None,
@@ -407,9 +407,7 @@ class ClientInstance(ForkAware):
             check_kind("one of extensions", each, Extension, needed, example)
         self._consumers: dict[str, RegisteredConsumer] = {}
         self._producers: dict[str, RegisteredProducer | None] = {}
-        addresses = (
-            name_servers if name_servers is not None else os.environ.get(NAME_SERVER_VARIABLE)
-        )
+        addresses = namesrv if namesrv is not None else os.environ.get(NAME_SERVER_VARIABLE)
         self.name_servers = NameServers(
             addresses,
             self._request_name_server,
@@ -493,7 +491,7 @@ class ClientInstance(ForkAware):
         with self._lock:
             if self._is_shut_down:
                 raise ClientShutDown(
-                    "the instance has stopped, with its last user or by shutdown(). Make a new "
+                    "the instance has stopped, with its last user or by close(). Make a new "
                     "one, or keep it in a with statement while its users come and go"
                 )
             if self._scheduler is None:
@@ -526,10 +524,14 @@ class ClientInstance(ForkAware):
         if is_last:
             self.shutdown()
 
-    def shutdown(self) -> None:
+    def close(self) -> None:
         """Leave all groups and close all connections, for all users, within two seconds."""
         self._is_shut_down = True
         self._safe_stop.run()
+
+    def shutdown(self) -> None:
+        """Close all connections, for all users: RocketMQ's name of `close`."""
+        self.close()
 
     def _stop_now(self) -> None:
         with self._lock:  # waits for a running `start`: its threads have to end as well

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from rmq_spark.client.producer.arrow_sender import BulkResult
 
 SEND_TIMEOUT_MS: Final = 3_000
-RETRY_TIMES: Final = 2
+RETRIES: Final = 2
 PENDING_MAX: Final = 10_000
 PENDING_BYTES_MAX: Final = 64 * 1024 * 1024
 
@@ -63,27 +63,25 @@ PENDING_BYTES_MAX: Final = 64 * 1024 * 1024
 class Producer(ForkAware):
     """Sends messages under the name of a producer group.
 
-    Call `start` before the first send and `shutdown` after the last, or use the producer in a
+    Call `start` before the first send and `close` after the last, or use the producer in a
     ``with`` statement. All methods may be called from any thread. In a forked child process, a
     producer that was running starts again when it is first used.
 
     Example:
         with Producer("shop", "localhost:9876") as producer:
-            result = producer.send(Message("orders", b"one", keys="order-42"))
+            result = producer.send(Message("orders", b"one", key="order-42"))
             print(result.queue, result.queue_offset)
 
     Args:
         group: Name of the producer group.
-        name_servers: Addresses of the name servers, as ``"host:port;host:port"`` or an iterable of
+        namesrv: Addresses of the name servers, as ``"host:port;host:port"`` or an iterable of
             ``"host:port"``. Defaults to the environment variable NAMESRV_ADDR.
-        instance: A `ClientInstance` to share with other producers and consumers; ``name_servers``
+        instance: A `ClientInstance` to share with other producers and consumers; ``namesrv``
             is then ignored. Without it, the producer has an instance of its own.
         rules: Settings of the messages: size limit, compression, queues of new topics.
         send_timeout_ms: Milliseconds that one send may take, with all its tries; 3,000 by default.
-        retry_times_when_send_failed: Further tries of `send`, `send_batch` and `send_one_way` after
-            the first one failed; 2 by default.
-        retry_times_when_send_async_failed: Further tries of `send_async` after the first one
-            failed; 2 by default.
+        retries: Further tries of a send after the first one failed; 2 by default. RocketMQ's
+            retryTimesWhenSendFailed and retryTimesWhenSendAsyncFailed.
         retry_another_broker_when_not_store_ok: Whether `send` tries another broker if the message
             was stored, but with a status other than ``SendStatus.SEND_OK``.
         send_latency_fault_enable: Whether brokers that answer slowly are avoided for a while.
@@ -103,13 +101,12 @@ class Producer(ForkAware):
     def __init__(
         self,
         group: str,
-        name_servers: str | Iterable[str] | None = None,
+        namesrv: str | Iterable[str] | None = None,
         *,
         instance: ClientInstance | None = None,
         rules: SendRules | None = None,
         send_timeout_ms: int = SEND_TIMEOUT_MS,
-        retry_times_when_send_failed: int = RETRY_TIMES,
-        retry_times_when_send_async_failed: int = RETRY_TIMES,
+        retries: int = RETRIES,
         retry_another_broker_when_not_store_ok: bool = False,
         send_latency_fault_enable: bool = False,
         pending_max: int = PENDING_MAX,
@@ -119,8 +116,7 @@ class Producer(ForkAware):
     ) -> None:
         self.group = check_group(group)
         for name, number, least in (
-            ("retry_times_when_send_failed", retry_times_when_send_failed, 0),
-            ("retry_times_when_send_async_failed", retry_times_when_send_async_failed, 0),
+            ("retries", retries, 0),
             ("pending_max", pending_max, 1),
             ("pending_bytes_max", pending_bytes_max, 1),
         ):
@@ -137,7 +133,7 @@ class Producer(ForkAware):
         )
         check_kind("rules", rules, (SendRules, NoneType), "SendRules", "SendRules('shop')")
         check_member(member)
-        self.instance = instance or ClientInstance(name_servers)
+        self.instance = instance or ClientInstance(namesrv)
         self._sender = TopicSender(
             self.instance,
             rules or SendRules(self.group),
@@ -147,12 +143,12 @@ class Producer(ForkAware):
         self.send_timeout_ms = send_timeout_ms
         self._sync_sender = SyncSender(
             self._sender,
-            retries=retry_times_when_send_failed,
+            retries=retries,
             is_retried_when_not_ok=retry_another_broker_when_not_store_ok,
         )
         self._async_sender = AsyncSender(
             self._sender,
-            retries=retry_times_when_send_async_failed,
+            retries=retries,
             pending_max=pending_max,
             pending_bytes_max=pending_bytes_max,
         )
@@ -220,7 +216,7 @@ class Producer(ForkAware):
                 "the producer is not running. Start it, or use it in a with statement"
             )
 
-    def shutdown(self) -> None:
+    def close(self) -> None:
         """Stop the producer, within two seconds. Calling it again has no effect.
 
         Later sends raise `ClientShutDown`. Sends that wait for responses fail if the instance stops
@@ -228,11 +224,15 @@ class Producer(ForkAware):
         """
         self._restarts_after_fork = False
         if self._is_running:
-            # Recorded first, so that a caller interrupted after this can call `shutdown` again.
+            # Recorded first, so that a caller interrupted after this can call `close` again.
             self._current_stop = self._safe_stop
             self._is_running = False
         if self._current_stop is not None:
             self._current_stop.run()
+
+    def shutdown(self) -> None:
+        """Stop the producer: RocketMQ's name of `close`."""
+        self.close()
 
     def _new_safe_stop(self) -> SafeStop:
         return SafeStop(f"{self.group} ends", self._stop, SHUTDOWN_MS / 1000)
@@ -258,7 +258,7 @@ class Producer(ForkAware):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.shutdown()
+        self.close()
 
     # ---- sending
 

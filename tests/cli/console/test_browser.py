@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from datetime import datetime, timedelta, timezone
+
 import pytest
 from support.brokers.broker_kinds import NAME
 from support.brokers.secured import OPERATOR, client_of, secured_broker
@@ -123,6 +126,111 @@ def test_controls_of_console_pages_do_not_overlap(open_page, cluster, look):
     for path in paths(staged(cluster)):
         page.goto(path)
         assert page.evaluate(TOUCHING) == [], path
+
+
+READABLE = """() => {
+    const parse = (text) => {
+        const parts = (text.match(/[0-9.e-]+/g) || []).map(Number);
+        const scale = text.startsWith("color(") ? 255 : 1;
+        return [...parts.slice(0, 3).map((each) => each * scale), parts[3] ?? 1];
+    };
+    const over = ([r, g, b, alpha], under) =>
+        [r, g, b].map((each, at) => each * alpha + under[at] * (1 - alpha));
+    const ground = (element) => {
+        if (!element) return [255, 255, 255];
+        const own = parse(getComputedStyle(element).backgroundColor);
+        return own[3] === 1 ? own : over(own, ground(element.parentElement));
+    };
+    const light = (colour) => colour.slice(0, 3).map((each) => each / 255)
+        .map((each) => (each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4))
+        .reduce((sum, each, at) => sum + each * [0.2126, 0.7152, 0.0722][at], 0);
+    const faults = new Set();
+    const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walk.nextNode()) {
+        const element = walk.currentNode.parentElement;
+        const isSeen = element.checkVisibility({ opacityProperty: true, visibilityProperty: true });
+        if (!walk.currentNode.data.trim() || !isSeen) continue;
+        const under = ground(element);
+        const text = over(parse(getComputedStyle(element).color), under);
+        const [one, two] = [light(text), light(under)].sort((a, b) => b - a);
+        const ratio = (one + 0.05) / (two + 0.05);
+        if (ratio < 4.5) faults.add(`${ratio.toFixed(2)} ${element.outerHTML.slice(0, 120)}`);
+    }
+    return [...faults];
+}"""
+"""The texts of a page whose contrast is less than 4.5:1."""
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_texts_of_console_pages_have_the_contrast_of_wcag_aa(open_page, cluster, look):
+    page = open_page(**LOOKS[look])
+    for path in paths(staged(cluster)):
+        page.goto(path)
+        assert page.evaluate(READABLE) == [], path
+
+
+def test_list_under_the_pointer_holds_still_and_says_how_many_are_new(page, cluster):
+    topic = staged(cluster).topic
+    page.goto(f"/topics/{topic}")
+    first = "#messages tr[data-href] >> nth=0"
+    before = page.get_attribute(first, "data-href")
+    page.hover(first)
+    cluster.send(topic, "new 1", "new 2", queues=1)
+    page.wait_for_function("refresh().then(() => document.querySelector('.offer'))")
+    assert page.inner_text(".offer") == "2 new"
+    assert page.get_attribute(first, "data-href") == before
+    page.keyboard.press("n")
+    page.wait_for_selector("text=new 2")
+    assert page.locator(".offer").count() == 0
+    page.keyboard.press("j")
+    page.mouse.move(0, 0)
+    cluster.send(topic, "new 3", queues=1)
+    page.wait_for_function("refresh().then(() => document.querySelector('.offer'))")
+    page.click(".offer")
+    page.wait_for_selector("text=new 3")
+    page.evaluate("document.querySelector('tr.chosen')?.classList.remove('chosen')")
+    page.mouse.move(0, 0)
+    cluster.send(topic, "new 4", queues=1)
+    page.wait_for_function("refresh().then(() => document.body.innerText.includes('new 4'))")
+
+
+def test_times_are_shown_and_typed_in_the_zone_of_the_browser(open_page, cluster):
+    stage = staged(cluster)
+    page = open_page(timezone_id="Asia/Kolkata", locale="en-GB")
+    page.goto(f"/topics/{stage.topic}")
+    assert page.inner_text("th.stamp") == "Stored GMT+5:30"
+    stamp = page.locator("td time").first
+    stored = datetime.fromisoformat(stamp.get_attribute("datetime"))
+    here = stored.astimezone(timezone(timedelta(hours=5, minutes=30)))
+    assert stamp.inner_text() == here.strftime("%H:%M:%S.%f")[:-3]
+    assert stamp.get_attribute("title").startswith(here.strftime("%Y-%m-%d %H:%M:%S."))
+    page.evaluate("""() => {
+        const first = document.querySelector("td time");
+        first.dateTime = "2026-01-02T03:04:05.678Z";
+        localize(document);
+    }""")
+    assert stamp.inner_text() == "2026-01-02 08:34:05.678"
+    days = page.locator("#messages td time").all_inner_texts()
+    assert all(re.match(r"\d{4}-\d\d-\d\d ", each) for each in days)
+    page.goto(f"/groups/{stage.group}")
+    page.fill("#to", "2026-01-02T08:34")
+    page.click("text=Preview")
+    page.wait_for_url("**/seek?to=2026-01-02T08%3A34%3A00%2B05%3A30*")
+    for typed, sent in (
+        ("-1h", "-1h"),
+        ("start", "start"),
+        ("25:00", "25:00"),
+        ("2026-02-30", "2026-02-30"),
+        ("2026-01-02", "2026-01-02T00:00:00+05:30"),
+        ("2026-01-02T08:34Z", "2026-01-02T08:34Z"),
+    ):
+        assert page.evaluate("text => withZone(text)", typed) == sent
+
+
+def test_times_without_javascript_have_the_zone_of_the_console(open_page, cluster):
+    page = open_page(java_script_enabled=False, timezone_id="Asia/Kolkata")
+    page.goto(f"/topics/{staged(cluster).topic}")
+    assert page.inner_text("th.stamp") == f"Stored {datetime.now(timezone.utc).astimezone():%Z}"
 
 
 def test_dry_run_is_visible_on_a_phone_without_scrolling(open_page, cluster):

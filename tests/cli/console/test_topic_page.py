@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import time
+from types import SimpleNamespace
 
 import pytest
 from support.brokers.broker_kinds import NAME, wait_until
 from support.programs.web_console import requests_of, served, staged, with_topics
 
+from rmq_spark.cli.console.guard import PageError
+from rmq_spark.cli.console.pages import message_search
+from rmq_spark.cli.console.pages.message_search import json_condition
 from rocketpoll import EmbeddedBroker, Message, Producer
 
 SCRIPT = "<script>alert(1)</script>"
@@ -61,16 +65,25 @@ def test_topic_page_lists_newest_messages_first_and_links_to_older_ones(console,
         ("tag", "nothing", 0),
         ("id", "id-5", 1),
         ("id", "id-99", 0),
-        ("until", "-0s", 12),
-        ("until", "2020-01-01", 0),
+        ("text", "body+1", 3),
+        ("text", "Body+1", 0),
+        ("json", "$.n+=+3", 1),
+        ("json", "n=3&queue=0", 0),
+        ("tag", "odd&queue=1", 6),
+        ("tag", "odd&queue=0", 0),
+        ("", "&before=-0s", 12),
+        ("", "&queue=1", 6),
+        ("id", "id-5&before=2020-01-01", 0),
+        ("", "&before=2020-01-01", 0),
     ],
 )
 def test_messages_are_searched(console, cluster, by, wanted, count):
     topic = cluster.topic(queues=2)
     for number in range(12):
         tag = "odd" if number % 2 else "even"
-        cluster.send(topic, number, queue_id=number % 2, KEYS=f"k-{number}", TAGS=tag)
-    if by == "until" and count:
+        body = number if by == "id" else json.dumps({"n": number, "text": f"body {number}"})
+        cluster.send(topic, body, queue_id=number % 2, KEYS=f"k-{number}", TAGS=tag)
+    if "before=-0s" in wanted:
         stored = time.time()
         wait_until("the next millisecond", lambda: time.time() > stored + 0.002)
 
@@ -80,10 +93,66 @@ def test_messages_are_searched(console, cluster, by, wanted, count):
     wait_until(f"{count} messages", lambda: found() == count)
 
 
-def test_invalid_time_in_a_search_is_refused(console, cluster):
-    answer = console.get(f"/topics/{staged(cluster).topic}?by=until&for=soon")
-    assert answer.status == 400
-    assert "That is not a time." in answer.text
+@pytest.mark.parametrize(
+    ("query", "status", "says"),
+    [
+        ("before=soon", 400, "That is not a time."),
+        ("queue=x", 400, "'x' is not a queue"),
+        ("queue=77", 404, "has no queue 77"),
+        ("by=json&for=%24.a", 400, "$.a is not a condition on JSON."),
+    ],
+)
+def test_invalid_search_is_refused_with_the_reason(console, cluster, query, status, says):
+    answer = console.get(f"/topics/{staged(cluster).topic}?{query}")
+    assert (answer.status, says in answer.text) == (status, True), answer.text
+
+
+def test_search_goes_back_window_by_window_to_the_first_message(console, cluster, monkeypatch):
+    monkeypatch.setattr(message_search, "SCANNED_MESSAGES_MAX", 5)
+    topic = cluster.topic(queues=2)
+    for number in range(12):
+        tag = "paid" if number < 2 else "created"
+        cluster.send(topic, number, queue_id=number % 2, TAGS=tag)
+    path, seen, read = f"/topics/{topic}?by=tag&for=paid", [], []
+    while path:
+        page = console.read(path)
+        seen.append(next((each for each in SCOPES if each in page.text), page.text))
+        read += rows(page)
+        path = next((link for link in page.links if "ends=" in link), None)
+    assert seen == SCOPES
+    assert len(read) == 2
+
+
+SCOPES = [
+    "None among the newest 5 messages",
+    "None among the newest 10 messages",
+    "Searched all 12 messages.",
+]
+
+
+BODY = {"id": 42, "a b": {"c": [{"d": "x"}, None]}, "on": True, "text": "42", "one": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_met"),
+    [
+        *(("$.id = 42", True), ("id=42.0", True), ("id == 42", True), ('id="42"', False)),
+        *(("text=42", True), ('text = "42"', True), ("text=43", False), ("$=1", None)),
+        *(('["a b"].c[0].d=x', True), ('$["a b"].c[1]=null', True), ("id.c=1", False)),
+        *(("c[0]=1", False), ('["a b"].c[9]=1', False), ('["a b"]["c"][0]={"d":"x"}', True)),
+        *(("on=true", True), ("on=1", False), ("one=true", False), ("id", None), ("=1", None)),
+        *(("id =", None), ("a" * 50_000, None), ("a b=1", None), ("[1=1", None)),
+    ],
+)
+def test_json_condition_compares_the_value_at_a_path(text, is_met):
+    if is_met is None:
+        with pytest.raises(PageError, match="is not a condition on JSON"):
+            json_condition(text)
+        return
+    condition = json_condition(text)
+    assert condition(SimpleNamespace(body=json.dumps(BODY).encode())) is is_met
+    for body in (b"", b"no JSON", b"[" * 100_000, b"\xff", b'"' + b"x" * 100 + b'"'):
+        assert not condition(SimpleNamespace(body=body))
 
 
 def test_queues_groups_and_settings_have_their_tabs(console, cluster):

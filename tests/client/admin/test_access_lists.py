@@ -228,7 +228,7 @@ def test_producer_without_the_right_is_told_the_command_and_sends_after_it(
 
 async def _users(broker):
     client = aio.Client(broker.address, credentials=OPERATOR)
-    async with aio.Admin(client) as admin:
+    async with aio.Admin(client=client) as admin:
         await admin.create_user("billing", "password")
         await admin.create_acl(AclPolicy("billing", "Topic:orders", ("Pub",)))
         found = await admin.users(), await admin.acls("billing")

@@ -61,7 +61,7 @@ async def test_cancelled_aio_send_leaves_nothing_behind(broker, topic, group, ho
     async with aio.Client(broker.address) as client:
 
         async def make():
-            producer = aio.Producer(f"{group}-{next(numbers)}", client, serializer="json")
+            producer = aio.Producer(f"{group}-{next(numbers)}", client=client, serializer="json")
             await producer.start()
             return producer
 
@@ -212,7 +212,7 @@ async def test_cancelled_aio_subscription_change_leaves_the_consumer_usable(
     async with aio.Client(broker.address) as client:
 
         async def make():
-            consumer = aio.Consumer(f"{group}-{next(numbers)}", client, FIRST)
+            consumer = aio.Consumer(f"{group}-{next(numbers)}", client=client, settings=FIRST)
             await consumer.start()
             if leaves:
                 await consumer.subscribe(queue.topic)
@@ -231,10 +231,10 @@ async def test_cancelled_aio_subscription_change_leaves_the_consumer_usable(
 
 
 LIVES = {
-    "producer": aio.Producer,
-    "consumer": lambda group, client: aio.Consumer(group, client, FIRST),
-    "admin": lambda _, client: aio.Admin(client),
-    "client": lambda _, address: aio.Client(address),
+    "producer": lambda group, client: aio.Producer(group, client=client),
+    "consumer": lambda group, client: aio.Consumer(group, client=client, settings=FIRST),
+    "admin": lambda _, client: aio.Admin(client=client),
+    "client": lambda _, client: client,
 }
 
 
@@ -244,7 +244,7 @@ async def test_cancelled_async_with_block_leaves_nothing_behind(broker, group, k
     belongings = Belongings()
 
     async def make():
-        return LIVES[kind](group, broker.address)
+        return LIVES[kind](group, aio.Client(broker.address))
 
     async def live(member):
         async with member:
@@ -262,7 +262,7 @@ async def test_cancelled_aio_start_or_close_leaves_nothing_behind(broker, group,
     belongings, made_before = Belongings(), []
 
     async def make():
-        made_before[:] = [LIVES[kind](group, broker.address)]
+        made_before[:] = [LIVES[kind](group, aio.Client(broker.address))]
         return made_before[0]
 
     async def ended(member):
@@ -284,7 +284,7 @@ async def test_cancelled_aio_start_or_close_leaves_nothing_behind(broker, group,
 @pytest.mark.parametrize("kind", ["producer", "consumer", "admin"])
 @told_in_a_loop
 async def test_start_of_a_running_member_can_be_cancelled_anywhere(broker, group, kind):
-    async with LIVES[kind](group, broker.address) as member:
+    async with LIVES[kind](group, aio.Client(broker.address)) as member:
 
         async def runs(_):
             assert member.is_running

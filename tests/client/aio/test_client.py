@@ -36,7 +36,10 @@ from rocketpoll.errors import ClientShutDown, MessageRejected, NoNameServer
 async def test_shared_aio_client_ends_with_its_last_user(broker, topic, group):
     broker.send(topic, "one")
     client = aio.Client(broker.address)
-    async with aio.Producer(group, client) as producer, aio.Consumer(group, client, FIRST) as one:
+    async with (
+        aio.Producer(group, client=client) as producer,
+        aio.Consumer(group, client=client, settings=FIRST) as one,
+    ):
         await one.subscribe(topic)
         assert await taken(one, 1) == ["one"]
         await producer.send(Message(topic, b"two"))
@@ -45,14 +48,14 @@ async def test_shared_aio_client_ends_with_its_last_user(broker, topic, group):
     assert client.instance().is_shut_down
     await until("no threads", lambda: client.threads.thread_count == 0)
     with pytest.raises(ClientShutDown):
-        await aio.Producer(group, client).start()
+        await aio.Producer(group, client=client).start()
 
 
 @told_in_a_loop
 async def test_aio_client_as_context_manager_outlives_its_users(broker, topic, group):
     async with aio.Client(broker.address) as client:
         for _ in range(2):
-            async with aio.Producer(group, client) as producer:
+            async with aio.Producer(group, client=client) as producer:
                 await producer.send(Message(topic, b"x"))
         assert not client.instance().is_shut_down
     assert client.instance().is_shut_down
@@ -63,7 +66,10 @@ async def test_hundred_aio_consumers_share_the_clients_threads(broker, topic):
     broker.send(topic, "one")
     before = len(names_of_threads("rocketpoll"))
     async with aio.Client(broker.address) as client:
-        consumers = [aio.Consumer(f"{topic}-{number}", client, FIRST) for number in range(100)]
+        consumers = [
+            aio.Consumer(f"{topic}-{number}", client=client, settings=FIRST)
+            for number in range(100)
+        ]
         await asyncio.gather(*[consumer.start() for consumer in consumers])
         await asyncio.gather(*[consumer.subscribe(topic) for consumer in consumers])
         found = await asyncio.gather(*[taken(consumer, 1) for consumer in consumers])
@@ -77,7 +83,7 @@ async def test_hundred_aio_consumers_share_the_clients_threads(broker, topic):
 @told_in_a_loop
 async def test_aio_client_errors_are_raised_by_the_first_awaited_call(group):
     with pytest.raises(MessageRejected, match="request_timeout_ms"):
-        await aio.Producer(group, aio.Client("127.0.0.1:9", request_timeout_ms=-1)).start()
+        await aio.Producer(group, client=aio.Client("127.0.0.1:9", request_timeout_ms=-1)).start()
     with pytest.raises(NoNameServer):
         async with aio.Admin("127.0.0.1:9") as admin:
             await admin.topics()
@@ -108,9 +114,15 @@ async def test_cancelled_aio_client_start_is_shut_down(broker, monkeypatch):
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 KINDS = {
-    "producer": (aio.Producer, "the producer {group!r}"),
-    "consumer": (aio.Consumer, "the consumer {group!r}"),
-    "admin": (lambda _, client: aio.Admin(client), "the admin"),
+    "producer": (
+        lambda group, client: aio.Producer(group, client=client),
+        "the producer {group!r}",
+    ),
+    "consumer": (
+        lambda group, client: aio.Consumer(group, client=client),
+        "the consumer {group!r}",
+    ),
+    "admin": (lambda _, client: aio.Admin(client=client), "the admin"),
 }
 
 
@@ -146,7 +158,7 @@ def test_async_calls_in_another_event_loop_are_refused_in_one_line(broker, group
         return {name: await error_of(call) for name, call in every_call(member)}
 
     async def first():
-        async with make(group, broker.address) as member:
+        async with make(group, aio.Client(broker.address)) as member:
             told = await asyncio.to_thread(asyncio.run, errors(member))
             assert set(told.values()) == {elsewhere}, told
             assert len(told) >= 8
@@ -212,7 +224,7 @@ def test_closed_event_loop_leaves_no_threads_and_no_connections(broker, topic, g
         member = client if kind == "client" else KINDS[kind][0](group, client)
         await member.__aenter__()
         under_way = {
-            "client": lambda: aio.Admin(client).start(),
+            "client": lambda: aio.Admin(client=client).start(),
             "producer": lambda: member.send(Message(topic, b"x")),
             "consumer": lambda: member.poll(60_000),
             "admin": lambda: member.topic_offsets(topic),
@@ -231,8 +243,8 @@ async def test_event_loop_blocked_beyond_all_timeouts_loses_nothing(broker, topi
     short = {"heartbeat_interval_ms": 20, "request_timeout_ms": 500}
     async with (
         aio.Client(broker.address, **short) as client,
-        aio.Producer(group, client, send_timeout_ms=500, pending_max=1) as producer,
-        aio.Consumer(group, client, FIRST) as consumer,
+        aio.Producer(group, client=client, send_timeout_ms=500, pending_max=1) as producer,
+        aio.Consumer(group, client=client, settings=FIRST) as consumer,
     ):
         await producer.send(Message(topic, b"0"))
         await consumer.subscribe(topic)
@@ -304,9 +316,12 @@ def test_aio_producer_made_before_a_fork_is_refused_in_the_child(broker, topic, 
 def test_uvloop_does_as_well(broker, group):
     async def story():
         broker.create_topic(f"of-{group}", 1)
-        async with aio.Client(broker.address) as client, aio.Producer("shop", client) as producer:
+        async with (
+            aio.Client(broker.address) as client,
+            aio.Producer("shop", client=client) as producer,
+        ):
             await asyncio.gather(*[producer.send(Message(f"of-{group}", b"x")) for _ in range(50)])
-            async with aio.Consumer(group, client, FIRST) as consumer:
+            async with aio.Consumer(group, client=client, settings=FIRST) as consumer:
                 await consumer.subscribe(f"of-{group}")
                 waiting = asyncio.create_task(consumer.poll(20_000))
                 await asyncio.sleep(0)

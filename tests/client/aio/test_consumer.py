@@ -218,7 +218,9 @@ async def test_consumers_that_a_read_has_messages_for_are_woken_together(
         turns.end()
 
     async with aio.Client(broker.address) as client, AsyncExitStack() as stack:
-        consumers = [aio.Consumer(f"{group}-{number}", client, FIRST) for number in range(5)]
+        consumers = [
+            aio.Consumer(f"{group}-{number}", client=client, settings=FIRST) for number in range(5)
+        ]
         looks = []
         for consumer in consumers:
             await stack.enter_async_context(consumer)
@@ -465,8 +467,8 @@ async def _outcome(task, chance):
 async def test_cancels_at_any_await_lose_nothing_and_double_nothing(broker, topic, group, seed):
     """In one member's life each message comes once and in order; the next goes on at a commit."""
     chance, found, again = random.Random(seed), [], []
-    async with aio.Client(broker.address) as client, aio.Producer(group, client) as producer:
-        async with aio.Consumer(group, client, BY_HAND) as consumer:
+    async with aio.Client(broker.address) as client, aio.Producer(group, client=client) as producer:
+        async with aio.Consumer(group, client=client, settings=BY_HAND) as consumer:
             await consumer.subscribe(topic)
             sending = asyncio.create_task(producing(producer, topic, chance, 100))
             await consuming(consumer, chance, found, lambda: len(found) >= 40)
@@ -474,7 +476,7 @@ async def test_cancels_at_any_await_lose_nothing_and_double_nothing(broker, topi
         stored = {message.body.decode() for message in broker.messages(topic)}
         assert sure <= stored
         assert len(stored) == len(broker.messages(topic))
-        async with aio.Consumer(group, client, BY_HAND) as consumer:
+        async with aio.Consumer(group, client=client, settings=BY_HAND) as consumer:
             await consumer.subscribe(topic)
             everything = lambda: {*bodies_of(found), *bodies_of(again)} >= stored  # noqa: E731  # reads as one condition
             await consuming(consumer, chance, again, everything)

@@ -18,9 +18,11 @@ from rocketpoll import aio
 from rocketpoll.errors import ClientShutDown
 
 KINDS = [
-    pytest.param(aio.Producer, id="producer"),
-    pytest.param(lambda group, client: aio.Consumer(group, client, FIRST), id="consumer"),
-    pytest.param(lambda _, client: aio.Admin(client), id="admin"),
+    pytest.param(lambda group, client: aio.Producer(group, client=client), id="producer"),
+    pytest.param(
+        lambda group, client: aio.Consumer(group, client=client, settings=FIRST), id="consumer"
+    ),
+    pytest.param(lambda _, client: aio.Admin(client=client), id="admin"),
 ]
 
 
@@ -32,7 +34,7 @@ def make(request, group):
 
 @told_in_a_loop
 async def test_aio_member_runs_from_start_to_close(broker, make):
-    member = make(broker.address)
+    member = make(aio.Client(broker.address))
     assert not member.is_running
     await member.start()
     await member.start()  # again has no effect
@@ -46,7 +48,7 @@ async def test_aio_member_runs_from_start_to_close(broker, make):
 
 @told_in_a_loop
 async def test_aio_member_closed_before_start_never_starts(broker, make):
-    member = make(broker.address)
+    member = make(aio.Client(broker.address))
     await member.close()
     with pytest.raises(ClientShutDown, match="was closed"):
         await member.start()
@@ -55,7 +57,7 @@ async def test_aio_member_closed_before_start_never_starts(broker, make):
 @told_in_a_loop
 async def test_error_in_an_async_with_block_closes_the_member(broker, make):
     with pytest.raises(KeyError):
-        async with make(broker.address) as member:
+        async with make(aio.Client(broker.address)) as member:
             raise KeyError
     assert not member.is_running
 
@@ -121,7 +123,7 @@ async def test_cancelled_async_close_goes_on_in_the_background(broker, make):
 @told_in_a_loop
 async def test_async_close_does_not_wait_for_calls_of_others(broker, make):
     go_on = threading.Event()
-    async with aio.Client(broker.address) as client, aio.Admin(client) as admin:
+    async with aio.Client(broker.address) as client, aio.Admin(client=client) as admin:
         member, own = make(client), aio.Client(broker.address)
         async with own:
             await member.start()
@@ -147,7 +149,7 @@ async def test_failed_aio_start_leaks_no_thread(broker, make):
 
 @told_in_a_loop
 async def test_started_aio_member_cannot_be_pickled(broker, make):
-    async with make(broker.address) as member:
+    async with make(aio.Client(broker.address)) as member:
         with pytest.raises(TypeError, match="cannot be sent to another process"):
             pickle.dumps(member)
 

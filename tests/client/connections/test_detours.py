@@ -57,7 +57,7 @@ def test_broker_addresses_reach_a_broker_with_a_private_address(tmp_path):
         broker.create_topic("T", 1)
     with EmbeddedBroker(tmp_path / "store", brokerIP1="127.0.0.9") as broker:
         with (
-            Producer("g", broker.address, retry_times_when_send_failed=0) as producer,
+            Producer("g", broker.address, retries=0) as producer,
             pytest.raises(SendFailed, match=r"127\.0\.0\.9"),
         ):
             producer.send(Message("T", b"lost"))

@@ -31,7 +31,7 @@ def main() -> None:
         auto_commit_interval_ms=1_000,
         persist_consumer_offset_interval_ms=500,
     )
-    consumer = LitePullConsumer(group, ClientInstance(name_server), settings)
+    consumer = LitePullConsumer(group, instance=ClientInstance(name_server), settings=settings)
     consumer.subscribe(topic)
     consumer.start()
     while not leaving.is_set():

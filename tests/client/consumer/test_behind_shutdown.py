@@ -41,7 +41,8 @@ def member(cluster, group, topic, listener, instance, **settings):
     settings = PushSettings(
         consume_from_where=FIRST, rebalance_interval_ms=1_000, await_termination_ms=0, **settings
     )
-    consumer = PushConsumer(group, instance, orderly_listener=listener, settings=settings)
+    place = {"namesrv" if isinstance(instance, str) else "instance": instance}
+    consumer = PushConsumer(group, **place, orderly_listener=listener, settings=settings)
     consumer.subscribe(topic)
     consumer.start()
     return cluster.until_end(consumer)
@@ -180,7 +181,9 @@ def test_orderly_listener_that_shuts_down_its_consumer_commits_its_message(clust
         done.set()
 
     settings = PushSettings(consume_from_where=FIRST)
-    consumer = PushConsumer(group, cluster.instance(), orderly_listener=listen, settings=settings)
+    consumer = PushConsumer(
+        group, instance=cluster.instance(), orderly_listener=listen, settings=settings
+    )
     consumer.subscribe(topic)
     consumer.start()
     assert done.wait(PATIENCE_S)

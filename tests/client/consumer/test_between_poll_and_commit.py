@@ -28,7 +28,7 @@ class Member:
             rebalance_interval_ms=500,
         )
         self.consumer = LitePullConsumer(
-            group, cluster.instance(client_id=f"{name}-{group}"), settings
+            group, instance=cluster.instance(client_id=f"{name}-{group}"), settings=settings
         )
         self.consumer.subscribe(topic)
         self.consumer.start()

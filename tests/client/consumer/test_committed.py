@@ -32,7 +32,7 @@ def broker():
 
 def test_committed_of_a_broker_that_has_stopped_is_an_error(broker):
     instance = ClientInstance(broker.address, request_timeout_ms=300, connect_timeout_ms=300)
-    with LitePullConsumer("G", instance, SETTINGS) as consumer:
+    with LitePullConsumer("G", instance=instance, settings=SETTINGS) as consumer:
         consumer.subscribe("T")
         [message] = consumer.poll(10_000)
         broker.stop()
@@ -43,7 +43,7 @@ def test_committed_of_a_broker_that_has_stopped_is_an_error(broker):
 def test_committed_in_asyncio_of_a_broker_that_has_stopped_is_an_error(broker):
     async def story():
         client = aio.Client(broker.address, request_timeout_ms=300, connect_timeout_ms=300)
-        async with aio.Consumer("G", client, SETTINGS) as consumer:
+        async with aio.Consumer("G", client=client, settings=SETTINGS) as consumer:
             await consumer.subscribe("T")
             [message] = await consumer.poll(10_000)
             assert await consumer.committed(message.queue) in (None, 0)

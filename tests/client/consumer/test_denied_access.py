@@ -72,7 +72,7 @@ def test_push_consumer_logs_denied_pulls_once_and_resumes_when_granted(broker, a
         consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
     )
     instance = client_of(broker, BILLING, heartbeat_interval_ms=500)
-    with PushConsumer("billing", instance, listener=listen, settings=settings) as consumer:
+    with PushConsumer("billing", instance=instance, listener=listen, settings=settings) as consumer:
         consumer.subscribe("orders")
         send(broker, b"one")
         assert has_come.wait(20)
@@ -100,7 +100,7 @@ def test_lite_pull_consumer_gets_messages_once_its_group_is_granted(broker, admi
     settings = LitePullSettings(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
     send(broker, b"one")
     instance = client_of(broker, BILLING, heartbeat_interval_ms=500)
-    with LitePullConsumer("billing", instance, settings=settings) as consumer:
+    with LitePullConsumer("billing", instance=instance, settings=settings) as consumer:
         consumer.subscribe("orders")
         assert consumer.poll(timeout_ms=500) == []
         [line] = [line for line in lines_of(caplog, "rmq_spark.client") if "heartbeats to" in line]
@@ -111,7 +111,7 @@ def test_lite_pull_consumer_gets_messages_once_its_group_is_granted(broker, admi
 
 def test_consumer_of_a_topic_that_it_may_not_see_is_told_the_command(broker, admin):
     admin.delete_acl("billing", TOPIC.resource)
-    consumer = LitePullConsumer("billing", client_of(broker, BILLING))
+    consumer = LitePullConsumer("billing", instance=client_of(broker, BILLING))
     consumer.subscribe("orders")
     with pytest.raises(AccessDenied, match="acl grant billing Topic:orders"):
         consumer.start()

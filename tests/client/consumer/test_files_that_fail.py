@@ -116,7 +116,7 @@ class Life:
             persist_consumer_offset_interval_ms=STORED_EVERY_MS,
         )
         self.instance = ClientInstance(address, client_id="always-the-same")
-        self.consumer = PushConsumer("G", self.instance, listener=self, settings=settings)
+        self.consumer = PushConsumer("G", instance=self.instance, listener=self, settings=settings)
         self.consumer.subscribe("T")
 
     def __call__(self, messages, _):

@@ -58,7 +58,9 @@ class Member:
 
     def __init__(self, cluster, group, topic, seen, **settings):
         self.consumer = LitePullConsumer(
-            group, cluster.instance(), LitePullSettings(consume_from_where=FIRST, **settings)
+            group,
+            instance=cluster.instance(),
+            settings=LitePullSettings(consume_from_where=FIRST, **settings),
         )
         self.consumer.subscribe(topic)
         self.consumer.start()
@@ -85,7 +87,7 @@ class PushMember:
     def __init__(self, cluster, group, topic, seen, **settings):
         self.consumer = PushConsumer(
             group,
-            cluster.instance(),
+            instance=cluster.instance(),
             listener=lambda messages, _: seen.update(each.body.decode() for each in messages),
             settings=PushSettings(consume_from_where=FIRST, **settings),
         )
@@ -321,7 +323,10 @@ def test_shutdown_does_not_wait_for_a_start_in_progress(cluster, monkeypatch):
 
 def test_client_instance_refuses_second_consumer_of_a_group(cluster):
     topic, group, instance = cluster.topic(), cluster.group(), cluster.instance()
-    first, second = LitePullConsumer(group, instance), LitePullConsumer(group, instance)
+    first, second = (
+        LitePullConsumer(group, instance=instance),
+        LitePullConsumer(group, instance=instance),
+    )
     for consumer in (first, second):
         consumer.subscribe(topic)
     first.start()
@@ -341,7 +346,7 @@ def test_consumer_with_damaged_offset_file_does_not_start_or_end_the_instance(tm
             message_model=MessageModel.BROADCASTING, local_offset_directory=tmp_path
         )
         with pytest.raises(OffsetFileDamaged):
-            LitePullConsumer("G", instance, settings).start()
+            LitePullConsumer("G", instance=instance, settings=settings).start()
         with instance:
             pass  # it can be started, as it has not ended
 
@@ -356,7 +361,7 @@ def test_failed_consumer_start_does_not_release_the_shared_instance():
     instance = Ended("127.0.0.1:1")
     instance.shutdown()
     with pytest.raises(ClientShutDown):
-        LitePullConsumer("G", instance).start()
+        LitePullConsumer("G", instance=instance).start()
     assert instance.users == 0
 
 
@@ -469,12 +474,12 @@ def test_consumer_of_a_shut_down_instance_stops_and_can_be_shut_down(cluster, ki
     client = cluster.instance()
     if kind == "lite":
         settings = LitePullSettings(consume_from_where=FIRST)
-        consumer = LitePullConsumer(cluster.group(), client, settings)
+        consumer = LitePullConsumer(cluster.group(), instance=client, settings=settings)
     else:
         name = "listener" if kind == "concurrent" else "orderly_listener"
         settings = PushSettings(consume_from_where=FIRST)
         listener = {name: lambda *_: got.append(1)}
-        consumer = PushConsumer(cluster.group(), client, settings=settings, **listener)
+        consumer = PushConsumer(cluster.group(), instance=client, settings=settings, **listener)
     with none_left():
         consumer.subscribe(topic)
         consumer.start()

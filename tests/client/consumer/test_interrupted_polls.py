@@ -60,8 +60,8 @@ def test_interrupted_poll_loses_no_message_and_keeps_the_order(cluster, moment, 
     consumer = cluster.until_end(
         LitePullConsumer(
             group,
-            cluster.instance(),
-            LitePullSettings(
+            instance=cluster.instance(),
+            settings=LitePullSettings(
                 consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
                 pull_batch_size=3,
                 auto_commit=auto_commit,

@@ -33,9 +33,9 @@ def lite(cluster):
     def make(group=None, topic=None, *, selector="*", start=True, listener=None, **settings):
         consumer = LitePullConsumer(
             group or cluster.group(),
-            cluster.instance(),
-            LitePullSettings(**{"consume_from_where": FIRST, **settings}),
-            listener,
+            instance=cluster.instance(),
+            settings=LitePullSettings(**{"consume_from_where": FIRST, **settings}),
+            message_queue_listener=listener,
         )
         if topic is not None:
             consumer.subscribe(topic, selector)
@@ -202,8 +202,8 @@ def test_broadcasting_consumer_with_a_given_instance_resumes(cluster, is_given, 
     )
     for body in ("one", "two"):
         cluster.send(topic, body, queue_id=0)
-        instance = cluster.instance() if is_given else cluster.name_server
-        with LitePullConsumer(group, instance, settings) as consumer:
+        place = {"instance": cluster.instance()} if is_given else {"namesrv": cluster.name_server}
+        with LitePullConsumer(group, **place, settings=settings) as consumer:
             consumer.subscribe(topic)
             assert polled(consumer, 1) == [body]
             consumer.commit()

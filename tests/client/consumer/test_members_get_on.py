@@ -36,7 +36,7 @@ class Member:
             consume_from_where=FIRST, rebalance_interval_ms=1_000, consume_thread_max=1
         )
         instance = cluster.instance(client_id=f"{name}-{group}")
-        self.consumer = PushConsumer(group, instance, **{kind: self}, settings=settings)
+        self.consumer = PushConsumer(group, instance=instance, **{kind: self}, settings=settings)
         self.consumer.subscribe(topic)
         cluster.until_end(self.consumer)
 
@@ -125,7 +125,7 @@ def test_busy_listener_does_not_block_another_group_in_the_same_process(cluster)
         for group in begun:
             settings = PushSettings(consume_from_where=FIRST)
             consumer = PushConsumer(
-                group, instance, orderly_listener=listener_of(group), settings=settings
+                group, instance=instance, orderly_listener=listener_of(group), settings=settings
             )
             consumer.subscribe(topic)
             cluster.until_end(consumer).start()
@@ -140,9 +140,9 @@ def test_rebalance_during_unsubscribe_does_not_bring_the_queue_back(cluster, kin
     topic = cluster.topic(queues=1)
     group, instance = cluster.group(), cluster.instance()
     consumer = (
-        LitePullConsumer(group, instance)
+        LitePullConsumer(group, instance=instance)
         if kind == "poll"
-        else PushConsumer(group, instance, listener=lambda *_: None)
+        else PushConsumer(group, instance=instance, listener=lambda *_: None)
     )
     consumer.subscribe(topic)
     cluster.until_end(consumer).start()

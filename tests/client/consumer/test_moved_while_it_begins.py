@@ -189,7 +189,7 @@ def test_reset_notice_is_stored_at_once(broker, kind):
 
 def test_self_assigned_consumer_hears_of_resets_from_its_first_pull(broker):
     instance = ClientInstance(broker.address, heartbeat_interval_ms=3_600_000)
-    consumer = LitePullConsumer("G", instance, LitePullSettings(**OFTEN))
+    consumer = LitePullConsumer("G", instance=instance, settings=LitePullSettings(**OFTEN))
     with Admin(broker.address) as admin, instance, consumer:
         consumer.assign([QUEUE])
         wait_until("its first pull", lambda: consumer.committed(QUEUE) == 10)

@@ -58,7 +58,9 @@ def join(cluster):
     def make(group, topic, listener, *, orderly):
         name = "orderly_listener" if orderly else "listener"
         settings = PushSettings(consume_from_where=FIRST, suspend_current_queue_time_ms=10)
-        consumer = PushConsumer(group, cluster.instance(), **{name: listener}, settings=settings)
+        consumer = PushConsumer(
+            group, instance=cluster.instance(), **{name: listener}, settings=settings
+        )
         consumer.subscribe(topic)
         consumer.start()
         return cluster.until_end(consumer)
@@ -156,7 +158,9 @@ def test_message_too_large_for_send_back_ends_in_the_dlq(cluster, large, monkeyp
     settings = PushSettings(
         consume_from_where=FIRST, suspend_current_queue_time_ms=10, max_reconsume_times=1
     )
-    consumer = PushConsumer(group, cluster.instance(), orderly_listener=listen, settings=settings)
+    consumer = PushConsumer(
+        group, instance=cluster.instance(), orderly_listener=listen, settings=settings
+    )
     consumer.subscribe(topic)
     with consumer:
         wait_until("the one behind", lambda: (len(b"behind"), 0) in seen, PATIENCE_S)
@@ -185,7 +189,7 @@ def test_listener_may_modify_its_message_list(cluster, orderly, batch, fails):
         persist_consumer_offset_interval_ms=STORED_EVERY_MS,
         suspend_current_queue_time_ms=10,
     )
-    consumer = PushConsumer(group, cluster.instance(), **{name: listen}, settings=settings)
+    consumer = PushConsumer(group, instance=cluster.instance(), **{name: listen}, settings=settings)
     consumer.subscribe(topic)
     cluster.send(topic, *BODIES, queue_id=0)
     with consumer:
@@ -222,7 +226,7 @@ def test_invalid_ack_index_commits_no_unfinished_message(cluster, ack_index):
     cluster.send(topic, *BODIES, queue_id=0)
     settings = PushSettings(consume_from_where=FIRST, consume_message_batch_max_size=4)
     consumer = cluster.until_end(
-        PushConsumer(group, cluster.instance(), listener=listen, settings=settings)
+        PushConsumer(group, instance=cluster.instance(), listener=listen, settings=settings)
     )
     consumer.subscribe(topic)
     consumer.start()
@@ -319,7 +323,7 @@ def test_subscription_during_a_held_pull_delivers_all_wanted_messages(cluster, o
     )
     consumer = PushConsumer(
         group,
-        cluster.instance(),
+        instance=cluster.instance(),
         **{name: lambda messages, _: seen.extend(each.tags for each in messages)},
         settings=settings,
     )

@@ -53,7 +53,7 @@ def push(cluster):
     ):
         consumer = PushConsumer(
             group or cluster.group(),
-            cluster.instance(),
+            instance=cluster.instance(),
             **{"orderly_listener" if orderly else "listener": listener},
             settings=PushSettings(**{"consume_from_where": FIRST, **settings}),
         )
@@ -298,7 +298,7 @@ def test_shutting_down_does_not_wait_for_a_listener_that_never_ends(cluster, pus
 def test_push_consumer_needs_exactly_one_listener(cluster, both):
     listener = Listener() if both else None
     with pytest.raises(TypeError, match="has one listener"):
-        PushConsumer("G", cluster.instance(), listener=listener, orderly_listener=listener)
+        PushConsumer("G", instance=cluster.instance(), listener=listener, orderly_listener=listener)
 
 
 def test_queues_are_reset_while_their_broker_is_away():

@@ -148,8 +148,8 @@ def test_producer_defaults_equal_javas(vector):
     javas, arguments = vector["settings"], inspect.signature(Producer).parameters
     for ours, theirs in (
         ("send_timeout_ms", "sendMsgTimeout"),
-        ("retry_times_when_send_failed", "retryTimesWhenSendFailed"),
-        ("retry_times_when_send_async_failed", "retryTimesWhenSendAsyncFailed"),
+        ("retries", "retryTimesWhenSendFailed"),
+        ("retries", "retryTimesWhenSendAsyncFailed"),
         ("retry_another_broker_when_not_store_ok", "retryAnotherBrokerWhenNotStoreOK"),
         ("send_latency_fault_enable", "sendLatencyEnable"),
     ):

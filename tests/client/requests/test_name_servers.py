@@ -67,7 +67,7 @@ def test_name_server_addresses_are_parsed_from_one_text_or_several(text, address
     ],
 )
 def test_name_server_address_with_a_scheme_is_refused(text, why):
-    with pytest.raises(MessageRejected, match=rf"^name_servers: needed host:port .*{why}"):
+    with pytest.raises(MessageRejected, match=rf"^namesrv: needed host:port .*{why}"):
         parse_addresses(text)
 
 

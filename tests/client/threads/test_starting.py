@@ -94,9 +94,11 @@ def _consumed(make, wait):
 
 
 async def _in_a_loop(address):
-    async with aio.Client(address) as client, aio.Producer("A", client) as producer:
+    async with aio.Client(address) as client, aio.Producer("A", client=client) as producer:
         await producer.send(Message("T", b"x"))
-        async with aio.Consumer("AG", client, LitePullSettings(consume_from_where=FIRST)) as one:
+        async with aio.Consumer(
+            "AG", client=client, settings=LitePullSettings(consume_from_where=FIRST)
+        ) as one:
             await one.subscribe("T")
             await one.poll(50)
             await one.commit()

@@ -76,8 +76,8 @@ class Clients:
         """
         consumer = LitePullConsumer(
             group or self.cluster.group(),
-            self.cluster.instance(**settings.pop("instance", {})),
-            LitePullSettings(**{"consume_from_where": FIRST, **settings}),
+            instance=self.cluster.instance(**settings.pop("instance", {})),
+            settings=LitePullSettings(**{"consume_from_where": FIRST, **settings}),
         )
         if topic is not None:
             consumer.subscribe(topic, selector)
@@ -95,7 +95,7 @@ class Clients:
         """Return a push consumer, from the first message on."""
         consumer = PushConsumer(
             group or self.cluster.group(),
-            self.cluster.instance(**settings.pop("instance", {})),
+            instance=self.cluster.instance(**settings.pop("instance", {})),
             **{"orderly_listener" if orderly else "listener": listener},
             settings=PushSettings(**{"consume_from_where": FIRST, **settings}),
         )
@@ -203,7 +203,7 @@ class AioClients(Clients):
         group = f"{self.cluster.group()}-senders"
         rules = SendRules(group, **settings.pop("rules", {}))
         client = self._client(**settings.pop("instance", {}))
-        producer = self._started(AioProducer(group, client, rules=rules, **settings))
+        producer = self._started(AioProducer(group, client=client, rules=rules, **settings))
         producer.instance = client.instance()
         return producer
 
@@ -213,8 +213,8 @@ class AioClients(Clients):
         """
         consumer = AioConsumer(
             group or self.cluster.group(),
-            self._client(**settings.pop("instance", {})),
-            LitePullSettings(**{"consume_from_where": FIRST, **settings}),
+            client=self._client(**settings.pop("instance", {})),
+            settings=LitePullSettings(**{"consume_from_where": FIRST, **settings}),
         )
         driven = Driven(self._loop, consumer)
         if topic is not None:
@@ -226,7 +226,7 @@ class AioClients(Clients):
     def admin(self, **instance):
         """Return an admin of the cluster."""
         client = self._client(**{"request_timeout_ms": ADMIN_TIMEOUT_MS, **instance})
-        return self._started(AioAdmin(client))
+        return self._started(AioAdmin(client=client))
 
 
 def numbers(count, start=0):

@@ -203,7 +203,12 @@ def paths(stage):
     return [
         *("/", "/topics", f"/topics?q={topic}", "/topics?sort=sizes", "/topics?all=yes&page=1"),
         *(at, f"{at}?tab=queues", f"{at}?tab=groups", f"{at}?tab=settings", f"{at}?tab=nothing"),
-        *(f"{at}?by=key&for=order-42", f"{at}?by=tag&for=paid", f"{at}?by=until&for=-1s"),
+        *(
+            f"{at}?by=key&for=order-42",
+            f"{at}?by=tag&for=paid",
+            f"{at}?by=text&for=zz&before=-1s",
+            f"{at}?queue=0",
+        ),
         *(f"{at}?by=id&for=id-3", f"{at}/{stage.broker}/0/0", "/groups", f"/groups/{group}"),
         *(f"/groups/{group}/seek?to=start", "/dead-letters", f"/dead-letters/{group}"),
         *("/checkpoints", "/access", "/charts", "/find?q=e", "/sign-in"),

@@ -140,8 +140,7 @@ def _sent(life, results, messages):
 
 @act(
     lambda dice: {
-        "retry_times_when_send_failed": dice.choice([0, 2, 5]),
-        "retry_times_when_send_async_failed": dice.choice([0, 2, 5]),
+        "retries": dice.choice([0, 2, 5]),
         "send_latency_fault_enable": dice.random() < 0.5,
         "pending_max": dice.choice([2, 10_000]),
     }

@@ -227,10 +227,10 @@ class Consuming:
 
     def _new_consumer(self):
         if self.kind == "lite":
-            return LitePullConsumer(self.group, self.instance, self._settings)
+            return LitePullConsumer(self.group, instance=self.instance, settings=self._settings)
         listener = {"orderly": "orderly_listener", "concurrent": "listener"}[self.kind]
         return PushConsumer(
-            self.group, self.instance, settings=self._settings, **{listener: self.listener}
+            self.group, instance=self.instance, settings=self._settings, **{listener: self.listener}
         )
 
     # ---- who asks for messages himself

@@ -89,7 +89,7 @@ def seek_form(group: str, topics: Sequence[str]) -> Html:
             "div.field",
             el("label", "To", for_="to"),
             el("input", name="to", id="to", required=True, placeholder="09:00",
-               autocomplete="off", data_time=""),
+               autocomplete="off", data_time=True),
             el("span.hint", "start, end, an offset, a time (09:00, -1h, 2026-11-23T09:00; "
                "without a zone in", ui.zone_name(), "), +1 to skip one message, -10 to repeat ten"),
         ),

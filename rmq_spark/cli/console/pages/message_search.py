@@ -1,20 +1,29 @@
-"""Message search: finds messages of a topic by key, id, tag or time; by default the newest.
+"""Message search: finds messages of a topic by key, id, tag or body; by default the newest.
 
-Keys and ids are looked up in the brokers' index. Tags are not indexed: the newest messages are
-scanned, up to a limit that the page states.
+Keys and ids are looked up in the brokers' index. Tags and bodies are not indexed: the newest
+messages are scanned in windows of 2,000, each on request.
+
+    newest ──> 2,000 messages ──> the 2,000 before ──> ... ──> the first message
+
+A search may be limited to a queue, and to messages that were stored before a time.
 """
 
 from __future__ import annotations
 
 import heapq
+import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import orjson
+
+from rmq_spark.cli.console.guard import PageError
 from rmq_spark.cli.console.visit import Visit, location_text, parse_location, parse_time_field
 from rmq_spark.cli.messages.message_trace import find_copies
 from rmq_spark.cli.shell.failures import Failure
-from rmq_spark.cli.shell.parameter_types import store_order_key
+from rmq_spark.cli.shell.parameter_types import QueueName, parse_queue, store_order_key
 from rmq_spark.client.message import MessageExt, decode_pulled
 from rmq_spark.client.reading.read_bounds import READER_GROUP, ReadRange, resolve_read_ranges
 from rmq_spark.client.results import PullStatus
@@ -23,6 +32,7 @@ from rmq_spark.errors import format_count
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
+    from rmq_spark.cli.console.server import Request
     from rmq_spark.client.admin.admin import Admin
     from rmq_spark.client.instance.instance import ClientInstance
 
@@ -131,22 +141,152 @@ class _BackwardReader:
         self._count = min(max(_PULL_BYTES_TARGET // max(size, 1), 1), _PULL_MESSAGES_MAX)
 
 
+# ---- Conditions on messages that no index knows.
+
+Condition = Callable[[MessageExt], bool]
+_PATH_STEP: Final = re.compile(r'\.?([^.\[\]"=\s]+)|\[([0-9]{1,9})\]|\["([^"]*)"\]')
+_PATH_END: Final = re.compile(r"\s*==?\s*")
+
+
+def json_condition(text: str) -> Condition:
+    """Return the condition that a value in a JSON body has, such as ``$.customer.id = 42``.
+
+    A value in quotes is a string. Without quotes, a number also matches the string of its digits.
+    """
+    steps: list[str | int] = []
+    at = 1 if text.startswith("$") else 0
+    while (step := _PATH_STEP.match(text, at)) is not None:
+        name, index, quoted = step.groups()
+        steps.append(int(index) if index else name if quoted is None else quoted)
+        at = step.end()
+    end = _PATH_END.match(text, at)
+    wanted = "" if end is None else text[end.end() :]
+    if not steps or not wanted:
+        raise PageError(
+            HTTPStatus.BAD_REQUEST,
+            f"{text[:80]} is not a condition on JSON.",
+            'Write a path and a value, for example $.customer.id = 42 or items[0].name = "pen".',
+        )
+    try:
+        value: object = orjson.loads(wanted)
+    except ValueError:
+        value = wanted
+
+    def is_met(message: MessageExt) -> bool:
+        try:
+            found: object = orjson.loads(message.body)
+        except ValueError:
+            return False
+        for step in steps:
+            is_there = isinstance(found, dict) and step in found
+            if isinstance(found, list):
+                is_there = isinstance(step, int) and step < len(found)
+            if not is_there:
+                return False
+            found = found[step]  # type: ignore[index]  # it is there
+        if isinstance(found, str):
+            return found in (value, wanted)
+        return isinstance(found, bool) is isinstance(value, bool) and found == value
+
+    return is_met
+
+
+def _body_condition(text: str) -> Condition:
+    wanted = text.encode(errors="surrogatepass")
+    return lambda message: wanted in message.body
+
+
+def _tag_condition(text: str) -> Condition:
+    return lambda message: message.tags == text
+
+
+# ---- Searches.
+
 PAGE_MESSAGES: Final = 20
 """Messages on a page."""
 
-_SCANNED_MESSAGES_MAX: Final = 2_000
+SCANNED_MESSAGES_MAX: Final = 2_000
+"""Messages that a page looks at to find those that meet a condition."""
+
 _SCAN_SECONDS_MAX: Final = 2.0
 _PAGE_BYTES_MAX: Final = 32 * 1024 * 1024
 _CONTINUED_QUEUES_MAX: Final = 128
 """Queues whose places fit into a link."""
+_LOOKED_MAX: Final = 1 << 50
 
 SEARCH_KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "key": ("Key", "order-42"),
     "id": ("Id", "an id"),
     "tag": ("Tag", "paid"),
-    "until": ("Stored before", "09:00, -1h or 2026-11-23T09:00"),
+    "text": ("Body contains", "ada"),
+    "json": ("JSON value", "$.customer.id = 42"),
 }
 """Ways to search, each with its title and an example."""
+
+_CONDITIONS: Final[Mapping[str, Callable[[str], Condition]]] = {
+    "tag": _tag_condition,
+    "text": _body_condition,
+    "json": json_condition,
+}
+"""Ways to search for which messages have to be read, the newest first."""
+
+
+class MessageQuery(NamedTuple):
+    """A search as requested.
+
+    Attributes:
+        kind: One of SEARCH_KINDS; empty for all messages.
+        text: What to search for.
+        queue: The only queue to search; None for all.
+        before: A time before which messages were stored, as typed; empty for now.
+        before_ms: That time, in milliseconds since the epoch.
+        ends: The places in each queue before which to go on; empty for the newest.
+        looked: Number of messages that earlier pages of the search have looked at.
+    """
+
+    kind: str
+    text: str
+    queue: QueueName | None
+    before: str
+    before_ms: int | None
+    ends: str
+    looked: int
+
+    @classmethod
+    def of(cls, request: Request) -> MessageQuery:
+        """Return the search that a request asks for."""
+        kind, text = request.parameter("by"), request.parameter("for")
+        if kind not in SEARCH_KINDS or not text:
+            kind = text = ""
+        queue, before = request.parameter("queue"), request.parameter("before")
+        looked = request.parameter("looked")
+        is_number = looked.isascii() and looked.isdigit() and len(looked) < 16
+        return cls(
+            kind,
+            text,
+            parse_queue(queue) if queue else None,
+            before,
+            parse_time_field(before) if before else None,
+            request.parameter("ends"),
+            min(int(looked), _LOOKED_MAX) if is_number else 0,
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """True if it asks for the newest messages, whatever they are."""
+        return not (self.kind or self.queue or self.before or self.ends)
+
+    @property
+    def parameters(self) -> Mapping[str, str]:
+        """The parameters of a page with this search from its beginning."""
+        queue = "" if self.queue is None else str(self.queue)
+        return {"by": self.kind, "for": self.text, "queue": queue, "before": self.before}
+
+    def includes(self, message: MessageExt) -> bool:
+        """Return whether a message that an index has found is in the queue and time."""
+        return (self.queue is None or self.queue.matches(message.queue)) and (
+            self.before_ms is None or message.store_timestamp <= self.before_ms
+        )
 
 
 class MessageSearchResult(NamedTuple):
@@ -156,60 +296,75 @@ class MessageSearchResult(NamedTuple):
         messages: The messages.
         is_filtered: Whether there was a condition.
         note: A remark on the search; empty if there is none.
+        scope: The messages among which a condition was looked for, in words; empty without one.
         older: Parameters of the page with older messages; None if there is none.
+        is_window: Whether a limit has ended the search before the page was full.
     """
 
     messages: Sequence[MessageExt]
     is_filtered: bool
     note: str = ""
+    scope: str = ""
     older: Mapping[str, str] | None = None
+    is_window: bool = False
 
 
 def search_messages(visit: Visit, topic: str) -> MessageSearchResult:
     """Return the messages of a topic that a request selects."""
-    by, text = visit.request.parameter("by"), visit.request.parameter("for")
-    if by not in SEARCH_KINDS or not text:
-        return _search_newest(visit, topic, None, None)
-    if by == "key":
-        found = visit.admin.messages_by_key(topic, text, messages_max=PAGE_MESSAGES)
-        newest = sorted(found, key=store_order_key, reverse=True)
-        says = f"Newest {PAGE_MESSAGES} per broker." if len(newest) >= PAGE_MESSAGES else ""
+    query = MessageQuery.of(visit.request)
+    if query.kind == "key":
+        found = visit.admin.messages_by_key(topic, query.text, messages_max=PAGE_MESSAGES)
+        newest = sorted(filter(query.includes, found), key=store_order_key, reverse=True)
+        says = f"Newest {PAGE_MESSAGES} per broker." if len(found) >= PAGE_MESSAGES else ""
         return MessageSearchResult(newest[:PAGE_MESSAGES], is_filtered=True, note=says)
-    if by == "id":
+    if query.kind == "id":
         try:
-            return MessageSearchResult(find_copies(visit.admin, text, topic), is_filtered=True)
+            copies = find_copies(visit.admin, query.text, topic)
         except Failure:
             return MessageSearchResult((), is_filtered=True)
-    if by == "tag":
-        return _search_newest(visit, topic, text, None)
-    return _search_newest(visit, topic, None, parse_time_field(text))
+        return MessageSearchResult(list(filter(query.includes, copies)), is_filtered=True)
+    return _search_newest(visit, topic, query)
 
 
-def _search_newest(
-    visit: Visit, topic: str, tag: str | None, until_ms: int | None
-) -> MessageSearchResult:
-    text = visit.request.parameter("ends")
-    ends = (
-        None if not text else dict(parse_location(topic, each) for each in text.split(" ") if each)
-    )
-    spans = ranges_before(visit.admin, topic, None if ends else until_ms, ends)
+def _search_newest(visit: Visit, topic: str, query: MessageQuery) -> MessageSearchResult:
+    condition = _CONDITIONS[query.kind](query.text) if query.kind else None
+    ends = dict(parse_location(topic, each) for each in query.ends.split(" ") if each) or None
+    spans = ranges_before(visit.admin, topic, query.before_ms if ends is None else None, ends)
+    if query.queue is not None:
+        spans = [span for span in spans if query.queue.matches(span.queue)]
+        query.queue.require_match([span.queue for span in spans], topic)
     places = {span.queue: span.end for span in spans if span.end > span.start}
-    found, looked, is_over = _scan(read_newest_first(visit.admin, topic, spans), tag, places)
-    was_asked = tag is not None or until_ms is not None or ends is not None
-    says = f"Searched {format_count(looked, 'message')} for the tag. " if tag is not None else ""
+    found, looked, is_over = _scan(read_newest_first(visit.admin, topic, spans), condition, places)
+    looked += query.looked
+    result = MessageSearchResult(found, is_filtered=not query.is_plain)
+    if condition is not None:
+        result = result._replace(scope=_scope_text(query, looked, is_over=is_over))
     if is_over:
-        return MessageSearchResult(found, was_asked, says)
+        return result
     if len(places) > _CONTINUED_QUEUES_MAX:
-        return MessageSearchResult(found, was_asked, f"{says}For older ones, search by time.")
+        return result._replace(note="For older ones, name a queue or a time.")
     older = " ".join(location_text(queue, at) for queue, at in sorted(places.items()))
-    by = {"by": "tag", "for": tag} if tag is not None else {}
-    return MessageSearchResult(found, was_asked, says, {**by, "ends": older})
+    return result._replace(
+        older={**query.parameters, "ends": older, "looked": str(looked) if condition else ""},
+        is_window=len(found) < PAGE_MESSAGES and condition is not None,
+    )
+
+
+def _scope_text(query: MessageQuery, looked: int, *, is_over: bool) -> str:
+    """Return in words which messages a search has looked at."""
+    count = format_count(looked, "message")
+    place = "" if query.queue is None else f" of queue {query.queue}"
+    if query.before:
+        return f"{'all ' * is_over}{count}{place} stored before {query.before}"
+    return f"{'all' if is_over else 'the newest'} {count}{place}"
 
 
 def _scan(
-    messages: Iterable[MessageExt], tag: str | None, offsets: dict[MessageQueue, int]
+    messages: Iterable[MessageExt],
+    condition: Condition | None,
+    offsets: dict[MessageQueue, int],
 ) -> tuple[list[MessageExt], int, bool]:
-    """Return a page of messages with a tag, and record how far each queue was scanned.
+    """Return a page of messages that meet a condition, and record how far each queue was scanned.
 
     Returns:
         The messages, how many were scanned, and whether there are no more.
@@ -220,14 +375,14 @@ def _scan(
     for message in messages:
         if (
             len(found) == PAGE_MESSAGES
-            or looked == _SCANNED_MESSAGES_MAX
+            or looked == SCANNED_MESSAGES_MAX
             or held_bytes > _PAGE_BYTES_MAX
             or time.monotonic() > deadline
         ):
             return found, looked, False
         looked += 1
         offsets[message.queue] = message.queue_offset
-        if tag is None or message.tags == tag:
+        if condition is None or condition(message):
             found.append(message)
             held_bytes += len(message.body)
     return found, looked, True

@@ -13,10 +13,12 @@ from rmq_spark.cli.console.layout import Page
 from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.bodies import preview_body
 from rmq_spark.cli.console.markup.charts import chart
-from rmq_spark.cli.console.markup.html import Html, el, join, path
+from rmq_spark.cli.console.markup.html import NOTHING, Html, el, join, path
 from rmq_spark.cli.console.pages.groups_page import examine_known_groups, group_state_badge
 from rmq_spark.cli.console.pages.message_search import (
+    SCANNED_MESSAGES_MAX,
     SEARCH_KINDS,
+    MessageQuery,
     MessageSearchResult,
     search_messages,
 )
@@ -88,17 +90,21 @@ def _messages(visit: Visit, name: str, offsets: Offsets) -> Html:
     if not found.messages:
         return join(searched, _no_messages(visit, name, found, offsets))
     rows = ui.table(_MESSAGE_COLUMNS, [_message_row(each) for each in found.messages])
-    older = None
-    if found.older is not None:
-        older = el(
-            "nav.pages",
-            el("span", found.note),
-            el("a.button", "Older", href=topic_path(name, **found.older)),
-        )
-    elif found.note:
-        older = el("p.hint", found.note)
-    is_plain = not visit.request.parameter("by") and not visit.request.parameter("ends")
-    return join(searched, ui.live_region("messages", rows, older) if is_plain else (rows, older))
+    says = " ".join(filter(None, (found.scope and f"Searched {found.scope}.", found.note)))
+    foot = NOTHING
+    if says or found.older is not None:
+        foot = el("nav.pages", el("span", says), _older(name, found), aria_label="Pages")
+    if MessageQuery.of(visit.request).is_plain:
+        return join(searched, ui.live_region("messages", rows, foot))
+    return join(searched, rows, foot)
+
+
+def _older(name: str, result: MessageSearchResult) -> Html | None:
+    """Return the link to the messages before those that were looked at, if there are any."""
+    if result.older is None:
+        return None
+    title = f"Look at the {SCANNED_MESSAGES_MAX:,} before" if result.is_window else "Older"
+    return el("a.button", title, href=topic_path(name, **result.older))
 
 
 def _search(visit: Visit, name: str) -> Html:
@@ -110,31 +116,38 @@ def _search(visit: Visit, name: str) -> Html:
     return el(
         "form.filter",
         el("select", options, name="by", aria_label="Search by"),
-        el(
-            "input",
-            type="search",
-            name="for",
-            value=visit.request.parameter("for"),
-            placeholder="; ".join(hint for _, hint in SEARCH_KINDS.values()),
-            aria_label="Search for",
-            autocomplete="off",
-            data_time="by",
-        ),
+        _search_field(visit, "for", "Search for",
+                      "; ".join(hint for _, hint in SEARCH_KINDS.values())),
+        _search_field(visit, "queue", "Queue", "queue: all, or broker-a:0"),
+        _search_field(visit, "before", "Stored before", "before: now, 09:00, -1h",
+                      is_time=True),
         el("button", "Search", type="submit"),
         ui.hidden_fields([("tab", "messages")]),
         action=topic_path(name),
+    )  # fmt: skip
+
+
+def _search_field(visit: Visit, name: str, label: str, hint: str, *, is_time: bool = False) -> Html:
+    return el(
+        f"input.{name}",
+        type="search",
+        name=name,
+        value=visit.request.parameter(name),
+        placeholder=hint,
+        aria_label=label,
+        autocomplete="off",
+        data_time=is_time,
     )
 
 
 def _no_messages(visit: Visit, name: str, result: MessageSearchResult, offsets: Offsets) -> Html:
     if result.is_filtered:
-        return ui.empty_state(
-            "No message found",
-            result.note or "Keys and ids must match completely, including upper and lower case. ",
-            el("a", "Search older messages", href=topic_path(name, **result.older))
-            if result.older is not None
-            else el("a", "Show the newest messages", href=topic_path(name)),
-        )
+        newest = el("a", "Show the newest messages", href=topic_path(name))
+        title = f"None among {result.scope}" if result.scope else "No message found"
+        if result.older is not None:
+            return ui.empty_state(title, result.note, _older(name, result))
+        hint = "Keys, ids and tags must match completely, including upper and lower case. "
+        return ui.empty_state(title, result.note or hint, newest)
     if _total_end_offset(offsets):
         return ui.empty_state(
             "No messages left",

@@ -246,10 +246,7 @@ function unread(chart) {
 /* A second click would have the browser forget the answer to the first, which says what was done. */
 function onSubmit(event) {
   const form = event.target;
-  for (const field of form.querySelectorAll("input[data-time]")) {
-    const kind = form.elements[field.dataset.time];
-    if (!kind || kind.value === "until") field.value = withZone(field.value);
-  }
+  for (const field of form.querySelectorAll("input[data-time]")) field.value = withZone(field.value);
   if (form.method !== "post") return;
   if (form.dataset.sent || isTooLarge(form)) event.preventDefault();
   else form.dataset.sent = "yes";

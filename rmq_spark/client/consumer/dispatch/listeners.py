@@ -79,12 +79,12 @@ class ConsumeOrderlyContext:
 
 
 MessageListenerConcurrently = Callable[
-    [Sequence[MessageExt], ConsumeConcurrentlyContext], ConsumeConcurrentlyStatus | None
+    [list[MessageExt], ConsumeConcurrentlyContext], ConsumeConcurrentlyStatus | None
 ]
 """A concurrent listener; None, or CONSUME_SUCCESS, says that the messages were processed."""
 
 MessageListenerOrderly = Callable[
-    [Sequence[MessageExt], ConsumeOrderlyContext], ConsumeOrderlyStatus | None
+    [list[MessageExt], ConsumeOrderlyContext], ConsumeOrderlyStatus | None
 ]
 """An orderly listener; None, or SUCCESS, says that the messages were processed."""
 
@@ -140,7 +140,7 @@ def _accepts_arguments(listener: Callable[..., object], count: int) -> bool:
 
 
 def call_listener(
-    listener: Callable[[Sequence[MessageExt], _Context], _Status | None],
+    listener: Callable[[list[MessageExt], _Context], _Status | None],
     messages: Sequence[MessageExt],
     context: _Context,
     success: _Status,

@@ -1,0 +1,73 @@
+"""Colours of the console: every text is readable as WCAG AA asks, in light and in dark."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from rmq_spark.cli.console.layout import asset_content
+
+CSS = asset_content("console.css").decode()
+COLOURS = {
+    found[1]: {"light": found[2], "dark": found[3]}
+    for found in re.finditer(r"--([a-z-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)", CSS)
+}
+BACKGROUNDS = ("page", "surface", "raised", "line-soft", "accent-soft")
+"""Each may lie below each text: rows are hovered and chosen, and chips lie on cards."""
+
+TONES = ("good", "warn", "bad", "accent")
+
+
+def contrast(one, other):
+    """The ratio of WCAG between two colours such as #ff0000: 1 to 21."""
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour):
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (
+        each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def used(properties):
+    """The names of the colours that the style sheet gives to properties."""
+    return set(re.findall(rf"(?<![\w-])(?:{properties}): var\(--([a-z-]+)\)", CSS))
+
+
+def test_contrast_is_that_of_known_pairs():
+    assert contrast("#ffffff", "#000000") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_colour_is_readable_on_every_background(scheme):
+    texts = used("color") - {"accent-text"}
+    assert texts == {"text", "soft", "faint", *TONES}
+    backgrounds = used("background|background-color")
+    assert backgrounds <= {
+        *BACKGROUNDS,
+        "line",
+        "faint",
+        *TONES,
+        *(f"{tone}-soft" for tone in TONES),
+    }
+    pairs = [(text, ground) for text in sorted(texts) for ground in BACKGROUNDS]
+    pairs += [(tone, f"{tone}-soft") for tone in TONES] + [("accent-text", "accent")]
+    faults = {
+        pair: round(found, 2)
+        for pair in pairs
+        if (found := contrast(*(COLOURS[name][scheme] for name in pair))) < 4.5
+    }
+    assert not faults
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_edges_of_fields_and_the_focus_are_visible(scheme):
+    for name in ("field", "accent"):
+        for ground in BACKGROUNDS:
+            assert contrast(COLOURS[name][scheme], COLOURS[ground][scheme]) >= 3, (name, ground)
+    assert not re.findall(r"(?<!main):focus[^{]*{[^}]*outline: none", CSS)
