@@ -30,6 +30,7 @@ from rmq_spark.wire.names import SCHEDULE_TOPIC
 from .auth.access_control import AccessControl
 from .common.channel import Channel
 from .common.histogram import Histogram
+from .common.recent_losses import RecentLosses
 from .longpolling.pull_request import PullRequest
 from .longpolling.pull_request_hold_service import (
     NotifyMessageArrivingListener,
@@ -171,6 +172,7 @@ class BrokerController:
             self.store.finish_deletion,
         )
         self.access_setup = AccessSetup(config, self._disk, self.tables, self._loop, self.access)
+        self._losses = RecentLosses(self._now_ms)
         self._reconciliation = TableReconciliation(
             self.store, self.tables, config.default_topic_queue_nums
         )
@@ -189,7 +191,7 @@ class BrokerController:
             lambda: self._config.store,
             self.tables.offsets,
             lambda: self.schedule.offsets().offset_table,
-            self._now_ms,
+            self._losses,
         )
         self.store.cleaner.on_deleted = self._report_deletion
         self.housekeeping = Housekeeping(
@@ -425,7 +427,7 @@ class BrokerController:
             run_in_thread=self.housekeeping.run_in_thread,
             run_in_batch_thread=self.housekeeping.run_in_batch_thread,
             clean=self.housekeeping.clean,
-            recent_forced_deletions=self.deletion_log.recent_forced_deletions,
+            losses=self._losses,
             disk_usage=self.disk_usage,
             memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         )
@@ -530,6 +532,7 @@ class BrokerController:
             queue_nums=self._queue_nums,
             recreate_topic=self._reconciliation.recreate_topic,
             kind=kind,
+            losses=self._losses,
         )
 
     # ---- half messages

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -17,8 +18,11 @@ from support.brokers.metrics_endpoint import scrape
 from support.clients.remoting_clients import pull_request, send_request
 from support.disks.faulty_disk import Fault, FaultyDisk
 
+from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
 from rmq_spark.wire.codes import RequestCode
 from rocketpoll.broker.store.files.disk import LocalDisk
+
+ROOT = Path(__file__).parent.parent
 
 
 async def too_many_connections(broker, _):
@@ -76,6 +80,17 @@ async def topic_of_a_delayed_message_is_deleted(broker, _):
     await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": "T"})
     broker.move(2)
     await broker.until(lambda: broker.controller.schedule.dropped_total)
+
+
+async def group_has_no_retry_queues(broker, _):
+    broker.make_topic("T")
+    group = SubscriptionGroupConfig(group_name="G", retry_queue_nums=0)
+    broker.controller.tables.groups.put(group)
+    client = await broker.connect()
+    await client.put("failed")
+    code = RequestCode.CONSUMER_SEND_MSG_BACK
+    header = {"group": "G", "offset": "0", "delayLevel": "0", "originTopic": "T"}
+    assert (await client.ask(code, ext_fields=header)).code == 0
 
 
 async def disk_takes_no_messages(broker, disk):
@@ -144,12 +159,36 @@ ROWS = [
         "rocketpoll_delayed_messages_dropped_total",
     ),
     GivenUp(
+        group_has_no_retry_queues,
+        {},
+        "group G has no retry queues .* neither redelivered nor a dead letter",
+        "rocketpoll_failed_messages_dropped_total",
+    ),
+    GivenUp(
         disk_takes_no_messages,
         {},
         "No space left on device",
         "rocketpoll_puts_failed_total",
     ),
 ]
+
+
+def test_operating_guide_lists_metric_and_alert_of_everything_given_up():
+    """Its metrics exist, its alerts are rules, and each case of this file has a row."""
+    guide = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
+    section = guide.partition("## What the broker gives up\n")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| ")][1:]
+    rules = (ROOT / "deploy/prometheus/rocketpoll.rules.yml").read_text(encoding="utf-8")
+    known = set(re.findall(r"^\| `(rocket\w+)` \|", guide, re.MULTILINE))
+    named = set()
+    for given_up, _, metrics, alerts in rows:
+        counters = re.findall(r"`(\w+)`", metrics)
+        assert counters, given_up
+        named |= set(counters)
+        for alert in re.findall(r"\b(?:Rocketpoll|Consumer|Dead)\w+", alerts):
+            assert f"alert: {alert}\n" in rules, given_up
+    assert named <= known
+    assert {row.counter for row in ROWS} <= named
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.story.__name__)

@@ -13,6 +13,7 @@ from rmq_spark.wire.bodies.body_codec import decode_body
 from rmq_spark.wire.bodies.operators import KVTable
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.names import SCHEDULE_TOPIC
+from rocketpoll.broker.common.recent_losses import RecentLosses
 from rocketpoll.broker.runtime.deletion_log import DeletionLog
 from rocketpoll.broker.store.config import StoreConfig
 from rocketpoll.broker.store.files.disk import LocalDisk
@@ -34,8 +35,9 @@ class Recorded:
     def __init__(self, root, clock):
         self.offsets = offsets_in(root)
         self.delivered = {}
+        self.losses = RecentLosses(clock)
         config = StoreConfig(store_path_root_dir=root)
-        self.log = DeletionLog(lambda: config, self.offsets, lambda: self.delivered, clock)
+        self.log = DeletionLog(lambda: config, self.offsets, lambda: self.delivered, self.losses)
 
 
 @pytest.fixture
@@ -69,7 +71,7 @@ def test_expired_messages_that_all_groups_consumed_are_routine(recorded, caplog)
     level, text = the_line(caplog)
     assert level == "INFO"
     assert "deleted 2 files of the commit log (2.0 MiB, 100 messages stored from 20" in text
-    assert recorded.log.recent_forced_deletions() == ""
+    assert recorded.losses.text() == ""
     assert (recorded.log.expired_files, recorded.log.forced_files) == (2, 0)
     assert recorded.log.unconsumed_messages == 0
 
@@ -87,7 +89,7 @@ def test_expired_messages_that_a_group_has_not_consumed_are_a_warning_that_names
     assert "Groups that had not consumed them: slower (95), slow (10)." in text
     assert "Raise fileReservedTime (72 hours)" in text
     assert recorded.log.unconsumed_messages == 105
-    assert recorded.log.recent_forced_deletions() == ""
+    assert recorded.losses.text() == ""
 
 
 def test_deletion_log_names_only_the_groups_that_lost_most(recorded, caplog):
@@ -114,11 +116,11 @@ def test_forced_deletion_is_a_warning_and_stays_a_recent_loss_for_an_hour(record
     assert "as the disk is 91% full (diskSpaceCleanForciblyRatio), 1 of them past" in text
     assert "cleanFileForciblyEnable=false" in text
     assert (recorded.log.expired_files, recorded.log.forced_files) == (1, 3)
-    assert "deleted 4 files" in recorded.log.recent_forced_deletions()
+    assert "deleted 4 files" in recorded.losses.text()
     clock.now_ms += HOUR
-    assert recorded.log.recent_forced_deletions()
+    assert recorded.losses.text()
     clock.now_ms += 1
-    assert recorded.log.recent_forced_deletions() == ""
+    assert recorded.losses.text() == ""
 
 
 class FillingDisk(FaultyDisk):
@@ -143,8 +145,8 @@ def test_full_disk_that_deletes_unread_messages_shows_in_log_metrics_and_health(
         broker.make_topic("T")
         await client.put(*["x" * 1_000] * 40)
         broker.controller.tables.offsets.commit("billing", "T", 0, 0)
-        retention = (await health_of(client))["broker a: retention"]
-        assert (retention.remedy, retention.detail[:22]) == (None, "no message was deleted")
+        retention = (await health_of(client))["broker a: losses"]
+        assert (retention.remedy, retention.detail[:22]) == (None, "nothing was lost in th")
         disk.ratio = 0.87
         broker.controller.housekeeping.clean()
         await broker.controller.housekeeping.wait_idle()
@@ -157,8 +159,8 @@ def test_full_disk_that_deletes_unread_messages_shows_in_log_metrics_and_health(
         assert metrics("rocketpoll_files_deleted_total", reason="expired") == 0
         assert metrics("rocketpoll_unconsumed_messages_deleted_total") == low
         assert metrics("rocketpoll_disk_deleted_from_ratio") == 0.85
-        retention = (await health_of(client))["broker a: retention"]
-        assert "free or enlarge its disk" in retention.remedy
+        retention = (await health_of(client))["broker a: losses"]
+        assert "read the broker's log" in retention.remedy
         assert f"billing ({low})" in retention.detail
 
     sizes = {"mappedFileSizeCommitLog": 8_192, "maxMessageSize": 4_096}

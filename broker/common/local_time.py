@@ -17,3 +17,8 @@ def local_time(now_ms: int) -> datetime:
     """Return a timestamp, in milliseconds since 1970, in local time."""
     seconds = min(now_ms / 1000, _LATEST.timestamp())
     return datetime.fromtimestamp(seconds, timezone.utc).astimezone()
+
+
+def format_local_time(at_ms: int) -> str:
+    """Return a timestamp as date and time in local time."""
+    return f"{local_time(at_ms):%Y-%m-%d %H:%M:%S}"

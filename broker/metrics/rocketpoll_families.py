@@ -85,6 +85,11 @@ class OwnFamilies:
             len(state.holes),
         )
         yield gauge(
+            "rocketpoll_log_lost_bytes",
+            "Bytes of the commit log that earlier runs had, and the start did not find.",
+            state.lost_bytes,
+        )
+        yield gauge(
             "rocketpoll_clock_behind_seconds",
             "Seconds by which the time of the last stored message is ahead of the clock.",
             observed.broker.store.clock_behind_ms / 1000,
@@ -148,6 +153,16 @@ class OwnFamilies:
             "rocketpoll_puts_failed_total",
             "Sends that the store did not accept.",
             processors.stats.put_failures,
+        )
+        yield CounterFamily(
+            "rocketpoll_failed_messages_dropped_total",
+            "Messages that consumers sent back and that are not stored again: the group has no "
+            "retry queues, or the message is too large to be stored with the added properties.",
+            ("reason",),
+            [
+                MetricSample((reason,), count)
+                for reason, count in processors.stats.failed_messages_dropped.items()
+            ],
         )
         sends = processors.acknowledger.queue()
         yield gauge("rocketpoll_sends_waiting", "Sends that wait for the disk.", sends.size)
@@ -289,6 +304,16 @@ class OwnFamilies:
             ("rolled_back", "Commits that failed with rows in the log.", batches.rollbacks),
         ):
             yield counter(f"rocketpoll_batches_{name}_total", says, value)
+        yield counter(
+            "rocketpoll_staged_bytes_expired_total",
+            "Bytes of staged rows that were deleted because no commit used them within a day.",
+            batches.staging_area.expired_bytes,
+        )
+        yield counter(
+            "rocketpoll_sinks_evicted_total",
+            "Sinks that were forgotten to make room for others.",
+            batches.table.evicted_sinks,
+        )
         yield HistogramFamily(
             "rocketpoll_batch_hold_seconds",
             "Time for which each commit delayed other messages.",

@@ -23,6 +23,7 @@ from rmq_spark.wire.hosts import Host
 from ..auth.access_control import AccessControl
 from ..auth.user_tables import AclTable, UserTable
 from ..common.channel import BackgroundSteps, Channel
+from ..common.recent_losses import RecentLosses
 from ..longpolling.pull_request import PullRequest
 from ..longpolling.pull_request_hold_service import PullRequestHoldService
 from ..schedule.schedule_message_service import ScheduleMessageService
@@ -62,7 +63,7 @@ class BrokerParts:
         run_in_thread: Runs a job that may wait for the disk.
         run_in_batch_thread: The same for jobs of staged batches.
         clean: Deletes old files soon, without delay here.
-        recent_forced_deletions: Returns which messages a full disk has forced out lately.
+        losses: What the broker has given up on purpose within the last hour.
         memory_bytes: The memory of the machine.
     """
 
@@ -93,7 +94,7 @@ class BrokerParts:
     run_in_thread: JobExecutor
     run_in_batch_thread: JobExecutor
     clean: Callable[[], object]
-    recent_forced_deletions: Callable[[], str]
+    losses: RecentLosses
     disk_usage: Callable[[], DiskUsage]
     memory_bytes: int
 

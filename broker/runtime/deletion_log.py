@@ -15,13 +15,13 @@ from typing import Final
 from rmq_spark.errors import format_count
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 
-from ..common.local_time import local_time
+from ..common.local_time import format_local_time
+from ..common.recent_losses import RecentLosses
 from ..state.tables.consumer_offset import ConsumerOffsetManager
 from ..store.config import StoreConfig
 from ..store.results import DeletedFiles, DeletedSpan
 
 _log = logging.getLogger(__name__)
-_RECENT_MS: Final = 3_600_000
 _GROUPS_SHOWN: Final = 5
 
 
@@ -33,18 +33,16 @@ class DeletionLog:
         config: Callable[[], StoreConfig],
         offsets: ConsumerOffsetManager,
         delay_offsets: Callable[[], Mapping[int, int]],
-        now_ms: Callable[[], int],
+        losses: RecentLosses,
     ) -> None:
-        """Store the settings and the groups' offsets.
+        """Store the settings, the groups' offsets, and the record of recent losses.
 
         ``delay_offsets`` returns the offset to which each delay level has been delivered.
         """
         self._config = config
         self._offsets = offsets
         self._delay_offsets = delay_offsets
-        self._now_ms = now_ms
-        self._forced_at_ms: int | None = None
-        self._forced_text = ""
+        self._losses = losses
         self.expired_files = 0
         """Files deleted because they were older than `fileReservedTime`."""
         self.forced_files = 0
@@ -61,8 +59,7 @@ class DeletionLog:
         self.unconsumed_messages += sum(unconsumed.values()) + undelivered
         text = _describe(deleted) + _affected_groups(unconsumed, undelivered)
         if deleted.forced_files:
-            self._forced_at_ms = self._now_ms()
-            self._forced_text = f"at {_format_time(self._forced_at_ms)}: {text}"
+            self._losses.record("deletion", text)
             _log.warning(
                 "%s Free or enlarge the disk, or set cleanFileForciblyEnable=false: then sends are "
                 "refused before messages younger than fileReservedTime are deleted",
@@ -78,12 +75,6 @@ class DeletionLog:
         else:
             _log.info("%s", text)
 
-    def recent_forced_deletions(self) -> str:
-        """Return which messages a full disk forced out within the last hour; empty if none."""
-        if self._forced_at_ms is None or self._now_ms() - self._forced_at_ms > _RECENT_MS:
-            return ""
-        return self._forced_text
-
     def _undelivered(self, ranges: tuple[DeletedSpan, ...]) -> int:
         delivered = self._delay_offsets()
         return sum(
@@ -97,7 +88,8 @@ def _describe(deleted: DeletedFiles) -> str:
     count = deleted.expired_files + deleted.forced_files
     stored = ""
     if deleted.first_ms is not None and deleted.next_ms is not None:
-        stored = f" stored from {_format_time(deleted.first_ms)} to {_format_time(deleted.next_ms)}"
+        first, last = map(format_local_time, (deleted.first_ms, deleted.next_ms))
+        stored = f" stored from {first} to {last}"
     why = "past fileReservedTime"
     if deleted.forced_files:
         why = f"as the disk is {deleted.used_ratio:.0%} full (diskSpaceCleanForciblyRatio)"
@@ -121,7 +113,3 @@ def _affected_groups(unconsumed: Mapping[str, int], undelivered: int) -> str:
     if undelivered:
         text += f" Delayed messages that were not delivered yet: {undelivered:,}."
     return text
-
-
-def _format_time(at_ms: int) -> str:
-    return f"{local_time(at_ms):%Y-%m-%d %H:%M:%S}"

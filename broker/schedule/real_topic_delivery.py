@@ -21,6 +21,7 @@ from typing import Final
 from rmq_spark.wire.names import light_queue_fault, topic_fault
 from rmq_spark.wire.record import StoredMessage
 
+from ..common.recent_losses import RecentLosses
 from ..store.errors import TransientFailure
 from ..store.message_store import MessageStore
 from ..store.results import LOG_START, PhysicalOffset, PutMessageResult, PutMessageStatus
@@ -63,6 +64,7 @@ class RealTopicDelivery:
         queue_nums: Callable[[str], int | None],
         recreate_topic: Callable[[str, int], int | None],
         kind: str,
+        losses: RecentLosses,
     ) -> None:
         """Prepare to deliver; ``kind`` names the messages in the log, as in "delayed message".
 
@@ -75,6 +77,7 @@ class RealTopicDelivery:
         self._queue_nums = queue_nums
         self._recreate_topic = recreate_topic
         self._kind = kind
+        self._losses = losses
         self._end_offset = LOG_START
         """The end of the last delivered message in the log."""
         self._wait_reason: str | None = None
@@ -134,8 +137,14 @@ class RealTopicDelivery:
 
     def drop(self, message: StoredMessage, reason: str) -> None:
         """Count and log a message that can never be delivered."""
-        self.dropped_total += 1
-        _log.error("%s %s is not delivered: %s", self._kind, message.offset_message_id, reason)
+        text = f"{self._kind} {message.offset_message_id} is not delivered: {reason}"
+        _log.error("%s", text)
+        self.record_dropped(1, text)
+
+    def record_dropped(self, count: int, text: str) -> None:
+        """Count messages that can never be delivered; ``text`` says which, and why."""
+        self.dropped_total += count
+        self._losses.record(self._kind, text)
 
     def confirm(self) -> None:
         """Have delivered messages flushed: otherwise they stay invisible until the next send."""

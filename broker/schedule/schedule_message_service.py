@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from rmq_spark.errors import RecordError
+from rmq_spark.errors import RecordError, format_count
 from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record import decode_record
@@ -261,15 +261,15 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
         if found.next_begin_offset == before:
             return False
         if found.status is GetMessageStatus.OFFSET_TOO_SMALL:
-            _log.warning(
-                "%d messages of delay level %d were deleted with old files of the log "
-                "before they were due, or before their delivery was recorded: "
-                "fileReservedTime is shorter than their delay, the disk was full, or the "
-                "time of day has jumped ahead",
-                found.next_begin_offset - before,
-                level,
+            count = found.next_begin_offset - before
+            text = (
+                f"{format_count(count, 'message')} of delay level {level} were deleted with old "
+                "files of the log before they were due, or before their delivery was recorded: "
+                "fileReservedTime is shorter than their delay, the disk was full, or the time of "
+                "day has jumped ahead"
             )
-            self._delivery.dropped_total += found.next_begin_offset - before
+            _log.warning("%s", text)
+            self._delivery.record_dropped(count, text)
             self._advance(level, found.next_begin_offset)
             return True
         _log.warning(
@@ -296,13 +296,11 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
             try:
                 message = decode_record(data, position)
             except RecordError as error:
-                _log.error(
-                    "delayed message %d of level %d is damaged: %s",
-                    self._offsets[level],
-                    level,
-                    error,
+                text = (
+                    f"delayed message {self._offsets[level]} of level {level} is damaged: {error}"
                 )
-                self._delivery.dropped_total += 1
+                _log.error("%s", text)
+                self._delivery.record_dropped(1, text)
                 self._advance(level, self._offsets[level] + 1)
                 budget.spend(size)
                 continue

@@ -493,6 +493,7 @@ class MessageStore:
             degradation="; ".join(each.text for each in degradations if each.text is not None)
             or None,
             recovered_from_crash=self._opening.recovered_from_crash,
+            lost_bytes=self._opening.lost_bytes,
         )
 
     def _fail(self, failure: StoreError, *, is_logged: bool = False) -> None:

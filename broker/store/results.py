@@ -178,6 +178,8 @@ class StoreState:
     degradation: str | None
     """The text of what the store cannot do for now, and why; None if it can do everything."""
     recovered_from_crash: bool
+    lost_bytes: int
+    """The bytes of the log that earlier runs had and the start did not find; 0 usually."""
 
     @property
     def unsaved_reason(self) -> str:

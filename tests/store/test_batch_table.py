@@ -102,7 +102,9 @@ def test_forgotten_sink_stays_forgotten_after_restart(tmp_path):
         assert found.is_committed("other", 7, "q")
 
 
-def test_number_of_sinks_is_limited_and_old_sinks_are_forgotten(tmp_path, monkeypatch, clock):
+def test_number_of_sinks_is_limited_and_old_sinks_are_forgotten(
+    tmp_path, monkeypatch, clock, caplog
+):
     monkeypatch.setattr(commit_table, "SINKS_MAX", 2)
     table = opened(tmp_path, clock=clock)
     committed(table, 1, "old")
@@ -114,6 +116,8 @@ def test_number_of_sinks_is_limited_and_old_sinks_are_forgotten(tmp_path, monkey
     clock.now_ms += 7 * DAY_MS
     assert not table.is_committed("new", 0, "q")
     committed(table, 0, "new")
+    assert table.evicted_sinks == 1
+    assert "sink old, which committed batch 1 as its last" in caplog.text
     assert sorted(opened(tmp_path).sinks) == ["new", "young"]
 
 

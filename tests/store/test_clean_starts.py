@@ -82,3 +82,18 @@ def test_start_reads_a_small_log_and_all_since_the_checkpoint(tmp_path):
     assert len(read_all(store, "T", 0)) == 2 * COUNT
     store.shutdown()
     assert started(tmp_path, end, check_whole_log_bytes=end)[1] >= end
+
+
+@pytest.mark.parametrize("missing", [0, -1], ids=["the first file", "the last file"])
+def test_start_without_a_log_file_counts_the_bytes_that_it_has_not_found(tmp_path, missing):
+    filled(tmp_path)
+    store = open_store(tmp_path, **SIZES)
+    known = store.state()
+    assert known.lost_bytes == 0
+    store.shutdown()
+    sorted((tmp_path / "commitlog").iterdir())[missing].unlink()
+    store = open_store(tmp_path, **SIZES)
+    found = store.state()
+    begin, end = found.min_offset - known.min_offset, known.written_offset - found.written_offset
+    assert found.lost_bytes == begin + end > 0
+    store.shutdown()

@@ -157,7 +157,8 @@ def test_staged_batches_are_forgotten_up_to_a_number(tmp_path, time):
     assert names(tmp_path) == ["3-0-a"]
 
 
-def test_staged_chunks_of_dead_runs_are_deleted_after_retention(tmp_path, time):
+def test_staged_chunks_of_dead_runs_are_deleted_after_retention(tmp_path, time, caplog):
+    caplog.set_level("INFO")
     staging = opened(tmp_path, time)
     staging.put(A, 1, b"r")
     staged_at = (tmp_path / "staging" / "s" / "3-0-a").stat().st_mtime
@@ -168,6 +169,8 @@ def test_staged_chunks_of_dead_runs_are_deleted_after_retention(tmp_path, time):
     staging.forget_old()
     assert names(tmp_path) == []
     assert staging.size == 0
+    assert staging.expired_bytes > 0
+    assert "deleted 1 chunk (" in caplog.text
     assert not (tmp_path / "staging" / "s").exists()
     staging.put(A, 1, b"r")
     assert names(tmp_path) == ["3-0-a"]

@@ -174,7 +174,7 @@ class RuntimeInfo:
             f"commitLogDiskRatio_{path}": ratio,
             "consumeQueueDiskRatio": ratio,
             "commitLogDirCapacity": f"Total : {_size(disk.total)}, Free : {_size(disk.free)}.",
-            "recentLoss": self._broker.recent_forced_deletions(),  # a key of ours
+            "recentLoss": self._broker.losses.text(),  # a key of ours
         }
 
     def _sends(self) -> dict[str, str]:

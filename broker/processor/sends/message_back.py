@@ -28,6 +28,7 @@ from rmq_spark.wire.record import StoredMessage, decode_record, magic_of
 
 from ...auth.rights import Action
 from ...common.channel import Channel
+from ...common.log_limit import LogLimit
 from ...schedule.delayed_message import WITHOUT_DELAY, to_schedule_topic
 from ...state.tables.topic_config import retry_topic
 from ...store.results import PhysicalOffset, PutMessageResult, PutMessageStatus
@@ -70,6 +71,7 @@ class MessageBackProcessor(Processor):
         self._choose_queue = choose_queue
         self._may_write = bool(broker.config.broker_permission & _WRITE)
         self._delay_levels = len(broker.config.store.message_delay_level_ms)
+        self._log_limit = LogLimit()
 
     @handles(RequestCode.CONSUMER_SEND_MSG_BACK)
     def consumer_send_msg_back(
@@ -90,8 +92,9 @@ class MessageBackProcessor(Processor):
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, "the broker sending message is forbidden"
             )
-        if group.retry_queue_nums <= 0:
-            return success_response(request)  # the group has disabled retries
+        if group.retry_queue_nums <= 0:  # the group has disabled retries
+            self._record_disabled(group.group_name)
+            return success_response(request)
         message = self._find(connection, header)
         back = self._retry_message(
             message, group, header, request.version, self._broker.advertised_host(connection)
@@ -105,15 +108,7 @@ class MessageBackProcessor(Processor):
                 redirect_to_dlq(_with_reconsume_time(message, back.store_host), dead_letters)
             )
             if result.status in _PERMANENT_FAILURES:
-                _log.error(
-                    "a message that group %s has failed cannot become a dead letter and stays at "
-                    "offset %d of queue %d of %s: %s",
-                    group.group_name,
-                    message.queue_offset,
-                    message.queue_id,
-                    message.topic,
-                    result.remark,
-                )
+                self._give_up(group.group_name, message, result.remark)
                 return success_response(request)
         asked, name = request.without_content(), group.group_name
         self._sends.acknowledger.when_stored(
@@ -121,6 +116,29 @@ class MessageBackProcessor(Processor):
             lambda known: reply(connection, asked, self._response(asked, name, origin, known)),
         )
         return None
+
+    def _record_disabled(self, group: str) -> None:
+        """Count a failed message of a group without retries; log one a minute."""
+        self._broker.stats.failed_messages_dropped["retries_disabled"] += 1
+        more = self._log_limit.admit(group, self._broker.monotonic_ms() / 1000)
+        if more is not None:
+            _log.warning(
+                "group %s has no retry queues (retryQueueNums), so a message that it failed is "
+                "neither redelivered nor a dead letter%s",
+                group,
+                f" ({more} more since the last line)" if more else "",
+            )
+
+    def _give_up(self, group: str, message: StoredMessage, remark: str | None) -> None:
+        """Log and count a message that can be stored neither for a retry nor as a dead letter."""
+        text = (
+            f"a message that group {group} has failed cannot become a dead letter and stays at "
+            f"offset {message.queue_offset} of queue {message.queue_id} of {message.topic}: "
+            f"{remark}"
+        )
+        _log.error("%s", text)
+        self._broker.stats.failed_messages_dropped["unstorable"] += 1
+        self._broker.losses.record("failed message", text)
 
     def _find(self, connection: Channel, header: ConsumerSendMsgBackRequestHeader) -> StoredMessage:
         """Return the message that is sent back; one that its client may not read is not found."""

@@ -279,6 +279,8 @@ class BrokerStats:
         self.put_messages = 0
         self.put_bytes = 0
         self.put_failures = 0
+        self.failed_messages_dropped = {"retries_disabled": 0, "unstorable": 0}
+        """Messages that consumers sent back and that are not stored again, by reason."""
         self.put_latency = Durations()
         self.got_messages = 0
         self.get_latency_ms_max = 0

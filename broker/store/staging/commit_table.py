@@ -13,6 +13,7 @@ written, so that a full disk cannot prevent it.
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ from rmq_spark.wire.bodies.staged_batches import CommittedBatch
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.isa_l import crc32
 
+from ...common.local_time import format_local_time
 from ..errors import BatchRefused, DamagedTable
 from ..files.disk import LocalDisk
 from ..files.json_table import JsonTable
@@ -35,6 +37,8 @@ from ..results import PhysicalOffset
 
 JOURNAL_BYTES: Final = 1 << 20
 """Room for some hundred small entries, after which the table is saved and the journal restarts."""
+_log = logging.getLogger(__name__)
+
 _PAGE: Final = 4_096
 _MAGIC: Final = b"RPBJ"
 _HEAD = struct.Struct(">4sqii")
@@ -254,6 +258,8 @@ class BatchTable:
         self._now_ms = now_ms
         self._current = StagedBatchesTable()
         self._must_save_table = True
+        self.evicted_sinks = 0
+        """Sinks that were forgotten to make room for others, since the start."""
 
     def load(self) -> None:
         """Read the table and its journal."""
@@ -353,7 +359,19 @@ class BatchTable:
         committed = replace(batch, committed_ms=self._now_ms())
         is_one_more = sink not in self._current.sinks and len(self._current.sinks) >= SINKS_MAX
         forgotten = (self._oldest(),) if is_one_more else ()
+        evicted = {name: self._current.sinks[name] for name in forgotten}
         self._apply(BatchTableChange(sinks={sink: committed}, forgotten=forgotten))
+        for name, last in evicted.items():
+            self.evicted_sinks += 1
+            _log.warning(
+                "sink %s, which committed batch %d as its last at %s, is forgotten to make room "
+                "for %s: there are %d sinks. A repeat of that batch would not be recognized",
+                name,
+                last.batch_id,
+                format_local_time(last.committed_ms),
+                sink,
+                SINKS_MAX,
+            )
         return committed
 
     def rollback(self) -> None:

@@ -17,6 +17,7 @@ forgotten, or when it is a day old.
 
 from __future__ import annotations
 
+import logging
 import re
 import struct
 import threading
@@ -25,6 +26,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from rmq_spark.errors import format_count
 from rmq_spark.wire.bodies.staged_batches import StagedAttempt
 from rmq_spark.wire.isa_l import crc32
 
@@ -37,6 +39,9 @@ RETENTION_SECONDS: Final = 24 * 3600
 _CLEANUP_INTERVAL_SECONDS = 600
 _EXCERPT_CHARS_MAX = 80
 _HEAD = struct.Struct(">4siIi")
+_log = logging.getLogger(__name__)
+
+_SINKS_SHOWN: Final = 5
 _MAGIC: Final = b"RPST"
 _VERSION: Final = 1
 _SINK = re.compile(r"[%|a-zA-Z0-9_-][%|a-zA-Z0-9_.-]{0,199}")
@@ -120,6 +125,8 @@ class StagingArea:
         self._needed_bytes = 0
         self.size = 0
         """The total size of the staged files, in bytes."""
+        self.expired_bytes = 0
+        """The bytes of chunks that were deleted because nobody committed them within a day."""
 
     def load(self) -> None:
         """Find the files that an earlier run has staged."""
@@ -262,12 +269,27 @@ class StagingArea:
                 with suppress(OSError):
                     if self._modified_at(name) <= now - RETENTION_SECONDS:
                         old.append(name)
+            size = self.size
             self._delete(old)
+            self._record_expired(old, size - self.size)
             self._recover_if_room()
             for sink in self._directories - {name.sink for name in self._staged}:
                 with suppress(OSError):  # it has other files
                     self._disk.delete(self._root / sink)
                 self._directories.discard(sink)
+
+    def _record_expired(self, names: Sequence[StagedName], size: int) -> None:
+        self.expired_bytes += size
+        if names:
+            sinks = sorted({name.sink for name in names})
+            more = "" if len(sinks) <= _SINKS_SHOWN else f" and {len(sinks) - _SINKS_SHOWN} more"
+            _log.info(
+                "deleted %s (%d bytes) that %s%s staged more than a day ago and never committed",
+                format_count(len(names), "chunk"),
+                size,
+                ", ".join(sinks[:_SINKS_SHOWN]),
+                more,
+            )
 
     def _modified_at(self, name: StagedName) -> float:
         """Return when a chunk was staged; a chunk whose file was removed counts as the oldest."""

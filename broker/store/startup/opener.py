@@ -113,6 +113,8 @@ class StoreOpening:
         self._on_progress = on_progress or (lambda *_: False)
         self._disk.flush_directory(components.root)
         self.recovered_from_crash = abort_file.exists()
+        self.lost_bytes = 0
+        """The bytes of the log that earlier runs had, and this start has not found."""
         self._load()
         was_ours = self._load_notes(abort_file)
         self._recovered = self._recover_log()
@@ -293,6 +295,7 @@ class StoreOpening:
             is_newest=self._is_newest,
         )
         if was_ours and files.first_offset > manifest.log_min_offset:
+            self.lost_bytes += files.first_offset - manifest.log_min_offset
             _log.warning(
                 "%s is missing: the commit log begins at %d, and began at %d at the last "
                 "checkpoint; the messages between are lost, unless they expired or a full disk "
@@ -310,6 +313,8 @@ class StoreOpening:
                 end_offset,
                 safe_offset,
             )
+        known_end = max(led_to, safe_offset or 0 if was_ours else 0)
+        self.lost_bytes += max(known_end - end_offset, 0)
         if led_to > end_offset:
             _log.warning(
                 "%s is missing, damaged or an older copy: the commit log ends at %d, and consume "

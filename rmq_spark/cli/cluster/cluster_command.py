@@ -180,11 +180,9 @@ def check_broker(broker: BrokerStatus) -> Iterator[HealthCheck]:
         yield HealthCheck(f"{what}: store", failure, "read the broker's log")
     loss = broker.info.get("recentLoss")
     if loss is not None:
-        remedy = "free or enlarge its disk, then check the groups named here"
-        found = loss or (
-            "no message was deleted early in the last hour, or since the broker started"
-        )
-        yield HealthCheck(f"{what}: retention", found, remedy if loss else None)
+        remedy = "read the broker's log, which says what to do, and check the groups named here"
+        found = loss or "nothing was lost in the last hour, or since the broker started"
+        yield HealthCheck(f"{what}: losses", found, remedy if loss else None)
     disk = broker.number("commitLogDiskRatio")
     if disk is not None:
         remedy = "free some; run rocketpoll topic list --sizes to see the largest topics"

@@ -20,6 +20,7 @@ from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.hosts import parse_host
 from rocketpoll.broker.auth.access_control import AccessControl
+from rocketpoll.broker.common.recent_losses import RecentLosses
 from rocketpoll.broker.filter.subscription import message_filter
 from rocketpoll.broker.processor.admin.access_admin import AccessAdminProcessor
 from rocketpoll.broker.processor.admin.broker_admin import BrokerAdminProcessor, SendQueue
@@ -67,7 +68,7 @@ class AdminRoom:
         self.holds = Hold()
         self.delay_offsets = {}
         self.send_queue = SendQueue(0, 0)
-        self.recent_forced_deletions = ""
+        self.losses = RecentLosses(self.clock)
         self.disk_usage = DiskUsage(100 << 30, 25 << 30, 75 << 30)
         self.cleanings = 0
         self.access = AccessControl()
@@ -109,7 +110,7 @@ class AdminRoom:
             run_steps=finished,
             clean=self._clean,
             disk_usage=lambda: self.disk_usage,
-            recent_forced_deletions=lambda: self.recent_forced_deletions,
+            losses=self.losses,
         )
         return (
             RouteProcessor(broker),

@@ -16,6 +16,7 @@ from support.stores.small_store import message, open_store, small_config
 
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rocketpoll.broker.auth.access_control import AccessControl
+from rocketpoll.broker.common.recent_losses import RecentLosses
 from rocketpoll.broker.processor.request import RequestRejected
 from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.state.stats.broker_stats import BrokerStats
@@ -36,6 +37,9 @@ class Parts:
     topics: TopicConfigManager
     groups: SubscriptionGroupManager
     offsets: ConsumerOffsetManager
+
+    def __post_init__(self):
+        self.losses = RecentLosses(self.clock)
 
     def make_topic(self, name="T", queues=4, write=None, perm=6):
         """Create a topic with this number of queues."""
@@ -66,6 +70,7 @@ class Parts:
             "groups": self.groups,
             "offsets": self.offsets,
             "stats": BrokerStats("C", 0),
+            "losses": self.losses,
             "now_ms": self.clock,
             "monotonic_ms": self.clock,
             "run_steps": finished,
