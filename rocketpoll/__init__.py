@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from rmq_spark.errors import RocketPollError
     from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
     from rmq_spark.wire.message_queue import MessageQueue
+    from rmq_spark.wire.trace import MessageTrace, TraceType
     from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError, NotInTime
     from rocketpoll.broker.stream_testing import StreamTestError, stream_test
     from rocketpoll.broker.testing import collect_stream, stream_rows, wait_until
@@ -90,6 +91,7 @@ _MODULES: Final = {
     "MessageExt": "rmq_spark.client.message",
     "MessageModel": "rmq_spark.wire.bodies.clients",
     "MessageQueue": "rmq_spark.wire.message_queue",
+    "MessageTrace": "rmq_spark.wire.trace",
     "NotInTime": _EMBEDDED,
     "Producer": "rmq_spark.client.producer.producer",
     "ProducerHealth": "rmq_spark.client.results",
@@ -103,6 +105,7 @@ _MODULES: Final = {
     "SendStatus": "rmq_spark.client.results",
     "StreamTestError": _STREAM_TESTING,
     "Serializer": "rmq_spark.client.serializers",
+    "TraceType": "rmq_spark.wire.trace",
     "TlsSettings": "rmq_spark.client.transport.tls.settings",
     "__version__": "rmq_spark",
     "avro": "rmq_spark.client.serializers",
@@ -141,6 +144,7 @@ __all__ = [
     "MessageExt",
     "MessageModel",
     "MessageQueue",
+    "MessageTrace",
     "NotInTime",
     "Producer",
     "ProducerHealth",
@@ -155,6 +159,7 @@ __all__ = [
     "Serializer",
     "StreamTestError",
     "TlsSettings",
+    "TraceType",
     "__version__",
     "avro",
     "by_sql",

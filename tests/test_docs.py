@@ -209,10 +209,22 @@ def test_python_blocks_of_the_spark_page_compile():
 
 @pytest.mark.parametrize("document", ["README.md", "docs/spark.md", "docs/client.md"])
 def test_message_sent_by_a_pages_program_arrives(document):
-    [block] = [each for each in python_of(document) if "producer.send(" in each]
+    block = next(each for each in python_of(document) if "producer.send(" in each)
     with EmbeddedBroker() as broker:
         run_at(broker, block)
         assert len(broker.messages("orders")) == 1
+
+
+def test_client_pages_programs_of_requests_and_traces_run(capsys):
+    for text in ("producer.request(", "message_traces("):
+        [block] = [each for each in python_of("docs/client.md") if text in each]
+        with EmbeddedBroker() as broker:
+            broker.create_topic("prices")
+            broker.create_topic("orders")
+            run_at(broker, block)
+    shown = capsys.readouterr().out
+    assert shown.startswith("price of AAPL\n")
+    assert "\nPub shop " in shown
 
 
 def test_client_pages_read_table_program_runs(capsys):
@@ -375,7 +387,7 @@ def test_consumer_settings_on_the_page_equal_the_code():
         for line in table.splitlines()
         if line.startswith("| `")
     ]
-    assert len(rows) == 11
+    assert len(rows) == 12
     for name, *stated in rows:
         found = [getattr(settings, name, "") for settings in (LitePullSettings(), PushSettings())]
         assert stated == [str(getattr(each, "name", each)) for each in found], name

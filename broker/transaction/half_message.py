@@ -24,12 +24,18 @@ from typing import Final
 
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
-from rmq_spark.wire.properties import TAGS, UNIQ_KEY, WAIT, change_properties, encode_properties
+from rmq_spark.wire.properties import (
+    TAGS,
+    TRAN_MSG,
+    UNIQ_KEY,
+    WAIT,
+    change_properties,
+    encode_properties,
+)
 from rmq_spark.wire.record import StoredMessage, magic_of
 
 from ..schedule.delayed_message import REAL_QUEUE_ID, REAL_TOPIC, to_real_topic
 
-TRAN_MSG: Final = "TRAN_MSG"
 PRODUCER_GROUP: Final = "PGROUP"
 CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
 IMMUNITY_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"

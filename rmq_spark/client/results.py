@@ -39,6 +39,8 @@ class SendResult(NamedTuple):
         queue_offset: Offset in that queue; of a batch, the first message's.
         offset_message_id: Id given by the broker.
         transaction_id: Id of the transaction, if the message belongs to one.
+        region_id: Region of the broker, for traces; None if it does not say.
+        is_trace_on: Whether the broker allows traces of the message.
     """
 
     send_status: SendStatus
@@ -47,6 +49,8 @@ class SendResult(NamedTuple):
     queue_offset: int
     offset_message_id: str
     transaction_id: str | None = None
+    region_id: str | None = None
+    is_trace_on: bool = True
 
 
 class AppendResult(NamedTuple):
@@ -131,6 +135,7 @@ class ProducerHealth:
         pending_requests: Number of requests that wait for their replies.
         unwritten_bytes: Number of bytes of requests, on all connections of its instance, that are
             not written to sockets yet.
+        dropped_traces: Number of traces that were dropped since the producer was made.
         threads: Number of the producer's own threads, without those of its instance.
         instance_threads: Number of threads of its instance, for connections and heartbeats; others
             may share them.
@@ -143,6 +148,7 @@ class ProducerHealth:
     pending_bytes: int
     pending_requests: int
     unwritten_bytes: int
+    dropped_traces: int
     threads: int
     instance_threads: int
     silent_brokers: tuple[str, ...]
@@ -160,6 +166,7 @@ class ConsumerHealth:
             them.
         cached_messages: Number of messages that were pulled and not yet consumed.
         cached_bytes: Number of bytes in the bodies of these messages.
+        dropped_traces: Number of traces that were dropped since the consumer was made.
         threads: Number of the consumer's own threads, without those of its instance.
         instance_threads: Number of threads of its instance, for connections and heartbeats; others
             may share them.
@@ -170,5 +177,6 @@ class ConsumerHealth:
     unreachable_queues: tuple[MessageQueue, ...]
     cached_messages: int
     cached_bytes: int
+    dropped_traces: int
     threads: int
     instance_threads: int

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 from support.brokers.broker_kinds import wait_until
 
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
-from rocketpoll import ConsumeFromWhere, PushConsumer, PushSettings
+from rocketpoll import ConsumeFromWhere, Message, Producer, PushConsumer, PushSettings
 
 
 @pytest.fixture
@@ -62,6 +63,43 @@ def test_how_often_a_group_has_given_it_back_is_shown(run, cluster, sent):
     found = run("message", sent["id"], "--topic", sent["topic"], "-o", "json").json
     [row] = [each for each in found["groups"] if each["group"] == group]
     assert (row["state"], row["given_back"]) == ("consumed", 1)
+
+
+def test_message_command_shows_recorded_traces(run, cluster):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    came, failures = threading.Event(), ["first"]
+
+    def listen(_, __):
+        if failures:
+            raise ValueError(failures.pop())
+        came.set()
+
+    settings = PushSettings(enable_trace=True)
+    listener = {"listener": listen, "settings": settings, "start": "earliest"}
+    with (
+        Producer("Traced", cluster.name_server, enable_trace=True) as producer,
+        PushConsumer(group, cluster.name_server, **listener) as consumer,
+    ):
+        consumer.subscribe(topic)
+        sent = producer.send(Message(topic, b"x"))
+        assert came.wait(60)
+
+    def shown():
+        return run("message", sent.message_id, "--topic", topic, "-o", "json").json
+
+    wait_until("all traces", lambda: len(shown().get("traces", ())) == 3)
+    assert [(row["event"], row["group"], row["success"]) for row in shown()["traces"]] == [
+        ("sent", "Traced", True),
+        ("consumed", group, False),
+        ("consumed", group, True),
+    ]
+    details = [row["detail"] for row in shown()["traces"]]
+    assert details[0].endswith(f" ms to {cluster.address}")
+    assert details[1].endswith(" ms, exception")
+    assert details[2].endswith(" ms, retry 1")
+    table = run("message", sent.message_id, "--topic", topic).out
+    assert "traces" in table
+    assert "exception" in table
 
 
 def test_message_command_reports_a_missing_message(run, sent):

@@ -63,6 +63,7 @@ def test_producer_health_reports_pending_sends_and_bytes():
             pending_bytes=0,
             pending_requests=0,
             unwritten_bytes=0,
+            dropped_traces=0,
             threads=0,
             instance_threads=0,
             silent_brokers=(),

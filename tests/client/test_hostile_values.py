@@ -257,6 +257,8 @@ def calls_of(world):
                 "pending_bytes_max": 10_000,
                 "serializer": "json",
                 "member": None,
+                "enable_trace": True,
+                "trace_topic": "T",
             },
             world.producer_of,
         ),
@@ -352,6 +354,9 @@ def calls_of(world):
         ),
         "Admin.message_by_offset_id": Call(
             admin.message_by_offset_id, {"offset_message_id": world.sent.offset_message_id}
+        ),
+        "Admin.message_traces": Call(
+            admin.message_traces, {"message_id": world.sent.message_id, "trace_topic": "T"}
         ),
         "Admin.messages_by_key": Call(admin.messages_by_key, key),
         "Admin.messages_by_unique_id": Call(

@@ -13,10 +13,12 @@ from support.brokers.broker_kinds import NAME, wait_until
 from support.brokers.clusters import Cluster
 from support.clients.conformance_clients import Clients, Listener, numbers
 from support.rocketmq.java_clients import bodies_of, to_send
+from support.rocketmq.mqadmin import MqAdmin, rows
 
 from rmq_spark.client.message import Message
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.names import retry_topic
+from rmq_spark.wire.trace import TraceType
 
 pytestmark = pytest.mark.interop
 
@@ -85,6 +87,47 @@ def test_our_consumer_replies_to_a_java_request(scenario, ours, answer):
     asker.request(topic, to_send("question"))
     reply = asker.replied()
     assert (reply["body"], reply["properties"]["MSG_TYPE"]) == (answer, "reply")
+
+
+def test_mqadmin_shows_traces_of_our_producer_and_consumer(scenario, ours, java_broker):
+    topic = scenario.topic()
+    listener, group = Listener(), f"{topic}-traced"
+    consumer = ours.push(listener, group, topic, enable_trace=True)
+    producer = ours.producer(enable_trace=True)
+    sent = producer.send(Message(topic, b"x", keys="k"))
+    listener.wait_for(["x"])
+    consumer.shutdown()  # which sends what has been recorded
+    producer.shutdown()
+    mqadmin = MqAdmin(scenario.clients, java_broker.version)
+
+    def shown():
+        return mqadmin.run("queryMsgTraceById", "-i", sent.message_id)
+
+    wait_until("all traces", lambda: "Pub" in shown() and group in shown())
+    (pub,) = rows(shown(), "Pub")
+    assert (pub[1], pub[-1]) == (producer.group, "success")
+    (sub,) = rows(shown(), "Sub")
+    assert (sub[1], sub[-1]) == (group, "success")
+
+
+def test_traces_of_java_clients_are_read(scenario, ours):
+    topic = scenario.topic()
+    producer, consumer = scenario.producer(trace=True), scenario.push(topic=topic, trace=True)
+    producer.send(topic, to_send("x", keys="k1 k2", tags="blue"))
+    (sent,) = consumer.wait_for(["x"])
+    consumer.stop()
+    producer.stop()
+    admin, message_id = ours.admin(), sent["messageId"]
+
+    def found():
+        return {each.trace_type: each for each in admin.message_traces(message_id)}
+
+    wait_until("three traces", lambda: len(found()) == 3)
+    pub, before, after = (found()[kind] for kind in list(TraceType)[:3])
+    assert (pub.group, pub.topic, pub.tags, pub.keys) == (producer.group, topic, "blue", "k1 k2")
+    assert (pub.is_success, pub.offset_message_id) == (True, sent["offsetMessageId"])
+    assert (before.group, before.keys) == (consumer.group, "k1 k2")
+    assert (after.request_id, after.is_success) == (before.request_id, True)
 
 
 def test_our_consumers_get_message_of_a_java_producer_unchanged(scenario, ours):

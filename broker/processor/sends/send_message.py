@@ -21,7 +21,7 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.names import HALF_TOPIC, OP_HALF_TOPIC
-from rmq_spark.wire.properties import UNIQ_KEY, decode_properties
+from rmq_spark.wire.properties import MSG_REGION, TRACE_ON, UNIQ_KEY, decode_properties
 
 from ...common.channel import Channel, ResponseSteps
 from ...schedule.delayed_message import to_schedule_topic
@@ -36,7 +36,7 @@ from .admission import RetryRules, TopicAdmission
 from .batch_messages import LARGE_BATCH_BYTES, BatchPuts, timer_refusal
 from .fast_path.cached_send import CachedSend, SendCache
 from .fast_path.fast_send import FastSend, Send
-from .stored_properties import MSG_REGION, TRACE_ON, PropertyRewriter, StoredProperties
+from .stored_properties import PropertyRewriter, StoredProperties
 
 _log = logging.getLogger(__name__)
 _PUT_OK = PutMessageStatus.PUT_OK

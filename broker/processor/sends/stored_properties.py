@@ -12,21 +12,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from rmq_spark.wire.properties import (
+    CLUSTER,
     DELAY,
+    MSG_REGION,
     NAME_VALUE_SEPARATOR,
     PROPERTY_SEPARATOR,
     TIMER_OUT_MS,
     TIMER_PROPERTIES,
+    TRACE_ON,
+    TRAN_MSG,
     UNIQ_KEY,
     WAIT,
     decode_properties,
     encode_properties,
 )
 
-CLUSTER: Final = "CLUSTER"
-MSG_REGION: Final = "MSG_REGION"
-TRACE_ON: Final = "TRACE_ON"
-TRAN_MSG: Final = "TRAN_MSG"
 _ADDED_NAMES: Final = (CLUSTER, MSG_REGION, TRACE_ON)
 _NAME_PREFIXES: Final = tuple(
     f"{name}{NAME_VALUE_SEPARATOR}" for name in (WAIT, DELAY, TRAN_MSG, *_ADDED_NAMES)

@@ -13,13 +13,16 @@ from rmq_spark.cli.messages.message_text import message_fields
 from rmq_spark.cli.messages.message_trace import (
     Delivery,
     DeliveryState,
+    TracedEvent,
     find_copies,
     trace_deliveries,
+    traced_events,
 )
 from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
-from rmq_spark.cli.shell.output import output_option, show_document
+from rmq_spark.cli.shell.output import local_time, output_option, show_document
 from rmq_spark.errors import format_count
+from rmq_spark.wire.names import TRACE_TOPIC
 from rmq_spark.wire.properties import RESERVED_NAMES
 
 
@@ -29,13 +32,23 @@ from rmq_spark.wire.properties import RESERVED_NAMES
 )
 @click.argument("message_id", metavar="ID")
 @click.option("--topic", metavar="TOPIC", help="Search this topic. [default: all topics]")
+@click.option(
+    "--trace-topic",
+    metavar="TOPIC",
+    default=TRACE_TOPIC,
+    show_default=True,
+    help="The topic of traces.",
+)
 @output_option
 @connection_options
-def message(message_id: str, topic: str | None, output: str, access: ClusterAccess) -> None:
+def message(
+    message_id: str, topic: str | None, trace_topic: str, output: str, access: ClusterAccess
+) -> None:
     """Show where a message is, what it contains, and which groups have consumed it.
 
     A group counts as having consumed the message once its committed offset is past it, also when
-    its filter skipped the message.
+    its filter skipped the message. Producers and consumers that record traces add each send and
+    each delivery, with its time.
     """
 
     def print_search(topics: int) -> None:
@@ -56,6 +69,9 @@ def message(message_id: str, topic: str | None, output: str, access: ClusterAcce
             },
             "groups": [_group_row(each) for each in trace_deliveries(admin, found)],
         }
+        traces = traced_events(admin, found.message_id, trace_topic)
+        if traces:
+            document["traces"] = [_trace_row(each) for each in traces]
         if len(copies) > 1:  # a send that was tried again may be stored twice
             document["copies"] = [
                 {
@@ -66,6 +82,16 @@ def message(message_id: str, topic: str | None, output: str, access: ClusterAcce
                 for each in copies
             ]
     show_document(document, output)
+
+
+def _trace_row(event: TracedEvent) -> dict[str, object]:
+    return {
+        "time": local_time(event.timestamp_ms) if event.timestamp_ms else None,
+        "event": event.action,
+        "group": event.group,
+        "success": event.is_success,
+        "detail": event.detail,
+    }
 
 
 def _group_row(delivery: Delivery) -> dict[str, object]:

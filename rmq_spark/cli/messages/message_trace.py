@@ -1,7 +1,9 @@
 """Message trace: finds a message by either id, and the delivery of it to the groups of its topic.
 
 A broker's id names the message's position. A producer's id is looked up in the index of one topic,
-or of all. ``rocketpoll message`` and the console share this module.
+or of all. The groups' offsets show which have passed the message; where producers and consumers
+record traces, these show each send and each call of a listener. ``rocketpoll message`` and the
+console share this module.
 """
 
 from __future__ import annotations
@@ -16,7 +18,15 @@ from rmq_spark.client.errors import BrokerRefused, ConnectionFailed, NotFound, R
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.message_id import decode_offset_message_id
-from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic, is_system_group, retry_topic
+from rmq_spark.wire.names import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    TRACE_TOPIC,
+    dlq_topic,
+    is_system_group,
+    retry_topic,
+)
+from rmq_spark.wire.trace import MessageTrace, TraceMessageType, TraceType
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
@@ -137,6 +147,68 @@ def _trace_group(admin: Admin, name: str, message: MessageExt) -> Delivery:
     if not message.topic.startswith(DLQ_PREFIX) and _copies(admin, dlq_topic(name), message):
         fate = DeliveryState.DEAD_LETTER
     return Delivery(name, fate, committed, before, retries)
+
+
+class TracedEvent(NamedTuple):
+    """A send, a delivery or the end of a transaction, as a producer or consumer has recorded it.
+
+    Attributes:
+        timestamp_ms: Milliseconds since the epoch at which it began; 0 if that is not recorded.
+        action: The event, in words, as "sent".
+        group: The group of the producer or consumer.
+        is_success: Whether it succeeded; None if its end is not recorded.
+        detail: How long it took, and how it ended.
+    """
+
+    timestamp_ms: int
+    action: str
+    group: str
+    is_success: bool | None
+    detail: str
+
+
+def traced_events(
+    admin: Admin, message_id: str, trace_topic: str = TRACE_TOPIC
+) -> list[TracedEvent]:
+    """Return what members have recorded about a message, oldest first; none without traces."""
+    try:
+        traces = admin.message_traces(message_id, trace_topic)
+    except RouteNotFound:  # nobody records traces here
+        return []
+    ends = {each.request_id: each for each in traces if each.trace_type is TraceType.SUB_AFTER}
+    begun = {each.request_id for each in traces if each.trace_type is TraceType.SUB_BEFORE}
+    return [
+        _traced_event(each, ends.get(each.request_id))
+        for each in traces
+        if each.trace_type is not TraceType.SUB_AFTER or each.request_id not in begun
+    ]
+
+
+def _traced_event(trace: MessageTrace, end: MessageTrace | None) -> TracedEvent:
+    kind, is_success = trace.trace_type, trace.is_success
+    if kind is TraceType.PUB:
+        action, detail = "sent", f"in {trace.cost_ms} ms to {trace.store_host}"
+        if trace.message_type is TraceMessageType.HALF:
+            action = "sent in a transaction"
+        elif trace.message_type is TraceMessageType.DELAY:
+            action = "sent with a delay"
+        detail += "" if is_success else ", not stored safely"
+    elif kind is TraceType.END_TRANSACTION:
+        state = trace.transaction_state.removesuffix("_MESSAGE").lower()
+        action = {"commit": "committed", "rollback": "rolled back"}.get(state, "left open")
+        detail = "after a check of the broker" if trace.is_from_check else ""
+    elif kind is TraceType.RECALL:
+        action, detail = "recalled", "" if is_success else "failed"
+    else:
+        retries = f", retry {trace.retry_times}" if trace.retry_times else ""
+        if end is None:
+            return TracedEvent(
+                trace.timestamp_ms, "consumed", trace.group, None, f"no end recorded{retries}"
+            )
+        how = "" if end.is_success else f", {end.return_type.name.lower().replace('_', ' ')}"
+        action, is_success = "consumed", end.is_success
+        detail = f"in {end.cost_ms} ms{how}{retries}"
+    return TracedEvent(trace.timestamp_ms, action, trace.group, is_success, detail)
 
 
 def _copies(admin: Admin, topic: str, message: MessageExt) -> Sequence[MessageExt]:

@@ -44,7 +44,9 @@ from rmq_spark.wire.bodies.operators import ClusterInfo, Connection
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.operators import QueryMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import TRACE_TOPIC
 from rmq_spark.wire.properties import UNIQ_KEY
+from rmq_spark.wire.trace import MessageTrace, decode_traces
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -161,6 +163,35 @@ class Lookups:
                 22, f"no message of {topic} has the id {sanitize(message_id)}", asked, 12
             )
         return found
+
+    def message_traces(
+        self, message_id: str, trace_topic: str = TRACE_TOPIC
+    ) -> tuple[MessageTrace, ...]:
+        """Return what producers and consumers have recorded about a message, by time.
+
+        Only members with traces enabled record any: ``enable_trace=True`` here, enableMsgTrace in
+        Java. Traces are written in background, and appear after a second or two.
+
+        Args:
+            message_id: The id that ``SendResult.message_id`` has.
+            trace_topic: The topic of traces; RocketMQ's, RMQ_SYS_TRACE_TOPIC, by default.
+
+        Raises:
+            RouteNotFound: There is no such topic: nobody has recorded traces.
+            LookupTooLarge: The messages with the traces take more than 256 MiB.
+            ProtocolError: The broker's answer is not stored messages; the error names the broker.
+        """
+        message_id = check_text("message_id", message_id, "7F000001669DC9819DE26ECF4EE40062")
+        trace_topic = check_text("trace_topic", trace_topic, TRACE_TOPIC)
+        found = self.messages_by_key(trace_topic, message_id)
+        traces = (
+            trace
+            for message in found
+            if message.fault is None
+            for trace in decode_traces(message.body)
+            if trace.message_id == message_id
+        )
+        return tuple(sorted(dict.fromkeys(traces), key=lambda trace: trace.timestamp_ms))
 
     def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
         """Return the message at an offset of a queue; None where the queue holds none.

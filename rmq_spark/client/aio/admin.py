@@ -90,6 +90,7 @@ class Admin(AsyncWrapper[ThreadedAdmin]):
     message_at = run_in_thread(ThreadedAdmin.message_at)
     message_by_offset_id = run_in_thread(ThreadedAdmin.message_by_offset_id)
     messages_by_key = run_in_thread(ThreadedAdmin.messages_by_key)
+    message_traces = run_in_thread(ThreadedAdmin.message_traces)
     messages_by_unique_id = run_in_thread(ThreadedAdmin.messages_by_unique_id)
     read_table = run_in_thread(ThreadedAdmin.read_table)
     read_committed = run_in_thread(ThreadedAdmin.read_committed)

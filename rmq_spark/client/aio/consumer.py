@@ -131,6 +131,8 @@ class LoopConsumer(LitePullConsumerImpl):
             self._handout_queue, self.handout = request.assigned, request.assigned.handout
             if self.handout is not None:
                 self.handout.confirms_on_next = self._lite_settings.auto_commit
+                if self._tracer is not None:  # at once, as a poll would: not one by one
+                    self._tracer.record_poll(self.handout.messages[self.handout.handed :])
 
     def _end_handout(self) -> None:
         of, self._handout_queue, self.handout = self._handout_queue, None, None

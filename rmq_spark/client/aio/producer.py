@@ -35,6 +35,7 @@ from rmq_spark.client.results import ProducerHealth, SendResult
 from rmq_spark.client.serializers import Serializer
 from rmq_spark.client.transport.frame_writer import CallSoon
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import TRACE_TOPIC
 
 
 class WaiterQueue:
@@ -124,6 +125,9 @@ class Producer(AsyncWrapper["LoopProducer"]):
         serializer: Serializer of bodies that are not bytes: ``"json"``, ``"msgpack"``, ``"text"``,
             `avro`, or an object with ``dumps`` and ``loads``; it is called in a thread. Without
             one, bodies must be bytes.
+        enable_trace: Whether the sends of single messages and batches are recorded in the topic of
+            traces, in background, for ``rocketpoll message``, the console and RocketMQ's tools.
+        trace_topic: The topic of traces; RocketMQ's, RMQ_SYS_TRACE_TOPIC, by default.
 
     Raises:
         MessageRejected: The group is not a valid name. Other arguments that cannot work raise an
@@ -144,6 +148,8 @@ class Producer(AsyncWrapper["LoopProducer"]):
         pending_max: int = PENDING_MAX,
         pending_bytes_max: int = PENDING_BYTES_MAX,
         serializer: str | Serializer | None = None,
+        enable_trace: bool = False,
+        trace_topic: str = TRACE_TOPIC,
     ) -> None:
         self.group = check_group(group)
 
@@ -158,6 +164,8 @@ class Producer(AsyncWrapper["LoopProducer"]):
                 pending_max=pending_max,
                 pending_bytes_max=pending_bytes_max,
                 serializer=serializer,
+                enable_trace=enable_trace,
+                trace_topic=trace_topic,
             )
 
         client = shared_or_own(client, namesrv)

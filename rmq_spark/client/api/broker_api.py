@@ -458,6 +458,8 @@ def send_result(
         found.queue_offset,
         found.msg_id,
         found.transaction_id,
+        found.msg_region,
+        found.trace_on is not False,
     )
 
 

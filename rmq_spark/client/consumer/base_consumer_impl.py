@@ -47,6 +47,7 @@ from rmq_spark.client.instance.instance import (
     require_topics,
 )
 from rmq_spark.client.message import MessageExt
+from rmq_spark.client.producer.trace_dispatcher import TraceDispatcher
 from rmq_spark.client.results import ConsumerHealth
 from rmq_spark.client.subscriptions import (
     ALL,
@@ -141,6 +142,11 @@ class BaseConsumerImpl(ForkAware, ABC):
         if instance is None:
             instance = self._private_instance = ClientInstance(namesrv)
         self._instance: ClientInstance = instance
+        self._tracer = (
+            TraceDispatcher(instance, group, settings.trace_topic)
+            if settings.enable_trace
+            else None
+        )
         self._state_machine = ServiceStateMachine()
         self._safe_stop = self._new_safe_stop()
         self._subscriptions: dict[str, SubscriptionData] = {}  # replaced, and never changed
@@ -211,7 +217,9 @@ class BaseConsumerImpl(ForkAware, ABC):
             unreachable_queues=tuple(each for each in queues if not self._brokers.is_ready(each)),
             cached_messages=sum(cache.message_count for cache in caches),
             cached_bytes=self.cached_bytes,
-            threads=sum(each.thread_count for each in self._schedulers()),
+            dropped_traces=0 if self._tracer is None else self._tracer.dropped_count,
+            threads=sum(each.thread_count for each in self._schedulers())
+            + (0 if self._tracer is None else self._tracer.thread_count),
             instance_threads=self._instance.thread_count,
         )
 
@@ -301,6 +309,8 @@ class BaseConsumerImpl(ForkAware, ABC):
         self._stop_now()
 
     def _stop_now(self) -> None:
+        if self._tracer is not None:
+            self._tracer.stop()
         run_steps(self.group, self.stop_threads, self._instance.stop)
         self.stop_threads(THREAD_JOIN_MS_MAX // 3)
 

@@ -506,6 +506,8 @@ class LitePullConsumerImpl(BaseConsumerImpl):
                 return []
             self._record_returned(request.assigned)
             messages = observer.observe_poll(self.group, request.messages)
+            if self._tracer is not None:
+                self._tracer.record_poll(messages)
             request.assigned.returned_offset = request.assigned.delivered_offset
         except BaseException:  # out of a signal handler, at any line
             self._requeue_undelivered()

@@ -157,8 +157,12 @@ class PushConsumerImpl(BaseConsumerImpl):
         orderly_listener: MessageListenerOrderly | None,
     ) -> ConsumeMessageConcurrentlyService | ConsumeMessageOrderlyService:
         size = self._push_settings.consume_message_batch_max_size
+        tracer = self._tracer
         if listener is not None and orderly_listener is None:
             check_listener("listener", listener, "messages", "context")
+            if tracer is not None:
+                done = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+                listener = tracer.trace_listener(listener, done)
             return ConsumeMessageConcurrentlyService(
                 listener=observe_listener(
                     self.group, listener, ConsumeConcurrentlyStatus.CONSUME_SUCCESS
@@ -171,6 +175,10 @@ class PushConsumerImpl(BaseConsumerImpl):
             )
         if orderly_listener is not None and listener is None:
             check_listener("orderly_listener", orderly_listener, "messages", "context")
+            if tracer is not None:
+                orderly_listener = tracer.trace_listener(
+                    orderly_listener, ConsumeOrderlyStatus.SUCCESS
+                )
             return ConsumeMessageOrderlyService(
                 listener=observe_listener(
                     self.group, orderly_listener, ConsumeOrderlyStatus.SUCCESS

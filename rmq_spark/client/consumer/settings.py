@@ -23,9 +23,11 @@ from rmq_spark.client.consumer.rebalance.strategies import (
     AllocateMessageQueueAveragely,
     AllocateMessageQueueStrategy,
 )
+from rmq_spark.client.producer.trace_dispatcher import check_trace
 from rmq_spark.client.times import EARLIEST, LATEST, Start, normalize_start
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
+from rmq_spark.wire.names import TRACE_TOPIC
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,6 +93,8 @@ class ConsumerSettings:
     pull_time_delay_ms_when_exception: int = 1_000
     local_offset_directory: Path | None = None
     limits: PullLimits = field(default_factory=PullLimits)
+    enable_trace: bool = False
+    trace_topic: str = TRACE_TOPIC
 
     @property
     def persist_interval_ms(self) -> int:
@@ -112,6 +116,7 @@ class ConsumerSettings:
         check_timestamp_ms("consume_timestamp_ms", self.consume_timestamp_ms)
         self._check_periods("persist_consumer_offset_interval_ms", "rebalance_interval_ms")
         self._check_periods("pull_time_delay_ms_when_exception", minimum=0)
+        check_trace(self.enable_trace, self.trace_topic)
         for name in PullLimits.__dataclass_fields__:
             check_range(name, getattr(self.limits, name))
 
@@ -150,6 +155,9 @@ class LitePullSettings(ConsumerSettings):
             restarted, at the offsets of the one that wrote last: give a process that must not do so
             a directory of its own.
         limits: Limits of the messages that are pulled ahead, `PullLimits()` by default.
+        enable_trace: Whether deliveries are recorded in the topic of traces, in background, for
+            ``rocketpoll message``, the console and RocketMQ's tools; False by default.
+        trace_topic: The topic of traces; RocketMQ's, RMQ_SYS_TRACE_TOPIC, by default.
         pull_batch_size: Most messages of one pull, up to 1,024; 10 by default. RocketMQ's brokers
             give at most 32.
         broker_suspend_max_time_ms: Milliseconds for which a broker may hold a pull that finds
@@ -227,6 +235,9 @@ class PushSettings(ConsumerSettings):
             restarted, at the offsets of the one that wrote last: give a process that must not do so
             a directory of its own.
         limits: Limits of the messages that are pulled ahead, `PullLimits()` by default.
+        enable_trace: Whether deliveries are recorded in the topic of traces, in background, for
+            ``rocketpoll message``, the console and RocketMQ's tools; False by default.
+        trace_topic: The topic of traces; RocketMQ's, RMQ_SYS_TRACE_TOPIC, by default.
         pull_batch_size: Most messages of one pull, up to 1,024; 32 by default. RocketMQ's brokers
             give at most 32.
         pull_interval_ms: Milliseconds between a pull that found messages and the next; 0 by

@@ -468,9 +468,10 @@ class _AsyncSend(PendingRequest):
         result = send_result(
             self._address, self.request_code, command, self._header, self._prepared.message_id
         )
-        self._async_sender.sender.queue_selector.record_latency(
-            self._header.broker_name or "", (time.monotonic() - self.started_at) * 1000
-        )
+        sender, cost_ms = self._async_sender.sender, (time.monotonic() - self.started_at) * 1000
+        sender.queue_selector.record_latency(self._header.broker_name or "", cost_ms)
+        if sender.tracer is not None:
+            sender.tracer.record_send(self._prepared, self._address, result, int(cost_ms))
         self._release()
         if self.future.set_running_or_notify_cancel():
             self.future.set_result(result)

@@ -47,9 +47,11 @@ from rmq_spark.client.producer.prepared_message import (
 )
 from rmq_spark.client.producer.sync_sender import SyncSender
 from rmq_spark.client.producer.topic_sender import Selector, TopicSender
+from rmq_spark.client.producer.trace_dispatcher import TraceDispatcher, check_trace
 from rmq_spark.client.results import ProducerHealth, SendResult
 from rmq_spark.client.serializers import Serializer, resolve_serializer
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import TRACE_TOPIC
 
 if TYPE_CHECKING:
     from rmq_spark.client.producer.arrow_sender import BulkResult
@@ -92,6 +94,9 @@ class Producer(ForkAware):
         serializer: Serializer of bodies that are not bytes: ``"json"``, ``"msgpack"``, ``"text"``,
             `avro`, or an object with ``dumps`` and ``loads``. Without one, bodies must be bytes.
         member: Answers the requests that brokers make of producers (transaction checks).
+        enable_trace: Whether the sends of single messages and batches are recorded in the topic of
+            traces, in background, for ``rocketpoll message``, the console and RocketMQ's tools.
+        trace_topic: The topic of traces; RocketMQ's, RMQ_SYS_TRACE_TOPIC, by default.
 
     Raises:
         MessageRejected: The group is not a valid name, or a number is out of range.
@@ -113,6 +118,8 @@ class Producer(ForkAware):
         pending_bytes_max: int = PENDING_BYTES_MAX,
         serializer: str | Serializer | None = None,
         member: RegisteredProducer | None = None,
+        enable_trace: bool = False,
+        trace_topic: str = TRACE_TOPIC,
     ) -> None:
         self.group = check_group(group)
         for name, number, least in (
@@ -133,12 +140,17 @@ class Producer(ForkAware):
         )
         check_kind("rules", rules, (SendRules, NoneType), "SendRules", "SendRules('shop')")
         check_member(member)
+        check_trace(enable_trace, trace_topic)
         self.instance = instance or ClientInstance(namesrv)
+        self._tracer = (
+            TraceDispatcher(self.instance, self.group, trace_topic) if enable_trace else None
+        )
         self._sender = TopicSender(
             self.instance,
             rules or SendRules(self.group),
             send_latency_fault_enable=send_latency_fault_enable,
             serializer=resolve_serializer(serializer),
+            tracer=self._tracer,
         )
         self.send_timeout_ms = send_timeout_ms
         self._sync_sender = SyncSender(
@@ -178,7 +190,9 @@ class Producer(ForkAware):
             pending_bytes=pending.bytes,
             pending_requests=self.instance.requests.count(self),
             unwritten_bytes=connections.unwritten_bytes,
-            threads=self._async_sender.thread_count,
+            dropped_traces=0 if self._tracer is None else self._tracer.dropped_count,
+            threads=self._async_sender.thread_count
+            + (0 if self._tracer is None else self._tracer.thread_count),
             instance_threads=self.instance.thread_count,
             silent_brokers=connections.silent_addresses,
         )
@@ -240,6 +254,8 @@ class Producer(ForkAware):
     def _stop(self) -> None:
         self._async_sender.stop()
         self.instance.requests.shut_down(self)
+        if self._tracer is not None:
+            self._tracer.stop()
         self.instance.unregister_producer(self.group)
         self.instance.stop()
 

@@ -118,9 +118,10 @@ class SyncSender:
         except CONNECTION_FAULTS:
             self._sender.queue_selector.record_failure(queue.broker_name)
             raise
-        self._sender.queue_selector.record_latency(
-            queue.broker_name, (time.monotonic() - started) * 1000
-        )
+        cost_ms = (time.monotonic() - started) * 1000
+        self._sender.queue_selector.record_latency(queue.broker_name, cost_ms)
+        if self._sender.tracer is not None:
+            self._sender.tracer.record_send(prepared, address, result, int(cost_ms))
         return result
 
     def send_batch(self, messages: Iterable[Message], timeout_ms: int) -> list[SendResult]:

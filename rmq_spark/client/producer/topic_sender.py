@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from rmq_spark.client.arguments import wrong_kind
 from rmq_spark.client.errors import (
@@ -46,6 +46,7 @@ from rmq_spark.client.producer.prepared_message import (
     prepare_message,
     split_batches,
 )
+from rmq_spark.client.results import SendResult
 from rmq_spark.client.serializers import Serializer, encode_value
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.codes import ResponseCode
@@ -163,6 +164,15 @@ def queue_for_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
     return queues[abs(java_string_hash(key)) % len(queues)]
 
 
+class SendTracer(Protocol):
+    """Records the sends of a producer; it never waits and never fails."""
+
+    def record_send(
+        self, prepared: PreparedMessage, address: str, result: SendResult, cost_ms: int
+    ) -> None:
+        """Record that a message, or a batch, was sent to a broker."""
+
+
 class TopicSender:
     """Selects queues and prepares messages for one producer.
 
@@ -176,8 +186,10 @@ class TopicSender:
         *,
         send_latency_fault_enable: bool,
         serializer: Serializer | None = None,
+        tracer: SendTracer | None = None,
     ) -> None:
         self.instance = instance
+        self.tracer = tracer
         self._serializer = serializer
         self.rules = rules
         self.ids = UniqueIdGenerator(instance.local_address)

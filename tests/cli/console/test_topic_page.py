@@ -179,6 +179,15 @@ def test_message_page_shows_body_properties_and_group_state(console, cluster):
         assert console.get(f"{at}/{strange}").status == 404
 
 
+def test_message_page_shows_recorded_traces(console, cluster):
+    topic = cluster.topic(queues=1)
+    with Producer("Traced", cluster.name_server, enable_trace=True) as producer:
+        sent = producer.send(Message(topic, b"x"))
+    path = f"/topics/{topic}/{sent.queue.broker_name}/0/{sent.queue_offset}"
+    wait_until("a trace", lambda: "Sent by Traced" in console.read(path).text)
+    assert f" ms to {cluster.address}" in console.read(path).text
+
+
 def test_hostile_message_content_is_escaped(console, cluster):
     topic = cluster.topic(queues=1)
     cluster.send(

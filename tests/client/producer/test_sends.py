@@ -94,6 +94,7 @@ def sending(brokers):
             instance=instance,
             queue_selector=QueueSelector(brokers.monotonic, lambda _: False),
             publish_queues=lambda _: QUEUES,
+            tracer=None,
         )
         return SyncSender(sender, retries=retries, is_retried_when_not_ok=retries_not_ok)
 

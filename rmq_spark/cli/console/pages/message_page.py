@@ -18,7 +18,13 @@ from rmq_spark.cli.console.visit import (
 )
 from rmq_spark.cli.groups.group_state import queue_text
 from rmq_spark.cli.messages.message_text import user_properties
-from rmq_spark.cli.messages.message_trace import Delivery, DeliveryState, trace_deliveries
+from rmq_spark.cli.messages.message_trace import (
+    Delivery,
+    DeliveryState,
+    TracedEvent,
+    trace_deliveries,
+    traced_events,
+)
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import format_count
 from rmq_spark.wire.names import DLQ_PREFIX
@@ -117,7 +123,14 @@ def _trace(visit: Visit, message: MessageExt) -> Html:
     steps += [_delivery_step(each) for each in made]
     if not made:
         steps.append(_step("plain", "No group consumes this topic", None, ""))
+    steps += [_traced_step(each) for each in traced_events(visit.admin, message.message_id)]
     return el("div.card.pad", el("ol.way", steps))
+
+
+def _traced_step(event: TracedEvent) -> Html:
+    tone = {True: "good", False: "bad", None: "warn"}[event.is_success]
+    when = ui.timestamp(event.timestamp_ms) if event.timestamp_ms else None
+    return _step(tone, f"{event.action.capitalize()} by {event.group}", when, event.detail)
 
 
 def _delivery_step(delivery: Delivery) -> Html:

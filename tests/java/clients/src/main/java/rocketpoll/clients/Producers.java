@@ -68,7 +68,7 @@ final class Producers {
 
     private static DefaultMQProducer newProducer(Fields request) {
         if (!request.containsKey("transactions")) {
-            return new DefaultMQProducer(request.text("group"), Keys.hook(request));
+            return new DefaultMQProducer(request.text("group"), Keys.hook(request), request.flag("trace"), null);
         }
         TransactionMQProducer producer = new TransactionMQProducer(request.text("group"), Keys.hook(request));
         producer.setTransactionListener(new Transactions());

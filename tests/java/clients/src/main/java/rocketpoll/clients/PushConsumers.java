@@ -39,7 +39,7 @@ final class PushConsumers {
 
     private boolean start(Fields request) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
-            request.text("group"), Keys.hook(request), new AllocateMessageQueueAveragely());
+            request.text("group"), Keys.hook(request), new AllocateMessageQueueAveragely(), request.flag("trace"), null);
         consumer.setInstanceName(request.text("name"));
         consumer.setNamesrvAddr(nameServer);
         consumer.setHeartbeatBrokerInterval(HEARTBEAT_MS);
