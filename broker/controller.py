@@ -25,7 +25,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from rmq_spark.wire.hosts import Host
-from rmq_spark.wire.names import SCHEDULE_TOPIC
+from rmq_spark.wire.names import SCHEDULE_TOPIC, TIMER_TOPIC
 
 from .auth.access_control import AccessControl
 from .common.channel import Channel
@@ -48,6 +48,9 @@ from .runtime.state_tables import StateTables
 from .runtime.table_reconciliation import TableReconciliation
 from .schedule.real_topic_delivery import RealTopicDelivery
 from .schedule.schedule_message_service import ScheduleMessageService, StartTime
+from .schedule.timer_files import TimerFiles
+from .schedule.timer_message import TimerRules, rounded_precision
+from .schedule.timer_message_store import TimerMessageStore
 from .server.client_connection import ClientConnection
 from .server.event_loop import EarliestTimer, monotonic_ms
 from .server.fair_scheduler import FairScheduler
@@ -73,6 +76,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _DELIVERY_RETRY_MS = 1_000
+_HOUR_MS = 3_600_000
 _DRAIN_SECONDS = 5.0
 _VIP_PORT_DISTANCE = 2
 """The VIP channel's port is this far below the broker's, as hard-coded in RocketMQ's clients."""
@@ -104,6 +108,7 @@ class BrokerController:
         self._reput_is_due = False
         self._delivery_degradation = Degradation("delayed messages are not delivered")
         self._check_degradation = Degradation("half messages of transactions are not checked")
+        self._timer_degradation = Degradation("timer messages are not delivered")
         self._advertised_address = (
             ip_address(config.broker_ip1).packed if config.broker_ip1 else None
         )
@@ -131,6 +136,7 @@ class BrokerController:
         self._deadline = EarliestTimer(self._loop, self._expire)
         self._delivery = EarliestTimer(self._loop, self._deliver)
         self._checks = EarliestTimer(self._loop, self._check_transactions)
+        self._timer = EarliestTimer(self._loop, self._deliver_timers)
         self.scheduler = FairScheduler(self._loop)
         self.hold_service = PullRequestHoldService(
             config.holds,
@@ -185,6 +191,7 @@ class BrokerController:
             start=StartTime(self._now_ms(), self._monotonic_ms()),
         )
         self.transactions = self._transactional_message_service(config)
+        self.timers = self._open_timers(config)
         # the schedule's table is loaded by now, too
         self._reconciliation.log_warnings(config.store)
         self.deletion_log = DeletionLog(
@@ -201,6 +208,7 @@ class BrokerController:
             store=self.store,
             tables=self.tables,
             schedule=self.schedule,
+            timers=self.timers,
             on_opened=self._reconciliation.reconcile_complete_queues,
         )
         self.processors = Processors(self._parts(config), self._real_topic_delivery("half message"))
@@ -228,6 +236,8 @@ class BrokerController:
         )
         self._delivery.schedule(self._monotonic_ms())
         self._checks.schedule(self._monotonic_ms())
+        if config.store.broker_role is not BrokerRole.SLAVE:
+            self._timer.schedule(self._monotonic_ms())
 
     def _transactional_message_service(self, config: BrokerConfig) -> TransactionalMessageService:
         return TransactionalMessageService(
@@ -251,6 +261,35 @@ class BrokerController:
         """Create a topic of the broker's own with one queue, and return whether it is saved."""
         topics = self.tables.topics
         return topics.is_saved(topics.create_in_send_back(topic, 1))
+
+    def _open_timers(self, config: BrokerConfig) -> TimerMessageStore:
+        store_config = config.store
+        delivery = self._real_topic_delivery("timer message")
+        rules = TimerRules(
+            rounded_precision(store_config.timer_precision_ms),
+            store_config.timer_max_delay_seconds * 1_000,
+        )
+        files = TimerFiles(
+            self._disk,
+            store_config.store_path_root_dir,
+            rules.precision_ms,
+            store_config.mapped_file_size_timer_log,
+            delivery.flush,
+            lambda: self.store.state().min_offset,
+        )
+        window_ms = store_config.timer_roll_window_slots * rules.precision_ms
+        return TimerMessageStore(
+            store=self.store,
+            files=files,
+            rules=rules,
+            delivery=delivery,
+            start=StartTime(self._now_ms(), self._monotonic_ms()),
+            now_ms=self._now_ms,
+            # half of the time for which its file is kept at least
+            roll_window_ms=lambda: min(
+                window_ms, self.store.cleaner.config.file_reserved_time_hours * _HOUR_MS // 2
+            ),
+        )
 
     async def _open_vip_channel(self, config: BrokerConfig) -> None:
         """Listen two ports below, where clients up to 4.4 and RocketMQ's dashboard connect."""
@@ -285,6 +324,7 @@ class BrokerController:
         self.store.stop_accepting("the broker is stopping")
         self._delivery.cancel()
         self._checks.cancel()
+        self._timer.cancel()
         self._deadline.cancel()
         self.hold_service.release_all()
         self.processors.pending_sends.refuse_all("the broker is stopping")
@@ -302,6 +342,7 @@ class BrokerController:
             self.transactions.save_final()
             self.tables.save()
             self.schedule.save_final()
+            self.timers.save_final(self._monotonic_ms())
         except (OSError, TransientFailure) as error:
             if isinstance(error, OSError) and not is_transient(error):
                 raise
@@ -310,6 +351,7 @@ class BrokerController:
         finally:
             if self._metrics is not None:
                 self._metrics.stop()
+            self.timers.close()
             of_store = self.store.shutdown()
         if of_store is not None:
             unsaved.append(of_store)
@@ -415,6 +457,7 @@ class BrokerController:
             stats=BrokerStats(config.broker_cluster_name, self._now_ms()),
             schedule=self.schedule,
             transactions=self.transactions,
+            timers=self.timers,
             hold_service=self.hold_service,
             reply_after_save=ReplyAfterSave(self.housekeeping.run_in_thread),
             loop=self._loop,
@@ -486,6 +529,9 @@ class BrokerController:
             now_ms = self._monotonic_ms()
             self.schedule.record_arrival(queue_id, now_ms)
             self._delivery.schedule(now_ms)
+        elif topic == TIMER_TOPIC and not self._is_stopping:
+            self.timers.record_arrival()
+            self._timer.schedule(self._monotonic_ms())
 
     # ---- held pulls
 
@@ -510,20 +556,34 @@ class BrokerController:
         if answer is not None:
             reply(held.connection, held.request, answer)
 
-    # ---- delayed messages
+    # ---- delayed messages, timers
 
     def _deliver(self, now_ms: int) -> None:
+        self._deliver_due(
+            self.schedule.deliver_due, self._delivery, self._delivery_degradation, now_ms
+        )
+
+    def _deliver_timers(self, now_ms: int) -> None:
+        self._deliver_due(self.timers.deliver_due, self._timer, self._timer_degradation, now_ms)
+
+    def _deliver_due(
+        self,
+        deliver_due: Callable[[int], int | None],
+        timer: EarliestTimer,
+        degradation: Degradation,
+        now_ms: int,
+    ) -> None:
         try:
-            next_ms = self.schedule.deliver_due(now_ms)
-            self._delivery_degradation.end()
+            next_ms = deliver_due(now_ms)
+            degradation.end()
         except Exception as error:  # noqa: BLE001  # whatever it is, the others must not wait endlessly
             if is_transient(error):
-                self._delivery_degradation.begin(error)
+                degradation.begin(error)
             else:
-                _log.exception("delivering delayed messages failed, retrying")
+                _log.exception("delivery failed, retrying")
             next_ms = now_ms + _DELIVERY_RETRY_MS
         if next_ms is not None:
-            self._delivery.schedule(next_ms)
+            timer.schedule(next_ms)
 
     def _real_topic_delivery(self, kind: str) -> RealTopicDelivery:
         return RealTopicDelivery(

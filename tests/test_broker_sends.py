@@ -51,17 +51,17 @@ REFUSED = {
     "no body": ({"body": b""}, 13, "empty"),
     "a body that is too long": ({"body": bytes((1 << 19) + 1)}, 13, "524288"),
     "properties that are too long": ({"properties": {"p": "x" * 32_767}}, 13, "properties"),
-    "a timer message": (
-        {"properties": {"TIMER_DELAY_SEC": "6"}},
+    "a timer of over three days": (
+        {"properties": {"TIMER_DELAY_SEC": "259201"}},
         13,
-        r"timer messages \(property TIMER_DELAY_SEC\) are not served; delay levels .* are",
+        r"timer message illegal.*max delay 259200000ms \(timerMaxDelaySec\): 259201000 ms",
     ),
-    "a timer for a retry topic": (
-        {"topic": "%RETRY%G", "properties": {"TIMER_DELIVER_MS": "1893456000000"}},
+    "a timer that is no number": (
+        {"topic": "%RETRY%G", "properties": {"TIMER_DELIVER_MS": "soon"}},
         13,
-        "timer messages",
+        "'soon' is not a number",
     ),
-    "a half message": ({"properties": {"TRAN_MSG": "true"}}, 16, "transaction"),
+    "the topic of timers": ({"topic": "rmq_sys_wheel_timer"}, 16, "forbidden"),
 }
 
 

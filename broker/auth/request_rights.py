@@ -249,6 +249,7 @@ _TABLE: Mapping[RequestCode, NeedsOf] = {
     _C.SEND_MESSAGE: _send,
     _C.SEND_MESSAGE_V2: _send,
     _C.SEND_BATCH_MESSAGE: _send,
+    _C.RECALL_MESSAGE: _topic(_PUB),
     _C.END_TRANSACTION: _end_transaction,
     _C.CONSUMER_SEND_MSG_BACK: _send_back,
     _C.SEND_REPLY_MESSAGE: _reply,
@@ -315,6 +316,7 @@ _TABLE: Mapping[RequestCode, NeedsOf] = {
     _C.GET_ALL_CONSUMER_OFFSET: _cluster(_GET),
     _C.GET_BROKER_CONSUME_STATS: _cluster(_GET),
     # ---- operators: the broker
+    _C.GET_TIMER_METRICS: _cluster(_GET),
     _C.GET_ALL_DELAY_OFFSET: _cluster(_GET),
     _C.UPDATE_BROKER_CONFIG: _cluster(_UPDATE),
     _C.GET_BROKER_CONFIG: _cluster(_GET),

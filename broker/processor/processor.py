@@ -27,6 +27,7 @@ from ..common.recent_losses import RecentLosses
 from ..longpolling.pull_request import PullRequest
 from ..longpolling.pull_request_hold_service import PullRequestHoldService
 from ..schedule.schedule_message_service import ScheduleMessageService
+from ..schedule.timer_message_store import TimerMessageStore
 from ..settings.config import BrokerConfig
 from ..state.members.consumers import ConsumerManager
 from ..state.members.producers import ProducerManager
@@ -82,6 +83,7 @@ class BrokerParts:
     stats: BrokerStats
     schedule: ScheduleMessageService
     transactions: TransactionalMessageService
+    timers: TimerMessageStore
     hold_service: PullRequestHoldService
     reply_after_save: ReplyAfterSave
     loop: asyncio.AbstractEventLoop

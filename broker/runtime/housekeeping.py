@@ -19,6 +19,7 @@ from functools import partial
 from ..common.threads import DaemonThreadPool
 from ..longpolling.pull_request_hold_service import PullRequestHoldService
 from ..schedule.schedule_message_service import ScheduleMessageService
+from ..schedule.timer_message_store import TimerMessageStore
 from ..server.event_loop import call_after_read
 from ..server.fair_scheduler import FairScheduler
 from ..settings.config import BrokerConfig
@@ -66,6 +67,7 @@ class Housekeeping:
         store: MessageStore,
         tables: StateTables,
         schedule: ScheduleMessageService,
+        timers: TimerMessageStore,
         on_opened: Callable[[], object],
     ) -> None:
         """Store the broker's parts; ``on_opened`` is called if the store finishes opening later."""
@@ -76,6 +78,7 @@ class Housekeeping:
         self._store = store
         self._tables = tables
         self._schedule = schedule
+        self._timers_of_messages = timers
         self._pool = DaemonThreadPool("BrokerHousekeeping")
         self._batch_pool = DaemonThreadPool("StagedBatches")
         self._store_pool = DaemonThreadPool("StoreHousekeeping", _STORE_JOBS)
@@ -127,6 +130,7 @@ class Housekeeping:
             self._every(_ACCESS_RELOAD_MS, self.reload_access_lists)
         self._every(config.flush_consumer_offset_interval_ms, self._save_offsets)
         self._every(config.flush_delay_offset_interval_ms, self._save_delay_offsets)
+        self._every(config.timer_flush_interval_ms, self._save_timers)
         self._every(config.checkpoint_interval_ms, self._save_checkpoint)
         self._every(config.clean_resource_interval_ms, self.clean)
         if self._store.state().recovered_from_crash:
@@ -308,6 +312,10 @@ class Housekeeping:
 
     def _save_delay_offsets(self) -> None:
         self._start_in_thread("offsets of delayed messages are not saved", self._schedule.save)
+
+    def _save_timers(self) -> None:
+        if self._timers_of_messages.is_dirty:
+            self._start_in_thread("timers are not saved", self._timers_of_messages.save)
 
     def _save_checkpoint(self) -> None:
         self._start_in_store_pool("no checkpoint is taken", self._store.save_checkpoint)

@@ -34,6 +34,7 @@ from ..processor.sends.admission import RetryRules, TopicAdmission
 from ..processor.sends.end_transaction import EndTransactionProcessor
 from ..processor.sends.message_back import MessageBackProcessor
 from ..processor.sends.pending_topic_sends import PendingTopicSends
+from ..processor.sends.recall_message import RecallMessageProcessor
 from ..processor.sends.send_message import SendMessageProcessor, SendParts
 from ..processor.topics.route import KVConfigProcessor, RouteProcessor
 from ..processor.topics.topic_admin import TopicAdminProcessor
@@ -74,6 +75,7 @@ class Processors:
             self.extensions,
             StagedBatchesProcessor(broker, admission, self._wrap_errors),
             MessageBackProcessor(broker, sends),
+            RecallMessageProcessor(broker, sends, self.sends.properties),
             QueryMessageProcessor(broker),
             QueryConsumeQueueProcessor(broker, self.filters.for_subscription),
             self.pull,

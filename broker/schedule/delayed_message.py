@@ -10,10 +10,11 @@ it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from rmq_spark.wire.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
+from rmq_spark.wire.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmq_spark.wire.properties import DELAY, WAIT, change_properties
 from rmq_spark.wire.record import StoredMessage, magic_of
 
@@ -23,7 +24,7 @@ REAL_QUEUE_ID: Final = "REAL_QID"
 WITHOUT_DELAY: Final = dict.fromkeys((DELAY, REAL_TOPIC, REAL_QUEUE_ID, WAIT))
 """The properties that a message loses when it is delivered."""
 
-_UNDELIVERABLE_TOPICS: Final = frozenset([SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC])
+_UNDELIVERABLE_TOPICS: Final = frozenset([SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_HALF_TOPIC])
 _QUEUE_ID_MAX: Final = (1 << 31) - 1
 _DIGITS_MAX: Final = len(str(_QUEUE_ID_MAX))
 
@@ -50,6 +51,15 @@ def to_real_topic(message: StoredMessage) -> StoredMessage:
     Raises:
         UndeliverableMessage: The message names no topic, or one that only the broker writes to.
     """
+    return to_named_topic(message, WITHOUT_DELAY)
+
+
+def to_named_topic(message: StoredMessage, changes: Mapping[str, str | None]) -> StoredMessage:
+    """Return a waiting message for the topic and queue that it names, with changed properties.
+
+    Raises:
+        UndeliverableMessage: The message names no topic, or one that only the broker writes to.
+    """
     properties = message.properties
     topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID, "")
     if topic is None or not (queue_id.isascii() and queue_id.isdigit()):
@@ -66,6 +76,6 @@ def to_real_topic(message: StoredMessage) -> StoredMessage:
         message,
         topic=topic,
         queue_id=int(queue_id),
-        properties_text=change_properties(message.properties_text, WITHOUT_DELAY),
+        properties_text=change_properties(message.properties_text, changes),
         magic=magic_of(topic),
     )

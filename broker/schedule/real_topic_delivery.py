@@ -151,14 +151,16 @@ class RealTopicDelivery:
         if self._end_offset > self._store.confirm_offset():
             self._store.flush_future(self._end_offset)
 
-    def flush(self) -> None:
-        """Wait until all delivered messages are on the disk; in any thread.
+    def flush(self, end_offset: PhysicalOffset = LOG_START) -> None:
+        """Wait until all delivered messages, and those before an offset, are flushed.
+
+        It may be called in any thread.
 
         Raises:
             TransientFailure: The disk is slow.
             StoreError, OSError: The disk refuses.
         """
-        end_offset = self._end_offset
+        end_offset = max(end_offset, self._end_offset)
         if end_offset > self._store.state().flushed_offset:
             try:
                 self._store.flush_future(end_offset).result(_FLUSH_TIMEOUT_SECONDS)

@@ -337,6 +337,13 @@ class BrokerConfig:
         "regionId", NAME, "region reported to producers for their traces", default="DefaultRegion"
     )
     trace_on: bool = setting("traceOn", FLAG, "whether producers may record traces", default=True)
+    recall_message_enable: bool = setting(
+        "recallMessageEnable",
+        FLAG,
+        "whether producers may recall messages that wait for their timers",
+        default=True,
+        rocketmq="false",
+    )
     auto_create_topic_enable: bool = setting(
         "autoCreateTopicEnable",
         FLAG,
@@ -482,6 +489,12 @@ class BrokerConfig:
         COUNT,
         "interval between saves of the offsets of delay levels; ms",
         default=10_000,
+    )
+    timer_flush_interval_ms: int = setting(
+        "timerFlushIntervalMs",
+        COUNT,
+        "interval between saves of the progress of timers; ms",
+        default=1_000,
     )
     clean_resource_interval_ms: int = setting(
         "cleanResourceInterval",

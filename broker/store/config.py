@@ -27,6 +27,7 @@ from .index.index_file import HASH_SLOT_NUM_MAX, INDEX_HOPS_MAX, INDEX_NUM_MAX
 from .queues.consume_queue import ENTRY_BYTES
 
 _MIB = 1 << 20
+_TIMER_SLOTS_MAX = 7 * 24 * 3_600 - 60
 _DELAYS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
@@ -65,6 +66,36 @@ class StoreConfig:
         DELAY_LEVELS,
         "delays of the levels 1, 2, 3 ...",
         default=DELAY_LEVELS.parse(_DELAYS),
+    )
+    timer_wheel_enable: bool = setting(
+        "timerWheelEnable",
+        FLAG,
+        "whether messages may be sent for delivery at any time (TIMER_DELIVER_MS and others)",
+        default=True,
+    )
+    timer_max_delay_seconds: int = setting(
+        "timerMaxDelaySec",
+        COUNT,
+        "the longest time until the delivery of such a message, in seconds",
+        default=3 * 24 * 3_600,
+    )
+    timer_precision_ms: int = setting(
+        "timerPrecisionMs",
+        number(100, 1_000),
+        "slots of the timer wheel, in which RocketMQ delivers: 100, 200, 500 or 1000; ms",
+        default=1_000,
+    )
+    timer_roll_window_slots: int = setting(
+        "timerRollWindowSlot",
+        number(2, _TIMER_SLOTS_MAX),
+        "a message that is due in more slots is stored again, before its file expires",
+        default=2 * 24 * 3_600,
+    )
+    mapped_file_size_timer_log: int = setting(
+        "mappedFileSizeTimerLog",
+        number(4_096, JAVA_INT_MAX),
+        "size of a file of the timer log, in bytes; with another one it is built again",
+        default=100 * _MIB,
     )
     store_path_root_dir: Path = required_setting(
         "storePathRootDir", DIRECTORY, "directory of the store"

@@ -47,6 +47,7 @@ class RequestCode(IntEnum):
     GET_ALL_CONSUMER_OFFSET = 43  # B
     GET_ALL_DELAY_OFFSET = 45  # B
     CHECK_CLIENT_CONFIG = 46  # B
+    GET_TIMER_METRICS = 61  # B, 5.x
     PUT_KV_CONFIG = 100  # N
     GET_KV_CONFIG = 101  # N
     DELETE_KV_CONFIG = 102  # N
@@ -106,6 +107,7 @@ class RequestCode(IntEnum):
     GET_TOPIC_CONFIG = 351  # B, 5.x
     GET_SUBSCRIPTIONGROUP_CONFIG = 352  # B, 5.x
     LITE_PULL_MESSAGE = 361  # B, 5.x: sent by lite consumers of 5.x instead of 11
+    RECALL_MESSAGE = 370  # B, 5.x: a message that waits for its timer is not delivered
     QUERY_ASSIGNMENT = 400  # B, 5.x: the queues of a member, divided by the broker
     AUTH_CREATE_USER = 3001  # B, 5.x
     AUTH_UPDATE_USER = 3002  # B, 5.x

@@ -34,7 +34,10 @@ TAGS = "TAGS"
 UNIQ_KEY = "UNIQ_KEY"
 WAIT = "WAIT"
 DELAY = "DELAY"
-TIMER_PROPERTIES = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
+TIMER_DELAY_MS = "TIMER_DELAY_MS"
+TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
+TIMER_PROPERTIES = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
 """Properties of RocketMQ 5 that give a delivery time, to the second or millisecond."""
 TIMER_OUT_MS = "TIMER_OUT_MS"
 """The property that a broker adds to a message whose timer it has set."""

@@ -125,31 +125,6 @@ def test_light_queues_in_the_manifest_of_an_earlier_release_are_not_made(with_li
     assert light_files(root) == before
 
 
-# ---- timers of RocketMQ 5
-
-TIMER_METRICS = (
-    b'{"dataVersion":{"counter":4,"stateVersion":0,"timestamp":1795882664692},"timingCount":{'
-    b'"D":{"count":4,"timeStamp":1795882664692},"E":{"count":0,"timeStamp":1795882664692}}}'
-)
-"""As RocketMQ 5.5.0 writes it; four messages wait."""
-
-
-@pytest.mark.parametrize(
-    ("content", "is_said"),
-    [(TIMER_METRICS, True), (TIMER_METRICS.replace(b":4,", b":0,"), False), (b"{}", False)]
-    + [(each, False) for each in (b"", b"no json", b"[1]", b'{"timingCount":{"D":7}}')],
-)
-def test_store_start_logs_messages_waiting_in_rocketmq_timers(tmp_path, content, is_said, caplog):
-    open_store(tmp_path).shutdown()
-    path = tmp_path / "config" / "timermetrics"
-    path.write_bytes(content)
-    open_store(tmp_path).shutdown()
-    said = f"{path}: 4 messages of D wait for timers of RocketMQ 5"
-    assert (said in caplog.text) is is_said
-    assert ("timers" in caplog.text) is is_said
-    assert path.read_bytes() == content
-
-
 # ---- names of any kind
 
 DIRECTORIES = (

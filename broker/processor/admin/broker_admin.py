@@ -12,7 +12,11 @@ from rmq_spark import __version__
 from rmq_spark.errors import escape_surrogates
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import version_desc
-from rmq_spark.wire.bodies.configs import DataVersion
+from rmq_spark.wire.bodies.configs import (
+    DataVersion,
+    TimerMetric,
+    TimerMetricsSerializeWrapper,
+)
 from rmq_spark.wire.bodies.operators import KVTable
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import CURRENT_VERSION, RemotingCommand
@@ -287,6 +291,16 @@ class BrokerAdminProcessor(Processor):
         return success_response(
             request, body=KVTable(table=self._runtime_info.table(self._broker.now_ms()))
         )
+
+    @handles(RequestCode.GET_TIMER_METRICS)
+    def timer_metrics(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Answer GET_TIMER_METRICS with the number of waiting timer messages of each topic."""
+        now_ms = self._broker.now_ms()
+        counts = self._broker.timers.counts()
+        body = TimerMetricsSerializeWrapper(
+            timing_count={topic: TimerMetric(count, now_ms) for topic, count in counts.items()}
+        )
+        return success_response(request, body=body)
 
     @handles(RequestCode.GET_ALL_DELAY_OFFSET)
     def get_delay_offsets(self, _: Channel, request: RemotingCommand) -> RemotingCommand:

@@ -16,7 +16,7 @@ from typing import Final
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_batch import BatchEntry, fixed_size_entries, split_batch, split_in_parts
-from rmq_spark.wire.properties import DELAY, TIMER_PROPERTIES
+from rmq_spark.wire.properties import TIMER_PROPERTIES
 
 from ...store.append.record_encoding import (
     FixedSizeBatch,
@@ -163,6 +163,6 @@ class BatchPuts:
 
 
 def timer_refusal(name: str) -> RequestRejected:
-    """Return the refusal of a message that has a property of RocketMQ's timers."""
-    remark = f"timer messages (property {name}) are not served; delay levels (property {DELAY}) are"
+    """Return the refusal of a batch that has a property of RocketMQ's timers."""
+    remark = f"a batch cannot have timers (property {name}): send its messages one by one"
     return RequestRejected(_ILLEGAL, remark)

@@ -1,7 +1,7 @@
 """SendMessageProcessor: stores single messages and batches, and answers unless they are one-way.
 
     SEND_MESSAGE, _V2, SEND_BATCH_MESSAGE ─> busy? ─> topic, queue ─> retry or dead letter?
-        ─> delayed? half? ─> store ─> answered now (ASYNC_FLUSH), or when it is on the disk (SYNC)
+        ─> delayed? half? timer? ─> store ─> answered now (ASYNC_FLUSH), or when on the disk (SYNC)
 
 A topic that does not exist may have to be created. The response has what Java's client reads: ids,
 queue, offset, region and whether to trace.
@@ -22,15 +22,18 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.names import HALF_TOPIC, OP_HALF_TOPIC
 from rmq_spark.wire.properties import MSG_REGION, TRACE_ON, UNIQ_KEY, decode_properties
+from rmq_spark.wire.recall_handle import RecallHandle
+from rmq_spark.wire.record import StoredMessage
 
 from ...common.channel import Channel, ResponseSteps
 from ...schedule.delayed_message import to_schedule_topic
+from ...schedule.timer_message import TIMER_RECALLED_KEY, IllegalTimer, to_timer_topic
 from ...store.append.record_encoding import draft_of
 from ...store.results import PutMessageResult, PutMessageStatus
 from ...transaction.half_message import to_half_topic
 from ..fast_paths import ResponseTemplate
 from ..processor import BrokerParts, Processor, handles
-from ..request import RequestRejected, reply
+from ..request import RequestRejected, reply, system_error
 from .acknowledger import Acknowledger
 from .admission import RetryRules, TopicAdmission
 from .batch_messages import LARGE_BATCH_BYTES, BatchPuts, timer_refusal
@@ -82,7 +85,9 @@ class SendMessageProcessor(Processor):
             MSG_REGION: config.region_id,
             TRACE_ON: "true" if config.trace_on else "false",
         }
-        self._properties = PropertyRewriter(config.broker_cluster_name, self._response_fields)
+        self.properties = self._properties = PropertyRewriter(
+            config.broker_cluster_name, self._response_fields
+        )
         place = {"queueId": "%d", "queueOffset": "%d"}
         self._response = ResponseTemplate({"msgId": "%s%016X", **place}, self._response_fields)
         self._batch_response = ResponseTemplate({"msgId": "%s", **place}, self._response_fields)
@@ -120,7 +125,7 @@ class SendMessageProcessor(Processor):
         ):
             self._put_half(send, properties, born_timestamp)
             return None
-        if properties.timer is not None:
+        if properties.timer is not None and plan.is_batch:
             raise timer_refusal(properties.timer)
         sizes: Sequence[int] = ()
         if plan.is_batch:
@@ -130,6 +135,9 @@ class SendMessageProcessor(Processor):
             result, sizes = self._batches.put(plan, request.body, properties, born_timestamp)
         elif not request.body:
             raise RequestRejected(_ILLEGAL, "the message body is empty")
+        elif properties.timer is not None:
+            self._put_timer(send, properties, born_timestamp)
+            return None
         elif properties.delay_level or plan.is_retry:
             result = self._put_redirected(plan, request, properties, born_timestamp)
         else:
@@ -240,12 +248,62 @@ class SendMessageProcessor(Processor):
         born_timestamp: int,
     ) -> PutMessageResult:
         """Put a message that is delayed, or comes to a retry topic, where it belongs."""
-        draft = replace(plan.template.common, body=request.body, born_timestamp=born_timestamp)
-        message = draft.message(properties.text)
+        message = _message_of(plan, request, properties, born_timestamp)
         retried = self._retries.redirect(message, plan.header.max_reconsume_times, request.version)
         if properties.delay_level and retried is message:  # a dead letter is not delayed any more
             retried = to_schedule_topic(message, min(properties.delay_level, self._delay_levels))
         return self._store.put_draft(draft_of(retried))
+
+    def _put_timer(self, send: Send, properties: StoredProperties, born_timestamp: int) -> None:
+        """Put a message that waits for a time; one that is due already is put as any other."""
+        connection, request, plan, waits = send
+        if not self._broker.config.store.timer_wheel_enable:
+            raise system_error("accurate timer message is not enabled, timerWheelEnable is false")
+        message = _message_of(plan, request, properties, born_timestamp)
+        rules = self._broker.timers.rules
+        names = message.properties
+        try:
+            deliver_ms = rules.deliver_ms(names, self._broker.now_ms())
+        except IllegalTimer as error:
+            raise RequestRejected(_ILLEGAL, str(error)) from None
+        if deliver_ms is None and TIMER_RECALLED_KEY in names:
+            raise RequestRejected(_ILLEGAL, "the message to recall is due already")
+        stored = self._retries.redirect(message, plan.header.max_reconsume_times, request.version)
+        unique_id = names.get(UNIQ_KEY)
+        handle = None
+        if deliver_ms is not None and stored is message:  # a dead letter does not wait any more
+            stored = to_timer_topic(message, deliver_ms, rules)
+            if unique_id and not plan.is_retry:
+                due_ms = rules.slot_ms(deliver_ms) + 1
+                name = self._broker.config.broker_name
+                handle = RecallHandle(message.topic, name, due_ms, unique_id).encode()
+        result = self._store.put_draft(draft_of(stored))
+        tell = partial(self._acknowledge_timer, connection, request.without_content(), plan, handle)
+        self._acknowledger.when_stored(result, tell, waits=waits)
+
+    def _acknowledge_timer(
+        self,
+        connection: Channel,
+        request: RemotingCommand,
+        plan: CachedSend,
+        handle: str | None,
+        result: PutMessageResult,
+    ) -> None:
+        """Answer a send with a timer by its result, with a handle to recall the message."""
+        if handle is None or result.end_offset < 0:
+            self._acknowledge(connection, request, plan, (), result)
+            return
+        size = result.end_offset - result.physical_offset
+        self._stats.record_put(plan.topic, result.message_count, size)
+        fields = {
+            "msgId": _ids(plan.id_start, (result.physical_offset,)),
+            "queueId": str(plan.template.queue[1]),
+            "queueOffset": str(result.queue_offset),
+            "recallHandle": handle,
+            **self._response_fields,
+        }
+        answer = request.respond(CODES[result.status], result.remark, fields)
+        reply(connection, request, answer)
 
     def _put_large(
         self, send: Send, properties: StoredProperties, born_timestamp: int
@@ -299,6 +357,13 @@ class SendMessageProcessor(Processor):
             request,
             request.respond(CODES[status], remark, {**fields, **self._response_fields}),
         )
+
+
+def _message_of(
+    plan: CachedSend, request: RemotingCommand, properties: StoredProperties, born_timestamp: int
+) -> StoredMessage:
+    draft = replace(plan.template.common, body=request.body, born_timestamp=born_timestamp)
+    return draft.message(properties.text)
 
 
 def _ids(start: str, positions: Sequence[int]) -> str:

@@ -178,12 +178,15 @@ class PropertyRewriter:
         properties.update(self._added_properties)
         level = properties.get(DELAY, "0")
         delay_level = int(level) if level.isdecimal() and len(level) < 10 else 0
+        if delay_level:  # it counts, as in RocketMQ
+            for name in TIMER_PROPERTIES:
+                properties.pop(name, None)
         return StoredProperties(
             encode_properties(properties),
             waits,
             delay_level,
             properties.get(TRAN_MSG) == "true",
-            None if delay_level else _timer_of(properties),
+            _timer_of(properties),
         )
 
 

@@ -38,18 +38,23 @@ def check_limit(what: str, count: int, limit: int, setting: str = "", *, more: i
 
 
 Body = TypeVar("Body")
+_SavedBody_contra = TypeVar("_SavedBody_contra", contravariant=True)
 Name = TypeVar("Name", bound=Hashable)
 Value = TypeVar("Value")
 
 
-class Table(Protocol[Body]):
+class Savable(Protocol[_SavedBody_contra]):
+    """The place where a `SavedTable` is saved."""
+
+    def save(self, value: _SavedBody_contra) -> None:
+        """Replace the table; it is durable on return."""
+
+
+class Table(Savable[Body], Protocol[Body]):
     """A table that persists across restarts, such as the store's `JsonTable`."""
 
     def load(self, default: Body) -> Body:
         """Return the table as last saved, or the default if it was never saved."""
-
-    def save(self, value: Body) -> None:
-        """Replace the table; it is durable on return."""
 
 
 class SavedTable(Generic[Body]):
@@ -57,7 +62,7 @@ class SavedTable(Generic[Body]):
 
     def __init__(
         self,
-        table: Table[Body],
+        table: Savable[Body],
         copy: Callable[[], Body],
         on_saved: Callable[[Body], object] = lambda _: None,
     ) -> None:

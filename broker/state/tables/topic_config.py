@@ -23,6 +23,7 @@ from rmq_spark.wire.names import (
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
     SYSTEM_TOPICS,
+    TIMER_TOPIC,
     TRACE_TOPIC,
     dlq_topic,
     is_system_topic,
@@ -270,6 +271,7 @@ def _system_topics(cluster_name: str, broker_name: str) -> tuple[TopicConfig, ..
         _topic(cluster_name, _CLUSTER_QUEUES, inherited),
         _topic(broker_name, 1, inherited),
         _topic(OFFSET_MOVED_TOPIC, 1),
+        _topic(TIMER_TOPIC, 1),
         _topic(TRACE_TOPIC, 1),
         _topic(reply_topic(cluster_name), 1),
     )

@@ -31,14 +31,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeAlias
 
-import orjson
-
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 
 from ..batch_commit.rollback import check_batches, rollback_open_batch
-from ..components import CONFIG, CONSUME_QUEUE, INDEX, StoreComponents
+from ..components import CONSUME_QUEUE, INDEX, StoreComponents
 from ..errors import StartInterrupted, TransientFailure, UnreadableFile, is_transient
 from ..log.checkpoint_file import CHECKPOINT, load_checkpoint
 from ..log.recovery import (
@@ -60,7 +58,6 @@ _DAMAGE_WARNING = "%s is damaged: its entries do not match the commit log; %s re
 _PROGRESS_BYTES = 1 << 30
 """Bytes of the log after which a start that rebuilds all queues saves its progress."""
 _INTERRUPTED = "the start was interrupted"
-_TOPICS_SHOWN_MAX = 8
 _NOT_CHECKED = ConsistencyResult(None, is_index_consistent=True)
 
 
@@ -167,34 +164,11 @@ class StoreOpening:
             )
         if self._index is not None:
             self._index.load()
-        self._warn_of_timers()
         self._components.batch_table.load()
         self._components.staging_area.load()
         under_way = self._components.batch_table.under_way
         if under_way is not None:
             self._reput.suspend_from(under_way.log_offset)
-
-    def _warn_of_timers(self) -> None:
-        """Warn of messages in the timer wheel of RocketMQ 5, by the count that RocketMQ saved."""
-        path = self._components.root / CONFIG / "timermetrics"
-        try:
-            counts = orjson.loads(self._disk.read(path))["timingCount"]
-            waiting = {topic: int(each["count"]) for topic, each in counts.items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return  # usually RocketMQ 5 never ran here; otherwise it recreates the file
-        waiting = {topic: count for topic, count in waiting.items() if count > 0}
-        if waiting:
-            topics = ", ".join(sorted(waiting)[:_TOPICS_SHOWN_MAX])
-            more = "" if len(waiting) <= _TOPICS_SHOWN_MAX else " and others"
-            _log.warning(
-                "%s: %d messages of %s%s wait for timers of RocketMQ 5 (TIMER_DELIVER_MS and "
-                "others), which this broker does not deliver. Open the directory with RocketMQ to "
-                "have them delivered, before their files of the log expire",
-                path,
-                sum(waiting.values()),
-                topics,
-                more,
-            )
 
     def _load_notes(self, abort_file: AbortFile) -> bool:
         """Load checkpoint and manifest; return whether this broker wrote the last checkpoint."""

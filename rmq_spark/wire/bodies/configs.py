@@ -104,6 +104,22 @@ class DelayOffsetSerializeWrapper:
     data_version: DataVersion | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TimerMetric:
+    """The number of messages of a topic that wait for their timers, and when it changed."""
+
+    count: int = 0
+    time_stamp: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerMetricsSerializeWrapper:
+    """The response to GET_TIMER_METRICS, and timermetrics: waiting messages by topic."""
+
+    timing_count: Mapping[str, TimerMetric] = field(default_factory=dict)
+    data_version: DataVersion | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopicListRequestBody:
     """The body of UPDATE_AND_CREATE_TOPIC_LIST."""

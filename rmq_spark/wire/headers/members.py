@@ -56,6 +56,21 @@ class SendMessageResponseHeader(NamedTuple):
     trace_on: Annotated[bool | None, "TRACE_ON"] = None
 
 
+class RecallMessageRequestHeader(NamedTuple):
+    """A message that waits for its timer and shall not be delivered."""
+
+    topic: str
+    recall_handle: str
+    producer_group: str | None = None
+    broker_name: BrokerName = None
+
+
+class RecallMessageResponseHeader(NamedTuple):
+    """The unique id of the recalled message."""
+
+    msg_id: str
+
+
 class EndTransactionRequestHeader(NamedTuple):
     """The end of a half message: commit (8), roll back (12) or leave open (0)."""
 
@@ -330,6 +345,7 @@ _OFFSET = OffsetResponseHeader
 _TYPES: Mapping[int, tuple[Any, ...]] = {
     # sending
     RequestCode.SEND_MESSAGE: (SendMessageRequestHeader, SendMessageResponseHeader),
+    RequestCode.RECALL_MESSAGE: (RecallMessageRequestHeader, RecallMessageResponseHeader),
     RequestCode.END_TRANSACTION: (EndTransactionRequestHeader,),
     RequestCode.CHECK_TRANSACTION_STATE: (CheckTransactionStateRequestHeader,),
     RequestCode.CONSUMER_SEND_MSG_BACK: (ConsumerSendMsgBackRequestHeader,),

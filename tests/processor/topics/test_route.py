@@ -12,6 +12,7 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 SYSTEM = {
     "TBW102",
     "SCHEDULE_TOPIC_XXXX",
+    "rmq_sys_wheel_timer",
     "BenchmarkTest",
     "RMQ_SYS_TRANS_HALF_TOPIC",
     "RMQ_SYS_TRACE_TOPIC",

@@ -178,6 +178,9 @@ REQUESTS: Mapping[RequestCode, Case] = {
     ),
     _C.SEND_REPLY_MESSAGE: Case(_reply(_C.SEND_REPLY_MESSAGE), (f"{_TOPIC} Pub",), (1,)),
     _C.SEND_REPLY_MESSAGE_V2: Case(_reply(_C.SEND_REPLY_MESSAGE_V2), (f"{_TOPIC} Pub",), (1,)),
+    _C.RECALL_MESSAGE: Case(
+        _of(_C.RECALL_MESSAGE, topic=_topic, recallHandle="none"), (f"{_TOPIC} Pub",), (604,)
+    ),
     _C.CONSUMER_SEND_MSG_BACK: Case(
         _of(
             _C.CONSUMER_SEND_MSG_BACK,
@@ -460,6 +463,7 @@ REQUESTS: Mapping[RequestCode, Case] = {
         shows=(TOPIC,),
     ),
     # ---- operators: the broker
+    _C.GET_TIMER_METRICS: _own(_C.GET_TIMER_METRICS, _WATCHES),
     _C.GET_ALL_DELAY_OFFSET: _own(_C.GET_ALL_DELAY_OFFSET, _WATCHES),
     _C.UPDATE_BROKER_CONFIG: _own(_C.UPDATE_BROKER_CONFIG, _MANAGES, answers=(DENIED,)),
     _C.GET_BROKER_CONFIG: _own(_C.GET_BROKER_CONFIG, _WATCHES),
