@@ -101,6 +101,7 @@ def test_kafka_walk_of_a_new_user_computes_totals(tmp_path):
     assert (install[:11], start, run) == ("pip install", "rocketpoll broker", "python totals.py")
     with EmbeddedBroker() as broker:
         at = {"address": broker.address}
+        broker.send("orders", json.dumps({"customer": "ada", "total": 9.5}))  # as in the README
         rocketpoll(send, tmp_path, **at)
         job = job.replace("localhost:9876", broker.address)
         (tmp_path / "totals.py").write_text(job, encoding="utf-8")

@@ -13,6 +13,7 @@ from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
     ConsumeOrderlyStatus,
+    FailureLog,
     call_listener,
     check_listener,
     clamp_listener_value,
@@ -102,7 +103,7 @@ def test_valid_callables_are_accepted_as_listeners(listener):
 
 
 def said_by(listener, success=SUCCESS):
-    return call_listener(listener, several(7), CONTEXT, success)
+    return call_listener(listener, several(7), CONTEXT, success, FailureLog())
 
 
 def test_listener_may_return_none_or_a_status():
@@ -220,3 +221,44 @@ def test_unprintable_listener_value_is_logged_and_replaced_by_the_default(caplog
 def test_invalid_ack_index_is_logged_and_replaced(found, caplog):
     assert clamp_listener_value("ack_index", found, 9, -1, 3) == 9
     assert "set ack_index to" in caplog.text
+
+
+class Failing:
+    """A listener that raises what it is told, and the lines about it."""
+
+    def __init__(self, caplog):
+        self.now = 0.0
+        self.caplog = caplog
+        self.failures = FailureLog(lambda: self.now)
+
+    def fail(self, error, times=1):
+        """The lines of so many failures, with or without a traceback."""
+
+        def listener(*_):
+            raise error
+
+        self.caplog.clear()
+        for _ in range(times):
+            assert call_listener(listener, several(7), CONTEXT, SUCCESS, self.failures) is None
+        return [(each.getMessage(), each.exc_info is not None) for each in self.caplog.records]
+
+
+def test_failing_listener_logs_its_traceback_once_and_then_a_line_a_minute(caplog):
+    failing = Failing(caplog)
+    [(text, has_traceback)] = failing.fail(ValueError("no total"), 1_000)
+    assert text.startswith("the listener failed on 1 message of ")
+    assert has_traceback
+    failing.now = 59.9
+    assert failing.fail(ValueError("no customer"), 5) == []
+    failing.now = 60.0
+    [(text, has_traceback)] = failing.fail(ValueError("no date"), 3)
+    assert text.endswith(": ValueError: no date (1,004 more like this before)")
+    assert not has_traceback
+    assert len(text) < 200
+    [(_, has_traceback)] = failing.fail(KeyError("total"), 3)
+    assert has_traceback
+
+
+def test_each_listener_failure_is_logged_at_debug_level(caplog):
+    caplog.set_level(logging.DEBUG)
+    assert len(Failing(caplog).fail(ValueError("no total"), 5)) == 5

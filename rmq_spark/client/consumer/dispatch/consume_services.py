@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, Final
 
@@ -27,6 +27,7 @@ from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeConcurrentlyStatus,
     ConsumeOrderlyContext,
     ConsumeOrderlyStatus,
+    FailureLog,
     MessageListenerConcurrently,
     MessageListenerOrderly,
     call_listener,
@@ -72,6 +73,7 @@ class ConsumeMessageConcurrentlyService:
     """None in BROADCASTING: what fails is logged and not retried."""
     acknowledge: AcknowledgeFunction
     batch_size: int
+    failures: FailureLog = field(default_factory=FailureLog)
 
     def submit(self, request: PullRequest, messages: Sequence[MessageExt]) -> None:
         """Submit messages to the listener, in batches."""
@@ -123,7 +125,7 @@ class ConsumeMessageConcurrentlyService:
     def call_listener(self, request: PullRequest, batch: Sequence[MessageExt]) -> tuple[int, int]:
         """Call the listener; return the index of the first failure, and the retry's delay level."""
         context = ConsumeConcurrentlyContext(request.queue)
-        status = call_listener(self.listener, batch, context, _SUCCESS)
+        status = call_listener(self.listener, batch, context, _SUCCESS, self.failures)
         name, level = "delay_level_when_next_consume", context.delay_level_when_next_consume
         delay_level = clamp_listener_value(name, level, 0, DEAD_LETTER, INT32_MAX)
         if status is not _SUCCESS:
@@ -189,6 +191,7 @@ class ConsumeMessageOrderlyService:
     """Called with a revoked queue once no listener uses it any more."""
     batch_size: int
     suspend_ms: int
+    failures: FailureLog = field(default_factory=FailureLog)
 
     def submit(self, request: PullRequest, messages: Sequence[MessageExt] = ()) -> None:  # noqa: ARG002  # they wait in the process queue
         """Submit waiting messages to the listener; a suspended queue waits for its time."""
@@ -271,7 +274,9 @@ class ConsumeMessageOrderlyService:
     ) -> tuple[ConsumeOrderlyStatus, int]:
         """Call the listener; return its status, and the milliseconds to wait if it failed."""
         context = ConsumeOrderlyContext(request.queue)
-        status = call_listener(self.listener, batch, context, ConsumeOrderlyStatus.SUCCESS)
+        status = call_listener(
+            *(self.listener, batch, context, ConsumeOrderlyStatus.SUCCESS), self.failures
+        )
         suspend_ms = context.suspend_current_queue_time_ms
         return (
             ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT if status is None else status,

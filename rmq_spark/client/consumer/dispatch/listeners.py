@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from types import CoroutineType, GeneratorType
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from rmq_spark.client.arguments import wrong_kind
 from rmq_spark.client.message import MessageExt
-from rmq_spark.errors import excerpt, format_count
+from rmq_spark.errors import escape_surrogates, excerpt, format_count
 from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
+
+FAILURE_LOG_SECONDS: Final = 60.0
+"""Seconds between two lines about failures of one kind."""
+
+_FAILURE_KINDS_MAX: Final = 64
+_SHOWN_CHARACTERS: Final = 200
 
 
 class ConsumeConcurrentlyStatus(Enum):
@@ -139,23 +147,81 @@ def _accepts_arguments(listener: Callable[..., object], count: int) -> bool:
     return True
 
 
+class FailureLog:
+    """The log of one listener's failures: each kind once with its traceback, then once a minute.
+
+    A message that always fails is retried for hours, and a listener whose database is away fails
+    all messages. So further failures of a kind are counted, and a line a minute says how many there
+    were. A kind is an exception's class and the line that raised it. Each failure is also logged at
+    level DEBUG.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._lock = threading.Lock()
+        self._kinds: dict[Hashable, tuple[float, int]] = {}
+        """When a kind was logged last, and how many have followed; the longest silent first."""
+
+    def record_exception(self, error: BaseException, messages: Sequence[MessageExt]) -> None:
+        """Log that a listener raised."""
+        name = type(error).__qualname__
+        kind = (name, *_raised_at(error))
+        text = f"the listener failed on {_describe(messages)}"
+        try:
+            short = f"{text}: {name}: {escape_surrogates(str(error))[:_SHOWN_CHARACTERS]}"
+        except BaseException:  # noqa: BLE001  # of the listener's own __str__
+            short = f"{text}: {name}"
+        self._record(kind, text, short, error)
+
+    def record_result(self, kind: Hashable, text: str) -> None:
+        """Log that a listener returned a wrong value."""
+        self._record(kind, text, text, None)
+
+    def _record(self, kind: Hashable, text: str, short: str, error: BaseException | None) -> None:
+        now = self._now()
+        with self._lock:
+            logged_at, count = self._kinds.get(kind, (None, 0))
+            if logged_at is not None and now - logged_at < FAILURE_LOG_SECONDS:
+                self._kinds[kind] = logged_at, count + 1
+                level, more = logging.DEBUG, ""
+            else:
+                self._kinds.pop(kind, None)
+                self._kinds[kind] = now, 0
+                if len(self._kinds) > _FAILURE_KINDS_MAX:
+                    del self._kinds[next(iter(self._kinds))]
+                level, more = logging.ERROR, f" ({count:,} more like this before)" if count else ""
+        if logged_at is None and error is not None:
+            _log.error("%s", text, exc_info=error)
+        else:
+            _log.log(level, "%s%s", short, more)
+
+
+def _raised_at(error: BaseException) -> tuple[str, int]:
+    """Return the file and the line that raised an error."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return ("", 0) if at is None else (at.tb_frame.f_code.co_filename, at.tb_lineno)
+
+
 def call_listener(
     listener: Callable[[list[MessageExt], _Context], _Status | None],
     messages: Sequence[MessageExt],
     context: _Context,
     success: _Status,
+    failures: FailureLog,
 ) -> _Status | None:
     """Call a listener and return its status; None if it raised, or returned a wrong value."""
     try:
         said: object = listener(list(messages), context)  # a list that the listener may change
-        return _parse_status(said, messages, success)  # which runs code of the listener's, too
-    except BaseException:  # noqa: BLE001  # sys.exit and CancelledError, too: the thread serves others as well
-        _log.exception("the listener failed on %s", _describe(messages))
+        return _parse_status(said, messages, success, failures)  # runs code of the listener's, too
+    except BaseException as error:  # noqa: BLE001  # sys.exit and CancelledError, too: the thread serves others as well
+        failures.record_exception(error, messages)
         return None
 
 
 def _parse_status(
-    returned: object, messages: Sequence[MessageExt], success: _Status
+    returned: object, messages: Sequence[MessageExt], success: _Status, failures: FailureLog
 ) -> _Status | None:
     if returned is None:
         return success
@@ -163,9 +229,12 @@ def _parse_status(
         return returned
     if isinstance(returned, (CoroutineType, GeneratorType)):
         returned.close()  # it would never run
-    kind = type(success).__name__
-    text = "the listener returned %s (%s) for %s: needed None or a %s, so it counts as a failure"
-    _log.error(text, excerpt(returned), type(returned).__name__, _describe(messages), kind)
+    name = type(returned).__name__
+    failures.record_result(
+        name,
+        f"the listener returned {excerpt(returned)} ({name}) for {_describe(messages)}: needed "
+        f"None or a {type(success).__name__}, so it counts as a failure",
+    )
     return None
 
 
