@@ -24,7 +24,19 @@ from ..store.results import StoreState
 # ---- Formats of the log.
 
 LOG_FORMATS: Final = ("text", "json")
-_TEXT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
+_TEXT: Final = "%(asctime)s %(levelname)s %(module_name)s: %(message)s"
+
+
+class TextFormatter(logging.Formatter):
+    """A record as text, with the last part of its logger's name: the module that logs."""
+
+    def __init__(self) -> None:
+        super().__init__(_TEXT)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text."""
+        record.module_name = record.name.rpartition(".")[2]
+        return super().format(record)
 
 
 class JsonFormatter(logging.Formatter):
@@ -47,7 +59,7 @@ class JsonFormatter(logging.Formatter):
 def set_up_logging(log_format: str) -> None:
     """Log to stderr, from INFO on, in one of `LOG_FORMATS`."""
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter() if log_format == "json" else logging.Formatter(_TEXT))
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
@@ -56,7 +68,10 @@ _MIB = 1 << 20
 
 
 def log_start(config: BrokerConfig, controller: BrokerController) -> None:
-    """Log the broker's version, the recovery and its duration, the limits, and the addresses."""
+    """Log the broker's version, the recovery and its duration, the limits, and the addresses.
+
+    Each is a line, or two, of at most about 130 columns.
+    """
     _log.info(
         "rocketpoll %s, broker %s of cluster %s, in process %d, on Python %s and %s",
         __version__,
@@ -69,16 +84,19 @@ def log_start(config: BrokerConfig, controller: BrokerController) -> None:
     _log_store(config, controller)
     server = config.server
     _log.info(
-        "limits: %d connections, %d of one address; %d open files; %d MiB of requests in flight, "
-        "%d MiB of unread answers; %d topics, %d queues, %d groups; %s",
-        server.max_connections,
-        server.max_connections_per_address,
-        config.store.open_files_max,
+        "limits: %s connections, %s of one address; %d MiB of requests in flight, "
+        "%d MiB of unread answers",
+        f"{server.max_connections:,}",
+        f"{server.max_connections_per_address:,}",
         server.in_flight_bytes_max // _MIB,
         server.unread_bytes_max // _MIB,
-        config.max_topics,
-        config.max_queues,
-        config.max_groups,
+    )
+    _log.info(
+        "limits: %s topics, %s queues, %s groups; %s open files; %s",
+        f"{config.max_topics:,}",
+        f"{config.max_queues:,}",
+        f"{config.max_groups:,}",
+        f"{config.store.open_files_max:,}",
         config.store.flush_disk_type.name,
     )
     host = format_host(config.bind_address)
@@ -117,26 +135,28 @@ def _log_store(config: BrokerConfig, controller: BrokerController) -> None:
     store, tables = controller.store, controller.tables
     state = store.state()
     _log.info(
-        "store %s: opened in %.3f s %s; commit log from %d to %d, %d holes; %d topics, %d of "
-        "them with messages, %d groups, %d offsets",
+        "store %s: opened in %.3f s %s",
         config.store.store_path_root_dir,
         controller.opening_seconds,
         _describe_recovery(state),
-        state.min_offset,
-        state.written_offset,
-        len(state.holes),
-        len(tables.topics.topics),
-        len(store.queue_nums()),
-        len(tables.groups.groups),
-        tables.offsets.count,
+    )
+    _log.info(
+        "store: commit log from %s to %s, %s holes; %s topics, %s of them with messages, "
+        "%s groups, %s offsets",
+        f"{state.min_offset:,}",
+        f"{state.written_offset:,}",
+        f"{len(state.holes):,}",
+        f"{len(tables.topics.topics):,}",
+        f"{len(store.queue_nums()):,}",
+        f"{len(tables.groups.groups):,}",
+        f"{tables.offsets.count:,}",
     )
     disk, storage = controller.disk_usage(), config.store
     _log.info(
-        "disk: %.0f %% of %.1f GB used, %.1f GB free; messages are kept for %d h, "
-        "deleted early from %.0f %% on, and refused from %.0f %% on",
+        "disk: %.0f %% of %.1f GB used; messages are kept for %d h, deleted early from %.0f %% on, "
+        "refused from %.0f %% on",
         disk.ratio * 100,
         disk.total / 1e9,
-        disk.free / 1e9,
         storage.file_reserved_time_hours,
         storage.disk_space_clean_forcibly_ratio * 100,
         storage.disk_space_warning_level_ratio * 100,

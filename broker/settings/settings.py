@@ -242,7 +242,7 @@ def _value(config: BrokerConfig, key: SettingKey) -> object:
 def _parse(values: dict[str, str], text: str) -> str | None:
     name, equals, value = text.partition("=")
     if not equals:
-        return f"needed key=value, found {text!r}"
+        return f"needed key=value, for example listenPort=9876, found {text!r}"
     name, value = name.strip(), value.strip()
     values[name] = value
     return _fault_of(name, value)

@@ -30,7 +30,7 @@ from rmq_spark.cli.shell.usage_errors import describe_usage_error
 from rmq_spark.errors import RocketPollError
 
 _PROGRAM: Final = "rocketpoll"
-_COMPLETION_VARIABLE: Final = "_ROCKETPOLL_COMPLETE"
+_COMPLETION_VARIABLE: Final = "_ROCKETPOLL_COMPLETE"  # as in shell.completion
 
 SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
     "Messages": {
@@ -46,6 +46,10 @@ SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
         "group": LazyCommand(".groups.group_command", "show lag and members, move offsets"),
         "store": LazyCommand(".cluster.store_command", "inspect and verify a store"),
         "cluster": LazyCommand(".cluster.cluster_command", "list brokers and check their health"),
+    },
+    "Settings": {
+        "profile": LazyCommand(".access.profile_command", "name and choose connection settings"),
+        "completion": LazyCommand(".shell.completion", "complete names in bash, zsh or fish"),
     },
     "Access": {
         "user": LazyCommand(".access.user_command", "create, change and list users"),
@@ -73,13 +77,13 @@ SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
 }
 
 
-def command_tree() -> RootGroup:
+def command_tree(root: type[RootGroup] = RootGroup) -> RootGroup:
     """Return the root of all commands."""
     version = click.version_option(
         __version__, "-V", "--version", prog_name=_PROGRAM, message="%(prog)s %(version)s"
     )
     return version(
-        RootGroup(
+        root(
             SECTIONS,
             name=_PROGRAM,
             help="Inspect and operate RocketMQ clusters and rocketpoll brokers.",
@@ -100,7 +104,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tree = command_tree()
     instruction = os.environ.get(_COMPLETION_VARIABLE)
     if instruction:
-        return shell_complete(tree, {}, _PROGRAM, _COMPLETION_VARIABLE, instruction)
+        from rmq_spark.cli.shell.completion import CompletingRoot  # noqa: PLC0415  # only for shells
+
+        completing = command_tree(CompletingRoot)
+        return shell_complete(completing, {}, _PROGRAM, _COMPLETION_VARIABLE, instruction)
     try:
         code = _run(tree, given)
         sys.stdout.flush()

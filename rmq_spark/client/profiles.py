@@ -33,6 +33,9 @@ PROFILE_KEYS: Final = (
 )
 """The settings of a profile: the options, and what is for a key or a registry, and no option."""
 
+CURRENT_SUFFIX: Final = ".current"
+"""The file with the name of the current profile is beside the profiles, with this suffix."""
+
 CREDENTIAL_VARIABLES: Final = {
     "access-key": "ROCKETPOLL_ACCESS_KEY",
     "secret-key": "ROCKETPOLL_SECRET_KEY",
@@ -46,6 +49,7 @@ _BOOLEANS: Final = {each: each in ("true", "yes", "on") for each in
                     ("true", "yes", "on", "false", "no", "off")}  # fmt: skip
 _READABLE_BY_OTHERS: Final = stat.S_IRGRP | stat.S_IROTH
 _SIZE_MAX: Final = 1 << 20
+_NAME_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +57,14 @@ class Profile:
     """The settings of one profile.
 
     Attributes:
+        name: Its name.
         path: The file.
         settings: Its values, by the names of the command line's options: text, whether a flag is
             set, or a number of bytes.
         has_exposed_secrets: Whether it has secrets, and other users can read the file.
     """
 
+    name: str
     path: Path
     settings: Mapping[str, str | bool | int] = field(repr=False)  # secrets are among them
     has_exposed_secrets: bool = False
@@ -77,63 +83,118 @@ def read_profile(name: str) -> Profile:
     Args:
         name: Its section in the file.
     """
-    path = _profiles_path(name)
-    section, others_may_read = _read_section(name, path)
+    path = _path_of_profiles(name)
+    text, others_may_read = _read_file(name, path)
+    return parse_profile(name, text, path, others_may_read=others_may_read)
+
+
+def read_profiles() -> list[Profile]:
+    """Read all profiles of the file, in its order; none if there is no file."""
+    path = profiles_path()
+    if not path.exists():
+        return []
+    text, others_may_read = _read_file("", path)
+    return [
+        parse_profile(name, text, path, others_may_read=others_may_read)
+        for name in _sections(text, "", path).sections()
+    ]
+
+
+def profiles_path() -> Path:
+    """Return the path of the file of profiles, which need not exist."""
+    return _path_of_profiles("")
+
+
+def current_profile_name() -> str | None:
+    """Return the name of the profile that was chosen last, if any."""
+    try:
+        path = current_profile_path()
+        return path.read_text(encoding="utf-8")[:_NAME_MAX].strip() or None
+    except (OSError, UnicodeDecodeError, ProfileRejected):
+        return None
+
+
+def current_profile_path() -> Path:
+    """Return the path of the file with the name of the current profile."""
+    path = profiles_path()
+    return path.with_name(path.name + CURRENT_SUFFIX)
+
+
+def parse_profile(name: str, text: str, path: Path, *, others_may_read: bool = False) -> Profile:
+    """Return a profile of the text of a file.
+
+    Args:
+        name: Its section in the file.
+        text: The text.
+        path: The path of the file, for errors.
+        others_may_read: Whether other users can read the file.
+    """
+    parser = _sections(text, name, path)
+    if not parser.has_section(name):
+        there = ", ".join(parser.sections()) or "none"
+        raise ProfileRejected(
+            name, f"{path} has no section [{name}]. Add it, or use one of: {there}"
+        )
+    section = dict(parser.items(name))
     found: dict[str, str | bool | int] = {}
-    for key, text in section.items():
-        if not text:
+    for key, value in section.items():
+        if not value:
             raise ProfileRejected(name, f"{path}: [{name}] has no value for {key}. Give one")
         if key not in PROFILE_KEYS:
             near = nearest_name(key, PROFILE_KEYS)
             hint = f"Did you mean {near}?" if near else f"Use one of {', '.join(PROFILE_KEYS)}"
             raise ProfileRejected(name, f'{path}: [{name}] has the unknown setting "{key}". {hint}')
         if key in FLAGS:
-            if text.lower() not in _BOOLEANS:
-                raise ProfileRejected(name, f"{path}: [{name}] {key} = {text}. Write true or false")
-            found[key] = _BOOLEANS[text.lower()]
+            if value.lower() not in _BOOLEANS:
+                raise ProfileRejected(
+                    name, f"{path}: [{name}] {key} = {value}. Write true or false"
+                )
+            found[key] = _BOOLEANS[value.lower()]
         elif key == "max-body-bytes":
-            if not (text.isascii() and text.isdigit() and 0 < int(text) <= PLAIN_BYTES_LIMIT_MAX):
+            if not (
+                value.isascii() and value.isdigit() and 0 < int(value) <= PLAIN_BYTES_LIMIT_MAX
+            ):
                 raise ProfileRejected(
                     name,
-                    f"{path}: [{name}] {key} = {text}. Write a number from 1 to "
+                    f"{path}: [{name}] {key} = {value}. Write a number from 1 to "
                     f"{PLAIN_BYTES_LIMIT_MAX}",
                 )
-            found[key] = int(text)
+            found[key] = int(value)
         else:
-            found[key] = os.path.expanduser(text) if key in FILES else text  # noqa: PTH111  # where there is no home, it stays
-    return Profile(path, found, others_may_read and not SECRETS.isdisjoint(found))
+            found[key] = os.path.expanduser(value) if key in FILES else value  # noqa: PTH111  # where there is no home, it stays
+    return Profile(name, path, found, others_may_read and not SECRETS.isdisjoint(found))
 
 
-def _read_section(name: str, path: Path) -> tuple[Mapping[str, str], bool]:
-    """Return a section of the file of profiles, and whether other users can read the file."""
-    parser = configparser.ConfigParser(interpolation=None)
+def _read_file(name: str, path: Path) -> tuple[str, bool]:
+    """Return the text of the file of profiles, and whether other users can read the file."""
     try:
         with path.open(encoding="utf-8-sig") as file:  # editors may leave a mark
             text = file.read(_SIZE_MAX)
             mode = os.fstat(file.fileno()).st_mode
-        if len(text) == _SIZE_MAX:
-            raise ProfileRejected(
-                name,
-                f"{path} has more than {_SIZE_MAX} characters. Point {PROFILES_VARIABLE} at a "
-                "file of profiles",
-            )
-        parser.read_string(text, str(path))
     except OSError as error:
         raise ProfileRejected(
             name,
-            f'cannot read {path}: {error.strerror}. Create it with the lines "[{name}]" and '
-            '"namesrv = HOST:PORT"',
+            f"cannot read {path}: {error.strerror}. Create it with rocketpoll profile create "
+            f"{name or 'NAME'} --namesrv HOST:PORT",
         ) from error
-    except configparser.Error as error:
-        raise ProfileRejected(name, f"{path} is not an INI file: {_without_lines(error)}") from None
     except UnicodeDecodeError as error:
         raise ProfileRejected(name, f"{path} is not an INI file: {error.reason}") from None
-    if not parser.has_section(name):
-        there = ", ".join(parser.sections()) or "none"
+    if len(text) == _SIZE_MAX:
         raise ProfileRejected(
-            name, f"{path} has no section [{name}]. Add it, or use one of: {there}"
+            name,
+            f"{path} has more than {_SIZE_MAX} characters. Point {PROFILES_VARIABLE} at a "
+            "file of profiles",
         )
-    return dict(parser.items(name)), bool(mode & _READABLE_BY_OTHERS)
+    return text, bool(mode & _READABLE_BY_OTHERS)
+
+
+def _sections(text: str, name: str, path: Path) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        parser.read_string(text, str(path))
+    except configparser.Error as error:
+        raise ProfileRejected(name, f"{path} is not an INI file: {_without_lines(error)}") from None
+    return parser
 
 
 def _without_lines(error: configparser.Error) -> str:
@@ -146,7 +207,7 @@ def _without_lines(error: configparser.Error) -> str:
     return str(error)
 
 
-def _profiles_path(name: str) -> Path:
+def _path_of_profiles(name: str) -> Path:
     named, configured = os.environ.get(PROFILES_VARIABLE), os.environ.get("XDG_CONFIG_HOME")
     if named:
         return Path(named)

@@ -67,7 +67,10 @@ VERBS = {
 
 GO_ON_AND_TELL = {"cluster health", "console", "exporter", "doctor"}
 """Those whose work it is to tell how the cluster is, each with tests of its own."""
-ASK_NO_CLUSTER = {"broker", "demo", "archive", "store dump", "store verify", "store stat"}
+ASK_NO_CLUSTER = {
+    *("broker", "demo", "archive", "completion", "store dump", "store verify", "store stat"),
+    *("profile list", "profile show", "profile create", "profile use", "profile delete"),
+}
 
 NEED_A_TOPIC = (
     *("topic alter", "topic describe", "topic copy", "topic delete", "consume", "consume --key"),

@@ -107,6 +107,7 @@ STARTS = {
     "nothing": (),
     "name servers": ("--namesrv", "a:1;b:2"),
     "profile": ("--profile", "secure"),
+    "current profile": (),
     "profile with keys": ("--profile", "prod"),
     "profile and an option": ("--profile", "prod", "--namesrv", "option:1"),
     "profile without name servers": ("--profile", "only-tls"),
@@ -125,6 +126,9 @@ def test_printed_connection_options_reach_the_same_cluster_from_another_shell(
 ):
     profiles = tmp_path / "profiles.ini"
     profiles.write_text(f"{PROFILES}[only-tls]\ntls = yes\n", encoding="utf-8")
+    if start == "current profile":
+        monkeypatch.setenv("ROCKETPOLL_PROFILES", str(profiles))
+        (tmp_path / "profiles.ini.current").write_text("prod\n", encoding="utf-8")
     for name, value in {**variables, "ROCKETPOLL_TLS_KEY_PASSWORD": "hidden-2"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
@@ -185,12 +189,16 @@ def test_only_whole_commands_of_a_sentence_are_marked(access_of):
 def test_suggested_command_contains_the_connection_options(access_of, name):
     has_connection = any(each.name == "namesrv" for each in EVERY[name].params)
     parts = list(access_of("--namesrv", "a:1").split_commands(f"see rocketpoll {name} for more"))
-    if name in ("doctor", "checkpoint", "demo"):  # no sentence names these
+    if name in ("doctor", "checkpoint", "demo", "profile create"):  # no sentence names these
         return
     assert any("--namesrv a:1" in part for part, _ in parts) is has_connection
 
 
-WITHOUT_A_CLUSTER = {"broker", "demo", "archive", "store dump", "store verify", "store stat"}
+WITHOUT_A_CLUSTER = {
+    name
+    for name in EVERY
+    if name.startswith(("broker", "demo", "archive", "completion", "store", "profile"))
+}
 
 
 @pytest.mark.parametrize("name", sorted(EVERY.keys() - WITHOUT_A_CLUSTER))

@@ -26,7 +26,7 @@ EXAMPLES = [(name, line) for name, verb in EVERY.items() for line in verb.exampl
 SERVING = {"broker": "listens on", "console": "console at", "exporter": "metrics at"}
 """Those that serve until they are told to stop, and what they say when they do."""
 
-WITHOUT_A_CLUSTER = {"broker", "demo", "archive"}
+WITHOUT_A_CLUSTER = {"broker", "demo", "archive", "completion"}
 NEED_SPARK = {"doctor"}
 OF_USERS = ("user ", "acl ")
 """Those that need a broker which authenticates its clients."""

@@ -129,16 +129,6 @@ def test_exit_code_is_kept_when_the_error_cannot_be_written():
     assert done.returncode == 2
 
 
-def test_shells_complete_it():
-    done = subprocess.run(
-        [sys.executable, "-m", "rocketpoll"],
-        env={"_ROCKETPOLL_COMPLETE": "bash_complete", "COMP_WORDS": "rocketpoll group s",
-             "COMP_CWORD": "2"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.stdout == "plain,seek\n"
-
-
 def test_help_imports_neither_rich_nor_a_client():
     """Neither rich nor a client is imported for help."""
     script = (

@@ -204,7 +204,7 @@ def test_all_config_errors_are_reported_with_their_lines(tmp_path):
     ):
         assert place in text
     assert "did you mean brokerName?" in text
-    assert "needed key=value, found 'nonsense'" in text
+    assert "needed key=value, for example listenPort=9876, found 'nonsense'" in text
     assert "argument 'flushDiskType=maybe': flushDiskType must be SYNC_FLUSH or ASYNC_FLUSH" in text
 
 

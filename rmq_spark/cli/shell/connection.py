@@ -1,8 +1,11 @@
 """Connection: how a command reaches a cluster: by options, environment and profiles.
 
-    --namesrv and the like  >  --profile NAME  >  environment  >  127.0.0.1:9876
+    --namesrv and the like  >  --profile NAME  >  environment  >  the current profile
+                                                               >  127.0.0.1:9876
 
-A named profile precedes the environment, because the user chose it on purpose.
+A named profile precedes the environment, because the user chose it on purpose. The current profile
+(``rocketpoll profile use``) counts as a whole or not at all: its keys must not reach another
+cluster, whose address an option or the environment gives.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from rmq_spark.client.profiles import (
     PROFILES_FILE,
     PROFILES_VARIABLE,
     SECRETS,
+    current_profile_name,
     read_profile,
 )
 from rmq_spark.errors import RocketPollError, nearest_name
@@ -75,7 +79,8 @@ _OPTIONS: Final = (
     _option("--max-body-bytes", type=_BODY_BYTES, metavar="N",
                  help="Size up to which a compressed body is inflated. [default: 16777216]"),
     _option("--profile", metavar="NAME", help="Section of the profiles file "
-                 f"(${PROFILES_VARIABLE}, else ~/.config/{PROFILES_FILE})."),
+                 f"(${PROFILES_VARIABLE}, else ~/.config/{PROFILES_FILE}). "
+                 "[default: that of rocketpoll profile use]"),
 )  # fmt: skip
 
 _CREDENTIALS: Final = SECRETS | {"access-key"}
@@ -252,12 +257,36 @@ def connection_options(function: _Function) -> _Function:
 
     @functools.wraps(function)
     def run(*arguments: Any, **given: Any) -> Any:
-        of_connection = {name: given.pop(name.replace("-", "_"), None) for name in PROFILE_KEYS}
-        access = _resolve_access(of_connection, given.pop("profile"))
+        names = [*(name.replace("-", "_") for name in PROFILE_KEYS), "profile"]
+        access = access_of({name: given.pop(name, None) for name in names})
         return function(*arguments, access=access, **given)
 
     decorated: Any = run
     for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]  # it is called as the function was
+
+
+def access_of(params: Mapping[str, Any]) -> ClusterAccess:
+    """Return the access to the cluster that the parameters of a command name."""
+    options = {name: params.get(name.replace("-", "_")) for name in PROFILE_KEYS}
+    return _resolve_access(options, params.get("profile"))
+
+
+def profile_options(function: _Function) -> _Function:
+    """Add the options for the settings of a profile, which a command gets as ``settings``."""
+
+    @functools.wraps(function)
+    def run(*arguments: Any, **given: Any) -> Any:
+        settings = {name: given.pop(name.replace("-", "_"), None) for name in PROFILE_KEYS}
+        if settings["namesrv"] is not None:
+            for address in filter(None, re.split(r"[;,\s]+", settings["namesrv"])):
+                _check_address(address)
+        found = {name: value for name, value in settings.items() if value is not None}
+        return function(*arguments, settings=found, **given)
+
+    decorated: Any = run
+    for option in reversed(_OPTIONS[:-1]):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]  # it is called as the function was
 
@@ -289,7 +318,10 @@ def _resolve_access(options: Mapping[str, Any], profile: str | None) -> ClusterA
     }
     if options["namesrv"] == "":  # an unset variable in a script must not lead to this machine
         raise click.UsageError("--namesrv is empty. Give HOST:PORT, or leave the option out")
-    of_profile = {} if profile is None else _profile_settings(profile)
+    is_chosen = profile is not None
+    if not is_chosen and not options["namesrv"] and "namesrv" not in of_environment:
+        profile = current_profile_name()
+    of_profile = {} if profile is None else _profile_settings(profile, is_chosen=is_chosen)
     given = {name: value for name, value in options.items() if value is not None}
     settings = {**of_environment, **of_profile, **given}
     shown = [] if profile is None else ["--profile", profile]
@@ -312,11 +344,16 @@ def _resolve_access(options: Mapping[str, Any], profile: str | None) -> ClusterA
     )
 
 
-def _profile_settings(name: str) -> Mapping[str, Any]:
+def _profile_settings(name: str, *, is_chosen: bool) -> Mapping[str, Any]:
     try:
         profile = read_profile(name)
     except ProfileRejected as error:
-        raise click.UsageError(f"--profile {name}: {error.problem}") from error
+        if is_chosen:
+            raise click.UsageError(f"--profile {name}: {error.problem}") from error
+        raise Failure(
+            f"the current profile {name}: {error.problem}",
+            "Choose another with rocketpoll profile use PROFILE, or none with --none",
+        ) from error
     if profile.warning is not None:
         click.echo(f"rocketpoll: {profile.warning}", err=True)
     return profile.settings

@@ -127,11 +127,7 @@ class BrokerProcess:
 
     def log(self):
         """Return the lines that it has logged, without those of a healthy broker."""
-        return [
-            line
-            for line in self.said()
-            if " INFO rocketpoll.broker.process.operator_log " not in line
-        ]
+        return [line for line in self.said() if " INFO operator_log: " not in line]
 
     def rss_bytes(self):
         """Return its resident memory in bytes."""
