@@ -21,14 +21,10 @@ from typing import Any, Final
 import click
 
 from rmq_spark import __version__
-from rmq_spark.cli.access.connection_checks import (
-    Diagnosis,
-    check_connection,
-    check_topic_rights,
-    report_lines,
-)
+from rmq_spark.cli.access.connection_checks import check_connection, check_topic_rights
 from rmq_spark.cli.shell.command_tree import CommandWithExample
-from rmq_spark.cli.shell.output import write_text
+from rmq_spark.cli.shell.health_check import HealthCheck, report_lines
+from rmq_spark.cli.shell.output import terminal_width, write_text
 from rmq_spark.cli.spark.spark_runtime import INSTALL_PYSPARK, find_java, has_pyspark, java_fault
 from rmq_spark.client.errors import AccessDenied, BrokerRefused
 from rmq_spark.client.instance.instance import NAME_SERVER_VARIABLE
@@ -71,7 +67,7 @@ print(json.dumps({
 """
 
 
-def check_worker_python() -> list[Diagnosis]:
+def check_worker_python() -> list[HealthCheck]:
     """Check which Python the workers would run, and, if it starts, which packages it has."""
     named = os.environ.get(PYTHON_VARIABLE)
     path = shutil.which(named or _DEFAULT_PYTHON)
@@ -83,11 +79,11 @@ def check_worker_python() -> list[Diagnosis]:
     )
     if path is None:
         return [
-            Diagnosis("worker Python", f"there is no {named or _DEFAULT_PYTHON} ({origin})", here)
+            HealthCheck("worker Python", f"there is no {named or _DEFAULT_PYTHON} ({origin})", here)
         ]
     seen = _probe(path)
     if isinstance(seen, str):
-        return [Diagnosis("worker Python", f"{path} fails: {seen}", here)]
+        return [HealthCheck("worker Python", f"{path} fails: {seen}", here)]
     version = tuple(seen["version"])
     text = ".".join(map(str, version))
     if version != sys.version_info[:2]:
@@ -96,43 +92,43 @@ def check_worker_python() -> list[Diagnosis]:
             f"{path} is Python {text}, this one {driver}: Spark needs the same version on driver "
             "and workers"
         )
-        return [Diagnosis("worker Python", found, here)]
+        return [HealthCheck("worker Python", found, here)]
     found = f"{path}, Python {text} ({origin})"
     return [
-        Diagnosis("worker Python", found),
+        HealthCheck("worker Python", found),
         _check_packages(path, seen),
         _check_format(path, seen, here),
     ]
 
 
-def _check_packages(path: str, report: dict[str, Any]) -> Diagnosis:
+def _check_packages(path: str, report: dict[str, Any]) -> HealthCheck:
     missing = report["missing"]
     if missing:
         names = " ".join(missing)
         found = f"{path} has no {', '.join(missing)}"
-        return Diagnosis(
+        return HealthCheck(
             "its packages",
             found,
             f"run {shlex.quote(path)} -m pip install {names}, or set {PYTHON_VARIABLE} to another",
         )
-    return Diagnosis("its packages", ", ".join(_REQUIRED_PACKAGES))
+    return HealthCheck("its packages", ", ".join(_REQUIRED_PACKAGES))
 
 
-def _check_format(path: str, report: dict[str, Any], remedy: str) -> Diagnosis:
+def _check_format(path: str, report: dict[str, Any], remedy: str) -> HealthCheck:
     what = "the format"
     if not report["is_importable"]:
-        return Diagnosis(what, f"{path} has no rocketpoll: Spark cannot find the format", remedy)
+        return HealthCheck(what, f"{path} has no rocketpoll: Spark cannot find the format", remedy)
     if not report["is_found"]:
         found = (
             f"{path} can import pyspark_rocketpoll, but Spark does not find it in a list of "
             "modules: it is an editable install"
         )
         again = f"run {shlex.quote(path)} -m pip install -e DIRECTORY without --config-settings"
-        return Diagnosis(what, found, f"{again}, or put the directory on PYTHONPATH")
+        return HealthCheck(what, found, f"{again}, or put the directory on PYTHONPATH")
     if report["rocketpoll"] != __version__:
         found = f"{path} has rocketpoll {report['rocketpoll']}, this Python {__version__}"
-        return Diagnosis(what, found, f"{remedy}, or install the same release in both")
-    return Diagnosis(what, f"rocketpoll {__version__} is found")
+        return HealthCheck(what, found, f"{remedy}, or install the same release in both")
+    return HealthCheck(what, f"rocketpoll {__version__} is found")
 
 
 def _probe(path: str) -> dict[str, Any] | str:
@@ -163,7 +159,7 @@ _NAME_SERVER_REMEDY: Final = "give the address of a name server, for example loc
 
 def check_cluster(
     namesrv: str | None, topic: str | None, options: Mapping[str, str] = MappingProxyType({})
-) -> list[Diagnosis]:
+) -> list[HealthCheck]:
     """Check name server, certificates, credentials, topic and brokers, as far as they are given.
 
     ``options`` are options of source or sink, for the connections.
@@ -177,7 +173,7 @@ def check_cluster(
     try:
         access = write_options(_without_read_options(given)).access
     except OptionError as wrong:
-        return [Diagnosis("name server", str(wrong), _remedy_of(wrong))]
+        return [HealthCheck("name server", str(wrong), _remedy_of(wrong))]
     found = check_connection(access)
     if not all(each.is_ok for each in found):
         return found
@@ -187,10 +183,10 @@ def check_cluster(
     if fault is not None:
         denied = check_topic_rights(access, topic)
         remedy = f"check the name, or run rocketpoll topic create {topic}"
-        return [*found, denied or Diagnosis("topic", str(fault), remedy)]
+        return [*found, denied or HealthCheck("topic", str(fault), remedy)]
     return [
         *found,
-        Diagnosis("topic", f"{topic} exists"),
+        HealthCheck("topic", f"{topic} exists"),
         _check_brokers({**given, "topic": topic}),
     ]
 
@@ -215,7 +211,7 @@ def _error_of(check: Callable[[], object]) -> RocketPollError | None:
     return None
 
 
-def _check_brokers(given: Mapping[str, str]) -> Diagnosis:
+def _check_brokers(given: Mapping[str, str]) -> HealthCheck:
     """Check that the brokers' addresses can be reached from here, across containers, networks."""
     options = read_options(given)
     instance = instance_for(options.access)
@@ -226,9 +222,9 @@ def _check_brokers(given: Mapping[str, str]) -> Diagnosis:
             address = instance.routes.address_for_read(queue.broker_name)
             instance.api.peek(address, options.group, queue, 0)  # which needs the rights of a read
     except AccessDenied as error:
-        return Diagnosis("rights", BrokerRefused.__str__(error), error.remedy)
+        return HealthCheck("rights", BrokerRefused.__str__(error), error.remedy)
     except RocketPollError as error:
-        return Diagnosis(
+        return HealthCheck(
             "brokers",
             str(error),
             "set brokerIP1 of the broker to an address that this machine can reach",
@@ -236,15 +232,15 @@ def _check_brokers(given: Mapping[str, str]) -> Diagnosis:
     finally:
         instance.shutdown()
     names = sorted({queue.broker_name for queue in ends})
-    return Diagnosis(
+    return HealthCheck(
         "brokers",
         f"{', '.join(names)}: {format_count(len(ends), 'queue')}, "
         f"{format_count(sum(ends.values()), 'message')} stored in all",
     )
 
 
-def _skipped(subject: str, hint: str) -> Diagnosis:
-    return Diagnosis(subject, f"not checked: {hint}", is_skipped=True)
+def _skipped(subject: str, hint: str) -> HealthCheck:
+    return HealthCheck(subject, f"not checked: {hint}", is_skipped=True)
 
 
 # ---- The command.
@@ -277,30 +273,30 @@ def doctor(
         *check_worker_python(),
         *check_cluster(namesrv, topic, of_read),
     ]
-    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    write_text("".join(f"{line}\n" for line in report_lines(findings, columns)))
+    columns = terminal_width() if sys.stdout.isatty() else None
+    write_text("".join(f"{line}\n" for line in report_lines(findings, columns=columns)))
     return 0 if all(each.is_ok for each in findings) else 1
 
 
-def _check_pyspark() -> Diagnosis:
+def _check_pyspark() -> HealthCheck:
     if not has_pyspark():
-        return Diagnosis("pyspark", f"{sys.executable} has none", f"run {INSTALL_PYSPARK}")
+        return HealthCheck("pyspark", f"{sys.executable} has none", f"run {INSTALL_PYSPARK}")
     try:
         version = metadata.version("pyspark")
     except metadata.PackageNotFoundError:  # an unpacked Spark on PYTHONPATH
-        return Diagnosis("pyspark", "installed, unknown version")
+        return HealthCheck("pyspark", "installed, unknown version")
     numbers = tuple(int(each) for each in re.findall(r"[0-9]+", version)[:2])
     if not _PYSPARK_VERSION_MIN <= numbers <= _PYSPARK_VERSION_MAX:
-        return Diagnosis(
+        return HealthCheck(
             "pyspark", f"{version}; rocketpoll needs 4.0 to 4.3", f"run {INSTALL_PYSPARK}"
         )
-    return Diagnosis("pyspark", version)
+    return HealthCheck("pyspark", version)
 
 
-def _check_java() -> Diagnosis:
+def _check_java() -> HealthCheck:
     fault = java_fault()
     if fault is not None:
         found, _, remedy = fault.partition(". ")
-        return Diagnosis("Java", found, remedy)
+        return HealthCheck("Java", found, remedy)
     java = find_java()
-    return Diagnosis("Java", f"{java.path} is Java {java.version}" if java else "found")
+    return HealthCheck("Java", f"{java.path} is Java {java.version}" if java else "found")

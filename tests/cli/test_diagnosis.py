@@ -107,7 +107,7 @@ def test_examination_calls_a_group_stuck_only_if_its_offset_stands_still(cluster
 
     groups = (stuck, moving, offline)
     with Admin(cluster.name_server) as admin:
-        found = examine_groups(admin, groups, OffsetWatch(), sleep=sleep)
+        found = examine_groups(admin, groups, OffsetWatch(), sleep)
     assert [found[group].condition for group in groups] == [
         GroupCondition.STUCK, GroupCondition.BEHIND, GroupCondition.OFFLINE,
     ]  # fmt: skip

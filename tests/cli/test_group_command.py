@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
 from support.brokers.broker_kinds import wait_until
 from support.clients.conformance_clients import Clients, Listener
+from support.programs.terminals import written_to_a_terminal
 
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
 
@@ -35,6 +38,7 @@ def test_group_list_shows_a_group_with_its_lag(run, billing):
     group, topic = billing
     [row] = [each for each in run("group", "list", "-o", "json").json if each["group"] == group]
     assert (row["members"], row["topics"], row["behind"]) == (0, [topic], 5)
+    assert row["state"] == "offline"
     assert "TOOLS_CONSUMER" not in run("group", "list").out
     assert "TOOLS_CONSUMER" in run("group", "list", "--all").out
 
@@ -49,7 +53,47 @@ def test_group_describe_shows_each_queue(run, billing):
     for row in found["queues"]:
         assert row["last_consumed"] <= row["waiting_since"]
         assert (row["topic"], row["member"], row["last_tried"]) == (topic, None, None)
-    assert run("group", "describe", group).lines[0].split() == ["group", group]
+    assert found["diagnosis"]["title"] == "No consumer is online"
+
+
+def test_group_describe_fits_the_terminal_and_ends_with_the_diagnosis(
+    run, cluster, clients, billing
+):
+    group, topic = billing
+    many = cluster.topic(queues=16)
+    cluster.send(many, *range(16), queues=16)
+    for queue_id in range(16):
+        cluster.store_offset(group, many, 0, queue_id)
+    clients.lite(cluster.group(), topic)
+    command = [sys.executable, "-m", "rocketpoll", "group", "describe", group]
+    for columns, flags in product(("80", "120"), ([], ["--queues"], ["--lag-only"])):
+        text = written_to_a_terminal(
+            [*command, *flags], COLUMNS=columns, NAMESRV_ADDR=cluster.name_server
+        )
+        lines = re.sub("\x1b[^m]*m", "", text).splitlines()
+        assert max(map(len, lines)) <= int(columns)
+        assert lines[0].startswith(f"{group}: 0 members online, 21 behind,")
+        assert lines[-2:] == [
+            "No consumer is online.", "Messages wait until one is. Start the group's consumers.",
+        ]  # fmt: skip
+        queue_rows = [line for line in lines if re.match(r"Topic\S+ +\d+ +\d+ +\d+ +\d+", line)]
+        assert len(queue_rows) == (18 if flags else 10)
+        assert ("10 of 18 queues" in text) == (not flags)
+
+
+def test_group_describe_takes_several_groups_and_patterns(run, cluster):
+    topic, prefix = cluster.topic(queues=1), cluster.group()
+    for name in ("a", "b"):
+        cluster.store_offset(f"{prefix}-{name}", topic, 0)
+    found = run("group", "describe", f"{prefix}-*", "-o", "json").json
+    assert [each["group"] for each in found] == [f"{prefix}-a", f"{prefix}-b"]
+    csv = run("group", "describe", f"{prefix}-b", f"{prefix}-a", "-o", "csv").lines
+    assert [line.split(",")[0] for line in csv] == ["group", f"{prefix}-b", f"{prefix}-a"]
+    text = run("group", "describe", f"{prefix}-*").out
+    assert text.index(f"{prefix}-a:") < text.index(f"{prefix}-b:")
+    none = run("group", "describe", "no-such-*")
+    assert (none.code, none.out) == (1, "")
+    assert "no group matches no-such-*. List all with rocketpoll group list" in none.err
 
 
 def test_group_describe_shows_members_and_their_queues(run, cluster, clients):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from datetime import datetime, timezone
+from functools import partial
 
 import pytest
 import yaml
@@ -13,6 +15,7 @@ from support.programs.terminals import look_like_one
 
 from rmq_spark.cli.shell.output import (
     ByteSize,
+    TableLayout,
     escape_unprintable,
     format_cell,
     local_time,
@@ -80,6 +83,31 @@ def test_document_is_shown_as_fields_and_tables(capsys):
 class Terminal(io.StringIO):
     def isatty(self):
         return True
+
+
+def test_rows_of_a_layout_stay_on_one_line_each(monkeypatch):
+    rows = [
+        {"name": "n" * 50, "count": 12_345, "at": local_time(1_000), "tags": ["t" * 30]},
+        {"name": "m", "count": 7, "at": None, "tags": []},
+    ]
+    layout = TableLayout(ages=("at",), expendable=("at",), flexible="name")
+    shown = partial(show_rows, rows, ("name", "count", "at", "tags"), "table", empty_text="")
+    lines = {}
+    look_like_one(monkeypatch)
+    for width in (200, 60):
+        monkeypatch.setenv("COLUMNS", str(width))
+        monkeypatch.setattr(sys, "stdout", Terminal())
+        shown(layout=layout)
+        lines[width] = re.sub("\x1b[^m]*m", "", sys.stdout.getvalue()).splitlines()
+        assert len(lines[width]) == 3
+        assert max(map(len, lines[width])) <= width
+    assert lines[200][1].split()[:2] == ["n" * 50, "12,345"]
+    assert "d ago" in lines[200][1]
+    assert lines[60][0].split() == ["name", "count", "tags"]
+    assert "nnn…  12,345  ttt" in lines[60][1]
+    monkeypatch.setattr(sys, "stdout", io.StringIO())  # a program may read it
+    shown(layout=layout)
+    assert sys.stdout.getvalue().splitlines()[1].split()[:2] == ["n" * 50, "12345"]
 
 
 def test_terminal_table_escapes_markup_and_control_characters(monkeypatch):

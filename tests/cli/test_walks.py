@@ -80,9 +80,11 @@ def test_stuck_consumer_is_diagnosed_and_one_message_skipped_by_commands(run, cl
 
     steps = walk(STUCK)
     [row] = [line for line in next(steps).lines if line.startswith("billing ")]
-    assert row.split()[1:] == ["1", "orders", "2", *row.split()[4:]]
+    state, members, behind, *_, topics = row.split()[1:]
+    assert (members, behind, topics) == ("1", "2", "orders")
+    assert state in {"behind", "stuck"}
     described = next(steps)
-    assert re.search("^behind +2$", described.out, re.MULTILINE)
+    assert described.lines[0].startswith("billing: 1 member online, 2 behind,")
     found = next(steps)
     assert json.loads(found.out)["body"] == "poison"
     if kind == "4.9.7":  # it can tell members only of times, says the page: they are stopped first
@@ -179,7 +181,7 @@ def test_operator_walk_verifies_the_store_after_a_killed_broker(run, broker, wal
     topic = next(steps)
     assert re.search("^messages +500$", topic.out, re.MULTILINE)
     group = next(steps)
-    assert re.search("^behind +2$", group.out, re.MULTILINE)
+    assert group.lines[0].startswith("billing: 0 members online, 2 behind,")
     verified = next(steps)
     assert (verified.code, verified.out) == (0, "no faults found\n")
     assert next(steps, None) is None

@@ -10,11 +10,11 @@ who has issued it, when it ends, and whether a server that hangs up speaks TLS.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from datetime import datetime, timezone
-from textwrap import wrap
-from typing import Final, NamedTuple
+from typing import Final
 
+from rmq_spark.cli.shell.health_check import HealthCheck
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     AccessDenied,
@@ -53,9 +53,9 @@ _CERTIFICATE_REMEDY: Final = (
 
 def check_connection(
     access: BrokerAccess, clock: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
-) -> list[Diagnosis]:
+) -> list[HealthCheck]:
     """Check that a name server answers a client with these settings; ``clock`` is in UTC."""
-    found: list[Diagnosis] = []
+    found: list[HealthCheck] = []
     if access.tls is not None:
         found = [_check_tls(access.name_servers[0], access.tls, clock())]
         if not found[0].is_ok:
@@ -64,29 +64,29 @@ def check_connection(
     try:
         instance.name_servers.admin.cluster_info()
     except AuthenticationFailed as error:
-        return [*found, Diagnosis("credentials", BrokerRefused.__str__(error), error.remedy)]
+        return [*found, HealthCheck("credentials", BrokerRefused.__str__(error), error.remedy)]
     except NoNameServer as error:
         return [*found, _explain_silence(error, access)]
     except BrokerRefused as error:
-        return [*found, Diagnosis(_NAME_SERVER, str(error), _remedy_of(error))]
+        return [*found, HealthCheck(_NAME_SERVER, str(error), _remedy_of(error))]
     except ClientError as error:
-        return [*found, Diagnosis(_NAME_SERVER, str(error), _START_REMEDY)]
+        return [*found, HealthCheck(_NAME_SERVER, str(error), _START_REMEDY)]
     finally:
         instance.shutdown()
-    answers = Diagnosis(_NAME_SERVER, f"{';'.join(access.name_servers)} answers")
+    answers = HealthCheck(_NAME_SERVER, f"{';'.join(access.name_servers)} answers")
     if access.credentials is not None:
         user = access.credentials.access_key
-        return [*found, answers, Diagnosis("credentials", f"accepted from user {user}")]
+        return [*found, answers, HealthCheck("credentials", f"accepted from user {user}")]
     return [*found, answers]
 
 
-def check_topic_rights(access: BrokerAccess, topic: str) -> Diagnosis | None:
+def check_topic_rights(access: BrokerAccess, topic: str) -> HealthCheck | None:
     """Return the fault if the user may not see a topic; None for every other problem, or none."""
     instance: ClientInstance = instance_for(access)
     try:
         instance.name_servers.route(topic)
     except AccessDenied as error:
-        return Diagnosis("rights", BrokerRefused.__str__(error), error.remedy)
+        return HealthCheck("rights", BrokerRefused.__str__(error), error.remedy)
     except ClientError:
         return None
     finally:
@@ -97,27 +97,27 @@ def check_topic_rights(access: BrokerAccess, topic: str) -> Diagnosis | None:
 # ---- TLS: what a server's certificate says, and what a client expects.
 
 
-def _check_tls(address: str, settings: TlsSettings, now: datetime) -> Diagnosis:
+def _check_tls(address: str, settings: TlsSettings, now: datetime) -> HealthCheck:
     """Do a handshake, and say what is wrong with it, or what the certificate says."""
     host, port = parse_address(address)
     try:
         plain = SOCKETS.connect(host, port, _TIMEOUT_SECONDS)
     except OSError as error:
-        return Diagnosis(
+        return HealthCheck(
             _NAME_SERVER, f"cannot connect to {address}: {error.strerror or error}", _START_REMEDY
         )
     try:
         TlsClient(settings).handshake(plain, address, host, _TIMEOUT_SECONDS).close()
     except TlsFailed as error:
-        return Diagnosis("TLS", *_explain_handshake(address, settings, error, now))
+        return HealthCheck("TLS", *_explain_handshake(address, settings, error, now))
     certificate = _certificate_of(address, settings)
     if certificate is None:
-        return Diagnosis("TLS", f"{address} speaks TLS")
+        return HealthCheck("TLS", f"{address} speaks TLS")
     days = (certificate.not_after - now).days
     soon = f", in {days} days: renew it" if days < _EXPIRY_WARNING_DAYS else ""
     checked = "" if settings.verify else "; it is not verified (option tlsVerify)"
     detail = f"{address} has {_words_of(certificate)}, until {_date(certificate.not_after)}{soon}"
-    return Diagnosis("TLS", f"{detail}{checked}")
+    return HealthCheck("TLS", f"{detail}{checked}")
 
 
 def _explain_handshake(
@@ -203,65 +203,25 @@ def _date(moment: datetime) -> str:
 # ---- Servers that do not answer.
 
 
-def _explain_silence(error: NoNameServer, access: BrokerAccess) -> Diagnosis:
+def _explain_silence(error: NoNameServer, access: BrokerAccess) -> HealthCheck:
     """Return why no name server answers: whether one speaks TLS, or wants a certificate."""
     if any(CLIENT_CERTIFICATE_REQUIRED in getattr(each, "why", "") for each in error.tries):
         detail = f"{access.name_servers[0]} requires a certificate of this client"
-        return Diagnosis("TLS", detail, _CERTIFICATE_REMEDY)
+        return HealthCheck("TLS", detail, _CERTIFICATE_REMEDY)
     if access.tls is None and any(isinstance(each, CONNECTION_FAULTS) for each in error.tries):
         for address in access.name_servers:
             certificate = _certificate_of(address, TlsSettings())
             if certificate is not None:
-                return Diagnosis(
+                return HealthCheck(
                     "TLS",
                     f"{address} requires TLS: it has {_words_of(certificate)}",
                     "set option tls to true, and tlsCaFile to a PEM file with the certificate of "
                     f"{certificate.issuer}",
                 )
-    return Diagnosis(_NAME_SERVER, str(error), _START_REMEDY)
+    return HealthCheck(_NAME_SERVER, str(error), _START_REMEDY)
 
 
 def _remedy_of(error: BrokerRefused) -> str:
     if isinstance(error, AccessDenied):
         return error.remedy
     return "see the log of the broker"
-
-
-class Diagnosis(NamedTuple):
-    """The result of one check; ``remedy`` says what to do if it is not good."""
-
-    subject: str
-    detail: str
-    remedy: str | None = None
-    is_skipped: bool = False
-
-    @property
-    def is_ok(self) -> bool:
-        """True if there is nothing to fix, or nothing was checked."""
-        return self.remedy is None
-
-
-def report_lines(findings: Sequence[Diagnosis], columns: int | None = None) -> Iterator[str]:
-    """Yield the findings as lines, wrapped to a number of columns if given, and a summary."""
-    width = max(len(each.subject) for each in findings)
-    indent = " " * (width + 8)
-    for each in findings:
-        mark = "-   " if each.is_skipped else "ok  " if each.is_ok else "FAIL"
-        lines = [f"{mark}  {each.subject:{width}}  {each.detail}"]
-        if each.remedy is not None:
-            lines.append(f"{indent}fix: {each.remedy}")
-        for line in lines:
-            yield from (
-                [line]
-                if columns is None
-                else wrap(
-                    line,
-                    max(columns, 2 * len(indent)),
-                    subsequent_indent=indent,
-                    break_long_words=False,
-                    break_on_hyphens=False,
-                )
-            )
-    faults = sum(not each.is_ok for each in findings)
-    yield ""
-    yield "everything is ready" if not faults else f"{faults} of {len(findings)} checks failed"

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
+from rmq_spark.cli.cluster.group_checks import check_groups
+from rmq_spark.cli.groups.diagnosis import OffsetWatch
 from rmq_spark.cli.shell.command_tree import CommandGroup
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import UNHEALTHY
-from rmq_spark.cli.shell.output import Row, local_time, output_option, show_rows
+from rmq_spark.cli.shell.health_check import HealthCheck, report_lines
+from rmq_spark.cli.shell.output import Row, local_time, output_option, show_rows, terminal_width
 from rmq_spark.cli.shell.parameter_types import PositiveFloat
 from rmq_spark.client.errors import AccessDenied, BrokerRefused, ClientError
 from rmq_spark.errors import format_count
@@ -37,20 +40,6 @@ _COLUMNS: Final = (
     *("cluster", "broker", "role", "address", "version", "in_per_s", "out_per_s", "messages_today"),
     *("disk", "since", "state"),
 )
-
-
-class HealthCheck(NamedTuple):
-    """The result of one check; ``remedy`` says what to do if it is not healthy."""
-
-    subject: str
-    detail: str
-    remedy: str | None = None
-
-    @property
-    def row(self) -> Row:
-        """The check as a row of output."""
-        state = "ok" if self.remedy is None else "FAIL"
-        return {"check": self.subject, "state": state, "found": self.detail, "fix": self.remedy}
 
 
 class BrokerStatus(NamedTuple):
@@ -109,36 +98,62 @@ def info(output: str, access: ClusterAccess) -> None:
 
 
 @cluster.command(example="rocketpoll cluster health")
-@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C, and print each change.")
+@click.option(
+    "--watch", "is_watching", is_flag=True, help="Repeat until Ctrl-C, and print each change."
+)
 @click.option("--exit-when-healthy", is_flag=True, help="Repeat until everything is healthy.")
 @click.option("--interval", type=PositiveFloat(0.1), default=2.0, show_default=True,
               metavar="SECONDS", help="Time between two checks.")  # fmt: skip
+@click.option("--groups/--no-groups", "with_groups", default=True, show_default=True,
+              help="Look for stuck groups and dead letters.")  # fmt: skip
 @output_option
 @connection_options
 def health(
-    output: str, *, watch: bool, exit_when_healthy: bool, interval: float, access: ClusterAccess
+    output: str,
+    *,
+    is_watching: bool,
+    exit_when_healthy: bool,
+    interval: float,
+    with_groups: bool,
+    access: ClusterAccess,
 ) -> int:
-    """Check all name servers and brokers.
+    """Check all name servers, brokers and groups.
 
-    The command says how to fix what fails. The exit code is 0 if everything is healthy, and 10 if
-    something is not.
+    The command says how to fix what fails. The exit code is 10 if something fails: a name server or
+    a broker does not answer, a broker has a problem, or a group is stuck. Dead letters, and groups
+    that have lag and no consumer, are warnings: with these alone, the exit code is 0.
+
+    The first 1,000 groups are checked, in one request each and a few for those that have lag. If
+    one may be stuck, the command looks again after 6 s. --no-groups leaves groups and dead letters
+    out.
     """
     shown: list[HealthCheck] = []
+    watch = OffsetWatch()
     while True:
         checks = list(_check_cluster(access))
-        is_healthy = all(check.remedy is None for check in checks)
+        if with_groups:
+            checks += check_groups(access, watch)
+        is_healthy = all(check.is_ok for check in checks)
         if checks != shown:
             if shown and sys.stdout.isatty():
                 click.clear()
-            rows = [check.row for check in checks]
-            show_rows(rows, ["check", "state", "found", "fix"], output, empty_text="nothing found")
+            _show_checks(checks, output)
             sys.stdout.flush()
             shown = checks
-        if is_healthy and (exit_when_healthy or not watch):
+        if is_healthy and (exit_when_healthy or not is_watching):
             return 0
-        if not (watch or exit_when_healthy):
+        if not (is_watching or exit_when_healthy):
             return UNHEALTHY
         time.sleep(interval)
+
+
+def _show_checks(checks: Sequence[HealthCheck], output: str) -> None:
+    if output == "table":
+        columns = terminal_width() if sys.stdout.isatty() else None
+        click.echo("\n".join(report_lines(checks, "everything is healthy", columns)))
+    else:
+        rows = [check.row for check in checks]
+        show_rows(rows, ("check", "state", "found", "fix"), output, empty_text="")
 
 
 def _check_cluster(access: ClusterAccess) -> Iterator[HealthCheck]:

@@ -3,8 +3,9 @@
     a sample of all ends and offsets ──> another ──> rates between the two
 
 Each sample sends one request to each broker for each topic, one for the members of each group, and
-one for all committed offsets: with thousands of them it takes a second or two. The interval is the
-time from the end of a sample to the start of the next.
+one for all committed offsets: with thousands of them it takes a second or two. Of the groups that
+are shown, those with members and lag cost a few more, to find out which are stuck. The interval is
+the time from the end of a sample to the start of the next.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ import click
 
 from rmq_spark.cli.cluster.cluster_command import OUT_RATE, BrokerStatus, query_brokers
 from rmq_spark.cli.cluster.topic_command import is_internal_topic
+from rmq_spark.cli.groups.diagnosis import (
+    GroupCondition,
+    OffsetWatch,
+    current_time_ms,
+    examine_group,
+)
 from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.output import Row, json_line, rich_table, text_lines
@@ -34,7 +41,7 @@ _COLUMNS: Final[Mapping[str, Sequence[str]]] = {
     "brokers": ("broker", "in_per_s", "out_per_s", "held_pulls", "to_flush", "to_dispatch",
                 "state"),
     "topics": ("topic", "in_per_s", "messages"),
-    "groups": ("group", "members", "out_per_s", "behind"),
+    "groups": ("group", "state", "members", "out_per_s", "behind"),
 }  # fmt: skip
 
 
@@ -66,8 +73,11 @@ class ClusterSample(NamedTuple):
 def top(count: int | None, interval: float, rows: int, output: str, access: ClusterAccess) -> None:
     """Show live rates and lags: brokers, the busiest topics, the groups with the most lag.
 
-    Brokers report their own rates; those of topics and groups are measured between two samples.
+    Brokers report their own rates; those of topics and groups are measured between two samples. A
+    group is "stuck" if the next message of a queue has waited for 30 s, and the group's offset has
+    not moved for 6 s: so the first samples cannot show it.
     """
+    watch = OffsetWatch()
     is_live = output == "table" and sys.stdout.isatty()
     with access.admin() as admin, _screen() if is_live else nullcontext() as show:
         before = _sample(admin)
@@ -75,6 +85,8 @@ def top(count: int | None, interval: float, rows: int, output: str, access: Clus
             time.sleep(interval)
             now = _sample(admin)
             tables = rate_tables(before, now, rows)
+            for row in tables["groups"]:
+                row["state"] = _group_state(admin, row, watch)
             before = now
             if show is not None:
                 show(tables)
@@ -88,7 +100,7 @@ def top(count: int | None, interval: float, rows: int, output: str, access: Clus
 
 def rate_tables(
     previous: ClusterSample, current: ClusterSample, rows_max: int
-) -> dict[str, list[Row]]:
+) -> dict[str, list[dict[str, Any]]]:
     """Return the tables to show: the changes between two samples."""
     seconds = max(current.sampled_at - previous.sampled_at, 0.001)
     topics: list[dict[str, Any]] = [
@@ -115,6 +127,15 @@ def rate_tables(
         "topics": [*topics[:rows_max]],
         "groups": [*groups[:rows_max]],
     }
+
+
+def _group_state(admin: Admin, row: Row, watch: OffsetWatch) -> str:
+    """Return the state of a group; only one that has members and lag costs further requests."""
+    if not row["members"]:
+        return GroupCondition.OFFLINE.value
+    if not row["behind"]:
+        return GroupCondition.OK.value
+    return examine_group(admin, str(row["group"]), watch, current_time_ms()).condition.value
 
 
 def _sample(admin: Admin) -> ClusterSample:
@@ -148,7 +169,7 @@ def _add_groups(report: BrokerReport, groups: dict[str, tuple[int, int, int]]) -
             groups[each.group] = (consumed + each.consumed, behind + each.messages, members)
 
 
-def _broker_row(broker: BrokerStatus) -> Row:
+def _broker_row(broker: BrokerStatus) -> dict[str, Any]:
     info = broker.info or {}
     return {
         "broker": broker.title,

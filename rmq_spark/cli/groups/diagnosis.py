@@ -11,8 +11,9 @@ this module.
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -20,6 +21,7 @@ from rmq_spark.cli.groups.group_state import (
     GroupState,
     GroupSummary,
     QueueState,
+    query_lag,
     queue_text,
     summarize_group,
 )
@@ -157,6 +159,27 @@ def diagnose_group(
     )
 
 
+def diagnose_groups(
+    admin: Admin, states: Sequence[GroupState], sleep: Callable[[float], None]
+) -> list[GroupDiagnosis]:
+    """Return why groups have lag; look again after six seconds at those that may be stuck."""
+    found = [diagnose_group(state, current_time_ms()) for state in states]
+    watch = OffsetWatch()
+    unknown = {}
+    for at, (state, diagnosis) in enumerate(zip(states, found, strict=True)):
+        if diagnosis.condition is GroupCondition.BEHIND and diagnosis.queue is not None:
+            unknown[at] = diagnosis.queue.lag.queue
+            watch.observe(state.name, [diagnosis.queue.lag])
+    if unknown:
+        sleep(STILL_MS / 1_000)
+    for at, queue in unknown.items():
+        state = states[at]
+        watch.observe(state.name, query_lag(admin, state.name, queue.topic))
+        is_moving = watch.is_moving(state.name, queue)
+        found[at] = diagnose_group(state, current_time_ms(), is_moving=is_moving)
+    return found
+
+
 def longest_waiting_queue(state: GroupState) -> QueueState | None:
     """Return the queue whose next message has waited longest; None if no queue has lag."""
     behind = (each for each in state.queues if each.lag.messages)
@@ -233,9 +256,9 @@ def examine_groups(
     admin: Admin,
     names: Iterable[str],
     watch: OffsetWatch,
+    sleep: Callable[[float], None],
     *,
     with_members: bool = True,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> Mapping[str, GroupExamination]:
     """Look at groups, and after six seconds once more at those that may be stuck."""
     found = {
@@ -285,6 +308,21 @@ def _next_stored_ms(admin: Admin, lag: Lag) -> int | None:
     except (RouteNotFound, KeyError):  # the topic was deleted
         return None
     return None if found is None else found.store_timestamp
+
+
+def wait_for_moves(seconds: float) -> None:
+    """Sleep until groups can be looked at again; say so in a terminal."""
+    if not sys.stderr.isatty():
+        time.sleep(seconds)
+        return
+    note = f"looking for {seconds:.0f} s whether offsets move ..."
+    sys.stderr.write(note)
+    sys.stderr.flush()
+    try:
+        time.sleep(seconds)
+    finally:
+        sys.stderr.write(f"\r{'':{len(note)}}\r")
+        sys.stderr.flush()
 
 
 def current_time_ms() -> int:

@@ -12,21 +12,30 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from rmq_spark.cli.groups.diagnosis import (
+    GroupExamination,
+    OffsetWatch,
+    diagnose_groups,
+    examine_groups,
+    wait_for_moves,
+)
 from rmq_spark.cli.groups.group_state import (
     OffsetMove,
-    QueueState,
     apply_seek,
     check_group_exists,
     count_messages,
+    is_pattern,
+    match_groups,
     plan_seek,
     read_group,
-    summarize_group,
     without_retries,
 )
+from rmq_spark.cli.groups.group_view import QUEUE_COLUMNS, QUEUES_SHOWN_MAX, GroupView
 from rmq_spark.cli.shell.command_tree import CommandGroup
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import Failure, confirm
 from rmq_spark.cli.shell.output import (
+    TableLayout,
     local_time,
     output_option,
     queue_fields,
@@ -46,6 +55,9 @@ from rmq_spark.wire.names import dlq_topic, is_system_group
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
 
+_LIST_COLUMNS: Final = (
+    *("group", "state", "members", "behind", "waiting_since", "last_consumed", "topics"),
+)
 _MOVE_COLUMNS: Final = ("topic", "broker", "queue", "committed", "to", "moves", "behind")
 
 
@@ -59,58 +71,83 @@ def group() -> None:
 @output_option
 @connection_options
 def list_groups(*, with_all: bool, output: str, access: ClusterAccess) -> None:
-    """List all groups with online members, topics and lag."""
-    with access.admin() as admin:
-        rows = []
-        for name in sorted(admin.groups()):
-            if is_system_group(name) and not with_all:
-                continue
-            summary = summarize_group(admin, name)
-            rows.append(
-                {
-                    "group": name,
-                    "members": summary.member_count,
-                    "topics": list(summary.topics),
-                    "behind": summary.behind,
-                    "last_consumed": local_time(summary.last_consumed_ms),
-                }
-            )
-    columns = ["group", "members", "topics", "behind", "last_consumed"]
-    show_rows(rows, columns, output, empty_text="no groups. Start a consumer: it creates its group")
+    """List all groups with their state, online members, lag and topics.
 
-
-@group.command(example="rocketpoll group describe billing")
-@click.argument("name", metavar="GROUP")
-@output_option
-@connection_options
-def describe(name: str, output: str, access: ClusterAccess) -> None:
-    """Show the lag of a group by queue, its members, and what failed.
-
-    "behind" is the lag in messages. "last consumed" is when the last consumed message was stored,
-    "waiting since" when the next one was. "last tried" is when the member last started or finished
-    a message of the queue: if that was just now, its listener keeps failing; if it was long ago,
-    the listener hangs. "waiting for retry" counts failed messages whose delay has ended.
+    A group is "stuck" if the next message of a queue has waited for 30 s, and the group's offset
+    does not move for 6 s: the command takes that long if a group may be stuck. "waiting since" is
+    when that message was stored.
     """
     with access.admin() as admin:
-        state = read_group(admin, name)
-    document = {
-        "group": name,
-        "members": len(state.members),
-        "behind": state.behind,
-        "waiting_for_retry": state.waiting_for_retry,
-        "dead_letters": state.dead_letters,
-        "queues": [_queue_row(each) for each in state.queues],
-        "online": [
-            {
-                "client": member.client_id,
-                "address": member.client_addr,
-                "language": member.language,
-                "queues": state.queues_of(member.client_id),
-            }
-            for member in state.members
-        ],
-    }
-    show_document(document, output)
+        names = sorted(admin.groups())
+        shown = [name for name in names if with_all or not is_system_group(name)]
+        found = examine_groups(admin, shown, OffsetWatch(), wait_for_moves)
+    show_rows(
+        [_list_row(each) for each in found.values()],
+        _LIST_COLUMNS,
+        output,
+        empty_text="no groups. Start a consumer: it creates its group",
+        layout=TableLayout(
+            ages=("waiting_since", "last_consumed"),
+            expendable=("last_consumed", "waiting_since", "topics", "members"),
+            flexible="topics",
+        ),
+    )
+
+
+@group.command(
+    example="rocketpoll group describe billing\nrocketpoll group describe 'b*' --lag-only"
+)
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@click.option("--queues", "with_queues", is_flag=True,
+              help=f"Show all queues, not only {QUEUES_SHOWN_MAX}.")  # fmt: skip
+@click.option("--lag-only", is_flag=True, help="Show only queues that have lag, all of them.")
+@output_option
+@connection_options
+def describe(
+    names: tuple[str, ...],
+    output: str,
+    *,
+    with_queues: bool,
+    lag_only: bool,
+    access: ClusterAccess,
+) -> None:
+    """Show the lag of groups by queue, their members, and why a group has lag.
+
+    GROUP is a name, or a pattern such as 'billing*', quoted for the shell.
+
+    "behind" is the lag in messages. "consumed" is when the last consumed message was stored,
+    "waiting" when the next one was. "tried" is when the member last started or finished a message
+    of the queue: if that was just now, its listener keeps failing; if it was long ago, the listener
+    hangs. "waiting for retry" counts failed messages whose delay has ended.
+
+    If a group may be stuck, the command looks again after 6 s to see whether it moves.
+    """
+    if with_queues and lag_only:
+        raise click.UsageError("--queues and --lag-only exclude each other. Give one")
+    with access.admin() as admin:
+        states = [read_group(admin, name) for name in match_groups(admin, names)]
+        view = GroupView(access, with_all_queues=with_queues, is_lag_only=lag_only)
+        if output == "table" and len(states) == 1:
+            view.show_tables(states[0])
+        diagnoses = diagnose_groups(admin, states, wait_for_moves)
+    if output == "table":
+        for number, (state, diagnosis) in enumerate(zip(states, diagnoses, strict=True)):
+            if len(states) > 1:
+                sys.stdout.write("\n\n" if number else "")
+                view.show_tables(state)
+            view.show_diagnosis(state, diagnosis)
+        return
+    documents = [
+        view.document(state, diagnosis) for state, diagnosis in zip(states, diagnoses, strict=True)
+    ]
+    is_one = len(names) == 1 and not is_pattern(names[0])
+    if is_one:
+        show_document(documents[0], output)
+    elif output == "csv":
+        rows = [{"group": state.name, **row} for state in states for row in view.queue_rows(state)]
+        show_rows(rows, ("group", *QUEUE_COLUMNS), output, empty_text="")
+    else:
+        show_rows(documents, list(documents[0]), output, empty_text="")
 
 
 @group.command(
@@ -250,15 +287,13 @@ def _check_offline(admin: Admin, name: str) -> None:
         raise Failure(f"{name} has {online} online", "Stop its consumers first")
 
 
-def _queue_row(state: QueueState) -> dict[str, object]:
-    lag = state.lag
+def _list_row(found: GroupExamination) -> dict[str, object]:
     return {
-        **queue_fields(lag.queue),
-        "committed": lag.consumer_offset,
-        "end": lag.broker_offset,
-        "behind": lag.messages,
-        "last_consumed": local_time(lag.last_timestamp),
-        "waiting_since": local_time(state.waiting_since_ms or 0),
-        "last_tried": local_time(state.last_tried_ms or 0),
-        "member": state.member,
+        "group": found.summary.name,
+        "state": found.condition.value,
+        "members": found.summary.member_count,
+        "behind": found.summary.behind,
+        "waiting_since": local_time(found.waiting_since_ms or 0),
+        "last_consumed": local_time(found.summary.last_consumed_ms),
+        "topics": list(found.summary.topics),
     }

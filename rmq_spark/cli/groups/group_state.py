@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,7 +23,7 @@ from rmq_spark.client.errors import ClientError, NotSupported, RouteNotFound
 from rmq_spark.errors import format_count, nearest_name
 from rmq_spark.wire.bodies.operators import Connection
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic, retry_topic
+from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic, is_system_group, retry_topic
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
@@ -83,14 +84,14 @@ def read_group(admin: Admin, name: str) -> GroupState:
         lag
         for topic in sorted(topics)
         if not topic.startswith(RETRY_PREFIX)
-        for lag in _query_lag(admin, name, topic)
+        for lag in query_lag(admin, name, topic)
     ]
     return GroupState(
         name,
         tuple(_queue_states(admin, lags, reports)),
         members,
         reports,
-        total_lag(_query_lag(admin, name, retry_topic(name))),
+        total_lag(query_lag(admin, name, retry_topic(name))),
         count_messages(admin, dlq_topic(name)),
     )
 
@@ -99,6 +100,7 @@ class GroupSummary(NamedTuple):
     """A group in a list of groups, without its retries.
 
     Attributes:
+        name: The group.
         member_count: Number of members online.
         topics: The topics that it consumes.
         behind: Its lag in messages.
@@ -107,6 +109,7 @@ class GroupSummary(NamedTuple):
         lags: Its progress in each queue.
     """
 
+    name: str
     member_count: int
     topics: tuple[str, ...]
     behind: int
@@ -122,6 +125,7 @@ def summarize_group(admin: Admin, name: str, *, with_members: bool = True) -> Gr
     lags = without_retries(admin.progress(name))
     behind = total_lag(lags)
     return GroupSummary(
+        name,
         len(admin.members(name)) if with_members or behind else 0,
         tuple(sorted(consumed_topics(lags))),
         behind,
@@ -174,6 +178,26 @@ def check_group_exists(admin: Admin, name: str) -> None:
         raise Failure(f"there is no group {name}", f"{hint}List all with rocketpoll group list")
 
 
+def is_pattern(name: str) -> bool:
+    """Return whether a text is a pattern, which has characters that no name of a group has."""
+    return any(each in name for each in "*?[")
+
+
+def match_groups(admin: Admin, names: Iterable[str]) -> list[str]:
+    """Return the groups that names and patterns mean, each once; a pattern has to match some."""
+    chosen: dict[str, None] = {}
+    for name in names:
+        if not is_pattern(name):
+            chosen[name] = None
+            continue
+        matches = fnmatch.filter(sorted(admin.groups()), name)
+        users = [each for each in matches if not is_system_group(each)]
+        if not users:
+            raise Failure(f"no group matches {name}", "List all with rocketpoll group list")
+        chosen.update(dict.fromkeys(users))
+    return list(chosen)
+
+
 def _queue_states(
     admin: Admin, lags: Iterable[Lag], reports: Mapping[MessageQueue, QueueReport]
 ) -> Iterator[QueueState]:
@@ -196,7 +220,8 @@ def _queue_states(
         )
 
 
-def _query_lag(admin: Admin, name: str, topic: str) -> Iterable[Lag]:
+def query_lag(admin: Admin, name: str, topic: str) -> Iterable[Lag]:
+    """Return the progress of a group in a topic; nothing if the topic does not exist."""
     try:
         return admin.lag(name, topic)
     except RouteNotFound:  # deleted since, or never created, because no message has failed

@@ -105,12 +105,15 @@ class ClusterAccess:
         profiles_file: The file of profiles, if a variable names it and a profile is used.
         needs_credentials: Whether commands need credentials that neither these options nor the
             profile have.
+        typed_options: Those of the options that the user typed, which a command in the same shell
+            needs as well.
     """
 
     settings: Mapping[str, Any] = field(repr=False)  # secrets are among them
     options: tuple[str, ...] = ()
     profiles_file: str | None = None
     needs_credentials: bool = False
+    typed_options: tuple[str, ...] = ()
 
     @property
     def name_servers(self) -> str:
@@ -131,6 +134,11 @@ class ClusterAccess:
         if self.profiles_file is None:
             return line
         return f"{PROFILES_VARIABLE}={shlex.quote(self.profiles_file)} {line}"
+
+    def next_command(self, verb: str, *arguments: str, options: Sequence[str] = ()) -> str:
+        """Return a command line like `command` for the shell in which the user typed this one."""
+        here = replace(self, options=self.typed_options, profiles_file=None)
+        return here.command(verb, *arguments, options=options)
 
     def split_commands(self, text: str) -> Iterator[tuple[str, bool]]:
         """Yield the parts of a sentence, and whether each is a whole command.
@@ -336,11 +344,13 @@ def _resolve_access(options: Mapping[str, Any], profile: str | None) -> ClusterA
         elif name in given:
             shown += [f"--{name}", os.path.abspath(given[name]) if name in FILES else given[name]]  # noqa: PTH100  # as text
     file = os.environ.get(PROFILES_VARIABLE) if profile is not None else None
+    typed = shown if profile is not None or "namesrv" in given else shown[2:]
     return ClusterAccess(
         settings,
         tuple(shown),
         None if not file else os.path.abspath(file),  # noqa: PTH100  # as text
         any(settings[name] != of_profile.get(name) for name in _CREDENTIALS & settings.keys()),
+        tuple(typed),
     )
 
 

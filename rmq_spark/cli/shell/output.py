@@ -2,6 +2,9 @@
 
     rows of values ──> a table (rich in a terminal, aligned text elsewhere), or -o json|yaml|csv
                        in a terminal without room for it, a line for each value
+                       `fitted_lines`: one line for each row, whatever the width
+
+In a terminal, numbers have thousands separators; elsewhere they do not, because programs read them.
 
 Times are in this machine's zone (TZ), and for programs with the zone. Text comes from others:
 tables escape control characters; so does every other output in a terminal, and JSON, whose escapes
@@ -13,11 +16,14 @@ from __future__ import annotations
 import csv
 import io
 import re
+import shutil
 import sys
+import textwrap
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 import click
 import orjson
@@ -31,9 +37,25 @@ FORMATS: Final = ("table", "json", "yaml", "csv")
 
 Row = Mapping[str, object]
 
+
+class TableLayout(NamedTuple):
+    """The columns of a table that stays on one line for each row, see `fitted_lines`.
+
+    Attributes:
+        ages: Columns with times, which people see as how long ago they were.
+        expendable: Columns that are left out if they do not fit.
+        flexible: Column that is shortened if it does not fit.
+    """
+
+    ages: tuple[str, ...] = ()
+    expendable: tuple[str, ...] = ()
+    flexible: str | None = None
+
+
 _FOLDED_WIDTH: Final = 12
 """A column of a table may be folded to this width: a word or two, or half of a time."""
 _COLUMN_GAP: Final = 3
+_GAP: Final = 2
 _LIST_ITEMS_MAX: Final = 10
 """Tables show this many items of a list, such as the topics of a group; programs get all."""
 _NOT_ASCII: Final = re.compile(r"[^\n -~]")
@@ -101,11 +123,24 @@ def escape_for_terminal(text: str) -> str:
     return "\n".join("\t".join(map(escape_unprintable, line.split("\t"))) for line in lines)
 
 
-def show_rows(rows: Iterable[Row], columns: Sequence[str], output: str, *, empty_text: str) -> None:
+def show_rows(
+    rows: Iterable[Row],
+    columns: Sequence[str],
+    output: str,
+    *,
+    empty_text: str,
+    layout: TableLayout | None = None,
+) -> None:
     """Print rows, which need not have all columns; without rows, ``empty_text`` goes to stderr."""
     rows = [{**dict.fromkeys(columns), **row} for row in rows]
     if output == "table":
-        if rows:
+        if rows and layout is not None:
+            aged = [{**row, **{name: _age(row[name]) for name in layout.ages}} for row in rows]
+            lines = fitted_lines(
+                aged, columns, expendable=layout.expendable, flexible=layout.flexible
+            )
+            sys.stdout.writelines(f"{line}\n" for line in lines)
+        elif rows:
             _show_table(rows, columns)
         else:
             sys.stderr.write(f"{empty_text}\n")
@@ -126,7 +161,8 @@ def show_document(document: Row, output: str) -> None:
         fields = {name: value for name, value in document.items() if name not in tables}
         width = max((len(_title(name)) for name in fields), default=0)
         for name, value in fields.items():
-            sys.stdout.write(f"{_title(name):{width}}  {format_cell(value)}\n")
+            cell = format_cell(value, with_separators=sys.stdout.isatty())
+            sys.stdout.write(f"{_title(name):{width}}  {cell}\n")
         for name, rows in tables.items():
             sys.stdout.write(f"\n{_title(name)}{'' if rows else ': none'}\n")
             if rows:
@@ -150,7 +186,8 @@ def rich_table(rows: Sequence[Row], columns: Sequence[str], title: str | None = 
         justify: Literal["left", "right"] = "right" if name in numeric else "left"
         table.add_column(_title(name), justify=justify, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(format_cell(row[name])) for name in columns))  # names are no markup
+        cells = (format_cell(row[name], with_separators=True) for name in columns)
+        table.add_row(*map(Text, cells))  # names are no markup
     return table
 
 
@@ -175,12 +212,93 @@ def record_lines(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
         for number, row in enumerate(rows)
         for line in (
             *([""] if number else []),
-            *(f"{_title(name):{width}}  {format_cell(row[name])}" for name in columns),
+            *(
+                f"{_title(name):{width}}  {format_cell(row[name], with_separators=True)}"
+                for name in columns
+            ),
         )
     ]
 
 
-def format_cell(value: object) -> str:
+def fitted_lines(
+    rows: Sequence[Row],
+    columns: Sequence[str],
+    *,
+    expendable: Sequence[str] = (),
+    flexible: str | None = None,
+) -> list[str]:
+    """Return rows as aligned text that fits the terminal, if stdout is one, with a line each.
+
+    Args:
+        rows: The rows.
+        columns: Their columns.
+        expendable: Columns that are left out, in this order, as long as the rows do not fit.
+        flexible: Column that is shortened then.
+    """
+    is_terminal = sys.stdout.isatty()
+    lines, natural = _layout(rows, columns, with_separators=is_terminal)
+    widths = dict(zip(columns, natural, strict=True))
+    if is_terminal:
+        widths = _fitted_widths(widths, terminal_width(), expendable, flexible)
+    numeric = _numeric(rows, columns)
+    texts = []
+    for line in lines:
+        cells = []
+        for name, text in zip(columns, line, strict=True):
+            width = widths.get(name)
+            if width is not None:
+                cut = text if len(text) <= width else f"{text[: width - 1]}…"
+                cells.append(cut.rjust(width) if name in numeric else cut.ljust(width))
+        texts.append("  ".join(cells).rstrip())
+    return [click.style(texts[0], bold=True), *texts[1:]] if is_terminal else texts
+
+
+def _fitted_widths(
+    widths: Mapping[str, int], room: int, expendable: Sequence[str], flexible: str | None
+) -> dict[str, int]:
+    """Return the widths of the columns for which there is room."""
+    shown = dict(widths)
+
+    def excess() -> int:
+        return sum(shown.values()) + _GAP * (len(shown) - 1) - room
+
+    for name in expendable:
+        if excess() <= max(shown.get(flexible or "", 0) - _FOLDED_WIDTH, 0):
+            break
+        shown.pop(name, None)
+    if flexible in shown and excess() > 0:
+        shown[flexible] = max(shown[flexible] - excess(), 1)
+    return shown
+
+
+def terminal_width() -> int:
+    """Return the number of columns of the terminal."""
+    return shutil.get_terminal_size().columns
+
+
+def common_values(rows: Sequence[Row], columns: Sequence[str]) -> dict[str, object]:
+    """Return the values of columns that several rows have in common; they can be said once."""
+    if len(rows) < 2:
+        return {}
+    first = rows[0]
+    return {name: first[name] for name in columns if all(row[name] == first[name] for row in rows)}
+
+
+def wrap_text(text: str, indent: str = "") -> str:
+    """Return a text on lines that fit the terminal, if stdout is one."""
+    if not sys.stdout.isatty():
+        return f"{indent}{text}"
+    return textwrap.fill(
+        text,
+        terminal_width(),
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def format_cell(value: object, *, with_separators: bool = False) -> str:
     """Return a value as a table shows it."""
     if value is None or value == "":
         return "-"
@@ -189,7 +307,9 @@ def format_cell(value: object) -> str:
     if isinstance(value, datetime):
         return value.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     if isinstance(value, float):
-        return f"{value:.2f}"
+        return f"{value:,.2f}" if with_separators else f"{value:.2f}"
+    if with_separators and isinstance(value, int) and not isinstance(value, ByteSize):
+        return f"{value:,}"
     if isinstance(value, Mapping):
         return (
             ", ".join(
@@ -207,6 +327,12 @@ def format_cell(value: object) -> str:
 def json_line(row: Row) -> bytes:
     """Return a row as one line of JSON."""
     return _json_text(orjson.dumps(_plain_value(row))).encode() + b"\n"
+
+
+def _age(time_of_day: object) -> str | None:
+    if not isinstance(time_of_day, datetime):
+        return None
+    return format_age(time.time() - time_of_day.timestamp())
 
 
 def _title(name: str) -> str:
@@ -240,10 +366,15 @@ def _fits(rows: Sequence[Row], columns: Sequence[str], width: int) -> bool:
     return sum(min(each, _FOLDED_WIDTH) + _COLUMN_GAP for each in widths) <= width
 
 
-def _layout(rows: Sequence[Row], columns: Sequence[str]) -> tuple[list[list[str]], list[int]]:
+def _layout(
+    rows: Sequence[Row], columns: Sequence[str], *, with_separators: bool = False
+) -> tuple[list[list[str]], list[int]]:
     """Return the texts of a table, its titles first, and the width of each column."""
     lines = [[_title(name) for name in columns]]
-    lines += [[format_cell(row[name]) for name in columns] for row in rows]
+    lines += [
+        [format_cell(row[name], with_separators=with_separators) for name in columns]
+        for row in rows
+    ]
     return lines, [max(map(len, each)) for each in zip(*lines, strict=True)]
 
 

@@ -1,10 +1,10 @@
 """The doctor's report has a line for each check and a remedy for each fault."""
 
-from rmq_spark.cli.access.connection_checks import Diagnosis, report_lines
+from rmq_spark.cli.shell.health_check import HealthCheck, report_lines
 
-GOOD = Diagnosis("Java", "Java 17")
-FAULT = Diagnosis("topic", "there is none", "create it")
-SKIPPED = Diagnosis("brokers", "not asked", is_skipped=True)
+GOOD = HealthCheck("Java", "Java 17")
+FAULT = HealthCheck("topic", "there is none", "create it")
+SKIPPED = HealthCheck("brokers", "not asked", is_skipped=True)
 
 
 def test_doctor_report_has_a_line_per_check_and_remedies_for_faults():
@@ -23,8 +23,8 @@ def test_doctor_report_without_faults_says_ready():
 
 
 def test_long_lines_are_wrapped_below_their_text_in_a_terminal():
-    fault = Diagnosis("Java", "there is none", "run apt-get install -y openjdk-17-jre-headless")
-    assert list(report_lines([fault], 40))[:4] == [
+    fault = HealthCheck("Java", "there is none", "run apt-get install -y openjdk-17-jre-headless")
+    assert list(report_lines([fault], columns=40))[:4] == [
         "FAIL  Java  there is none",
         "            fix: run apt-get install -y",
         "            openjdk-17-jre-headless",

@@ -311,15 +311,16 @@ def group_state_badge(members: int, behind: int, examined: GroupExamination | No
 
 
 def _list_row(admin: Admin, name: str, examined: GroupExamination | None) -> ui.HtmlTableRow:
-    members, topics, behind, last_consumed_ms, _ = summarize_group(admin, name)
+    found = summarize_group(admin, name)
+    topics, behind = found.topics, found.behind
     shown = ", ".join(topics[:3]) + (f" and {len(topics) - 3} more" if len(topics) > 3 else "")
     return ui.HtmlTableRow(
         (
             el("a", name, href=group_path(name)),
-            group_state_badge(members, behind, examined),
-            members,
+            group_state_badge(found.member_count, behind, examined),
+            found.member_count,
             behind,
-            ui.age(last_consumed_ms),
+            ui.age(found.last_consumed_ms),
             shown or "none yet",
         ),
         group_path(name),
