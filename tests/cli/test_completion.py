@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from support.brokers.broker_kinds import wait_until
 
 from rmq_spark.cli.shell.completion import SHELLS
 
@@ -64,9 +65,10 @@ def test_topics_groups_and_profiles_complete(cluster, tmp_path):
         ("rocketpoll profile use s", ["shop"]),
         ("rocketpoll consume %", []),
     ):
-        assert completed(words, **here) == names, words
+        wait_until(words, lambda: completed(words, **here) == names)  # noqa: B023  # at once
     option = f"rocketpoll consume --namesrv {cluster.name_server} shop"
-    assert completed(option, NAMESRV_ADDR="127.0.0.1:1") == [topic]
+    away = {"NAMESRV_ADDR": "127.0.0.1:1"}
+    wait_until("names", lambda: completed(option, **away) == [topic])
 
 
 def test_cluster_that_is_away_completes_nothing():

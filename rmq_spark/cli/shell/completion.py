@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PROGRAM: Final = "rocketpoll"
 VARIABLE: Final = "_ROCKETPOLL_COMPLETE"
 SHELLS: Final = ("bash", "zsh", "fish")
-_SECONDS_MAX: Final = 0.7
+_SECONDS_MAX: Final = 1.0
 _NAMES_MAX: Final = 1_000
 
 
@@ -79,6 +79,7 @@ class _NameType(click.ParamType):  # type: ignore[type-arg]  # generic only in n
     ) -> list[CompletionItem]:
         """Return the names that begin with a text."""
         del param
+
         found: list[str] = []
 
         def ask() -> None:

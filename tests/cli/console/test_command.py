@@ -76,7 +76,7 @@ def test_console_on_a_public_address_requires_the_token():
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["--port", "70000"], 2, "0<=x<=65535"),
+        (["--port", "70000"], 2, "not a whole number from 0 to 65,535"),
         (["--access-key", "k"], 2, "--access-key and --secret-key together"),
         (["--namesrv", "http://x"], 2, "http://x"),
     ],

@@ -73,7 +73,7 @@ def _get(url):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--port", "70000"], "0<=x<=65535"),
+        (["--port", "70000"], "not a whole number from 0 to 65,535"),
         (["--interval", "0"], "not at least 1 and at most 3,600"),
         (["--access-key", "k"], "--access-key and --secret-key together"),
     ],
