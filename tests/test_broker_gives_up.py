@@ -82,6 +82,15 @@ async def topic_of_a_delayed_message_is_deleted(broker, _):
     await broker.until(lambda: broker.controller.schedule.dropped_total)
 
 
+async def topic_of_a_timer_message_is_deleted(broker, _):
+    broker.make_topic("T")
+    client = await broker.connect()
+    await client.put("lost", properties={"TIMER_DELAY_MS": "1000"})
+    await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": "T"})
+    broker.move(3)
+    await broker.until(lambda: broker.controller.timers.dropped_total)
+
+
 async def group_has_no_retry_queues(broker, _):
     broker.make_topic("T")
     group = SubscriptionGroupConfig(group_name="G", retry_queue_nums=0)
@@ -157,6 +166,12 @@ ROWS = [
         {},
         "delayed message .* is not delivered: its topic T was deleted",
         "rocketpoll_delayed_messages_dropped_total",
+    ),
+    GivenUp(
+        topic_of_a_timer_message_is_deleted,
+        {},
+        "timer message .* is not delivered: its topic T was deleted",
+        "rocketpoll_timers_dropped_total",
     ),
     GivenUp(
         group_has_no_retry_queues,

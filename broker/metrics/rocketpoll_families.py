@@ -57,6 +57,7 @@ class OwnFamilies:
         yield from self._access()
         yield from self._memory_and_disk()
         yield from self._tables()
+        yield from self._timers()
         yield from self._batches()
         yield from self._process_families()
 
@@ -284,6 +285,29 @@ class OwnFamilies:
             "Delayed messages that are not due yet, by level.",
             ("level",),
             self._delayed(),
+        )
+
+    def _timers(self) -> Iterator[MetricFamily]:
+        timers = self._sources.broker.timers
+        yield gauge(
+            "rocketpoll_timers",
+            "Timer messages that wait for their time.",
+            timers.pending + timers.unindexed,
+        )
+        for name, says, value in (
+            ("delivered", "Timer messages that were delivered.", timers.delivered_total),
+            ("recalled", "Timer messages that were recalled.", timers.recalled_total),
+            (
+                "dropped",
+                "Timer messages that can never be delivered; the log names each.",
+                timers.dropped_total,
+            ),
+        ):
+            yield counter(f"rocketpoll_timers_{name}_total", says, value)
+        yield HistogramFamily(
+            "rocketpoll_timer_delay_seconds",
+            "Time by which timer messages were delivered late.",
+            timers.delays,
         )
 
     def _batches(self) -> Iterator[MetricFamily]:

@@ -301,8 +301,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
                 return True
             if found.status is GetMessageStatus.OFFSET_TOO_SMALL and self._queue_offset:
                 lost = found.next_begin_offset - self._queue_offset
-                self._delivery.dropped_total += lost
-                _log.error("%d timer messages were deleted before their timers were set", lost)
+                self._lose(lost, f"{lost} timer messages were deleted before their timers were set")
             self._queue_offset = found.next_begin_offset
             self.is_dirty = True
             return False
@@ -312,8 +311,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
             try:
                 message = decode_record(data, position)
             except RecordError as error:
-                _log.error("timer message %d is damaged: %s", self._queue_offset, error)
-                self._delivery.dropped_total += 1
+                self._lose(1, f"timer message {self._queue_offset} is damaged: {error}")
                 message = None
             if message is not None and not self._add(message, size, now):
                 return True  # its slot is taken until overdue messages are delivered
@@ -507,11 +505,10 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         slot.next_position = entry.previous
 
     def _log_broken_chain(self, slot_ms: int, position: int) -> None:
-        _log.error(
-            "timers of %d ms are lost, and their messages stay in the log: the timer log has no "
-            "entry at %d",
-            slot_ms,
-            position,
+        self._lose(
+            1,
+            f"timers of {slot_ms} ms are lost, and their messages stay in the log: the timer log "
+            f"has no entry at {position}",
         )
 
     def _due_of(self, entry: TimerEntry) -> int:
@@ -613,22 +610,25 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         unique_key = message.properties.get(UNIQ_KEY, "")
         return unique_key in keys or f"{topic}+{unique_key}" in keys
 
+    def _lose(self, count: int, text: str) -> None:
+        _log.error("%s", text)
+        self._delivery.record_dropped(count, text)
+
     def _log_loss(self, entry: TimerEntry | None) -> None:
-        self._delivery.dropped_total += 1
         if entry is None:
-            _log.error("a timer message is not delivered: its entry in the timer log is damaged")
+            text = "a timer message is not delivered: its entry in the timer log is damaged"
         elif entry.physical_offset < self._store.state().min_offset:
-            _log.error(
-                "a timer message at %d was deleted with old files of the log before it was due: "
-                "fileReservedTime was shortened, the disk was full, or the time of day has jumped "
-                "ahead",
-                entry.physical_offset,
+            text = (
+                f"a timer message at {entry.physical_offset} was deleted with old files of the log "
+                "before it was due: fileReservedTime was shortened, the disk was full, or the time "
+                "of day has jumped ahead"
             )
         else:
-            _log.error(
-                "a timer message is not delivered: the log has no such message at %d",
-                entry.physical_offset,
+            text = (
+                "a timer message is not delivered: the log has no such message at "
+                f"{entry.physical_offset}"
             )
+        self._lose(1, text)
 
     def _count(self, properties: Mapping[str, str]) -> None:
         if TIMER_RECALLED_KEY not in properties:

@@ -9,6 +9,7 @@ from support.stores.small_store import bodies, message, open_store
 
 from rmq_spark.wire.names import TIMER_TOPIC
 from rmq_spark.wire.properties import decode_properties
+from rocketpoll.broker.common.recent_losses import RecentLosses
 from rocketpoll.broker.schedule.real_topic_delivery import RealTopicDelivery
 from rocketpoll.broker.schedule.schedule_message_service import StartTime
 from rocketpoll.broker.schedule.timer_files import TimerFiles
@@ -25,7 +26,15 @@ LATE_MS = 2
 class TimerBroker:
     """``clock`` is the time of day, which may be set to anything."""
 
-    def __init__(self, root, clock=None, disk=None, monotonic_ms=40_000, **store):
+    def __init__(
+        self,
+        root,
+        clock=None,
+        disk=None,
+        monotonic_ms=40_000,
+        log_file_bytes=52 * 8 + 16,
+        **store,
+    ):
         self.root = root
         self.store_settings = {"mapped_file_size_commit_log": 1 << 20, **store}
         self.clock = clock or ManualClock()
@@ -33,7 +42,7 @@ class TimerBroker:
         self.monotonic_ms = monotonic_ms
         self.topics = {"T": 4, TIMER_TOPIC: 1}
         self.window_ms = WINDOW_MS
-        self.log_file_bytes = 52 * 8 + 16
+        self.log_file_bytes = log_file_bytes
         self.refuses = None
         self.has_arrivals = False
         self.start()
@@ -48,6 +57,7 @@ class TimerBroker:
             lambda topic: self.topics.get(topic, 0),
             self.topics.setdefault,
             "timer message",
+            RecentLosses(self.clock),
         )
         self.files = TimerFiles(
             self.disk,
