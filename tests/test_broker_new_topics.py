@@ -19,6 +19,7 @@ from support.clients.remoting_clients import (
     send_request,
 )
 from support.disks.faulty_disk import FaultyDisk
+from support.programs.web_console import with_topics
 from support.stores.small_store import encoded, message
 from support.suite.log_records import lines_of
 
@@ -29,6 +30,8 @@ from rmq_spark.wire.headers.members import (
     ConsumerSendMsgBackRequestHeader,
 )
 from rmq_spark.wire.headers.operators import HEADERS
+from rocketpoll import Admin, EmbeddedBroker
+from rocketpoll.broker.state.tables.topic_config import SMALL_TABLE_TOPICS
 from rocketpoll.broker.store.files.disk import LocalDisk
 
 each_loop = pytest.mark.usefixtures("on_each_loop")
@@ -315,3 +318,21 @@ def test_killed_broker_keeps_topics_of_acknowledged_messages(tmp_path, kind):
         assert not [
             line for line in broker.log() if "does not exist" in line or "is missing" in line
         ]
+
+
+def test_killed_broker_of_many_topics_keeps_those_that_were_just_created(tmp_path):
+    store = with_topics(tmp_path / "store", SMALL_TABLE_TOPICS + 1)
+    table = store / "config" / "topics.json"
+    with EmbeddedBroker(store, own_process=True) as broker, Admin(broker.address) as admin:
+        for number in range(5):
+            admin.create_topic(f"new-{number}", 3)
+        broker.kill()
+        broker.restart()
+        assert {f"new-{number}" for number in range(5)} <= admin.topics()
+        admin.create_topic("last", 3)
+        broker.send("last", "one")
+        assert "last" in json.loads(table.read_bytes())["topicConfigTable"]
+        broker.kill()
+        broker.restart()
+        assert [config.read_queue_nums for config in admin.topic_configs("last").values()] == [3]
+    assert not (store / "config" / "recentTopics.json").exists()

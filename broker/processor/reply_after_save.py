@@ -55,7 +55,7 @@ class ReplyAfterSave:
         """Enter a context for a change of a table; then save it, and reply with success."""
         with table.changes.begin() as change:
             yield change
-        self.commit_changes(connection, request, table.save, success_response(request), change)
+        self._commit_change(connection, request, table, success_response(request), change)
 
     def put_all(
         self,
@@ -77,8 +77,20 @@ class ReplyAfterSave:
                         error.code, f"{error.remark}; the {number} before it were accepted"
                     )
                     break
-        self.commit_changes(connection, request, table.save, settled, change)
+        self._commit_change(connection, request, table, settled, change)
         return None
+
+    def _commit_change(
+        self,
+        connection: Channel,
+        request: RemotingCommand,
+        table: NamedTable[Any, Any, Any],
+        success: RemotingCommand,
+        change: Change[Any, Any],
+    ) -> None:
+        self.commit_changes(
+            connection, request, table.save_changes, success, change, overwrite=table.save
+        )
 
     def commit_changes(
         self,
@@ -87,8 +99,12 @@ class ReplyAfterSave:
         save: Callable[[], None],
         success: RemotingCommand,
         *changes: Change[Any, Any],
+        overwrite: Callable[[], None] | None = None,
     ) -> None:
-        """Save changes, then reply; if that fails, undo them, and reply with the reason."""
+        """Save changes, then reply; if that fails, undo them, and reply with the reason.
+
+        ``overwrite`` saves what was restored; by default ``save`` does.
+        """
         request = request.without_content()
 
         def saved() -> None:
@@ -100,7 +116,7 @@ class ReplyAfterSave:
             for change in changes:
                 change.rollback()
 
-        self.run(connection, request, save, saved, undo, overwrite=save)
+        self.run(connection, request, save, saved, undo, overwrite=overwrite or save)
 
     def run(
         self,

@@ -1,7 +1,7 @@
 """StateTables: the small tables of a broker, each with its file below ``config/``.
 
     topics.json  subscriptionGroup.json  consumerOffset.json  delayOffset.json  kvConfig.json
-    users.json  acls.json
+    users.json  acls.json  recentTopics.json
 
 Offsets change all the time and are saved every few seconds. All others change rarely and are saved
 at once, or within a second.
@@ -135,6 +135,7 @@ class StateTables:
                 _SaveAndFinishDeletions(
                     topic_table, offsets.save, half_deleted_topics, finish_deletion
                 ),
+                table("recentTopics.json", TopicConfigSerializeWrapper),
                 cluster_name=config.broker_cluster_name,
                 broker_name=config.broker_name,
                 auto_create=config.auto_create_topic_enable,

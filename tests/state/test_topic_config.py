@@ -1,5 +1,6 @@
 """Topics: creation, limits, versions and RocketMQ's file."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from support.disks.faulty_disk import ManualClock
 from support.suite.log_records import lines_of
 
 from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from rocketpoll.broker.state.tables import topic_config
 from rocketpoll.broker.state.tables.table import TooMany
 from rocketpoll.broker.state.tables.topic_config import TopicConfigManager
 
@@ -25,6 +27,13 @@ class Variable:
 
     def save(self, value):
         self.value = value
+
+    def clear(self):
+        self.value = None
+
+    @staticmethod
+    def fail(_):
+        raise OSError("no space")
 
 
 @pytest.fixture
@@ -241,6 +250,7 @@ def test_over_any_changes_the_version_grows_exactly_when_the_table_changes(chang
     table = Variable()
     topics = TopicConfigManager(
         table,
+        Variable(),
         cluster_name="c",
         broker_name="b",
         auto_create=True,
@@ -274,7 +284,7 @@ def by_hand(clock, entries, **settings):
     table.value = TopicConfigSerializeWrapper(topic_config_table=entries)
     usual = {"cluster_name": "c", "broker_name": "b", "auto_create": True, "delay_levels": 18}
     limits = {"default_queue_nums": 8, "max_topics": 1_000, "max_queues": 20_000}
-    return TopicConfigManager(table, now_ms=clock, **{**usual, **limits, **settings})
+    return TopicConfigManager(table, Variable(), now_ms=clock, **{**usual, **limits, **settings})
 
 
 def test_topic_entry_under_a_wrong_name_is_corrected(clock, caplog):
@@ -294,3 +304,111 @@ def test_topic_with_too_many_queues_is_reduced_at_load(clock, caplog):
     caplog.clear()
     assert by_hand(clock, {"U": config("U", 10_000)}).get("U") == config("U", 10_000)
     assert lines_of(caplog, "rocketpoll.broker.state") == []
+
+
+# ---- Large tables: changes are saved apart from the whole.
+
+
+def files_in(root):
+    return sorted(path.name for path in root.iterdir() if path.suffix == ".json")
+
+
+@pytest.fixture
+def is_large(monkeypatch):
+    """Every table is as large as that of a broker with thousands of topics."""
+    monkeypatch.setattr(topic_config, "SMALL_TABLE_TOPICS", 0)
+
+
+def test_change_of_a_small_table_is_saved_with_the_whole(tmp_path, topics):
+    topics.save()
+    topics.put(config("A"))
+    topics.save_changes()
+    assert topics.is_saved(topics.get("A"))
+    assert files_in(tmp_path) == ["topics.json"]
+
+
+@pytest.mark.usefixtures("is_large")
+def test_change_of_a_large_table_is_durable_and_saved_with_the_whole_later(tmp_path, clock, topics):
+    topics.save()
+    whole = (tmp_path / "topics.json").read_bytes()
+    topics.put(config("A"))
+    topics.save_changes()
+    topics.put(config("B"))
+    topics.save_changes()
+    topics.save_changes()
+    assert (tmp_path / "topics.json").read_bytes() == whole
+    assert topics.is_dirty
+    assert not topics.is_saved(topics.get("A"))  # no message for it, before RocketMQ can find it
+    again = topics_in(tmp_path, clock)
+    assert dict(again.topics) == dict(topics.topics)
+    assert again.data_version == topics.data_version
+    assert (again.is_dirty, again.is_saved(again.get("A"))) == (True, False)
+    again.save()
+    assert again.is_saved(again.get("A"))
+    assert files_in(tmp_path) == ["topics.json"]
+    assert dict(topics_in(tmp_path, clock).topics) == dict(topics.topics)
+
+
+@pytest.mark.usefixtures("is_large")
+def test_recent_topics_of_an_older_version_are_ignored(tmp_path, clock, topics):
+    topics.put(config("A"))
+    topics.save()
+    topics.put(config("B"))
+    topics.save_changes()
+    stale = (tmp_path / "recentTopics.json").read_bytes()
+    topics.delete("B")
+    topics.save()
+    (tmp_path / "recentTopics.json").write_bytes(stale)  # as after a power loss
+    again = topics_in(tmp_path, clock)
+    assert (again.get("B"), again.is_dirty) == (None, False)
+    again.put(config("C"))
+    again.save()
+    assert files_in(tmp_path) == ["topics.json"]
+
+
+@pytest.mark.usefixtures("is_large")
+def test_many_changes_and_deletions_are_saved_with_the_whole(tmp_path, topics):
+    topics.save()
+    for number in range(topic_config.RECENT_TOPICS_MAX + 1):
+        topics.put(config(f"T{number}"))
+    topics.save_changes()
+    assert not topics.is_dirty
+    topics.put(config("A"))
+    topics.save_changes()
+    assert topics.is_dirty
+    topics.delete("A")
+    topics.save_changes()
+    assert not topics.is_dirty
+    assert files_in(tmp_path) == ["topics.json"]
+
+
+_KINDS = ("put", "delete", "save", "changes", "fail")
+
+
+@given(st.lists(st.tuples(st.sampled_from(_KINDS), st.sampled_from("ABC"))))
+def test_after_each_save_of_changes_a_restart_has_all_topics(steps):
+    whole, recent = Variable(), Variable()
+    settings = {"cluster_name": "c", "broker_name": "b", "auto_create": True, "delay_levels": 2}
+    limits = {"default_queue_nums": 8, "max_topics": 1_000, "max_queues": 10_000}
+
+    def start():
+        return TopicConfigManager(whole, recent, now_ms=ManualClock(), **settings, **limits)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(topic_config, "SMALL_TABLE_TOPICS", 0)
+        patch.setattr(topic_config, "RECENT_TOPICS_MAX", 2)
+        topics = start()
+        for number, (kind, name) in enumerate(steps):
+            if kind == "put":
+                topics.put(config(name, number % 9 + 1))
+            elif kind == "delete":
+                topics.delete(name)
+            elif kind == "fail":
+                with patch.context() as failing:
+                    failing.setattr(whole, "save", Variable.fail)
+                    failing.setattr(recent, "save", Variable.fail)
+                    with suppress(OSError):
+                        topics.save_changes()
+            else:
+                topics.save() if kind == "save" else topics.save_changes()
+                assert dict(start().topics) == dict(topics.topics)

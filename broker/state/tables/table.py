@@ -57,6 +57,13 @@ class Table(Savable[Body], Protocol[Body]):
         """Return the table as last saved, or the default if it was never saved."""
 
 
+class ClearableTable(Table[Body], Protocol[Body]):
+    """A table that can be deleted as well."""
+
+    def clear(self) -> None:
+        """Delete the table; a power loss may undo that."""
+
+
 class SavedTable(Generic[Body]):
     """A table that other threads can save while the broker's thread changes it."""
 
@@ -92,6 +99,10 @@ class SavedTable(Generic[Body]):
                 self.is_dirty = True
                 raise
             self._on_saved(saved)
+
+    def save_changes(self) -> None:
+        """Make the changes since the last save durable, by the cheapest way that the table has."""
+        self.save()
 
 
 class NamedTable(SavedTable[Body], Generic[Body, Name, Value]):

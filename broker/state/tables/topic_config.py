@@ -1,12 +1,22 @@
 """TopicConfigManager: the configuration of all topics, and their creation on demand.
 
-The table is saved as topics.json, in RocketMQ's format.
+The table is saved as topics.json, in RocketMQ's format. A large table takes long to save, so the
+requests that create topics one by one do not wait for that:
+
+    request     the topics that changed since the last save ──> recentTopics.json ──> response
+    within 1 s  all topics ──> topics.json, and recentTopics.json is deleted
+
+A start adds the topics of recentTopics.json to those of an older topics.json. Only a topic in
+topics.json counts as saved, and only such a topic accepts messages: RocketMQ, which ignores the
+other file, finds every topic that has messages.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
@@ -33,7 +43,7 @@ from rmq_spark.wire.names import (
     topic_fault,
 )
 
-from .table import Change, NamedTable, Table, check_limit, int32_fault
+from .table import Change, ClearableTable, NamedTable, Table, check_limit, int32_fault
 
 __all__ = [
     "DLQ_PREFIX",
@@ -50,6 +60,12 @@ __all__ = [
 QUEUE_NUMS_MAX: Final = 4_096
 """The maximum number of queues of a topic; listing each takes some 15 us of the only thread."""
 
+SMALL_TABLE_TOPICS: Final = 256
+"""Up to this number of topics, the table is saved as a whole: that takes some 2 ms."""
+
+RECENT_TOPICS_MAX: Final = 128
+"""Most topics to save apart; with more, the table is saved as a whole."""
+
 _log = logging.getLogger(__name__)
 _READ_WRITE = int(TopicPermission.READ | TopicPermission.WRITE)
 _INHERIT = int(TopicPermission.INHERIT)
@@ -64,6 +80,7 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
     def __init__(
         self,
         table: Table[TopicConfigSerializeWrapper],
+        recent_table: ClearableTable[TopicConfigSerializeWrapper],
         *,
         cluster_name: str,
         broker_name: str,
@@ -74,17 +91,32 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
         max_queues: int,
         now_ms: Callable[[], int],
     ) -> None:
-        """Load the table; with ``auto_create``, a message to an unknown topic creates the topic."""
+        """Load the tables; with ``auto_create``, a message to an unknown topic creates the topic.
+
+        ``recent_table`` has the topics that changed after ``table`` was saved.
+        """
         loaded = table.load(TopicConfigSerializeWrapper())
-        topics = dict(loaded.topic_config_table)
+        topics, version = dict(loaded.topic_config_table), loaded.data_version
+        recent = recent_table.load(TopicConfigSerializeWrapper())
+        is_newer = recent.data_version.counter > version.counter
+        if is_newer:
+            topics.update(recent.topic_config_table)
+            version = recent.data_version
         super().__init__(table, topics, self.wrapper, self._record_saved)
+        self.is_dirty = is_newer
+        self._recent_table = recent_table
+        self._recent_version = recent.data_version if recent.topic_config_table else None
+        self._unsaved_lock = threading.Lock()
+        self._unsaved = dict.fromkeys(
+            recent.topic_config_table if is_newer else (), version.counter
+        )
         self._auto_create = auto_create
         self.max_topics = max_topics
         self.max_queues = max_queues
         self._now_ms = now_ms
         self._queues = sum(map(_queues_of, topics.values()))
-        self.data_version = loaded.data_version
-        for name, config in loaded.topic_config_table.items():
+        self.data_version = version
+        for name, config in tuple(topics.items()):
             self._repair(name, config)
         self._saved = loaded.topic_config_table
         self.topics: Mapping[str, TopicConfig] = MappingProxyType(self._values)
@@ -239,9 +271,40 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
 
     def wrapper(self) -> TopicConfigSerializeWrapper:
         """Return all topics and their version, in the form that is saved, sent and registered."""
+        version = self.data_version  # first: the topics may be newer, and must not be older
         return TopicConfigSerializeWrapper(
-            topic_config_table=dict(self._values), data_version=self.data_version
+            topic_config_table=dict(self._values), data_version=version
         )
+
+    def save_changes(self) -> None:
+        """Make the changes since the last save durable, at a cost that is limited.
+
+        A change is not saved as a whole with a large table, but with the last changes: `is_dirty`
+        stays true, and `is_saved` false.
+        """
+        if not self._save_recent():
+            self.save()
+
+    def _save_recent(self) -> bool:
+        """Save the topics that changed since the last save; return whether that was possible."""
+        with self._lock:
+            if not self.is_dirty:
+                return True
+            version = self.data_version
+            if version == self._recent_version:
+                return True
+            with self._unsaved_lock:
+                names = tuple(self._unsaved)
+            topics = {name: self._values.get(name) for name in names}
+            changed = {name: config for name, config in topics.items() if config is not None}
+            is_small = len(self._values) <= SMALL_TABLE_TOPICS
+            if is_small or len(changed) < len(names) or len(names) > RECENT_TOPICS_MAX:
+                return False
+            self._recent_table.save(
+                TopicConfigSerializeWrapper(topic_config_table=changed, data_version=version)
+            )
+            self._recent_version = version
+            return True
 
     def is_saved(self, config: TopicConfig) -> bool:
         """Return whether the topic is saved with this configuration, and is not being deleted."""
@@ -250,12 +313,21 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
 
     def _record_saved(self, saved: TopicConfigSerializeWrapper) -> None:
         self._saved = saved.topic_config_table
+        counter = saved.data_version.counter
+        with self._unsaved_lock:
+            self._unsaved = {name: at for name, at in self._unsaved.items() if at > counter}
+        if self._recent_version is not None:
+            with suppress(OSError):  # the next start ignores it, because its version is older
+                self._recent_table.clear()
+            self._recent_version = None
         for topic in tuple(self._deleting):
             if topic not in self._saved and topic not in self._values:
                 self.cancel_deletion(topic)  # its name may be used again
 
     def _set(self, name: str, value: TopicConfig | None) -> None:
         self._queues += _queues_of(value) - _queues_of(self.get(name))
+        with self._unsaved_lock:  # before the version grows: a save may come in between
+            self._unsaved[name] = self.data_version.counter + 1
         super()._set(name, value)
 
     def _mark_changed(self) -> None:

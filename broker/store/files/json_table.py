@@ -155,6 +155,15 @@ class JsonTable(Generic[Body]):
             if not self._keeps_older:
                 self._replace(with_checksum(data))
 
+    def clear(self) -> None:
+        """Delete the table, so that `load` returns the default.
+
+        After a power loss, the table may be there again.
+        """
+        with self._lock:
+            for path in (self.path, self._backup):
+                self._disk.delete(path)
+
     def _replace(self, data: bytes) -> None:
         """Make the file the backup, and write a new file."""
         self._disk.write_whole(self._temporary, data)

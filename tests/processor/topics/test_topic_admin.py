@@ -20,6 +20,7 @@ from rmq_spark.wire.bodies.configs import (
 from rmq_spark.wire.bodies.operators import GroupList, TopicOffset, TopicStatsTable
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll.broker.state.tables import topic_config
 
 CREATE = {
     "topic": "T",
@@ -225,9 +226,11 @@ def test_topic_list_request_without_a_body_is_refused(room):
     assert room.refused(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)[0] == ResponseCode.SYSTEM_ERROR
 
 
-def test_unsaved_topic_change_is_rolled_back(room):
+@pytest.mark.parametrize("small_topics", [topic_config.SMALL_TABLE_TOPICS, 0])
+def test_unsaved_topic_change_is_rolled_back(room, monkeypatch, small_topics):
     before = room.create_topic("T", queue_nums=8)
-    room.disk.refuse("topics.json")
+    monkeypatch.setattr(topic_config, "SMALL_TABLE_TOPICS", small_topics)
+    room.disk.refuse("topics.json", "recentTopics.json")
     for changes in ({"topic": "T"}, {"topic": "New"}):
         code, remark = refused(room, **changes)
         assert (code, "No space left" in remark) == (ResponseCode.SYSTEM_ERROR, True)
@@ -247,6 +250,8 @@ def test_unsaved_topic_change_is_rolled_back(room):
     saved = room.saved("topics.json", TopicConfigSerializeWrapper).topic_config_table
     assert (saved["T"], "New" in saved) == (before, False)
     assert create(room).code == ResponseCode.SUCCESS
+    recent = room.saved("recentTopics.json", TopicConfigSerializeWrapper)
+    assert (recent is None) == bool(small_topics)
 
 
 # ---- looking

@@ -38,7 +38,8 @@ def topics_in(root, clock, **settings):
         "max_queues": 20_000,
     }
     table = table_in(root, "topics.json", TopicConfigSerializeWrapper)
-    return TopicConfigManager(table, now_ms=clock, **{**usual, **settings})
+    recent = table_in(root, "recentTopics.json", TopicConfigSerializeWrapper)
+    return TopicConfigManager(table, recent, now_ms=clock, **{**usual, **settings})
 
 
 def groups_in(root, clock, *, auto_create=True, max_groups=1_000):
