@@ -66,6 +66,7 @@ def test_new_broker_has_rocketmqs_system_topics(topics):
         "SCHEDULE_TOPIC_XXXX": (18, 18, 6),
         "RMQ_SYS_TRACE_TOPIC": (1, 1, 6),
         "DefaultCluster_REPLY_TOPIC": (1, 1, 6),
+        "rmq_sys_wheel_timer": (1, 1, 6),
     }
     assert topics.is_dirty
 
@@ -202,7 +203,7 @@ def test_more_delay_levels_bring_more_queues_and_fewer_take_none_away(tmp_path, 
 
 
 def test_number_of_queues_of_all_topics_is_limited(tmp_path, clock):
-    ours = 1_024 + 18 + 16 + 8 + 5  # of RocketMQ's own topics
+    ours = 1_024 + 18 + 16 + 8 + 6  # of RocketMQ's own topics
     topics = topics_in(tmp_path, clock, max_queues=ours + 20)
     topics.put(replace(config("T", 4), write_queue_nums=16))
     with pytest.raises(
