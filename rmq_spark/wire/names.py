@@ -131,23 +131,32 @@ def is_system_group(group: str) -> bool:
 
 def wrap_namespace(namespace: str | None, name: str) -> str:
     """Return the full name of a topic or group, given its name within a namespace."""
-    if not namespace or is_system_topic(name) or is_system_group(name):
+    if not namespace or not name or _is_outside_namespaces(name):
         return name
-    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
-        if name.startswith(prefix):
-            return prefix + wrap_namespace(namespace, name.removeprefix(prefix))
+    prefix, inner = _split_prefix(name)
     within = namespace + NAMESPACE_SEPARATOR
-    return name if name.startswith(within) else within + name
+    return name if inner.startswith(within) else prefix + within + inner
 
 
 def without_namespace(namespace: str | None, name: str) -> str:
     """Return the name of a topic or group within a namespace; names of others stay whole."""
-    if not namespace:
+    if not namespace or _is_outside_namespaces(name):
         return name
+    prefix, inner = _split_prefix(name)
+    return prefix + inner.removeprefix(namespace + NAMESPACE_SEPARATOR)
+
+
+def _is_outside_namespaces(name: str) -> bool:
+    """Return whether a name is the same in all namespaces; those of RocketMQ's tools are not."""
+    return is_system_topic(name) or name.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def _split_prefix(name: str) -> tuple[str, str]:
+    """Return the prefix of a retry topic or dead-letter topic, or none, and the rest."""
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
         if name.startswith(prefix):
-            return prefix + without_namespace(namespace, name.removeprefix(prefix))
-    return name.removeprefix(namespace + NAMESPACE_SEPARATOR)
+            return prefix, name.removeprefix(prefix)
+    return "", name
 
 
 def reply_topic(cluster: str) -> str:

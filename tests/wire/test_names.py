@@ -80,7 +80,7 @@ def test_system_topics_and_groups_are_rocketmqs():
         ("us%orders", "eu%us%orders"),
         ("%RETRY%billing", "%RETRY%eu%billing"),
         ("%DLQ%eu%billing", "%DLQ%eu%billing"),
-        *((name, name) for name in ("TBW102", "rmq_sys_x", "TOOLS_CONSUMER", "CID_RMQ_SYS_y")),
+        *((name, name) for name in ("TBW102", "rmq_sys_x", "CID_RMQ_SYS_y")),
     ],
 )
 def test_topic_name_is_wrapped_in_and_stripped_of_its_namespace(name, whole):
@@ -89,6 +89,63 @@ def test_topic_name_is_wrapped_in_and_stripped_of_its_namespace(name, whole):
     assert wrap_namespace(None, name) == name
     assert without_namespace("eu", whole) == name.replace("eu%", "")
     assert without_namespace(None, whole) == whole
+
+
+NAMES_OF_JAVA = (
+    ("orders", "a%orders", "orders"),
+    ("a%orders", "a%orders", "orders"),
+    ("b%orders", "a%b%orders", "b%orders"),
+    ("a%", "a%", ""),
+    ("%orders", "a%%orders", "%orders"),
+    ("%RETRY%g", "%RETRY%a%g", "%RETRY%g"),
+    ("%RETRY%a%g", "%RETRY%a%g", "%RETRY%g"),
+    ("%DLQ%g", "%DLQ%a%g", "%DLQ%g"),
+    ("%DLQ%a%g", "%DLQ%a%g", "%DLQ%g"),
+    ("%RETRY%%DLQ%g", "%RETRY%a%%DLQ%g", "%RETRY%%DLQ%g"),
+    ("%DLQ%%RETRY%g", "%DLQ%a%%RETRY%g", "%DLQ%%RETRY%g"),
+    ("%RETRY%TOOLS_CONSUMER", "%RETRY%a%TOOLS_CONSUMER", "%RETRY%TOOLS_CONSUMER"),
+    ("%DLQ%CID_RMQ_SYS_X", "%DLQ%a%CID_RMQ_SYS_X", "%DLQ%CID_RMQ_SYS_X"),
+    ("TOOLS_CONSUMER", "a%TOOLS_CONSUMER", "TOOLS_CONSUMER"),
+    ("CID_RMQ_SYS_X", "CID_RMQ_SYS_X", "CID_RMQ_SYS_X"),
+    ("CID_ONSAPI_PULL", "a%CID_ONSAPI_PULL", "CID_ONSAPI_PULL"),
+    ("TBW102", "TBW102", "TBW102"),
+    ("BenchmarkTest", "BenchmarkTest", "BenchmarkTest"),
+    ("RMQ_SYS_TRACE_TOPIC", "RMQ_SYS_TRACE_TOPIC", "RMQ_SYS_TRACE_TOPIC"),
+    ("rmq_sys_x", "rmq_sys_x", "rmq_sys_x"),
+    ("SCHEDULE_TOPIC_XXXX", "SCHEDULE_TOPIC_XXXX", "SCHEDULE_TOPIC_XXXX"),
+    ("SELF_TEST_TOPIC", "SELF_TEST_TOPIC", "SELF_TEST_TOPIC"),
+    ("OFFSET_MOVED_EVENT", "OFFSET_MOVED_EVENT", "OFFSET_MOVED_EVENT"),
+    ("DefaultCluster_REPLY_TOPIC", "a%DefaultCluster_REPLY_TOPIC", "DefaultCluster_REPLY_TOPIC"),
+    ("%RETRY%", "%RETRY%a%", "%RETRY%"),
+    ("a%a%orders", "a%a%orders", "a%orders"),
+    ("%RETRY%a%a%g", "%RETRY%a%a%g", "%RETRY%a%g"),
+    ("%RETRY%TBW102", "%RETRY%a%TBW102", "%RETRY%TBW102"),
+    ("a%TBW102", "a%TBW102", "TBW102"),
+    ("a%%RETRY%g", "a%%RETRY%g", "%RETRY%g"),
+    ("%RETRY%a", "%RETRY%a%a", "%RETRY%a"),
+    ("%SYS%x", "a%%SYS%x", "%SYS%x"),
+    ("CLIENT_INNER_PRODUCER", "a%CLIENT_INNER_PRODUCER", "CLIENT_INNER_PRODUCER"),
+    ("SELF_TEST_P_GROUP", "a%SELF_TEST_P_GROUP", "SELF_TEST_P_GROUP"),
+    ("DEFAULT_PRODUCER", "a%DEFAULT_PRODUCER", "DEFAULT_PRODUCER"),
+    ("DEFAULT_CONSUMER", "a%DEFAULT_CONSUMER", "DEFAULT_CONSUMER"),
+    ("FILTERSRV_CONSUMER", "a%FILTERSRV_CONSUMER", "FILTERSRV_CONSUMER"),
+    ("__MONITOR_CONSUMER", "a%__MONITOR_CONSUMER", "__MONITOR_CONSUMER"),
+    ("CID_SYS_RMQ_TRANS", "a%CID_SYS_RMQ_TRANS", "CID_SYS_RMQ_TRANS"),
+    ("TRANS_CHECK_MAX_TIME_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"),
+    (
+        "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
+        "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
+        "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
+    ),
+    ("%LMQ%x", "a%%LMQ%x", "%LMQ%x"),
+)
+"""A name, and what NamespaceUtil of 5.5.0 makes of it: within the namespace a, and without it."""
+
+
+@pytest.mark.parametrize(("name", "wrapped", "stripped"), NAMES_OF_JAVA)
+def test_names_in_namespaces_are_those_of_java(name, wrapped, stripped):
+    assert wrap_namespace("a", name) == wrapped
+    assert without_namespace("a", name) == stripped
 
 
 @given(
