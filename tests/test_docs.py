@@ -215,6 +215,14 @@ def test_message_sent_by_a_pages_program_arrives(document):
         assert len(broker.messages("orders")) == 1
 
 
+def test_client_pages_program_of_namespaces_runs(capsys):
+    [block] = [each for each in python_of("docs/client.md") if "namespace=" in each]
+    with EmbeddedBroker() as broker:
+        run_at(broker, block)
+        assert [each.body for each in broker.messages("eu%orders")] == [b"one"]
+    assert capsys.readouterr().out == "orders\norders\n"
+
+
 def test_client_pages_programs_of_requests_and_traces_run(capsys):
     for text in ("producer.request(", "message_traces("):
         [block] = [each for each in python_of("docs/client.md") if text in each]

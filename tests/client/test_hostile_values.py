@@ -459,6 +459,7 @@ def calls_of(world):
                 "route_interval_ms": 30_000,
                 "heartbeat_interval_ms": 30_000,
                 "max_body_bytes": 1 << 20,
+                "namespace": "eu",
             },
             world.instance_of,
         ),

@@ -211,6 +211,12 @@ class Admin(GroupOffsets, AccessLists):
     ) -> None:
         example = "ClientInstance('localhost:9876')"
         check_kind("instance", instance, (ClientInstance, NoneType), "a ClientInstance", example)
+        if instance is not None and instance.namespace:
+            raise MessageRejected(
+                "instance",
+                "one without a namespace (an Admin takes full names, as eu%orders)",
+                f"one of the namespace {instance.namespace.name}",
+            )
         self._is_instance_shared = instance is not None
         super().__init__(instance or ClientInstance(namesrv, request_timeout_ms=ADMIN_TIMEOUT_MS))
 

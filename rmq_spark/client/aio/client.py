@@ -79,6 +79,9 @@ class Client(ForkAware):
         heartbeat_interval_ms: Milliseconds between heartbeats.
         max_body_bytes: Most bytes that a compressed body may inflate to when it is read, up to
             1 GiB; 16 MiB by default.
+        namespace: Namespace of the topics and groups of its producers and consumers: a topic
+            ``orders`` is ``eu%orders`` for brokers, as in RocketMQ's clients. An `Admin` takes full
+            names, and no such client.
 
     Arguments that cannot work raise an error from the first call that is awaited: `MessageRejected`
     for a number out of range or an id that cannot be one, `TlsRejected` for TLS settings that
@@ -100,6 +103,7 @@ class Client(ForkAware):
         route_interval_ms: int = ROUTE_INTERVAL_MS,
         heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS,
         max_body_bytes: int = PLAIN_BYTES_MAX,
+        namespace: str | None = None,
     ) -> None:
         if namesrv is not None:
             namesrv = parse_addresses(namesrv)
@@ -116,6 +120,7 @@ class Client(ForkAware):
             route_interval_ms=route_interval_ms,
             heartbeat_interval_ms=heartbeat_interval_ms,
             max_body_bytes=max_body_bytes,
+            namespace=namespace,
         )
         self._mutex = threading.RLock()
         # apart: making may wait for a host's name, the loop not

@@ -82,7 +82,9 @@ class LoopConsumer(LitePullConsumerImpl):
             self._service_scheduler.schedule(partial(outcome, error))
 
         if self._run_listener is not None:
-            self._run_listener(topic, all_queues, mine, ended)
+            names = self.namespace
+            mine = names.strip_queues(mine)
+            self._run_listener(names.strip(topic), names.strip_queues(all_queues), mine, ended)
 
     def _consumer_threads(self) -> WorkerThreads:
         return WorkerThreads(self.group, self._shared_threads)
@@ -109,7 +111,7 @@ class LoopConsumer(LitePullConsumerImpl):
         if self.handout is None or (message := self.handout.next()) is None:
             return None
         observer.observe_message(self.group, message)
-        return message
+        return self.namespace.strip_message(message)
 
     def next_message(self) -> MessageExt | None:
         """Return the next message, if necessary the first of another pull; None without any."""
@@ -388,7 +390,7 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
             and (message := handout.next()) is not None
         ):
             observer.observe_message(self.group, message)
-            return message
+            return consumer.namespace.strip_message(message)
         consumer = self._get_started()
         if not self._is_closing:
             consumer.check_running()

@@ -326,8 +326,9 @@ class Producer(AsyncWrapper["LoopProducer"]):
         fixed = None
         if may_need_queue(message, queue):
             sender = topic_sender(producer)
-            queues = sender.known_queues(message.topic) or await self._call(
-                lambda one: topic_sender(one).publish_queues(message.topic)
+            topic = sender.full_topic(message)
+            queues = sender.known_queues(topic) or await self._call(
+                lambda one: topic_sender(one).publish_queues(topic)
             )
             fixed = sender.fixed_queue(message, queue, queues)
         place = RoomWaiter(self._get_waiter_queue(bridge))

@@ -47,6 +47,7 @@ from rmq_spark.client.instance.instance import (
     require_topics,
 )
 from rmq_spark.client.message import MessageExt
+from rmq_spark.client.namespace import Namespace
 from rmq_spark.client.producer.trace_dispatcher import TraceDispatcher
 from rmq_spark.client.results import ConsumerHealth
 from rmq_spark.client.subscriptions import (
@@ -118,6 +119,8 @@ class BaseConsumerImpl(ForkAware, ABC):
     """
 
     consume_type: ConsumeType
+    namespace: Namespace
+    """The namespace of the names that users pass and get; here they are full."""
 
     def __init__(
         self,
@@ -142,6 +145,8 @@ class BaseConsumerImpl(ForkAware, ABC):
         if instance is None:
             instance = self._private_instance = ClientInstance(namesrv)
         self._instance: ClientInstance = instance
+        self.namespace = instance.namespace
+        self.group = self.namespace.wrap(self.group)
         self._tracer = (
             TraceDispatcher(instance, group, settings.trace_topic)
             if settings.enable_trace
@@ -153,7 +158,7 @@ class BaseConsumerImpl(ForkAware, ABC):
         self._topics_cache = self._subscriptions, frozenset[str]()
         self._subscriptions_lock = threading.Lock()
         current = lambda topic: self._subscriptions.get(topic, None)  # noqa: E731  # they are replaced
-        self._brokers = GroupBrokerClient(self._instance, group, current)
+        self._brokers = GroupBrokerClient(self._instance, self.group, current)
         self._offset_store = self._new_offset_store()
         rule = Rebalance(settings.message_model, settings.allocate_message_queue_strategy)
         self._rebalance_service = RebalanceService(self, rule, self._brokers, self._instance)
@@ -167,7 +172,9 @@ class BaseConsumerImpl(ForkAware, ABC):
         )
         self._retry_executor = threads.retry_executor  # messages are sent back one by one
         lanes, shared = self._retry_executor, settings.message_model is MessageModel.CLUSTERING
-        self._dead_letter_queue = DeadLetterQueue(group, self._brokers, lanes, is_clustering=shared)
+        self._dead_letter_queue = DeadLetterQueue(
+            self.group, self._brokers, lanes, is_clustering=shared
+        )
         self._service_scheduler = threads.service_scheduler
         rebalance_ms = settings.rebalance_interval_ms
         self._is_heartbeat_due = False  # a heartbeat must announce changed subscriptions
@@ -210,11 +217,15 @@ class BaseConsumerImpl(ForkAware, ABC):
 
     def health(self) -> ConsumerHealth:
         """Return the state of this consumer right now, from memory, without waiting."""
-        queues, caches = sorted(self.assignment()), self._process_queues()
+        queues, caches = sorted(self._own_queues()), self._process_queues()
         return ConsumerHealth(
             is_running=self.is_running,
             queues=len(queues),
-            unreachable_queues=tuple(each for each in queues if not self._brokers.is_ready(each)),
+            unreachable_queues=tuple(
+                self.namespace.strip_queue(each)
+                for each in queues
+                if not self._brokers.is_ready(each)
+            ),
             cached_messages=sum(cache.message_count for cache in caches),
             cached_bytes=self.cached_bytes,
             dropped_traces=0 if self._tracer is None else self._tracer.dropped_count,
@@ -358,6 +369,7 @@ class BaseConsumerImpl(ForkAware, ABC):
         self._check_startable_or_running()
         selector = by_tag(selector) if isinstance(selector, str) else selector
         check_selector(selector)
+        topic = self.namespace.wrap(check_topic(topic))
         data = subscription_data(topic, selector, time.time_ns() // 1_000_000)
         topic = data.topic  # a plain str, even if the caller passed an enum
         if self.is_running:
@@ -381,7 +393,7 @@ class BaseConsumerImpl(ForkAware, ABC):
             MessageRejected: The topic's name is not valid, or is that of a retry topic.
         """
         self._check_startable_or_running()
-        topic = check_topic(topic)
+        topic = self.namespace.wrap(check_topic(topic))
         if topic.startswith(RETRY_PREFIX):
             raise MessageRejected(
                 "topic",
@@ -431,7 +443,7 @@ class BaseConsumerImpl(ForkAware, ABC):
 
     def _persist(self) -> int:
         began_ms = monotonic_ms()
-        self._offset_manager.persist(self.assignment())
+        self._offset_manager.persist(self._own_queues())
         return max(0, self._settings.persist_interval_ms - (monotonic_ms() - began_ms))
 
     def move_offset_back(self, queue: MessageQueue, offset: int) -> None:
@@ -484,6 +496,9 @@ class BaseConsumerImpl(ForkAware, ABC):
 
     def assignment(self) -> frozenset[MessageQueue]:
         """Return the queues that this consumer has now."""
+        return self.namespace.strip_queues(self._own_queues())
+
+    def _own_queues(self) -> frozenset[MessageQueue]:
         return frozenset(each.queue for each in self._pulled_queues())
 
     def _fingerprints(self) -> Mapping[MessageQueue, QueueFingerprint]:

@@ -193,7 +193,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._topic_monitor = TopicChangeMonitor(
             self._service_scheduler,
             self.fetch_message_queues,
-            self._instance.routes.refresh,
+            lambda topic: self._instance.routes.refresh(self.namespace.wrap(topic)),
             self._lite_settings.topic_metadata_check_interval_ms,
         )
         ForkAware.__init__(self)
@@ -227,7 +227,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             RouteNotFound: It is running, and the brokers to ask about a condition are not known.
         """
         self._check_startable_or_running()
-        wanted = check_queues("queues", queues)
+        wanted = self._full_queues(queues)
         selector = by_tag(selector) if isinstance(selector, str) else selector
         check_selector(selector)
         if self._subscriptions:
@@ -255,7 +255,11 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             MessageRejected: The topic's name is not valid.
             NoNameServer: No name server answers.
         """
-        return frozenset(self._brokers.queues(check_topic(topic)))
+        topic = self.namespace.wrap(check_topic(topic))
+        return self.namespace.strip_queues(self._brokers.queues(topic))
+
+    def _full_queues(self, queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
+        return frozenset(map(self.namespace.wrap_queue, check_queues("queues", queues)))
 
     def register_topic_message_queue_change_listener(
         self, topic: str, listener: TopicMessageQueueChangeListener
@@ -307,7 +311,9 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         if self._listener is None:
             return
         try:
-            self._listener(topic, all_queues, own_queues)
+            names = self.namespace
+            own = names.strip_queues(own_queues)
+            self._listener(names.strip(topic), names.strip_queues(all_queues), own)
         except BaseException as error:  # noqa: BLE001  # whatever it raises, the member continues
             on_done(error)
         else:
@@ -506,6 +512,8 @@ class LitePullConsumerImpl(BaseConsumerImpl):
                 return []
             self._record_returned(request.assigned)
             messages = observer.observe_poll(self.group, request.messages)
+            if self.namespace:
+                messages = [*map(self.namespace.strip_message, messages)]
             if self._tracer is not None:
                 self._tracer.record_poll(messages)
             request.assigned.returned_offset = request.assigned.delivered_offset
@@ -553,10 +561,13 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             return CommitRequest.from_returned(self._assigned_queues.all())
         check_kind("offsets", offsets, Mapping, "a mapping of queues to offsets", "{queue: 42}")
         moves: dict[MessageQueue, int] = {}
+        full: dict[MessageQueue, int] = {}
         for queue, offset in offsets.items():
-            moves[queue] = self._get_assigned(queue, "a key of offsets").reset_count
+            assigned = self._get_assigned(queue, "a key of offsets")
+            moves[assigned.queue] = assigned.reset_count
             check_offset("offset", offset)
-        return CommitRequest(dict(offsets), moves)
+            full[assigned.queue] = offset
+        return CommitRequest(full, moves)
 
     def _store_commit(self, commit: CommitRequest) -> None:
         with self._tasks_lock:  # the queue moves first, or the operator's offset is stored later
@@ -589,7 +600,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         """
         self._check_running()
         check_queue("queue", queue)
-        return self._offset_store.stored_offset(queue)
+        return self._offset_store.stored_offset(self.namespace.wrap_queue(queue))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Resume a ``queue`` at an ``offset``; drop messages pulled ahead.
@@ -597,7 +608,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         Raises:
             OffsetOutOfRange: The queue has no such offset.
         """
-        self._get_assigned(queue)
+        queue = self._get_assigned(queue).queue
         check_number("offset", offset, 42)
         least, most = self._brokers.min_offset(queue), self._brokers.max_offset(queue)
         if not least <= offset <= most:
@@ -606,12 +617,12 @@ class LitePullConsumerImpl(BaseConsumerImpl):
 
     def seek_to_begin(self, queue: MessageQueue) -> None:
         """Resume at the first offset that a ``queue`` still holds; drop messages pulled ahead."""
-        self._get_assigned(queue)
+        queue = self._get_assigned(queue).queue
         self._seek(queue, self._brokers.min_offset(queue))
 
     def seek_to_end(self, queue: MessageQueue) -> None:
         """Resume past the last message of a ``queue``; drop messages pulled ahead."""
-        self._get_assigned(queue)
+        queue = self._get_assigned(queue).queue
         self._seek(queue, self._brokers.max_offset(queue))
 
     def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
@@ -624,7 +635,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         Raises:
             MessageRejected: The time is before 1970, or must be seconds.
         """
-        self._get_assigned(queue)
+        queue = self._get_assigned(queue).queue
         check_timestamp_ms("timestamp_ms", timestamp_ms)
         self._seek(queue, self._brokers.search_offset(queue, timestamp_ms))
 
@@ -643,7 +654,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._check_running()
         check_queue("queue", queue)
         check_timestamp_ms("timestamp_ms", timestamp_ms)
-        return self._brokers.search_offset(queue, timestamp_ms)
+        return self._brokers.search_offset(self.namespace.wrap_queue(queue), timestamp_ms)
 
     def _seek(self, queue: MessageQueue, offset: int) -> None:
         if not self._change_position(queue, lambda assigned: assigned.seek(offset)):
@@ -673,6 +684,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
     def _get_assigned(self, queue: MessageQueue, name: str = "queue") -> AssignedQueue:
         self._check_running()
         check_queue(name, queue)
+        queue = self.namespace.wrap_queue(queue)
         assigned = self._assigned_queues.get(queue)
         if assigned is None:
             raise NotAssigned(queue)
@@ -695,7 +707,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         Raises:
             NotAssigned: One of the queues is not this consumer's.
         """
-        for queue in sorted(check_queues("queues", queues)):
+        for queue in sorted(self._full_queues(queues)):
             if (task := self._tasks.get(queue)) is not None:
                 task.assigned.fingerprint.record_pause()  # its lane may have noticed no pause
             self._get_assigned(queue).is_paused = False

@@ -79,7 +79,7 @@ class GroupConsumer:
     @property
     def topics(self) -> frozenset[str]:
         """The subscribed topics."""
-        return self._impl.topics
+        return frozenset(map(self._impl.namespace.strip, self._impl.topics))
 
     @property
     def cached_bytes(self) -> int:

@@ -14,9 +14,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.lifecycle import Latch
@@ -35,7 +35,9 @@ from rmq_spark.client.consumer.dispatch.consume_services import (
     ConsumeMessageOrderlyService,
 )
 from rmq_spark.client.consumer.dispatch.listeners import (
+    ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
+    ConsumeOrderlyContext,
     ConsumeOrderlyStatus,
     MessageListenerConcurrently,
     MessageListenerOrderly,
@@ -64,6 +66,7 @@ from rmq_spark.client.consumer.rebalance.rebalance_service import TopicAssignmen
 from rmq_spark.client.consumer.settings import PushSettings, effective_settings
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import MessageExt
+from rmq_spark.client.namespace import Namespace
 from rmq_spark.client.observer import observe_listener
 from rmq_spark.client.results import PullStatus
 from rmq_spark.client.subscriptions import by_tag, subscription_data
@@ -103,6 +106,9 @@ def call_listener_directly(
 
 
 _log = logging.getLogger(__name__)
+
+_Context = TypeVar("_Context", ConsumeConcurrentlyContext, ConsumeOrderlyContext)
+_Status = TypeVar("_Status", ConsumeConcurrentlyStatus, ConsumeOrderlyStatus)
 
 
 class PushConsumerImpl(BaseConsumerImpl):
@@ -160,6 +166,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         tracer = self._tracer
         if listener is not None and orderly_listener is None:
             check_listener("listener", listener, "messages", "context")
+            listener = self._strip_names(listener)
             if tracer is not None:
                 done = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
                 listener = tracer.trace_listener(listener, done)
@@ -175,6 +182,7 @@ class PushConsumerImpl(BaseConsumerImpl):
             )
         if orderly_listener is not None and listener is None:
             check_listener("orderly_listener", orderly_listener, "messages", "context")
+            orderly_listener = self._strip_names(orderly_listener)
             if tracer is not None:
                 orderly_listener = tracer.trace_listener(
                     orderly_listener, ConsumeOrderlyStatus.SUCCESS
@@ -194,6 +202,20 @@ class PushConsumerImpl(BaseConsumerImpl):
         found = "neither" if listener is None else "both"
         needed = "either listener= or orderly_listener="
         raise TypeError(f"a push consumer has one listener: needed {needed}, found {found}")
+
+    def _strip_names(
+        self, listener: Callable[[list[MessageExt], _Context], _Status | None]
+    ) -> Callable[[list[MessageExt], _Context], _Status | None]:
+        """Return a listener that calls the given one with names within the namespace."""
+        namespace: Namespace = self.namespace
+        if not namespace:
+            return listener
+
+        def listen(messages: list[MessageExt], context: _Context) -> _Status | None:
+            context.queue = namespace.strip_queue(context.queue)
+            return listener([*map(namespace.strip_message, messages)], context)
+
+        return listen
 
     def _new_redelivery(self, times_max: int) -> Redelivery | None:
         if not self._is_clustering:
@@ -289,7 +311,7 @@ class PushConsumerImpl(BaseConsumerImpl):
 
     def assigned_topics(self) -> Iterable[str]:
         """Return the topics of this consumer's queues; a busy orderly listener may keep one."""
-        return [queue.topic for queue in self.assignment()]
+        return [queue.topic for queue in self._own_queues()]
 
     def _restart_pulls(self, topic: str) -> None:
         for request in self._pulled_queues():

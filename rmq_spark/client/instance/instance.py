@@ -49,6 +49,7 @@ from rmq_spark.client.instance.heartbeats import HeartbeatSender
 from rmq_spark.client.instance.request_futures import RequestFutureHolder
 from rmq_spark.client.instance.routes import Routes
 from rmq_spark.client.message import MessageExt, to_message
+from rmq_spark.client.namespace import Namespace
 from rmq_spark.client.transport.address_overrides import AddressOverrides
 from rmq_spark.client.transport.connection import (
     CONNECT_TIMEOUT_MS,
@@ -364,6 +365,9 @@ class ClientInstance(ForkAware):
             1 GiB; 16 MiB by default, the most that rocketpoll's producers send. Raise it for
             messages of Java producers that send more: a larger body counts as a message that cannot
             be read, which consumers make a dead letter of.
+        namespace: Namespace of the topics and groups of its producers and consumers: a topic
+            ``orders`` is ``eu%orders`` for brokers, as in RocketMQ's clients. An `Admin` takes full
+            names, and no such instance.
 
     Raises:
         MessageRejected: A number is out of range, ``client_id`` cannot be one, or an address has a
@@ -387,7 +391,9 @@ class ClientInstance(ForkAware):
         route_interval_ms: int = ROUTE_INTERVAL_MS,
         heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS,
         max_body_bytes: int = PLAIN_BYTES_MAX,
+        namespace: str | None = None,
     ) -> None:
+        self.namespace = Namespace(namespace)
         example = "Credentials('key', 'secret')"
         check_kind("credentials", credentials, (Credentials, NoneType), "Credentials", example)
         if client_id is not None:

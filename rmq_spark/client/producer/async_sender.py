@@ -468,6 +468,7 @@ class _AsyncSend(PendingRequest):
         result = send_result(
             self._address, self.request_code, command, self._header, self._prepared.message_id
         )
+        result = self._async_sender.sender.strip_result(result)
         sender, cost_ms = self._async_sender.sender, (time.monotonic() - self.started_at) * 1000
         sender.queue_selector.record_latency(self._header.broker_name or "", cost_ms)
         if sender.tracer is not None:

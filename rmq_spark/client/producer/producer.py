@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +35,7 @@ from rmq_spark.client.arguments import (
 )
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.lifecycle import SafeStop
-from rmq_spark.client.errors import ClientShutDown, TooManyPending
+from rmq_spark.client.errors import ClientShutDown, MessageRejected, TooManyPending
 from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance, RegisteredProducer
 from rmq_spark.client.instance.request_futures import ReplyPromise, RequestFuture
 from rmq_spark.client.message import CorrelatedMessage, Message, MessageExt
@@ -147,7 +148,7 @@ class Producer(ForkAware):
         )
         self._sender = TopicSender(
             self.instance,
-            rules or SendRules(self.group),
+            self._full_rules(rules),
             send_latency_fault_enable=send_latency_fault_enable,
             serializer=resolve_serializer(serializer),
             tracer=self._tracer,
@@ -173,6 +174,13 @@ class Producer(ForkAware):
         self._safe_stop = self._new_safe_stop()
         self._current_stop: SafeStop | None = None
         ForkAware.__init__(self)
+
+    def _full_rules(self, rules: SendRules | None) -> SendRules:
+        rules = rules or SendRules(self.group)
+        namespace = self.instance.namespace
+        if not namespace:
+            return rules
+        return replace(rules, producer_group=namespace.wrap(rules.producer_group))
 
     # ---- life cycle
 
@@ -209,7 +217,9 @@ class Producer(ForkAware):
                 return
             self.instance.start()
             try:
-                self.instance.register_producer(self.group, self._member)
+                self.instance.register_producer(
+                    self.instance.namespace.wrap(self.group), self._member
+                )
             except BaseException:
                 self.instance.stop()
                 raise
@@ -256,7 +266,7 @@ class Producer(ForkAware):
         self.instance.requests.shut_down(self)
         if self._tracer is not None:
             self._tracer.stop()
-        self.instance.unregister_producer(self.group)
+        self.instance.unregister_producer(self.instance.namespace.wrap(self.group))
         self.instance.stop()
 
     def _after_fork(self) -> None:
@@ -639,6 +649,12 @@ class Producer(ForkAware):
 
         self._check_running()
         check_bulk_settings(settings)
+        if self.instance.namespace:
+            raise MessageRejected(
+                "namespace",
+                "an instance without one for tables (send to the full name, as eu%orders)",
+                self.instance.namespace.name or "",
+            )
         return arrow_sender.send_batches(
             self._sender, self._sync_sender.retries, batches, topic, **settings
         )
@@ -667,8 +683,9 @@ class Producer(ForkAware):
             NoNameServer: No name server answers.
             TypeError: The name is no text.
         """
-        topic = check_topic(topic)
-        return self._sender.publish_queues(topic)
+        namespace = self.instance.namespace
+        queues = self._sender.publish_queues(namespace.wrap(check_topic(topic)))
+        return tuple(map(namespace.strip_queue, queues))
 
 
 def topic_sender(producer: Producer) -> TopicSender:

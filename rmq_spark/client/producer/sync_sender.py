@@ -107,13 +107,15 @@ class SyncSender:
             instance.connections.connect(address, timeout_ms // (attempts_left + 1))
             remaining_ms = max(timeout_ms - int((time.monotonic() - started) * 1000), 1)
             header = prepared.header(queue)
-            result = instance.api.send(
-                address,
-                header,
-                prepared.body,
-                prepared.message_id,
-                remaining_ms,
-                is_reply=prepared.is_reply,
+            result = self._sender.strip_result(
+                instance.api.send(
+                    address,
+                    header,
+                    prepared.body,
+                    prepared.message_id,
+                    remaining_ms,
+                    is_reply=prepared.is_reply,
+                )
             )
         except CONNECTION_FAULTS:
             self._sender.queue_selector.record_failure(queue.broker_name)

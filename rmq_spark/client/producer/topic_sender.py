@@ -189,6 +189,7 @@ class TopicSender:
         tracer: SendTracer | None = None,
     ) -> None:
         self.instance = instance
+        self.namespace = instance.namespace
         self.tracer = tracer
         self._serializer = serializer
         self.rules = rules
@@ -201,6 +202,18 @@ class TopicSender:
     def after_fork(self) -> None:
         """Begin a separate series of ids in a child process."""
         self.ids = UniqueIdGenerator(self.instance.local_address)
+
+    def full_topic(self, message: Message) -> str:
+        """Return the name that brokers know a message's topic by; that of replies has none else."""
+        if isinstance(message, CorrelatedMessage) and message.is_reply:
+            return message.topic
+        return self.namespace.wrap(message.topic)
+
+    def strip_result(self, result: SendResult) -> SendResult:
+        """Return the result of a send with the topic's name within the namespace."""
+        if not self.namespace:
+            return result
+        return result._replace(queue=self.namespace.strip_queue(result.queue))
 
     def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues that a topic's messages may go to, now or once it is created."""
@@ -216,6 +229,7 @@ class TopicSender:
         ours, any other of its cluster.
         """
         routes = self.instance.routes
+        topic = self.namespace.wrap(topic)
         names = {queue.broker_name for queue in self.publish_queues(topic)}
         clusters = {routes.brokers[name].cluster for name in names if name in routes.brokers}
         for cluster in filter(None, clusters - self._reply_clusters):
@@ -246,11 +260,16 @@ class TopicSender:
         if not isinstance(queue, MessageQueue) and not callable(queue) and queue is not None:
             example = "lambda queues: queues[0]"
             raise wrong_kind("queue", "a MessageQueue or a function", excerpt(queue), example)
-        queues = known or self.publish_queues(message.topic)  # and so the broker's address is known
+        topic, namespace = self.full_topic(message), self.namespace
+        queues = known or self.publish_queues(topic)  # and so the broker's address is known
         if isinstance(queue, MessageQueue):
-            return check_queue_of_topic("queue", queue, message.topic)
+            return check_queue_of_topic("queue", namespace.wrap_queue(queue), topic)
         if queue is not None:
-            return check_queue_of_topic("what queue= has chosen", queue(queues), message.topic)
+            if namespace:
+                chosen = namespace.wrap_queue(queue([*map(namespace.strip_queue, queues)]))
+            else:
+                chosen = queue(queues)
+            return check_queue_of_topic("what queue= has chosen", chosen, topic)
         if isinstance(message, CorrelatedMessage) and message.is_reply:
             return self._queue_at(message.broker_name, queues)
         return queue_for_key(queues, message.sharding_key or "")
@@ -266,12 +285,15 @@ class TopicSender:
 
     def prepare(self, message: Message) -> PreparedMessage:
         """Check a message, and return it prepared for sending."""
+        message = self._in_namespace(message)
         if self._serializer is not None:
             message = self._serialize_body(message)
         return prepare_message(message, self.rules, self.ids, now_ms())
 
     def prepare_batches(self, messages: Iterable[Message]) -> list[Sequence[BatchPart]]:
         """Check messages, and return them in as few batches as their sizes allow."""
+        if self.namespace:
+            messages = map(self._in_namespace, messages)
         if self._serializer is not None:
             messages = map(self._serialize_body, messages)
         parts = prepare_batch(messages, self.rules, self.ids)
@@ -280,6 +302,12 @@ class TopicSender:
     def encode_batch(self, parts: Sequence[BatchPart]) -> PreparedMessage:
         """Return a batch prepared for sending."""
         return encode_prepared_batch(parts, self.rules, now_ms())
+
+    def _in_namespace(self, message: Message) -> Message:
+        """Return a message with its topic's full name; other objects are refused later."""
+        if not self.namespace or not isinstance(message, Message):
+            return message
+        return replace(message, topic=self.full_topic(message))
 
     def _serialize_body(self, message: Message) -> Message:
         """Return a message whose body is bytes; other objects than messages are refused later."""

@@ -226,7 +226,7 @@ class TraceDispatcher(ForkAware):
                 timestamp_ms=sent_ms,
                 region_id=result.region_id or DEFAULT_REGION,
                 group=self._group,
-                topic=prepared.topic,
+                topic=self._instance.namespace.strip(prepared.topic),
                 message_id=message_id,
                 tags=properties.get(TAGS),
                 keys=properties.get(KEYS),

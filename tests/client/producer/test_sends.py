@@ -95,6 +95,7 @@ def sending(brokers):
             queue_selector=QueueSelector(brokers.monotonic, lambda _: False),
             publish_queues=lambda _: QUEUES,
             tracer=None,
+            strip_result=lambda result: result,
         )
         return SyncSender(sender, retries=retries, is_retried_when_not_ok=retries_not_ok)
 

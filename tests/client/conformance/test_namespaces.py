@@ -1,0 +1,135 @@
+"""Clients with a namespace on every kind of broker: users see short names, brokers full ones."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from support.brokers.broker_kinds import wait_until
+
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
+from rmq_spark.client.consumer.push_consumer import PushConsumer
+from rmq_spark.client.consumer.settings import PushSettings
+from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.message import Message
+from rmq_spark.client.producer.producer import Producer
+from rmq_spark.wire.bodies.clients import ConsumeFromWhere
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import retry_topic
+
+IN = {"instance": {"namespace": "eu"}}
+PATIENCE_MS = 20_000
+
+
+@pytest.fixture
+def clients(both_clients):
+    """All of this holds for the threaded client and for that of asyncio."""
+    return both_clients
+
+
+@pytest.fixture
+def topic(cluster):
+    """A topic's name within the namespace."""
+    name = f"T{cluster.group()}"
+    cluster.topic(2, f"eu%{name}")
+    return name
+
+
+def test_messages_of_a_namespace_have_short_names_on_both_sides(cluster, clients, topic):
+    producer, full = clients.producer(**IN), f"eu%{topic}"
+    results = [
+        producer.send(Message(topic, b"1")),
+        producer.send_async(Message(topic, b"2")).result(10),
+        producer.send(Message(topic, b"3"), lambda queues: queues[-1]),
+        producer.send(Message(topic, b"4"), MessageQueue(topic, cluster.broker_name, 0)),
+        producer.send(Message(topic, b"5", sharding_key="k")),
+        producer.send(Message(full, b"6")),
+        *producer.send_batch([Message(topic, b"7")]),
+    ]
+    assert {each.queue.topic for each in results} == {topic}
+    assert (results[2].queue.queue_id, results[3].queue.queue_id) == (1, 0)
+    assert {queue.topic for queue in producer.publish_queues(topic)} == {topic}
+    consumer = clients.lite(topic=topic, **IN)
+    found = []
+    while len(found) < len(results):
+        found += consumer.poll(PATIENCE_MS)
+    assert sorted(each.body for each in found) == [b"%d" % n for n in range(1, 8)]
+    assert {(each.topic, each.queue.topic) for each in found} == {(topic, topic)}
+    assert {each.topic for each in clients.read(full, 7, queues=2)} == {full}
+    assert {queue.topic for queue in consumer.assignment()} == {topic}
+
+
+def test_positions_of_a_namespace_take_short_and_full_names(cluster, clients, topic):
+    producer = clients.producer(**IN)
+    queue = MessageQueue(topic, cluster.broker_name, 0)
+    full = MessageQueue(f"eu%{topic}", cluster.broker_name, 0)
+    for body in (b"0", b"1", b"2"):
+        producer.send(Message(topic, body), queue)
+    group = cluster.group()
+    consumer = clients.lite(group, queues=[queue], auto_commit=False, **IN)
+    assert consumer.assignment() == {queue}
+    assert consumer.fetch_message_queues(topic) == {
+        MessageQueue(topic, cluster.broker_name, number) for number in (0, 1)
+    }
+    for each, offset in ((queue, 1), (full, 2)):
+        consumer.seek(each, offset)
+        (message, *_) = consumer.poll(PATIENCE_MS)
+        assert message.queue_offset == offset
+        consumer.commit({each: offset + 1})
+        assert consumer.committed(each) == offset + 1
+        consumer.pause([each])
+        consumer.resume([each])
+    assert cluster.api.query_consumer_offset(cluster.address, f"eu%{group}", full) == 3
+
+
+def test_request_of_a_namespace_is_answered_within_it(cluster, clients, topic):
+    replier, consumer = clients.producer(**IN), clients.lite(topic=topic, **IN)
+    ended = threading.Event()
+
+    def reply():
+        while not ended.is_set():
+            for message in consumer.poll(100):
+                replier.reply(message, message.topic.encode())
+
+    thread = threading.Thread(target=reply)
+    thread.start()
+    try:
+        found = clients.producer(**IN).request(Message(topic, b"x"), timeout_ms=PATIENCE_MS)
+    finally:
+        ended.set()
+        thread.join()
+    assert found.body == topic.encode()
+
+
+def test_listener_of_a_namespace_gets_its_retries_by_their_short_name(cluster, topic):
+    group, seen = cluster.group(), []
+
+    def listen(messages, context):
+        (message,) = messages
+        seen.append((message.topic, message.reconsume_times, context.queue.topic))
+        is_first = message.reconsume_times == 0
+        return ConsumeConcurrentlyStatus.RECONSUME_LATER if is_first else None
+
+    settings = PushSettings(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+    instance = cluster.instance(namespace="eu")
+    consumer = PushConsumer(group, instance=instance, listener=listen, settings=settings)
+    consumer.subscribe(topic)
+    producer = Producer("P", instance=cluster.instance(namespace="eu"))
+    with producer, consumer:
+        assert topic in consumer.topics
+        producer.send(Message(topic, b"x"))
+        wait_until("it is retried", lambda: len(seen) == 2)
+    assert seen == [(topic, 0, topic), (topic, 1, retry_topic(group))]
+
+
+def test_admin_refuses_an_instance_with_a_namespace(cluster):
+    with pytest.raises(MessageRejected, match="full names"):
+        Admin(instance=cluster.instance(namespace="eu"))
+
+
+@pytest.mark.parametrize("name", ["", "a%b", "a b", "x" * 200])
+def test_namespace_that_no_name_can_have_is_refused(name):
+    with pytest.raises(MessageRejected, match="namespace"):
+        ClientInstance("127.0.0.1:1", namespace=name)
