@@ -21,6 +21,7 @@ from collections.abc import Callable
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,8 @@ from .processor.request import reply
 from .runtime.access_setup import AccessSetup
 from .runtime.deletion_log import DeletionLog
 from .runtime.housekeeping import Housekeeping
+from .runtime.name_server_connection import NameServerConnection
+from .runtime.name_server_registration import NameServerRegistration, RegisteredBroker
 from .runtime.processors import Processors
 from .runtime.state_tables import StateTables
 from .runtime.table_reconciliation import TableReconciliation
@@ -115,6 +118,7 @@ class BrokerController:
         self._reput_latency = Histogram()
         self.access = AccessControl(cluster=config.broker_cluster_name)
         self._metrics: MetricsService | None = None
+        self._registration: NameServerRegistration | None = None
         self.opening_seconds = 0.0
         self.port = 0
         self.vip_port: int | None = None
@@ -210,6 +214,7 @@ class BrokerController:
             schedule=self.schedule,
             timers=self.timers,
             on_opened=self._reconciliation.reconcile_complete_queues,
+            name_servers=len(config.namesrv_addr),
         )
         self.processors = Processors(self._parts(config), self._real_topic_delivery("half message"))
         self.server = RemotingServer(
@@ -238,6 +243,37 @@ class BrokerController:
         self._checks.schedule(self._monotonic_ms())
         if config.store.broker_role is not BrokerRole.SLAVE:
             self._timer.schedule(self._monotonic_ms())
+        if config.namesrv_addr:
+            self._registration = self._register(config)
+
+    def _register(self, config: BrokerConfig) -> NameServerRegistration:
+        """Start to register at the name servers of a cluster."""
+        host = Host(self._advertised_address or ip_address(config.bind_address).packed, self.port)
+        registration = NameServerRegistration(
+            RegisteredBroker(
+                cluster=config.broker_cluster_name,
+                name=config.broker_name,
+                address=str(host),
+                ha_address=str(host._replace(port=self.port + 1)),
+                permission=config.broker_permission,
+                is_compressed=config.compressed_register,
+            ),
+            [
+                NameServerConnection(address, config.register_broker_timeout_ms / 1_000)
+                for address in config.namesrv_addr
+            ],
+            lambda: self.tables.topics.saved,
+            config.register_name_server_period_ms / 1_000,
+            self._loop,
+            self.housekeeping.run_in_network_thread,
+        )
+        self.tables.topics.on_saved = partial(self._topics_saved, registration)
+        registration.start()
+        return registration
+
+    def _topics_saved(self, registration: NameServerRegistration) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the broker has stopped
+            self._loop.call_soon_threadsafe(registration.topics_saved)
 
     def _transactional_message_service(self, config: BrokerConfig) -> TransactionalMessageService:
         return TransactionalMessageService(
@@ -319,6 +355,8 @@ class BrokerController:
         if self._is_stopping:
             return None
         self._is_stopping = True
+        if self._registration is not None:
+            await self._registration.stop()
         # Metrics are served to the end, and report that the broker is stopping.
         self.server.stop_listening()
         self.store.stop_accepting("the broker is stopping")
@@ -388,7 +426,8 @@ class BrokerController:
     def descriptors(self) -> list[int]:
         """Return the descriptors of all sockets, which a forked child has to close."""
         metrics = self._metrics.descriptors() if self._metrics is not None else []
-        return self.server.descriptors() + [number for number in metrics if number >= 0]
+        servers = [] if self._registration is None else self._registration.descriptors()
+        return [*self.server.descriptors(), *(each for each in (*metrics, *servers) if each >= 0)]
 
     def unready_reason(self) -> str | None:
         """Return why messages are not accepted now; None if they are, or if they never will be."""
@@ -413,6 +452,7 @@ class BrokerController:
             reput_latency=self._reput_latency,
             deletion_log=self.deletion_log,
             unready_reason=self.unready_reason,
+            registrations=lambda: () if self._registration is None else self._registration.states(),
             started_ms=self._now_ms(),
         )
         metrics = MetricsService(observed, self._loop, self.scheduler.run_steps)

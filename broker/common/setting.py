@@ -78,6 +78,16 @@ def _address(text: str) -> str:
         raise ValueError("an IP address, for example 127.0.0.1") from None
 
 
+def _hosts(text: str) -> tuple[str, ...]:
+    hosts = tuple(filter(None, (each.strip() for each in text.split(";"))))
+    for each in hosts:
+        name, _, port = each.rpartition(":")
+        is_name = re.fullmatch(r"[a-zA-Z0-9_.-]{1,253}|\[[0-9a-fA-F:.]{2,45}\]", name)
+        if not (is_name and re.fullmatch(r"[0-9]{1,5}", port) and 0 < int(port) <= 65_535):
+            raise ValueError("addresses as host:port, separated by semicolons")
+    return hosts
+
+
 def _path(text: str, kind: str = "a path") -> Path:
     if "\0" in text:
         raise ValueError(f"{kind}, without a NUL byte")
@@ -162,6 +172,7 @@ OPTIONAL_PORT: Final[ValueType[int | None]] = ValueType(
     lambda port: "" if port is None else str(port),
     (0, 65_535),
 )
+HOSTS: Final = ValueType(_hosts, ";".join)
 DIRECTORY: Final = ValueType(_directory)
 OPTIONAL_PATH: Final[ValueType[Path | None]] = ValueType(
     lambda text: _path(text) if text else None, lambda path: "" if path is None else str(path)

@@ -80,6 +80,12 @@ class OwnFamilies:
             "1 while a shortage, such as a full disk, delays work of the broker.",
             state.degradation is not None,
         )
+        yield GaugeFamily(
+            "rocketpoll_registered",
+            "1 if the broker is registered at this name server, 0 if not.",
+            ("name_server",),
+            [MetricSample((server,), is_so) for server, is_so in observed.registrations()],
+        )
         yield gauge(
             "rocketpoll_log_holes",
             "Damaged ranges of the commit log, which are skipped.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..common.histogram import Histogram
@@ -15,7 +15,10 @@ from ..settings.config import BrokerConfig
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsSources:
-    """The parts of one broker; ``config`` returns the settings in force now."""
+    """The parts of one broker; ``config`` returns the settings in force now.
+
+    ``registrations`` returns the name servers to register at, and where the broker is registered.
+    """
 
     config: Callable[[], BrokerConfig]
     broker: BrokerParts
@@ -24,4 +27,5 @@ class MetricsSources:
     reput_latency: Histogram
     deletion_log: DeletionLog
     unready_reason: Callable[[], str | None]
+    registrations: Callable[[], Iterable[tuple[str, bool]]]
     started_ms: int

@@ -69,6 +69,7 @@ class Housekeeping:
         schedule: ScheduleMessageService,
         timers: TimerMessageStore,
         on_opened: Callable[[], object],
+        name_servers: int = 0,
     ) -> None:
         """Store the broker's parts; ``on_opened`` is called if the store finishes opening later."""
         self._loop = loop
@@ -82,7 +83,10 @@ class Housekeeping:
         self._pool = DaemonThreadPool("BrokerHousekeeping")
         self._batch_pool = DaemonThreadPool("StagedBatches")
         self._store_pool = DaemonThreadPool("StoreHousekeeping", _STORE_JOBS)
-        self._pools = self._pool, self._batch_pool, self._store_pool
+        self._pools = [self._pool, self._batch_pool, self._store_pool]
+        if name_servers:
+            self._network_pool = DaemonThreadPool("NameServers", name_servers, waits_at_exit=False)
+            self._pools.append(self._network_pool)
         try:
             for workers in self._pools:
                 # Start its thread now: later the system may refuse one.
@@ -97,6 +101,7 @@ class Housekeeping:
         self._degradations = Degradations[str]()
         self._jobs: dict[Future[object], None] = {}
         self._store_jobs: dict[Future[object], None] = {}
+        self._network_jobs: dict[Future[object], None] = {}
         self._pending_jobs = 0
         self._has_stopped = False
 
@@ -174,8 +179,9 @@ class Housekeeping:
             for workers in self._pools:
                 workers.fail_stuck_jobs()
         self._has_stopped = True
-        self._pool.shutdown()
-        self._batch_pool.shutdown()
+        for workers in self._pools:
+            if workers is not self._store_pool:
+                workers.shutdown()
         await self._wait_for(self._store_jobs, _STORE_JOBS_STOP_SECONDS)
         self._store_pool.shutdown()
 
@@ -212,6 +218,12 @@ class Housekeeping:
     ) -> None:
         """Run a job in the thread of staged batches, where no other kind of job delays it."""
         self._run_counted(self._batch_pool, job, callback)
+
+    def run_in_network_thread(
+        self, job: Callable[[], object], callback: Callable[[BaseException | None], None]
+    ) -> None:
+        """Run a job that waits for a name server, where it delays nothing else."""
+        self._run(self._network_pool, self._network_jobs, job, callback)
 
     def _run_counted(
         self,

@@ -16,6 +16,7 @@ from ..common.setting import (
     ADDRESS,
     COUNT,
     FLAG,
+    HOSTS,
     MS,
     NAME,
     OPTIONAL_ADDRESS,
@@ -307,6 +308,31 @@ class BrokerConfig:
         "address advertised to clients; empty: the one that each client connected to",
         default="",
         rocketmq="the machine's address",
+    )
+    namesrv_addr: tuple[str, ...] = setting(
+        "namesrvAddr",
+        HOSTS,
+        "name servers of a RocketMQ cluster to register at, as host:port;host:port; empty: none",
+        default=(),
+    )
+    register_name_server_period_ms: int = setting(
+        "registerNameServerPeriod",
+        number(10_000, 60_000),
+        "the broker registers again after this time, and when topics change; ms",
+        default=30_000,
+    )
+    register_broker_timeout_ms: int = setting(
+        "registerBrokerTimeoutMills",
+        number(100, 60_000),
+        "a name server that does not answer within this time is asked again; ms",
+        default=6_000,
+        rocketmq="24000",
+    )
+    compressed_register: bool = setting(
+        "compressedRegister",
+        FLAG,
+        "whether the list of topics is sent to name servers compressed",
+        default=False,
     )
     allow_remote_without_authentication: bool = setting(
         "allowRemoteWithoutAuthentication",

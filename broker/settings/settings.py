@@ -17,7 +17,7 @@ from rmq_spark.errors import RocketPollError, nearest_name
 
 from ..common.setting import DIRECTORY, HIDDEN, SETTING, Setting
 from ..longpolling.hold_limits import HoldLimits
-from ..store.config import StoreConfig
+from ..store.config import BrokerRole, StoreConfig
 from .access import AccessConfig
 from .config import BrokerConfig, FilterLimits, ServerLimits, TlsConfig
 
@@ -104,10 +104,6 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "tls.test.mode.enable": (
         "RocketMQ makes itself a certificate with it, and this broker does not: remove it, and set "
         "tls.server.certPath and tls.server.keyPath; for tests, EmbeddedBroker(tls=True) has one"
-    ),
-    "namesrvAddr": (
-        "RocketMQ finds name servers with it, and this broker is one itself: remove it, "
-        "and give clients the address of this broker"
     ),
     "authenticationProvider": _NO_CLASSES,
     "authenticationMetadataProvider": _NO_CLASSES,
@@ -283,6 +279,8 @@ def _check(config: BrokerConfig) -> None:
             "authenticationEnabled=true, or if that is intended, "
             "allowRemoteWithoutAuthentication=true"
         )
+    if config.namesrv_addr:
+        faults += _registration_faults(config)
     if config.listen_port and config.listen_port == config.metrics_port:
         faults.append(
             f"listenPort={config.listen_port} and metricsPort={config.metrics_port} are "
@@ -310,6 +308,29 @@ def _check(config: BrokerConfig) -> None:
         )
     if faults:
         raise ConfigError("; ".join(faults))
+
+
+def _registration_faults(config: BrokerConfig) -> list[str]:
+    faults = []
+    if not config.broker_ip1 and ipaddress.ip_address(config.bind_address).is_unspecified:
+        faults.append(
+            f"namesrvAddr needs an address to register, and bindAddress={config.bind_address} is "
+            "none: set brokerIP1 to the address at which clients reach this broker"
+        )
+    if config.store.broker_role is BrokerRole.SLAVE:
+        faults.append(
+            "namesrvAddr registers the broker as a master, and brokerRole=SLAVE takes no messages: "
+            "remove one of them"
+        )
+    own = {"localhost", "127.0.0.1", "[::1]", config.bind_address, config.broker_ip1}
+    for each in config.namesrv_addr:
+        host, _, port = each.rpartition(":")
+        if host in own and int(port) == config.listen_port:
+            faults.append(
+                f"namesrvAddr={each} is this broker itself: name RocketMQ's name servers, or "
+                "remove it, because a broker is its own name server without it"
+            )
+    return faults
 
 
 # ---- Reload: which settings take effect in a running broker.

@@ -401,11 +401,7 @@ def test_interrupt_during_embedded_broker_start_leaves_no_files(temporary, monke
     ("arguments", "kind", "why"),
     [
         ({"queues": 2}, ConfigError, "no setting 'queues': .*defaultTopicQueueNums=.*create_topic"),
-        (
-            {"namesrvAddr": "localhost:9876"},
-            ConfigError,
-            "no setting 'namesrvAddr': .*give clients",
-        ),
+        ({"namesrvAddr": "localhost"}, ConfigError, "namesrvAddr must be addresses as host:port"),
         ({"brokerId": 1}, ConfigError, "no setting 'brokerId': .*masters and slaves"),
         ({"directory": 9876}, TypeError, r"directory: needed a path, found int 9876; .*port=9876"),
         *(

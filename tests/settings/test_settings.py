@@ -31,6 +31,10 @@ OTHERS = {
     "vipChannelEnable": ("false", "on"),
     "bindAddress": ("127.0.0.2", "localhost"),
     "brokerIP1": ("10.0.0.1", "here"),
+    "namesrvAddr": ("ns1:9876;[::1]:9877", "localhost"),
+    "registerNameServerPeriod": ("20000", "9999"),
+    "registerBrokerTimeoutMills": ("3000", "60001"),
+    "compressedRegister": ("true", "zlib"),
     "allowRemoteWithoutAuthentication": ("true", "yes"),
     "metricsPort": ("5557", "65536"),
     "metricsHost": ("127.0.0.2", "localhost"),
@@ -283,6 +287,16 @@ def test_loopback_bind_address_is_allowed(address):
             {"initAuthenticationUser": '{"username":"a","password":"b"}'},
             "initAuthenticationUser needs authenticationEnabled=true",
         ),
+        (
+            {
+                "namesrvAddr": "ns:9876",
+                "bindAddress": "0.0.0.0",  # noqa: S104  # the point
+                "authenticationEnabled": "true",
+            },
+            "bindAddress=0.0.0.0 is none: set brokerIP1",
+        ),
+        ({"namesrvAddr": "ns:9876", "brokerRole": "SLAVE"}, "registers the broker as a master"),
+        ({"namesrvAddr": "ns:9876;localhost:9876"}, "localhost:9876 is this broker itself"),
         ({"plainAclFile": "/x"}, "plainAclFile=/x is not read with aclEnable=false"),
         (
             {"suspendTimeoutMillsMin": "2", "suspendTimeoutMillsMax": "1"},

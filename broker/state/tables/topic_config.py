@@ -118,7 +118,10 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
         self.data_version = version
         for name, config in tuple(topics.items()):
             self._repair(name, config)
-        self._saved = loaded.topic_config_table
+        self.saved = loaded
+        """All topics as last saved, and their version."""
+        self.on_saved: Callable[[], None] = lambda: None
+        """Called in the thread that saves, when topics were saved."""
         self.topics: Mapping[str, TopicConfig] = MappingProxyType(self._values)
         self._deleting: dict[str, None] = {}
         self.deleting: Container[str] = self._deleting
@@ -309,10 +312,10 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
     def is_saved(self, config: TopicConfig) -> bool:
         """Return whether the topic is saved with this configuration, and is not being deleted."""
         topic = config.topic_name
-        return self._saved.get(topic) is config and topic not in self._deleting
+        return self.saved.topic_config_table.get(topic) is config and topic not in self._deleting
 
     def _record_saved(self, saved: TopicConfigSerializeWrapper) -> None:
-        self._saved = saved.topic_config_table
+        self.saved = saved
         counter = saved.data_version.counter
         with self._unsaved_lock:
             self._unsaved = {name: at for name, at in self._unsaved.items() if at > counter}
@@ -321,8 +324,9 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
                 self._recent_table.clear()
             self._recent_version = None
         for topic in tuple(self._deleting):
-            if topic not in self._saved and topic not in self._values:
+            if topic not in saved.topic_config_table and topic not in self._values:
                 self.cancel_deletion(topic)  # its name may be used again
+        self.on_saved()
 
     def _set(self, name: str, value: TopicConfig | None) -> None:
         self._queues += _queues_of(value) - _queues_of(self.get(name))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rmq_spark.wire.bodies.body_codec import ConfigEnum
+from rmq_spark.wire.bodies import fastjson
+from rmq_spark.wire.bodies.body_codec import ConfigEnum, encode_body
+
+_I32 = struct.Struct(">i")
 
 
 class TopicFilterType(ConfigEnum):
@@ -49,6 +54,53 @@ class TopicConfigSerializeWrapper:
 
     topic_config_table: Mapping[str, TopicConfig] = field(default_factory=dict)
     data_version: DataVersion = DataVersion()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterBrokerBody:
+    """The body of REGISTER_BROKER: all topics of a broker.
+
+    Compressed, it is the deflated form of lengths and texts, without the topics' order and sysFlag:
+
+        i32 length, data version as JSON
+        i32 topics, and for each an i32 length and ``name readQueues writeQueues perm filter``,
+            and the attributes as JSON if there are any
+        i32 length, filter servers as JSON
+    """
+
+    filter_server_list: tuple[str, ...] = ()
+    topic_config_serialize_wrapper: TopicConfigSerializeWrapper
+
+    def encode(self, *, is_compressed: bool) -> bytes:
+        """Return the body as JSON, or compressed."""
+        if not is_compressed:
+            return encode_body(self)
+        wrapper = self.topic_config_serialize_wrapper
+        topics = wrapper.topic_config_table.values()
+        parts = [
+            _with_length(encode_body(wrapper.data_version)),
+            _I32.pack(len(topics)),
+            *(_with_length(_topic_text(each).encode()) for each in topics),
+            _with_length(b"[]"),
+        ]
+        return zlib.compress(b"".join(parts))
+
+
+def _with_length(data: bytes) -> bytes:
+    return _I32.pack(len(data)) + data
+
+
+def _topic_text(config: TopicConfig) -> str:
+    words = [
+        config.topic_name,
+        str(config.read_queue_nums),
+        str(config.write_queue_nums),
+        str(config.perm),
+        config.topic_filter_type.name,
+    ]
+    if config.attributes:
+        words.append(fastjson.dumps(dict(config.attributes)).decode())
+    return " ".join(words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
