@@ -42,6 +42,11 @@ if TYPE_CHECKING:
     from rmq_spark.client.message import Message, MessageExt
     from rmq_spark.client.producer.prepared_message import SendRules
     from rmq_spark.client.producer.producer import Producer
+    from rmq_spark.client.producer.transaction_producer import (
+        TransactionProducer,
+        TransactionResult,
+        TransactionState,
+    )
     from rmq_spark.client.results import ConsumerHealth, ProducerHealth, SendResult, SendStatus
     from rmq_spark.client.schema_registry import SchemaRegistry
     from rmq_spark.client.serializers import Serializer, avro, protobuf
@@ -107,6 +112,9 @@ _MODULES: Final = {
     "Serializer": "rmq_spark.client.serializers",
     "TraceType": "rmq_spark.wire.trace",
     "TlsSettings": "rmq_spark.client.transport.tls.settings",
+    "TransactionProducer": "rmq_spark.client.producer.transaction_producer",
+    "TransactionResult": "rmq_spark.client.producer.transaction_producer",
+    "TransactionState": "rmq_spark.client.producer.transaction_producer",
     "__version__": "rmq_spark",
     "avro": "rmq_spark.client.serializers",
     "by_sql": "rmq_spark.client.subscriptions",
@@ -160,6 +168,9 @@ __all__ = [
     "StreamTestError",
     "TlsSettings",
     "TraceType",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
     "__version__",
     "avro",
     "by_sql",

@@ -12,5 +12,6 @@ from rmq_spark.client.aio.admin import Admin
 from rmq_spark.client.aio.client import Client
 from rmq_spark.client.aio.consumer import Consumer
 from rmq_spark.client.aio.producer import Producer
+from rmq_spark.client.aio.transaction_producer import TransactionProducer
 
-__all__ = ["Admin", "Client", "Consumer", "Producer"]
+__all__ = ["Admin", "Client", "Consumer", "Producer", "TransactionProducer"]

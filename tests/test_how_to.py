@@ -128,6 +128,7 @@ BEFORE = {"dead-letters": fail_an_order}
         ("send-json", "ada\n"),
         ("keep-the-order", "created\npaid\nshipped\n"),
         ("delay-a-message", "SEND_OK"),
+        ("send-with-a-database", "sent order 1 for 9.50 SEND_OK\n"),
     ],
 )
 def test_how_to_page_program_answers_its_question(capsys, broker, page, said):
@@ -140,7 +141,7 @@ def test_how_to_page_program_answers_its_question(capsys, broker, page, said):
 def test_how_to_pages_are_questions_and_tried():
     tried = {"read-a-day", "find-a-message", "send-a-group-back", "replay-from-yesterday"}
     tried |= {"consumer-is-stuck", "dead-letters", "send-json", "keep-the-order"}
-    tried |= {"delay-a-message"}
+    tried |= {"delay-a-message", "send-with-a-database"}
     assert set(PAGES) == tried | SEPARATELY | set(ON_SPARK)
     for page in PAGES:
         assert re.match(r"# (How|Why|Where) .*\?\n", text_of(page)), page

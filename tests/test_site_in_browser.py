@@ -153,6 +153,7 @@ QUESTIONS = {
     "send JSON": "send-json",
     "ordered": "keep-the-order",
     "delayed messages": "delay-a-message",
+    "outbox": "send-with-a-database",
     "run in Docker behind NAT": "docker-and-nat",
     "TLS": "use-tls",
     "set up ACLs": "tls-and-acls",

@@ -58,6 +58,7 @@ class OwnFamilies:
         yield from self._memory_and_disk()
         yield from self._tables()
         yield from self._timers()
+        yield from self._transactions()
         yield from self._batches()
         yield from self._process_families()
 
@@ -315,6 +316,35 @@ class OwnFamilies:
             "Time by which timer messages were delivered late.",
             timers.delays,
         )
+
+    def _transactions(self) -> Iterator[MetricFamily]:
+        transactions = self._sources.broker.transactions
+        yield gauge(
+            "rocketpoll_half_messages",
+            "Messages of transactions that are neither committed nor rolled back.",
+            transactions.pending_count,
+        )
+        for name, says, count in (
+            ("committed", "Transactions that were committed.", transactions.committed_total),
+            ("rolled_back", "Transactions that were rolled back.", transactions.rolled_back_total),
+            ("checks", "Checks of open transactions.", transactions.checks_total),
+            (
+                "checks_unsent",
+                "Checks for which no producer of the group was connected.",
+                transactions.unsent_checks_total,
+            ),
+            (
+                "given_up",
+                "Transactions whose message was moved to TRANS_CHECK_MAX_TIME_TOPIC.",
+                transactions.given_up_total,
+            ),
+            (
+                "lost",
+                "Messages of transactions that were damaged, or deleted with old files.",
+                transactions.lost_total,
+            ),
+        ):
+            yield counter(f"rocketpoll_transactions_{name}_total", says, count)
 
     def _batches(self) -> Iterator[MetricFamily]:
         batches, most = (

@@ -154,8 +154,7 @@ class Producer(AsyncWrapper["LoopProducer"]):
         self.group = check_group(group)
 
         def create() -> LoopProducer:
-            return LoopProducer(
-                group,
+            return self._create_threaded(
                 instance=self._client.instance(),
                 rules=rules,
                 send_timeout_ms=send_timeout_ms,
@@ -169,9 +168,13 @@ class Producer(AsyncWrapper["LoopProducer"]):
             )
 
         client = shared_or_own(client, namesrv)
-        super().__init__(client, create, LoopProducer.start, LoopProducer.shutdown)
+        super().__init__(client, create, lambda one: one.start(), lambda one: one.shutdown())
         self._waiter_queue: WaiterQueue | None = None
         self._request_slots: asyncio.Semaphore | None = None
+
+    def _create_threaded(self, **settings: Any) -> LoopProducer:
+        """Return the threaded producer that does the work, with these settings."""
+        return LoopProducer(self.group, **settings)
 
     def _on_close(self) -> None:
         if self._waiter_queue is not None:

@@ -45,6 +45,7 @@ from rmq_spark.wire.headers.members import (
     AppendChunkRequestHeader,
     ConsumerGroupRequestHeader,
     ConsumerSendMsgBackRequestHeader,
+    EndTransactionRequestHeader,
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
     PullMessageRequestHeader,
@@ -183,6 +184,19 @@ class BrokerApi:
     ) -> None:
         """Send a message, a batch or a reply, without a response."""
         command = build_send_request(header, body, is_reply=is_reply)
+        self.connections.send_one_way(address, command, self.timeout_ms)
+
+    def end_transaction(
+        self, address: str, header: EndTransactionRequestHeader, timeout_ms: int | None = None
+    ) -> None:
+        """Commit a half message, or roll it back, and wait until that is stored."""
+        self.requests.call(
+            address, RequestCode.END_TRANSACTION, header, timeout_ms=self._timeout(timeout_ms)
+        )
+
+    def end_transaction_one_way(self, address: str, header: EndTransactionRequestHeader) -> None:
+        """Say how a transaction has ended, or that this is unknown, without a response."""
+        command = build_request(RequestCode.END_TRANSACTION, header)
         self.connections.send_one_way(address, command, self.timeout_ms)
 
     def append_chunk(

@@ -150,7 +150,7 @@ def running(kind, directory, **more):
             messageDelayLevel=delays,
             enablePropertyFilter=True,
             brokerName=NAME,
-            **more,
+            **{"transactionTimeOut": 500, "transactionCheckInterval": 200, **more},
         )
         with BrokerThread(config) as broker:
             address = f"127.0.0.1:{broker.port}"

@@ -17,12 +17,16 @@ from rmq_spark.client.aio.admin import Admin as AioAdmin
 from rmq_spark.client.aio.client import Client
 from rmq_spark.client.aio.consumer import Consumer as AioConsumer
 from rmq_spark.client.aio.producer import Producer as AioProducer
+from rmq_spark.client.aio.transaction_producer import (
+    TransactionProducer as AioTransactionProducer,
+)
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
 from rmq_spark.client.message import Message, decode_messages
 from rmq_spark.client.producer.prepared_message import SendRules
 from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.producer.transaction_producer import TransactionProducer
 from rmq_spark.wire.codes import PullSysFlag
 from rmq_spark.wire.headers.members import PullMessageRequestHeader
 
@@ -69,6 +73,22 @@ class Clients:
         producer = Producer(group, instance=instance, rules=rules, **settings)
         producer.start()
         return self.cluster.until_end(producer)
+
+    def transaction_producer(self, check_listener, **settings):
+        """Return a started producer for transactions."""
+        group = settings.pop("group", f"{self.cluster.group()}-committers")
+        instance = self.cluster.instance(**settings.pop("instance", {}))
+        producer = TransactionProducer(
+            group, instance=instance, check_listener=check_listener, **settings
+        )
+        producer.start()
+        return self.cluster.until_end(producer)
+
+    def in_transaction(self, producer, message, work, **settings):
+        """Call a function with a transaction, in a ``with`` statement; return the transaction."""
+        with producer.transaction(message, **settings) as begun:
+            work(begun)
+        return begun
 
     def lite(self, group=None, topic=None, *, selector="*", queues=(), **settings):
         """Return a polling consumer, subscribed to a topic or with assigned queues, from the first
@@ -166,6 +186,11 @@ class Driven:
         """Return the future of a coroutine that the loop runs."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
+    @property
+    def made(self):
+        """The asyncio object itself."""
+        return self._made
+
     def send_async(self, *args, **kwargs):
         """Send a message as asyncio programs do, with a task for each."""
         return self.begin(self._made.send(*args, **kwargs))
@@ -206,6 +231,28 @@ class AioClients(Clients):
         producer = self._started(AioProducer(group, client=client, rules=rules, **settings))
         producer.instance = client.instance()
         return producer
+
+    def transaction_producer(self, check_listener, **settings):
+        """Return a started producer for transactions."""
+        group = settings.pop("group", f"{self.cluster.group()}-committers")
+        client = self._client(**settings.pop("instance", {}))
+
+        async def check(message):
+            return check_listener(message)
+
+        return self._started(
+            AioTransactionProducer(group, client=client, check_listener=check, **settings)
+        )
+
+    def in_transaction(self, producer, message, work, **settings):
+        """Call a function with a transaction, in ``async with``; return the transaction."""
+
+        async def run():
+            async with producer.made.transaction(message, **settings) as begun:
+                work(begun)
+            return begun
+
+        return producer.begin(run()).result()
 
     def lite(self, group=None, topic=None, *, selector="*", queues=(), **settings):
         """Return a polling consumer, subscribed to a topic or with assigned queues, from the first
