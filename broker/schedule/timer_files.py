@@ -125,7 +125,7 @@ class TimerFiles:
             for path in (self._metrics.path, self._metrics.path.with_name(f"{TIMER_METRICS}.bak")):
                 self._disk.delete(path)
             return {}
-        return {topic: max(each.count, 0) for topic, each in loaded.timing_count.items()}
+        return {topic: each.count for topic, each in loaded.timing_count.items()}
 
     def _open(self, checkpoint: TimerCheckpoint, now_ms: int) -> bool:
         try:

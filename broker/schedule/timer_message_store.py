@@ -205,7 +205,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
     @property
     def pending(self) -> int:
         """The number of messages that wait for their timers and are indexed."""
-        return sum(self._counts.values())
+        return max(sum(self._counts.values()), 0)
 
     @property
     def unindexed(self) -> int:
@@ -214,7 +214,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
 
     def counts(self) -> dict[str, int]:
         """Return the number of waiting messages by topic."""
-        return dict(self._counts)
+        return {topic: count for topic, count in self._counts.items() if count > 0}
 
     def record_arrival(self) -> None:
         """Record that the timer topic has new messages."""
@@ -374,6 +374,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
                 opened = self._open[slot_ms] = _OpenSlot(NO_POSITION)
             if entry.is_recall and recalled_key is not None:
                 opened.recalled.add(recalled_key)
+                self._change_count(topic, 1)
             else:
                 opened.add(position, self._at_of(entry))
         return True
@@ -495,9 +496,11 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
             return
         if entry.is_recall:
             message = self._message_of(entry)
-            key = None if message is None else message.properties.get(TIMER_RECALLED_KEY)
+            properties = {} if message is None else message.properties
+            key = properties.get(TIMER_RECALLED_KEY)
             if key is not None:
                 slot.recalled.add(key)
+                self._change_count(properties.get(REAL_TOPIC, ""), 1)
         elif entry.is_roll or entry.due_ms:
             slot.add_older(position, self._at_of(entry))
         else:  # RocketMQ indexed it
@@ -572,13 +575,13 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         topic = message.properties.get(REAL_TOPIC, "")
         if not entry.is_roll and self._is_recalled(message, topic, slot_ms, slot):
             self.recalled_total += 1
-            self._uncount(topic)
+            self._change_count(topic, -1)
             return 0
         enqueue_ms, wall_ms = entry.base_ms + self._clock_offset_ms, self._now_ms()
         if entry.is_roll:
             if self._store.was_deleted(topic, PhysicalOffset(message.physical_offset)):
                 self._delivery.drop(message, f"its topic {topic} was deleted while it waited")
-                self._uncount(topic)
+                self._change_count(topic, -1)
                 return entry.size
             deliver_ms = self._deliver_ms(entry, message)
             convert = lambda each: to_next_roll(  # noqa: E731  # two forms of one step
@@ -589,7 +592,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         dropped = self.dropped_total
         if not self._delivery.deliver(message, convert):
             return None
-        self._uncount(topic)
+        self._change_count(topic, -1)
         if not entry.is_roll and self.dropped_total == dropped:
             self.delivered_total += 1
             self.delays.add(max(now - (entry.due_ms or entry.slot_ms), 0) / 1_000)
@@ -631,13 +634,13 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         self._lose(1, text)
 
     def _count(self, properties: Mapping[str, str]) -> None:
-        if TIMER_RECALLED_KEY not in properties:
-            topic = properties.get(REAL_TOPIC, "")
-            self._counts[topic] = self._counts.get(topic, 0) + 1
+        """Count a waiting message. A recall counts its message down, and up when it is read."""
+        is_recall = TIMER_RECALLED_KEY in properties
+        self._change_count(properties.get(REAL_TOPIC, ""), -1 if is_recall else 1)
 
-    def _uncount(self, topic: str) -> None:
-        count = self._counts.get(topic, 0) - 1
-        if count > 0:
+    def _change_count(self, topic: str, by: int) -> None:
+        count = self._counts.get(topic, 0) + by
+        if count:
             self._counts[topic] = count
         else:
             self._counts.pop(topic, None)

@@ -5,6 +5,7 @@ Each test is run against a real RocketMQ and against our broker, by clients of b
 
 from __future__ import annotations
 
+import time
 from random import Random
 
 import pytest
@@ -144,23 +145,47 @@ def test_delayed_message_of_java_arrives_after_its_delay(scenario, level):
     assert (late["topic"], late["queueId"], late["queueOffset"]) == (topic, 0, 1)
 
 
-TIMERS = {"TIMER_DELAY_SEC": "1", "TIMER_DELAY_MS": "1000", "TIMER_DELIVER_MS": "1893456000000"}
+TIMERS = {
+    "TIMER_DELAY_SEC": lambda: "2",
+    "TIMER_DELAY_MS": lambda: "2000",
+    "TIMER_DELIVER_MS": lambda: str(time.time_ns() // 1_000_000 + 2_000),
+}
 
 
 @pytest.mark.parametrize("name", TIMERS)
-def test_timer_message_is_refused_with_a_hint_at_delay_levels(scenario, java_broker, name):
-    if not isinstance(java_broker, RocketPollBroker):
-        pytest.skip("RocketMQ 5 serves timers, and 4.9 delivers the message at once")
+def test_timer_message_of_java_arrives_at_its_time(scenario, java_broker, name):
+    is_ours = isinstance(java_broker, RocketPollBroker)
+    if not is_ours and java_broker.version.startswith("4"):
+        pytest.skip("RocketMQ 4.9 delivers the message at once")
     topic = scenario.topic()
     producer = scenario.producer()
-    late = to_send("late", systemProperties={name: TIMERS[name]})
-    with pytest.raises(JavaError) as refused:
-        producer.send(topic, late)
-    assert refused.value.code == MESSAGE_ILLEGAL
-    assert f"timer messages (property {name}) are not served; delay levels" in str(refused.value)
-    with pytest.raises(JavaError):  # clients of 5.x make no such batch
-        producer.send_batch(topic, late)
-    assert scenario.max_offset(topic) == 0
+    value = TIMERS[name]()
+    (result,) = producer.send(topic, to_send("late", keys="k", systemProperties={name: value}))
+    assert result["status"] == "SEND_OK"
+    producer.send(topic, to_send("prompt"))
+    prompt, late = scenario.read(topic, 2)
+    assert (prompt["body"], late["body"]) == ("prompt", "late")
+    due_ms = int(value) if name == "TIMER_DELIVER_MS" else late["bornTimestamp"] + 2_000
+    assert late["storeTimestamp"] >= due_ms
+    assert (late["topic"], late["queueId"], late["queueOffset"]) == (topic, 0, 1)
+    assert late["messageId"] == result["messageIds"][0]
+    kept = {each for each in late["properties"] if each.startswith(("TIMER_", "REAL_"))}
+    if is_ours:
+        kept.discard("TIMER_DELIVER_MS")  # which is stored for a delay as well
+    assert kept - {name} == {"TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"}
+
+
+def test_timer_message_of_java_is_recalled(scenario, java_broker):
+    if java_broker.version.startswith("4") or not isinstance(java_broker, RocketPollBroker):
+        pytest.skip("clients of 4.9 cannot recall, and RocketMQ does not by default")
+    topic = scenario.topic()
+    producer = scenario.producer()
+    (result,) = producer.send(topic, to_send("x", systemProperties={"TIMER_DELAY_SEC": "3"}))
+    producer.send(topic, to_send("y", systemProperties={"TIMER_DELAY_SEC": "4"}))
+    assert producer.recall(topic, result["recallHandle"]) == result["messageIds"][0]
+    assert [each["body"] for each in scenario.read(topic, 1)] == ["y"]
+    with pytest.raises(JavaError):
+        producer.recall(topic, result["recallHandle"])
 
 
 @pytest.mark.parametrize("wait", ["true", "false"])

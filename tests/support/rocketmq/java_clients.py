@@ -155,6 +155,10 @@ class Producer(Client):
         """Return the half messages that the broker has checked."""
         return self.ask("checks")
 
+    def recall(self, topic: str, handle: str) -> str:
+        """Recall a message that waits for its timer; return its id."""
+        return self.ask("recall", topic=topic, handle=handle)
+
     def send_batch(self, topic: str, *messages: Message) -> dict[str, Any]:
         return self.ask("send batch", topic=topic, messages=messages)
 

@@ -50,6 +50,11 @@ final class Messages {
         if (result.getOffsetMsgId() != null) {
             fields.put("offsetMessageIds", List.of(result.getOffsetMsgId().split(",")));
         }
+        try { // RocketMQ 5 alone has it
+            fields.with("recallHandle", SendResult.class.getMethod("getRecallHandle").invoke(result));
+        } catch (ReflectiveOperationException e) {
+            fields.with("recallHandle", null);
+        }
         return fields;
     }
 

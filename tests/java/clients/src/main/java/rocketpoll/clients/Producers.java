@@ -1,5 +1,6 @@
 package rocketpoll.clients;
 
+import java.lang.reflect.InvocationTargetException;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
@@ -44,6 +45,7 @@ final class Producers {
             case "send in transaction" -> sendEach(request,
                 (producer, message) -> ((TransactionMQProducer) producer).sendMessageInTransaction(message, null));
             case "checks" -> ((Transactions) ((TransactionMQProducer) running.get(request)).getTransactionListener()).checks();
+            case "recall" -> recall(request);
             case "send batch" -> Messages.of(running.get(request).send(messages(request)));
             case "request" -> request(request);
             case "replied" -> replied(request);
@@ -83,6 +85,16 @@ final class Producers {
             results.add(Messages.of(sending.send(producer, each)));
         }
         return results;
+    }
+
+    /** RocketMQ 5 alone has it. */
+    private Object recall(Fields request) throws Exception {
+        try {
+            return DefaultMQProducer.class.getMethod("recallMessage", String.class, String.class)
+                .invoke(running.get(request), request.text("topic"), request.text("handle"));
+        } catch (InvocationTargetException e) {
+            throw (Exception) e.getCause();
+        }
     }
 
     private List<Fields> sendToQueue(Fields request) throws Exception {
