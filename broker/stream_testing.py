@@ -47,6 +47,8 @@ _ROW_EXAMPLE: Final = 'check_answer((1, "ada"), (2, "bob"))'
 class StreamTestError(RocketPollError, page="troubleshooting.md#brokers-in-tests"):
     """The stream test cannot do this step now, or cannot run the pipeline."""
 
+    __module__ = "rocketpoll"  # from which programs import it
+
 
 def stream_test(
     spark: SparkSession,

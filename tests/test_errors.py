@@ -45,7 +45,7 @@ def every_error():
     return [
         kind
         for kind in kinds_of(RocketPollError)
-        if kind.__module__.startswith(rooms)
+        if f"{kind.__module__}.".startswith(rooms)
         and not kind.__name__.startswith("_")
         and kind.__name__ not in UNSEEN
     ]

@@ -30,7 +30,7 @@ from rmq_spark.client.serializers import Serializer
 from rmq_spark.client.times import EARLIEST, LATEST
 from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.client.transport.tls.settings import TlsSettings
-from rmq_spark.errors import RocketPollError, excerpt
+from rmq_spark.errors import RocketPollError, excerpt, format_count, nearest_name
 from rmq_spark.wire.codes import PullSysFlag
 from rmq_spark.wire.headers.members import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
@@ -49,6 +49,8 @@ _LONG_POLL_FLAG: Final = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)
 
 class NotInTime(RocketPollError, TimeoutError, page="troubleshooting.md#brokers-in-tests"):
     """Messages or commits did not arrive within the timeout; the error says what did."""
+
+    __module__ = "rocketpoll"  # from which programs import it
 
 
 class BrokerHelpers(ABC):
@@ -266,8 +268,8 @@ class BrokerHelpers(ABC):
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     raise NotInTime(
-                        f"{count} messages did not arrive in topic {topic} within {timeout} s: "
-                        + self._arrived_count(topic, ends)
+                        f"{format_count(count, 'message')} did not arrive in topic {topic} within "
+                        f"{timeout} s: {self._arrived_count(topic, ends)}"
                     )
                 if ends is None:
                     time.sleep(min(POLL_SECONDS, remaining))
@@ -369,10 +371,8 @@ class BrokerHelpers(ABC):
 
     def _arrived_count(self, topic: str, ends: Mapping[MessageQueue, int] | None) -> str:
         if ends is None:
-            return (
-                f"there is no topic {topic}, only "
-                f"{', '.join(sorted(self._connect().admin.topics()))}"
-            )
+            nearest = nearest_name(topic, self._connect().admin.topics())
+            return f"there is no topic {topic}{'' if nearest is None else f', only {nearest}'}"
         queues = ", ".join(
             f"{end} in queue {queue.queue_id}" for queue, end in sorted(ends.items())
         )

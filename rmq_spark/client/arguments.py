@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from functools import lru_cache
-from typing import Final
+from functools import lru_cache, wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.errors import Verbatim, WireError, excerpt, nearest_name, sanitize
@@ -21,6 +21,9 @@ from rmq_spark.wire.names import (
     topic_characters_max,
     topic_fault,
 )
+
+_Arguments = ParamSpec("_Arguments")
+_Self = TypeVar("_Self", bound=Any)
 
 LIKELY_SECONDS: Final = range(100_000_000, 100_000_000_000)
 """Numbers that are likely to be seconds: as milliseconds they are in the first years after 1970, as
@@ -221,7 +224,7 @@ def check_client_id(client_id: str) -> str:
     size = len(client_id.encode())
     if size > CLIENT_ID_BYTES_MAX:
         raise MessageRejected(
-            "client_id", f"at most {CLIENT_ID_BYTES_MAX} bytes in UTF-8", f"{size} bytes"
+            "client_id", f"at most {CLIENT_ID_BYTES_MAX} bytes in UTF-8", Verbatim(f"{size} bytes")
         )
     return client_id
 
@@ -236,6 +239,37 @@ def _invalid_name(what: str, name: str, characters_max: int) -> MessageRejected:
     return MessageRejected(what, needed, found)
 
 
+_FOREIGN_KEYWORDS: Final = {
+    "auto_offset_reset": "start",
+    "bootstrap_servers": "namesrv",
+    "enable_auto_commit": "settings=LitePullSettings(auto_commit=...)",
+    "group_id": "group",
+    "name_server": "namesrv",
+    "name_servers": "namesrv",
+    "namesrv_addr": "namesrv",
+    "num_partitions": "queues",
+    "queue_nums": "queues",
+    "value_serializer": "serializer",
+}
+"""Names of arguments in clients of Kafka and RocketMQ, and what they are called here."""
+
+
+def explain_keywords(
+    init: Callable[Concatenate[_Self, _Arguments], None],
+) -> Callable[Concatenate[_Self, _Arguments], None]:
+    """Decorate a constructor: an unknown keyword is an error that suggests the right one."""
+
+    @wraps(init)
+    def call(self: _Self, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
+        try:
+            init(self, *args, **kwargs)
+        except TypeError:
+            check_keywords(type(self).__name__, init, kwargs)
+            raise
+
+    return call
+
+
 def check_keywords(call: str, method: Callable[..., object], keywords: Iterable[str]) -> None:
     """Raise an error if a method has no parameter of one of these names."""
     parameters = inspect.signature(method).parameters
@@ -243,6 +277,8 @@ def check_keywords(call: str, method: Callable[..., object], keywords: Iterable[
         return
     for name in keywords:
         if name not in parameters:
-            nearest = nearest_name(name, parameters)
+            known = _FOREIGN_KEYWORDS.get(name)
+            is_known = known in parameters or (known or "").partition("=")[0] in parameters
+            nearest = known if is_known else nearest_name(name, parameters)
             hint = "" if nearest is None else f": did you mean {nearest}?"
             raise TypeError(f"{call} got an unexpected keyword argument {name!r}{hint}") from None

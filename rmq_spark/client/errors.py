@@ -119,7 +119,10 @@ class NoNameServer(ConnectionFailed):
                 "no name server was given. Pass its address, as in localhost:9876, or set "
                 "NAMESRV_ADDR"
             )
-        return f"no name server answers: {self.why}"
+        hint = ""
+        if not all(isinstance(error, ConnectionFailed) for error in self.tries):
+            hint = ". Check that this is the address of a name server, or of a rocketpoll broker"
+        return f"no name server answers: {self.why}{hint}"
 
 
 class ConnectionClosed(ClientError, page=_CONNECTION_PAGE):

@@ -184,13 +184,15 @@ class Message:
         body = self.body
         if not body:
             raise MessageRejected(
-                "body", "at least one byte: RocketMQ's consumers fail on empty ones", "none"
+                "body",
+                "at least one byte, because RocketMQ's consumers fail on empty bodies",
+                Verbatim("none"),
             )
         if len(body) > body_bytes_max:
             raise MessageRejected(
                 "body",
                 f"at most {body_bytes_max} bytes{_size_hint(body_bytes_max)}",
-                f"{len(body)} bytes",
+                Verbatim(f"{len(body)} bytes"),
             )
         if not -(1 << 31) <= flag < 1 << 31:
             raise MessageRejected("flag", "a 32-bit integer", flag)
@@ -262,7 +264,7 @@ class Message:
                 "properties",
                 f"at most {PROPERTIES_BYTES_SENT_MAX} bytes with keys and tags, because brokers "
                 "add their own (move some into the body)",
-                f"{size} bytes",
+                Verbatim(f"{size} bytes"),
             )
         return text
 

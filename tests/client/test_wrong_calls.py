@@ -7,7 +7,7 @@ import inspect
 import pytest
 from support.clients.asyncio_tests import told_in_a_loop
 
-from rocketpoll import Consumer, PushConsumer, aio
+from rocketpoll import Admin, ClientInstance, Consumer, Producer, PushConsumer, aio
 
 NOBODY = "127.0.0.1:9"
 WITHOUT_ARGUMENTS = {"start", "close", "shutdown"}  # these are not handed on
@@ -81,3 +81,29 @@ def test_type_error_raised_within_a_method_is_passed_on_unchanged():
 def test_python_reports_missing_arguments():
     with pytest.raises(TypeError, match=r"subscribe\(\) missing .*'topic'"):
         Consumer("g", NOBODY).subscribe()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Producer("p", bootstrap_servers=NOBODY), "Producer.* did you mean namesrv"),
+        (lambda: Producer("p", NOBODY, value_serializer="json"), "did you mean serializer"),
+        (lambda: Producer("p", NOBODY, retry=2), "did you mean retries"),
+        (lambda: Consumer("g", NOBODY, auto_offset_reset="earliest"), "Consumer.* mean start"),
+        (lambda: Consumer("g", NOBODY, enable_auto_commit=False), "mean settings=LitePullSettings"),
+        (lambda: PushConsumer("g", NOBODY, listner=print), "PushConsumer.* did you mean listener"),
+        (lambda: ClientInstance(name_servers=NOBODY), "ClientInstance.* did you mean namesrv"),
+        (lambda: Admin(bootstrap_servers=NOBODY), "Admin.* did you mean namesrv"),
+        (lambda: aio.Producer("p", bootstrap_servers=NOBODY), "did you mean namesrv"),
+        (lambda: aio.Consumer("g", clients=None), "did you mean client"),
+    ],
+)
+def test_constructor_with_an_unknown_argument_suggests_the_right_one(make, says):
+    with pytest.raises(TypeError, match=says):
+        make()
+
+
+def test_poll_without_subscription_logs_once_why_it_returns_nothing(running_broker, caplog):
+    with Consumer("nothing", running_broker.address) as consumer:
+        assert consumer.poll(0) == consumer.poll(0) == []
+    assert caplog.text.count("Call subscribe or assign") == 1

@@ -27,6 +27,7 @@ from rmq_spark.client.arguments import (
     check_range,
     check_text,
     check_topic,
+    explain_keywords,
 )
 from rmq_spark.client.errors import BrokerNotFound, MessageRejected, ProtocolError
 from rmq_spark.client.instance.instance import ClientInstance
@@ -203,6 +204,7 @@ class Admin(GroupOffsets, AccessLists):
             ignored. Without it, this object has an instance of its own.
     """
 
+    @explain_keywords
     def __init__(
         self,
         namesrv: str | Iterable[str] | None = None,

@@ -13,6 +13,7 @@ from rmq_spark.client.admin.admin import Admin as ThreadedAdmin
 from rmq_spark.client.admin.lookups import ADMIN_TIMEOUT_MS
 from rmq_spark.client.aio.client import Client, shared_or_own
 from rmq_spark.client.aio.wrapper import AsyncWrapper, run_in_thread
+from rmq_spark.client.arguments import explain_keywords
 
 
 class Admin(AsyncWrapper[ThreadedAdmin]):
@@ -35,6 +36,7 @@ class Admin(AsyncWrapper[ThreadedAdmin]):
     `ClientShutDown` after this object was closed, or in another event loop or process.
     """
 
+    @explain_keywords
     def __init__(
         self,
         namesrv: str | Iterable[str] | None = None,

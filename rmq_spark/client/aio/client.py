@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.aio.loop_bridge import CallQueue, LoopBridge
 from rmq_spark.client.api.name_servers import parse_addresses
-from rmq_spark.client.arguments import check_kind
+from rmq_spark.client.arguments import check_kind, explain_keywords
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.scheduler import RepeatedTask, WorkerThreads
 from rmq_spark.client.errors import ClientShutDown
@@ -89,6 +89,7 @@ class Client(ForkAware):
     at once, with a `ValueError`.
     """
 
+    @explain_keywords
     def __init__(
         self,
         namesrv: str | Iterable[str] | None = None,

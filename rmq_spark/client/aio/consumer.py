@@ -22,7 +22,7 @@ from rmq_spark.client import observer
 from rmq_spark.client.aio.client import Client, shared_or_own
 from rmq_spark.client.aio.loop_bridge import LoopBridge, WakeEvent
 from rmq_spark.client.aio.wrapper import AsyncWrapper, run_in_thread
-from rmq_spark.client.arguments import check_group, check_range, check_time_ms
+from rmq_spark.client.arguments import check_group, check_range, check_time_ms, explain_keywords
 from rmq_spark.client.concurrency.scheduler import WorkerThreads
 from rmq_spark.client.consumer.dispatch.listeners import check_listener
 from rmq_spark.client.consumer.lite_pull_consumer_impl import (
@@ -207,6 +207,7 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
         TypeError: An argument has the wrong type.
     """
 
+    @explain_keywords
     def __init__(
         self,
         group: str,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeAlias
 
+from rmq_spark.client.arguments import explain_keywords
 from rmq_spark.client.consumer.lite_pull_consumer_impl import (
     LitePullConsumerImpl,
     MessageQueueListener,
@@ -62,6 +63,7 @@ class Consumer(GroupConsumer):
 
     _impl: LitePullConsumerImpl
 
+    @explain_keywords
     def __init__(
         self,
         group: str,

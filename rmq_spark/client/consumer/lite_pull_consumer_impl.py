@@ -187,6 +187,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._tasks: dict[MessageQueue, LitePullTask] = {}
         # topics whose listener has raised, with waiting queues
         self._failed_topics: set[str] = set()
+        self._has_warned = False
         self._outage_log = OutageLog("pulling")
         self._tasks_lock = threading.Lock()
         self._auto_commit = self._new_auto_commit()
@@ -504,7 +505,18 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         else:
             timeout_ms = self._lite_settings.poll_timeout_ms
         self._auto_commit.confirm_returned()
-        return self._poll_cache(timeout_ms)
+        return self._poll_cache(timeout_ms) or self._warn_without_queues()
+
+    def _warn_without_queues(self) -> list[MessageExt]:
+        """Log once that nobody has subscribed or assigned; return no messages."""
+        if not (self._has_warned or self.topics or self._is_manually_assigned):
+            self._has_warned = True
+            _log.warning(
+                "%s: poll returned nothing, because this consumer has no topics and no queues. "
+                "Call subscribe or assign",
+                self.group,
+            )
+        return []
 
     def _poll_cache(self, timeout_ms: int, messages_max: int | None = None) -> list[MessageExt]:
         try:  # Without the lock: another thread may have an earlier deadline.

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from rmq_spark.client.arguments import check_keywords
+from rmq_spark.client.arguments import check_keywords, explain_keywords
 from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl, ServiceState
 from rmq_spark.client.consumer.dispatch.listeners import (
     MessageListenerConcurrently,
@@ -163,6 +163,7 @@ class PushConsumer(GroupConsumer):
 
     _impl: PushConsumerImpl
 
+    @explain_keywords
     def __init__(
         self,
         group: str,

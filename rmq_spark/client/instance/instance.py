@@ -33,6 +33,7 @@ from rmq_spark.client.arguments import (
     check_kind,
     check_period_ms,
     check_range,
+    explain_keywords,
 )
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.lifecycle import SafeStop
@@ -42,6 +43,7 @@ from rmq_spark.client.errors import (
     ClientError,
     ClientShutDown,
     MessageRejected,
+    NoNameServer,
     RouteNotFound,
     TopicNotUsable,
 )
@@ -376,6 +378,7 @@ class ClientInstance(ForkAware):
         TypeError: An argument has the wrong type.
     """
 
+    @explain_keywords
     def __init__(
         self,
         namesrv: str | Iterable[str] | None = None,
@@ -493,7 +496,10 @@ class ClientInstance(ForkAware):
 
         Raises:
             ClientShutDown: The instance has ended, and cannot be started again.
+            NoNameServer: It was given no address, and NAMESRV_ADDR is not set.
         """
+        if not self.name_servers.addresses:
+            raise NoNameServer
         with self._lock:
             if self._is_shut_down:
                 raise ClientShutDown(
@@ -589,7 +595,10 @@ class ClientInstance(ForkAware):
         with self._lock:
             if check_group(group) in self._consumers:
                 raise MessageRejected(
-                    "consumer group", "at most one consumer of a group in each client", group
+                    "consumer group",
+                    "a group of which this client has no consumer yet. For another member of the "
+                    "group, make another client",
+                    group,
                 )
             self._consumers[group] = consumer
         self._heartbeat_sender.on_groups_changed()

@@ -32,6 +32,7 @@ from rmq_spark.client.arguments import (
     check_send_topic,
     check_time_ms,
     check_topic,
+    explain_keywords,
 )
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.lifecycle import SafeStop
@@ -104,6 +105,7 @@ class Producer(ForkAware):
         TypeError: An argument has the wrong type.
     """
 
+    @explain_keywords
     def __init__(
         self,
         group: str,

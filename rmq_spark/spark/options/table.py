@@ -411,7 +411,7 @@ def _unknown_option(name: str) -> str:
         return "there is no such option: load(), save() and start() take no path. Set option topic"
     if word.startswith("kafka.") or word in _KAFKA_OPTIONS:
         known = _KAFKA_OPTIONS.get(word.removeprefix("kafka."))
-        hint = f"it is Kafka's. Use {known}" if known else "it is Kafka's. Remove it"
+        hint = f"It is Kafka's. Use {known}" if known else "It is Kafka's. Remove it"
         return f"there is no such option. {hint}"
     near = nearest_name(word, OPTIONS)
     hint = f"Did you mean {near}?" if near else f"The options are {', '.join(sorted(OPTIONS))}"
