@@ -11,6 +11,7 @@ from collections import Counter
 
 import pytest
 from support.brokers.broker_kinds import wait_until
+from support.clients.conformance_clients import Clients
 
 from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.wire.codes import RequestCode
@@ -66,6 +67,81 @@ def bodies(ran):
 )
 def test_consume_prints_messages_from_a_position_in_stored_order(run, filled, more, expected):
     assert bodies(run("consume", filled, "-o", "raw", *more)) == list(expected)
+
+
+def test_messages_of_several_topics_are_printed_in_stored_order(run, cluster):
+    topics = [cluster.topic(queues=2) for _ in range(2)]
+    for number in range(8):
+        cluster.send(topics[number % 2], number, queue_id=number % 4 // 2)
+    assert bodies(run("consume", *topics, "-o", "raw")) == list(range(8))
+    followed = run("consume", *topics, "-o", "raw", "--follow", "-n", 8)
+    assert bodies(followed) == list(range(8))
+    refused = run("consume", *topics, "--key", "k")
+    assert (refused.code, "--key needs one TOPIC" in refused.err) == (2, True)
+
+
+def committed(cluster, group, topic):
+    return [cluster.stored_offset(group, topic, queue_id) for queue_id in range(2)]
+
+
+def test_member_of_a_group_prints_from_its_offsets_on_and_commits_what_it_printed(
+    run, filled, cluster
+):
+    group = cluster.group()
+    first = run("consume", filled, "--group", group, "-o", "raw", "-n", 4)
+    assert len(set(bodies(first))) == 4
+    assert f"a member of {group}: reads 2 of 2 queues of {filled}" in first.err
+    assert sum(each or 0 for each in committed(cluster, group, filled)) == 4
+    second = run("consume", filled, "--group", group, "-o", "raw")
+    assert sorted(bodies(first) + bodies(second)) == list(range(10))
+    assert committed(cluster, group, filled) == [5, 5]
+    assert bodies(run("consume", filled, "-g", group, "-o", "raw")) == []
+    late = run("consume", filled, "-g", cluster.group(), "--offset", "end", "-o", "raw")
+    assert bodies(late) == []
+
+
+def test_member_of_a_group_commits_nothing_that_it_could_not_print(filled, cluster):
+    group = cluster.group()
+    command = [*ROCKETPOLL, "consume", filled, "--group", group, "-o", "raw"]
+    with open("/dev/full", "w", encoding="ascii") as full:  # noqa: PTH123  # a device
+        done = subprocess.run(
+            [*command, "--namesrv", cluster.name_server], stdout=full, stderr=subprocess.PIPE,
+            text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    assert not any(committed(cluster, group, filled))
+
+
+def test_members_of_a_group_share_the_queues(run, filled, cluster):
+    group, other = cluster.group(), Clients(cluster)
+    member = other.lite(group, filled, auto_commit=False)
+    wait_until("both queues", lambda: len(member.assignment()) == 2)
+    ran = run("consume", filled, "--group", group, "-o", "raw")
+    assert "reads 1 of 2 queues" in ran.err
+    assert "other members have the rest" in ran.err
+    assert len({number % 2 for number in bodies(ran)}) <= 1
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "said"),
+    [
+        (("--queue", "0"), 2, "--group excludes --key, --queue and --until"),
+        (("--until", "+3"), 2, "--group excludes --key, --queue and --until"),
+        (("--key", "k1"), 2, "--group excludes --key, --queue and --until"),
+        (("--offset", "-5"), 2, "or move the group with rocketpoll group seek"),
+        (("--tags", "red"), 1, "Give the same topics and tags, stop the members, or name another"),
+    ],
+)
+def test_consume_in_a_group_refuses_what_would_not_be_the_groups(
+    run, filled, cluster, more, code, said
+):
+    group = cluster.group()
+    Clients(cluster).lite(group, filled)
+    wait_until("the member", lambda: cluster.members(group))
+    ran = run("consume", filled, "--group", group, *more)
+    assert (ran.code, ran.out) == (code, "")
+    assert said in ran.err
 
 
 def test_messages_of_before_a_time_are_left_out(run, filled, cluster):

@@ -1,14 +1,16 @@
 """``rocketpoll consume`` and ``rocketpoll tail``: print messages of topics as text.
 
-No offsets of users' groups change: messages are read between offsets (`BulkPull`), in the order in
-which they were stored, or followed by a consumer of RocketMQ's own group for tools.
+Messages are read between offsets (`BulkPull`), in the order in which they were stored, or followed
+by a consumer of RocketMQ's own group for tools. No offsets of users' groups change, unless
+``--group`` is given: then a member of that group prints messages, and commits those it has printed.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
-from contextlib import ExitStack
+import time
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, closing, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -17,7 +19,7 @@ import click
 from rmq_spark.cli.messages.message_text import BODY_FORMATS, TEXT, renderer, show_messages
 from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
-from rmq_spark.cli.shell.failures import show_client_warnings
+from rmq_spark.cli.shell.failures import Failure, print_error, show_client_warnings
 from rmq_spark.cli.shell.parameter_types import (
     PositionKind,
     QueueName,
@@ -27,6 +29,7 @@ from rmq_spark.cli.shell.parameter_types import (
     resolve_ranges,
     store_order_key,
 )
+from rmq_spark.client.errors import ConsumerNotOnline, GroupNotFound
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.subscriptions import (
     MessageSelector,
@@ -35,6 +38,8 @@ from rmq_spark.client.subscriptions import (
     filter_by_tags,
     subscription_data,
 )
+from rmq_spark.errors import format_count
+from rmq_spark.wire.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
@@ -45,6 +50,11 @@ if TYPE_CHECKING:
 _POLL_MS: Final = 500
 _KEY_QUERY_MESSAGES: Final = 64
 _CHUNK_BYTES: Final = 1 << 20
+_MOMENT_MS: Final = 20
+_ORDERED_MAX: Final = 1_000
+"""Most messages that are put in order before they are printed."""
+_GROUP_IDLE_SECONDS: Final = 3.0
+_COMMIT_SECONDS: Final = 1.0
 
 
 class ConsumeQuery(NamedTuple):
@@ -92,9 +102,12 @@ def _consume_options(function: Any) -> Any:
     example="rocketpoll consume orders --offset -10\n"
     "rocketpoll consume orders --from 2026-11-23T09:00Z --until 2026-11-23T09:05Z\n"
     "rocketpoll consume orders --offset -1h --tags paid -f '%o %k %s\\n'\n"
-    "rocketpoll consume orders -n 1 -o json",
+    "rocketpoll consume orders -n 1 -o json\n"
+    "rocketpoll consume orders --group billing -n 5",
 )
-@click.argument("topic")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.option("-g", "--group", metavar="GROUP",
+              help="Consume as a member of this group, and commit what was printed.")  # fmt: skip
 @click.option("--offset", "--from", "place", type=parse_position, default="start",
               show_default=True, metavar="POSITION",
               help="Where to start in each queue: start, end, -10 (ten before the end), +5 (five "
@@ -107,7 +120,8 @@ def _consume_options(function: Any) -> Any:
 @_consume_options
 @connection_options
 def consume(
-    topic: str,
+    topics: tuple[str, ...],
+    group: str | None,
     place: TopicPosition,
     end: TopicPosition,
     key: str | None,
@@ -121,16 +135,29 @@ def consume(
     follow: bool,
     access: ClusterAccess,
 ) -> None:
-    """Print messages of a topic in the order in which they were stored. Moves no offsets.
+    """Print messages of topics in the order in which they were stored.
 
-    Stops at the last message that was there at the start, unless --follow is given.
+    Stops at the last message that was there at the start, unless --follow is given. Moves no
+    offsets without --group.
+
+    With --group, the command joins GROUP and shares the queues with its other members: it prints
+    the messages of its own queues, and commits them once they are printed. Each message is printed
+    at least once. It starts where GROUP is; --offset start or end counts for queues in which GROUP
+    has committed nothing. Without --follow, it stops when no message has come for 3 s.
     """
     if follow and end.kind is not PositionKind.END:
         raise click.UsageError("--follow and --until exclude each other. Give one")
-    wish = ConsumeQuery((topic,), place, end, _selector(tags, sql), key, queue, count)
+    if key is not None and len(topics) > 1:
+        raise click.UsageError("--key needs one TOPIC. Give one")
+    wish = ConsumeQuery(topics, place, end, _selector(tags, sql), key, queue, count)
     render = renderer(output, text_format)
+    if group is not None:
+        _check_group_query(wish)
     with access.admin() as admin:
-        if follow:
+        if group is not None:
+            with closing(_consume_in_group(admin, wish, group, is_endless=follow)) as found:
+                show_messages(found, render, flush_each=True)
+        elif follow:
             show_messages(islice(_follow(admin, wish), count), render, flush_each=True)
         elif key is not None:
             show_messages(islice(_query_by_key(admin, wish, key), count), render)
@@ -152,7 +179,10 @@ def tail(
     output: str,
     access: ClusterAccess,
 ) -> None:
-    """Print new messages of one or more topics as they arrive, until Ctrl-C."""
+    """Print new messages of one or more topics as they arrive, until Ctrl-C.
+
+    Messages that arrive within a moment are printed in the order in which they were stored.
+    """
     end = TopicPosition(PositionKind.END)
     wish = ConsumeQuery(topics, end, end, _selector(tags, sql), None, queue, count)
     render = renderer(output, text_format)
@@ -173,9 +203,12 @@ def _read_stored(admin: Admin, query: ConsumeQuery) -> Iterator[MessageExt]:
     from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient  # noqa: PLC0415  # not for help
     from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415  # --help needs no client
 
-    subscription = subscription_data(query.topics[0], query.selector, 0)
-    GroupBrokerClient(admin.instance, READER_GROUP, lambda _: None).check_subscription(subscription)
-    spans = resolve_ranges(admin.instance, query.topics[0], query.position, query.queue, query.end)
+    spans: list[ReadRange] = []
+    for topic in dict.fromkeys(query.topics):
+        subscription = subscription_data(topic, query.selector, 0)
+        reader = GroupBrokerClient(admin.instance, READER_GROUP, lambda _: None)
+        reader.check_subscription(subscription)
+        spans += resolve_ranges(admin.instance, topic, query.position, query.queue, query.end)
     queues = [_read_range(admin, span, query) for span in spans if span.start < span.end]
     return heapq.merge(*queues, key=store_order_key)
 
@@ -240,9 +273,153 @@ def _follow(admin: Admin, query: ConsumeQuery) -> Iterator[MessageExt]:
         _assign_and_seek(consumer, admin, query)
         stack.enter_context(show_client_warnings())  # before this, problems are errors
         while True:
-            for message in consumer.poll(_POLL_MS):
+            for message in _poll_in_order(consumer):
                 if query.key is None or query.key in message.keys:
                     yield message
+
+
+def _poll_in_order(consumer: Consumer) -> list[MessageExt]:
+    """Return the messages that arrive within a moment, in the order in which they were stored.
+
+    A poll returns messages of one queue.
+    """
+    found = consumer.poll(_POLL_MS)
+    while found and len(found) < _ORDERED_MAX and (more := consumer.poll(_MOMENT_MS)):
+        found += more
+    return sorted(found, key=store_order_key)
+
+
+# ---- As a member of a group.
+
+
+def _check_group_query(query: ConsumeQuery) -> None:
+    if query.key is not None or query.queue is not None or query.end.kind is not PositionKind.END:
+        raise click.UsageError(
+            "--group excludes --key, --queue and --until: the group decides what is read. Leave "
+            "them out"
+        )
+    if query.position.kind not in (PositionKind.START, PositionKind.END):
+        raise click.UsageError(
+            "--group continues where the group is. Give --offset start or end for new queues, or "
+            "move the group with rocketpoll group seek"
+        )
+
+
+def _consume_in_group(
+    admin: Admin, query: ConsumeQuery, group: str, *, is_endless: bool
+) -> Generator[MessageExt, None, None]:
+    """Yield messages as a member of a group, and commit each after the next was asked for.
+
+    Who closes this before asking for the next message has not printed the last one: it is not
+    committed.
+    """
+    from rmq_spark.client.consumer.lite_pull_consumer import Consumer  # noqa: PLC0415  # only in groups
+    from rmq_spark.client.consumer.settings import LitePullSettings  # noqa: PLC0415  # --help needs no client
+
+    _check_subscriptions(admin, query, group)
+    if query.position.kind is PositionKind.END:
+        _commit_ends(admin, query, group)
+    consumer = Consumer(
+        group,
+        instance=admin.instance,
+        settings=LitePullSettings(auto_commit=False, pull_batch_size=32),
+        message_queue_listener=_MemberNotes(group),
+        start="earliest",
+    )
+    for topic in dict.fromkeys(query.topics):
+        consumer.subscribe(topic, query.selector)
+    printed: dict[MessageQueue, int] = {}
+    count = 0
+    with ExitStack() as stack:
+        stack.enter_context(consumer)
+        stack.enter_context(show_client_warnings())
+        stack.callback(_commit, consumer, printed)
+        idle_since = committed_at = time.monotonic()
+        while is_endless or time.monotonic() - idle_since < _GROUP_IDLE_SECONDS:
+            for message in _poll_in_order(consumer):
+                yield message
+                printed[message.queue] = message.queue_offset + 1
+                count += 1
+                if count == query.limit:
+                    return
+                idle_since = time.monotonic()
+            if time.monotonic() - committed_at >= _COMMIT_SECONDS:
+                _commit(consumer, printed)
+                committed_at = time.monotonic()
+
+
+def _commit(consumer: Consumer, printed: dict[MessageQueue, int]) -> None:
+    """Commit what was printed, in queues that are still this member's."""
+    held = consumer.assignment()
+    for queue in [each for each in printed if each not in held]:
+        del printed[queue]
+        print_error(
+            "rocketpoll",
+            f"{queue.topic} {queue.broker_name}:{queue.queue_id} went to another member before the "
+            "last commit: it may get the newest messages again",
+        )
+    if printed:
+        consumer.commit(dict(printed))
+    printed.clear()
+
+
+def _commit_ends(admin: Admin, query: ConsumeQuery, group: str) -> None:
+    """Commit the ends of queues in which a group has committed nothing.
+
+    For a consumer that starts at the end, brokers answer 0 while a queue still has its first
+    message.
+    """
+    for topic in dict.fromkeys(query.topics):
+        ends = admin.topic_offsets(topic)
+        try:
+            new = [each.queue for each in admin.lag(group, topic) if each.consumer_offset is None]
+        except GroupNotFound:
+            new = list(ends)
+        for queue in new:
+            admin.set_offset(group, queue, ends[queue].max_offset)
+
+
+def _check_subscriptions(admin: Admin, query: ConsumeQuery, group: str) -> None:
+    """Raise a failure if members of a group subscribe to other messages than this one would.
+
+    RocketMQ gives queues to all members alike: those of different subscriptions lose messages.
+    """
+    from rmq_spark.client.admin.lookups import ADMIN_TIMEOUT_MS  # noqa: PLC0415  # only in groups
+    from rmq_spark.client.api.broker_api import BrokerApi  # noqa: PLC0415  # only in groups
+
+    wanted = {
+        topic: subscription_data(topic, query.selector, 0).sub_string for topic in query.topics
+    }
+    api = BrokerApi(admin.instance.connections, ADMIN_TIMEOUT_MS)
+    for address in admin.masters().values():
+        with suppress(ConsumerNotOnline):
+            online = api.admin.consumer_connection(address, group).subscription_table
+            for topic, found in online.items():
+                if not topic.startswith(RETRY_PREFIX) and wanted.get(topic) != found.sub_string:
+                    raise Failure(
+                        f"members of {group} subscribe to {topic} with {found.sub_string}, and "
+                        "this one would not: it would get queues, and not read them",
+                        "Give the same topics and tags, stop the members, or name another group",
+                    )
+
+
+class _MemberNotes:
+    """Says on stderr which queues this member has, whenever that changes."""
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._said: dict[str, str] = {}
+
+    def __call__(
+        self, topic: str, queues: frozenset[MessageQueue], own: frozenset[MessageQueue]
+    ) -> None:
+        """Say how many of a topic's queues are this member's."""
+        others = "" if len(own) == len(queues) else "; other members have the rest"
+        total = format_count(len(queues), "queue")
+        text = f"a member of {self._group}: reads {len(own)} of {total} of {topic}{others}"
+        if self._said.get(topic) != text:
+            self._said[topic] = text
+            print_error("rocketpoll", text)
 
 
 def _assign_and_seek(consumer: Consumer, admin: Admin, query: ConsumeQuery) -> None:

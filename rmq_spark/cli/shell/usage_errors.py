@@ -19,7 +19,7 @@ from rmq_spark.errors import nearest_name
 _ADDRESS: Final = ("--namesrv HOST:PORT",)
 _PROFILE: Final = ("--profile NAME, with keys and certificates in the profiles file",)
 _TOPIC: Final = ("TOPIC, without an option",)
-_GROUP: Final = ("GROUP, without an option",)
+_GROUP: Final = ("--group NAME", "GROUP, without an option")
 _START: Final = ("--offset start", "--to start", "--from start")
 _END: Final = ("--offset end", "--to end")
 _COUNT: Final = ("--count N",)
@@ -43,9 +43,9 @@ HINTS: Final[Mapping[str, Sequence[str]]] = {
     "--topic": _TOPIC,
     "--topicName": _TOPIC,
     "-t": _TOPIC,
-    "--group": _GROUP,
+    "--group": _GROUP[1:],
     "--groupName": _GROUP,
-    "-g": _GROUP,
+    "-g": _GROUP[1:],
     "-G": _GROUP,
     "--from-beginning": _START,
     "--to-earliest": ("--to start",),
