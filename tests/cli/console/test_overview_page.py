@@ -13,7 +13,7 @@ from rmq_spark.cli.groups import diagnosis
 from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeOrderlyStatus,
 )
-from rocketpoll import EmbeddedBroker
+from rocketpoll import Admin, EmbeddedBroker
 
 
 @pytest.fixture
@@ -75,3 +75,14 @@ def test_overview_of_a_thousand_groups_costs_few_requests_and_says_what_it_knows
         assert "of 1,000 groups so far." in browser.read("/").text
         wait_until("all groups", lambda: "so far" not in browser.read("/").text, 120)
         assert "offline, behind" in browser.read("/").text
+
+
+def test_overview_reports_messages_that_were_deleted_because_the_disk_was_full(
+    console, monkeypatch
+):
+    loss = "8,811 messages were deleted early at 12:00; billing had not read them"
+    real = Admin.broker_info
+    monkeypatch.setattr(Admin, "broker_info", lambda *given: {**real(*given), "recentLoss": loss})
+    page = console.read("/")
+    assert f"retention: {loss}" in page.text
+    assert "Brokers: ok" not in page.text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rmq_spark.cli.cluster.cluster_command import (
     OUT_RATE,
@@ -86,8 +86,8 @@ def overview(visit: Visit) -> Page:
                 ("Messages out", ui.rate(sum(each.number(*OUT_RATE) or 0 for each in up))),
                 ("Brokers", f"{len(up)} of {len(brokers)}"),
                 ("Topics", len(topic_names(visit.admin, with_all=False))),
-                ("Stuck groups", None if groups is None else len(_stuck_groups(groups))),
-                ("Dead letters", None if dead is None else sum(dead.values.values())),
+                ("Stuck groups", _so_far(groups, len(_stuck_groups(groups)))),
+                ("Dead letters", _so_far(dead, _dead_letter_count(dead))),
             ]
         ),
         ui.card("Brokers", ui.table(_BROKER_COLUMNS, [_row(broker, points) for broker in brokers])),
@@ -113,8 +113,23 @@ def _dead_letters(visit: Visit) -> Known[int] | None:
         return None
 
 
-def _stuck_groups(groups: Known[GroupExamination]) -> list[str]:
-    return [name for name, each in groups.values.items() if each.condition is GroupCondition.STUCK]
+def _so_far(known: Known[Any] | None, count: int) -> str | None:
+    """Return a count of what a survey has found, which says whether more may follow."""
+    if known is None:
+        return None
+    return f"{count:,}" if known.is_complete else f"{count:,} so far"
+
+
+def _stuck_groups(groups: Known[GroupExamination] | None) -> list[str]:
+    return [
+        name
+        for name, each in (groups.values.items() if groups is not None else ())
+        if each.condition is GroupCondition.STUCK
+    ]
+
+
+def _dead_letter_count(dead: Known[int] | None) -> int:
+    return 0 if dead is None else sum(dead.values.values())
 
 
 def broker_history(visit: Visit, brokers: Sequence[BrokerStatus]) -> Mapping[str, Sequence[Point]]:
@@ -215,12 +230,12 @@ def _health(
     badges: list[Child] = []
     if not wrong:
         badges.append(join(ui.badge("Brokers: ok", "good"), " Every broker answers. "))
-    stuck = [] if groups is None else _stuck_groups(groups)
+    stuck = _stuck_groups(groups)
     if stuck:
         text = format_count(len(stuck), "group is stuck", "groups are stuck")
         href = group_path(stuck[0]) if len(stuck) == 1 else "#groups"
         badges.append(join(el("a.badge.bad", text, href=href), " "))
-    count = 0 if dead is None else sum(dead.values.values())
+    count = _dead_letter_count(dead)
     if count:
         text = format_count(count, "dead letter")
         badges.append(el("a.badge.warn", text, href="/dead-letters"))
