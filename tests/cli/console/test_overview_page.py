@@ -84,5 +84,5 @@ def test_overview_reports_messages_that_were_deleted_because_the_disk_was_full(
     real = Admin.broker_info
     monkeypatch.setattr(Admin, "broker_info", lambda *given: {**real(*given), "recentLoss": loss})
     page = console.read("/")
-    assert f"retention: {loss}" in page.text
+    assert f"losses: {loss} Read the broker" in page.text
     assert "Brokers: ok" not in page.text

@@ -221,11 +221,17 @@ def _health(
 ) -> Html:
     """Return what is wrong, the most urgent first, or that nothing was found to be."""
     wrong = [
-        check for broker in brokers for check in check_broker(broker) if check.remedy is not None
+        (check, check.remedy)
+        for broker in brokers
+        for check in check_broker(broker)
+        if check.remedy is not None
     ]
     alerts = [
-        ui.alert(f"{each.subject}: {each.detail}", visit.sentence(f"{each.remedy}."))
-        for each in wrong
+        ui.alert(
+            f"{check.subject}: {check.detail}",
+            visit.sentence(f"{remedy[:1].upper()}{remedy[1:]}."),
+        )
+        for check, remedy in wrong
     ]
     badges: list[Child] = []
     if not wrong:
