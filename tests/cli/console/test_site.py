@@ -217,7 +217,7 @@ def test_page_names_the_unreachable_half_of_a_cluster():
             second.kill()
             text = browser.read("/").text
             assert "1 of 2" in text
-            assert f"restart it at {away}" in text
+            assert f"Restart it at {away}" in text
             answer = browser.get("/topics/orders")
             assert answer.status == 502
             assert f"cannot connect to {away}" in answer.text
