@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-PAGES: Final = "docs/"
-"""The folder of the documentation pages, until they have an address on the web."""
+PAGES: Final = ""
+"""The address of the documentation pages on the web, with a slash at its end; empty without one."""
 
 _PUBLIC_MODULES: Final = {
     "rmq_spark.errors": "rocketpoll.errors",
@@ -60,8 +60,18 @@ class RocketPollError(Exception):
     def __new__(cls, *args: object, **_: object) -> Self:
         """Create the error with the address of its page as a note."""
         error = super().__new__(cls, *args)
-        error.__dict__["__notes__"] = [f"See {PAGES}{cls.page}"]  # add_note() came with 3.11
+        error.__dict__["__notes__"] = [_note(cls.page)]  # add_note() came with 3.11
         return error
+
+
+def _note(page: str) -> str:
+    """Return where more is said about an error: an address, or a page with its heading."""
+    if PAGES:
+        return f"See {PAGES}{page}"
+    name, _, heading = page.partition("#")
+    title = name.removesuffix(".md").capitalize()
+    where = f", {heading.replace('-', ' ')}" if heading else ""
+    return f"See {title}{where}, in rocketpoll's documentation"
 
 
 Class = TypeVar("Class", bound="type[Any]")

@@ -23,6 +23,11 @@ from rmq_spark.wire.codes import RequestCode
 from rocketpoll.broker.store.files.disk import LocalDisk
 
 ROOT = Path(__file__).parent.parent
+LOSS = re.compile(
+    r"_(cut|deleted|dropped|evicted|expired|failed|given_up|holes|lost|put_off|refused)"
+    r"(_bytes)?(_total)?$"
+)
+"""Metrics of what is given up, by the ends of their names."""
 
 
 async def too_many_connections(broker, _):
@@ -203,6 +208,7 @@ def test_operating_guide_lists_metric_and_alert_of_everything_given_up():
         for alert in re.findall(r"\b(?:Rocketpoll|Consumer|Dead)\w+", alerts):
             assert f"alert: {alert}\n" in rules, given_up
     assert named <= known
+    assert {name for name in known if LOSS.search(name)} <= named
     assert {row.counter for row in ROWS} <= named
 
 

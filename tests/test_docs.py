@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+import json
 import queue
 import re
 import shutil
@@ -193,6 +196,67 @@ def test_programs_and_tests_of_testing_pages_run(tmp_path, page):
             named.append(name[1])
     done = python("-m", "pytest", "-p", "no:cacheprovider", cwd=tmp_path)
     assert f"{len(named) - 1} passed" in done.stdout, done.stdout + done.stderr
+
+
+def imports_of(text):
+    """The modules and names that a program imports, as (module, name or None)."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from ((each.name, None) for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.module, each.name) for each in node.names)
+
+
+def programs():
+    """Each program of pages, notebooks and examples, by where it is."""
+    for document in DOCUMENTS:
+        name = name_of(document)
+        for block in re.findall(r"```python\n(.*?)```", document.read_text("utf-8"), re.DOTALL):
+            yield name, block
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            if cell["cell_type"] == "code":
+                lines = "".join(cell["source"]).splitlines()
+                yield name_of(path), "\n".join(each for each in lines if each[:1] not in "%!")
+    for path in sorted((ROOT / "examples").rglob("*.py")):
+        yield name_of(path), path.read_text(encoding="utf-8")
+
+
+_PUBLIC_MODULES = {
+    "rocketpoll",
+    *(
+        f"rocketpoll.{name}"
+        for name in ("aio", "errors", "opentelemetry", "pytest_plugin", "spark")
+    ),
+}
+_OF_INTERNALS = {
+    "CONTRIBUTING.md",
+    "examples/wire_tour.py",  # shows the wire
+    "notebooks/long-polling.ipynb",  # shows the broker's side of a pull
+}
+"""Programs that show how things work inside, and import what may change with any release."""
+
+
+def test_everything_that_pages_import_of_ours_is_public():
+    """It is in `rocketpoll` or one of its public modules, under that name."""
+    wrong, seen = set(), 0
+    for where, text in programs():
+        try:
+            found = list(imports_of(text))
+        except SyntaxError:  # a part of a program, or with dots for what is left out
+            continue
+        for module, name in found:
+            if (module or "").partition(".")[0] not in {"rmq_spark", "broker", "rocketpoll"}:
+                continue
+            seen += 1
+            public = getattr(importlib.import_module(module), "__all__", ())
+            is_public = module in _PUBLIC_MODULES and (
+                name in {None, *public} or f"{module}.{name}" in _PUBLIC_MODULES
+            )
+            if not is_public and where not in _OF_INTERNALS:
+                wrong.add((where, module, name))
+    assert wrong == set()
+    assert seen > 50
 
 
 def test_python_blocks_of_the_spark_page_compile():

@@ -129,8 +129,15 @@ def test_every_error_is_named_on_its_page():
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="notes of errors came with Python 3.11")
-def test_traceback_ends_with_the_address_of_the_errors_page():
-    note = f"See {PAGES}troubleshooting.md#topics-groups-names"
+@pytest.mark.parametrize(
+    ("pages", "note"),
+    [
+        ("", "See Troubleshooting, topics groups names, in rocketpoll's documentation"),
+        ("https://host/docs/", "See https://host/docs/troubleshooting.md#topics-groups-names"),
+    ],
+)
+def test_traceback_ends_with_the_place_of_the_errors_page(monkeypatch, pages, note):
+    monkeypatch.setattr(errors, "PAGES", pages)
     error = RouteNotFound("orders")
     again = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(error))))  # noqa: S301  # ours
     for each in (error, again):
@@ -141,7 +148,7 @@ def test_traceback_ends_with_the_address_of_the_errors_page():
 def test_pages_link_matches_the_repository_setting():
     metadata = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     repository = re.search(r'^repository = "(.*)"$', metadata, re.MULTILINE)[1].rstrip("/")
-    assert (f"{repository}/blob/HEAD/docs/" if repository else "docs/") == PAGES
+    assert (f"{repository}/blob/HEAD/docs/" if repository else "") == PAGES
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from rmq_spark.wire.headers import exchange_of
 _READ_BYTES = 65_536
 
 
-class NameServerError(RocketPollError):
+class NameServerError(RocketPollError, page="troubleshooting.md#the-broker-and-its-store"):
     """A name server did not answer, or refused a request."""
 
 
