@@ -43,7 +43,9 @@ def test_overview_names_stuck_groups_as_lists_and_the_group_do(console, cluster)
     page = console.read("/")
     assert "group is stuck" in page.text or "groups are stuck" in page.text
     assert len(badges(page, "badge bad")) >= 2
-    assert f"{group} stuck 1 1" in console.read(f"/groups?q={group}").text
+    assert "/groups?state=stuck" in page.links
+    for path in (f"/groups?q={group}", "/groups?state=stuck"):
+        assert f"{group} stuck 1 1" in console.read(path).text
     assert f"{group} 1 1 stuck" in console.read(f"/topics/{topic}?tab=groups").text
     wait_until(
         "the same on its page",
@@ -51,6 +53,7 @@ def test_overview_names_stuck_groups_as_lists_and_the_group_do(console, cluster)
     )
     member.shutdown()
     wait_until("offline", lambda: f"{group} offline, behind" in console.read("/").text)
+    assert "No group is stuck" in console.read(f"/groups?state=stuck&q={group}").text
 
 
 def test_overview_counts_dead_letters_and_shows_the_release(tmp_path):

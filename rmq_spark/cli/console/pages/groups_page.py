@@ -17,7 +17,7 @@ from rmq_spark.cli.console.layout import Page
 from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.charts import COUNT, chart, sparkline
 from rmq_spark.cli.console.markup.html import NOTHING, Html, el, join, path
-from rmq_spark.cli.console.survey import Known
+from rmq_spark.cli.console.survey import Known, may_be_stuck
 from rmq_spark.cli.console.visit import Visit, group_path, message_path, topic_path
 from rmq_spark.cli.groups.diagnosis import (
     GroupCondition,
@@ -224,31 +224,45 @@ _MEMBER_COLUMNS: Final = ("Client.grow", "Address.wide", "Language.wide", "Queue
 
 
 def groups(visit: Visit) -> Page:
-    """Return a page of the list of groups."""
-    wanted = visit.request.parameter("q")
+    """Return a page of the list of groups, or of those that are stuck."""
+    wanted, page = visit.request.parameter("q"), visit.page_number()
+    is_stuck = visit.request.parameter("state") == "stuck"
+
+    def link(state: str | None, page: int = 1) -> str:
+        return path("groups", q=wanted, state=state, page=page if page > 1 else None)
+
+    known = examine_known_groups(visit) if is_stuck else None
     names = [
         name
-        for name in sorted(visit.admin.groups())
+        for name in (sorted(visit.admin.groups()) if known is None else stuck_groups(known))
         if wanted.lower() in name.lower() and not is_system_group(name)
     ]
-    page = visit.page_number()
     shown = names[(page - 1) * ui.PAGE_ROWS : page * ui.PAGE_ROWS]
-    search = ui.name_filter("/groups", wanted)
     if names:
-        examined = examine_known_groups(visit, shown).values
+        examined = (known or examine_known_groups(visit, shown)).values
         rows = [_list_row(visit.admin, name, examined.get(name)) for name in shown]
         found = ui.table(_LIST_COLUMNS, rows)
-    elif wanted:
-        all_groups = el("a", "Show all", href="/groups")
-        found = ui.empty_state(f"No group has {wanted} in its name", all_groups)
+    elif is_stuck or wanted:
+        title = "No group is stuck" if is_stuck else f"No group has {wanted} in its name"
+        found = ui.empty_state(title, el("a", "Show all", href="/groups"))
     else:
         found = ui.empty_state(
             "No groups yet",
             "A consumer group shares the queues of a topic among its members, and stores their "
             "offsets. The first start of a consumer creates its group.",
         )
-    foot = ui.pagination(len(names), page, lambda number_: path("groups", q=wanted, page=number_))
-    return Page("Groups", join(search, ui.live_region("groups", found, foot)), "groups")
+    state = "stuck" if is_stuck else None
+    foot = ui.pagination(len(names), page, lambda number_: link(state, number_))
+    switches = el(
+        "div.switches",
+        el("a.switch", "All", href=link(None), aria_current=None if is_stuck else "true"),
+        el("a.switch", "Stuck", href=link("stuck"), aria_current="true" if is_stuck else None),
+    )
+    search = ui.name_filter("/groups", wanted, ui.hidden_fields([("state", "stuck")] * is_stuck))
+    hint = None if known is None else survey_hint(known)
+    return Page(
+        "Groups", join(search, switches, ui.live_region("groups", hint, found, foot)), "groups"
+    )
 
 
 def group(visit: Visit) -> Page:
@@ -299,6 +313,30 @@ def examine_known_groups(visit: Visit, shown: Sequence[str] = ()) -> Known[Group
     """Return what is known of all groups, first of those that a page shows."""
     names = sorted(filterfalse(is_system_group, visit.admin.groups()))
     return visit.surveys.groups.get(names, shown)
+
+
+def stuck_groups(groups: Known[GroupExamination] | None) -> list[str]:
+    """Return the names of the groups that were found to be stuck."""
+    found = {} if groups is None else groups.values
+    return [name for name, each in found.items() if each.condition is GroupCondition.STUCK]
+
+
+def survey_hint(groups: Known[GroupExamination]) -> Html | None:
+    """Return a line that says how many groups were not examined yet, or why."""
+    if groups.error is not None:
+        return ui.alert("Some groups could not be examined", str(groups.error))
+    unsettled = sum(map(may_be_stuck, groups.values.values()))
+    says = []
+    if groups.missing_count:
+        count = format_count(len(groups.values) + groups.missing_count, "group")
+        says.append(f"Examined {len(groups.values):,} of {count} so far.")
+    if unsettled:
+        which = format_count(unsettled, "group has", "groups have")
+        says.append(
+            f"{which} a message that has waited for over 30 s: a second look shows whether "
+            "the offset moves."
+        )
+    return el("p.hint", " ".join(says)) if says else None
 
 
 def group_state_badge(members: int, behind: int, examined: GroupExamination | None) -> Html:

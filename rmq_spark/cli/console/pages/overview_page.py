@@ -15,16 +15,18 @@ from rmq_spark.cli.console.history import Point
 from rmq_spark.cli.console.layout import Page
 from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.charts import COUNT, ValueFormat, chart, sparkline
-from rmq_spark.cli.console.markup.html import Child, Html, el, join
+from rmq_spark.cli.console.markup.html import Child, Html, el, join, path
 from rmq_spark.cli.console.pages.groups_page import (
     examine_known_groups,
     group_lag_history,
     group_state_badge,
+    stuck_groups,
+    survey_hint,
 )
 from rmq_spark.cli.console.pages.topics_page import topic_names
-from rmq_spark.cli.console.survey import Known, may_be_stuck
+from rmq_spark.cli.console.survey import Known
 from rmq_spark.cli.console.visit import Visit, group_path
-from rmq_spark.cli.groups.diagnosis import GroupCondition, GroupExamination
+from rmq_spark.cli.groups.diagnosis import GroupExamination
 from rmq_spark.cli.groups.group_state import without_retries
 from rmq_spark.client.errors import ClientError
 from rmq_spark.errors import format_count
@@ -86,7 +88,7 @@ def overview(visit: Visit) -> Page:
                 ("Messages out", ui.rate(sum(each.number(*OUT_RATE) or 0 for each in up))),
                 ("Brokers", f"{len(up)} of {len(brokers)}"),
                 ("Topics", len(topic_names(visit.admin, with_all=False))),
-                ("Stuck groups", _so_far(groups, len(_stuck_groups(groups)))),
+                ("Stuck groups", _so_far(groups, len(stuck_groups(groups)))),
                 ("Dead letters", _so_far(dead, _dead_letter_count(dead))),
             ]
         ),
@@ -120,14 +122,6 @@ def _so_far(known: Known[Any] | None, count: int) -> str | None:
     return f"{count:,}" if known.is_complete else f"{count:,} so far"
 
 
-def _stuck_groups(groups: Known[GroupExamination] | None) -> list[str]:
-    return [
-        name
-        for name, each in (groups.values.items() if groups is not None else ())
-        if each.condition is GroupCondition.STUCK
-    ]
-
-
 def _dead_letter_count(dead: Known[int] | None) -> int:
     return 0 if dead is None else sum(dead.values.values())
 
@@ -144,7 +138,7 @@ def broker_history(visit: Visit, brokers: Sequence[BrokerStatus]) -> Mapping[str
 def _worst_groups(groups: Known[GroupExamination]) -> list[str]:
     """Return the groups to show: those that are stuck, then those with the most lag."""
     behind = [name for name, each in groups.values.items() if each.summary.behind]
-    stuck = set(_stuck_groups(groups))
+    stuck = set(stuck_groups(groups))
     behind.sort(key=lambda name: (name not in stuck, -groups.values[name].summary.behind, name))
     return behind[:_GROUPS_SHOWN_MAX]
 
@@ -158,24 +152,6 @@ def _lag_histories(visit: Visit, names: Iterable[str]) -> Mapping[str, Sequence[
     return found
 
 
-def _progress_hint(groups: Known[GroupExamination]) -> Html | None:
-    """Return a line that says how many groups were not examined yet, or why."""
-    if groups.error is not None:
-        return ui.alert("Some groups could not be examined", str(groups.error))
-    unsettled = sum(map(may_be_stuck, groups.values.values()))
-    says = []
-    if groups.missing_count:
-        count = format_count(len(groups.values) + groups.missing_count, "group")
-        says.append(f"Examined {len(groups.values):,} of {count} so far.")
-    if unsettled:
-        which = format_count(unsettled, "group has", "groups have")
-        says.append(
-            f"{which} a message that has waited for over 30 s: a second look shows whether "
-            "the offset moves."
-        )
-    return el("p.hint", " ".join(says)) if says else None
-
-
 def _group_table(visit: Visit, groups: Known[GroupExamination]) -> Html | None:
     names = _worst_groups(groups)
     try:
@@ -183,11 +159,11 @@ def _group_table(visit: Visit, groups: Known[GroupExamination]) -> Html | None:
     except ClientError:  # the page shows the fault above
         return None
     rows = [_group_row(name, groups.values[name], series[name]) for name in names]
-    hint = _progress_hint(groups)
+    hint = survey_hint(groups)
     if not rows and hint is None and not groups.values:
         return None
     found = ui.table(_GROUP_COLUMNS, rows) if rows else el("p.hint", "No group is behind.")
-    return el("div", ui.card("Groups most behind", found, hint), id="groups")
+    return ui.card("Groups most behind", found, hint)
 
 
 def _group_row(name: str, examined: GroupExamination, points: Sequence[Point]) -> ui.HtmlTableRow:
@@ -236,11 +212,10 @@ def _health(
     badges: list[Child] = []
     if not wrong:
         badges.append(join(ui.badge("Brokers: ok", "good"), " Every broker answers. "))
-    stuck = _stuck_groups(groups)
+    stuck = stuck_groups(groups)
     if stuck:
         text = format_count(len(stuck), "group is stuck", "groups are stuck")
-        href = group_path(stuck[0]) if len(stuck) == 1 else "#groups"
-        badges.append(join(el("a.badge.bad", text, href=href), " "))
+        badges.append(join(el("a.badge.bad", text, href=path("groups", state="stuck")), " "))
     count = _dead_letter_count(dead)
     if count:
         text = format_count(count, "dead letter")
@@ -298,5 +273,5 @@ def charts(visit: Visit) -> Page:
     if groups is not None and names:
         series = _lag_histories(visit, names)
         cards = el("div.charts", (chart(name, series[name], COUNT) for name in names))
-        parts.append(ui.card("Groups most behind", cards, _progress_hint(groups)))
+        parts.append(ui.card("Groups most behind", cards, survey_hint(groups)))
     return Page("Charts", ui.live_region("charts", parts, says), "charts")
