@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from importlib import metadata
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -22,12 +23,15 @@ import click
 
 from rmq_spark import __version__
 from rmq_spark.cli.access.connection_checks import check_connection, check_topic_rights
+from rmq_spark.cli.debug_bundle import bundle_lines, write_bundle
 from rmq_spark.cli.shell.command_tree import CommandWithExample
+from rmq_spark.cli.shell.connection import access_of
 from rmq_spark.cli.shell.health_check import HealthCheck, report_lines
-from rmq_spark.cli.shell.output import terminal_width, write_text
+from rmq_spark.cli.shell.output import terminal_width, wrap_text, write_text
 from rmq_spark.cli.spark.spark_runtime import INSTALL_PYSPARK, find_java, has_pyspark, java_fault
 from rmq_spark.client.errors import AccessDenied, BrokerRefused
 from rmq_spark.client.instance.instance import NAME_SERVER_VARIABLE
+from rmq_spark.client.profiles import current_profile_name
 from rmq_spark.errors import RocketPollError, format_count
 from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
@@ -246,7 +250,10 @@ def _skipped(subject: str, hint: str) -> HealthCheck:
 # ---- The command.
 
 
-@click.command(cls=CommandWithExample, example="rocketpoll doctor")
+@click.command(
+    cls=CommandWithExample,
+    example="rocketpoll doctor\nrocketpoll doctor --bundle rocketpoll-debug.zip",
+)
 @click.option("--namesrv", metavar="HOST:PORT", help="Name server to check. "
               "[default: $NAMESRV_ADDR]")  # fmt: skip
 @click.option("--profile", metavar="NAME", help="Section of the profiles file with addresses, keys "
@@ -255,8 +262,20 @@ def _skipped(subject: str, hint: str) -> HealthCheck:
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE",
               help="Option of the Spark source, for example tls=true. Repeatable. Other users can "
               "see command lines.")  # fmt: skip
+@click.option("--bundle", metavar="FILE", type=click.Path(path_type=Path),
+              help="Write a debug bundle, .zip or .tar.gz: versions, settings, findings, brokers, "
+              "topics, groups and logs, without secrets and message bodies.")  # fmt: skip
+@click.option("--log", "logs", metavar="FILE", multiple=True,
+              type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="Add the last lines of this log to the bundle. Repeatable. [default: those in "
+              "~/logs/rocketmqlogs]")  # fmt: skip
 def doctor(
-    namesrv: str | None, profile: str | None, topic: str | None, options: tuple[str, ...]
+    namesrv: str | None,
+    profile: str | None,
+    topic: str | None,
+    options: tuple[str, ...],
+    bundle: Path | None,
+    logs: tuple[Path, ...],
 ) -> int:
     """Check what a first Spark stream needs, and say how to fix what is missing.
 
@@ -264,7 +283,11 @@ def doctor(
 
     The exit code is 1 if there is something to fix.
     """
+    if logs and bundle is None:
+        raise click.UsageError("--log needs --bundle FILE. Give the file to write")
     of_read = dict(each.partition("=")[::2] for each in options)
+    if profile is None and namesrv is None and not os.environ.get(NAME_SERVER_VARIABLE):
+        profile = current_profile_name()
     if profile is not None:
         of_read["profile"] = profile
     findings = [
@@ -275,6 +298,10 @@ def doctor(
     ]
     columns = terminal_width() if sys.stdout.isatty() else None
     write_text("".join(f"{line}\n" for line in report_lines(findings, columns=columns)))
+    if bundle is not None:
+        access = access_of({"namesrv": namesrv, "profile": profile})
+        files = write_bundle(bundle, access, findings, of_read, logs)
+        write_text("".join(f"{wrap_text(line)}\n" for line in ("", *bundle_lines(bundle, files))))
     return 0 if all(each.is_ok for each in findings) else 1
 
 
