@@ -143,7 +143,7 @@ PUBLIC = {
     "fetch_message_queues offset_for_timestamp pause poll "
     "register_topic_message_queue_change_listener resume seek seek_to_begin seek_to_end "
     "seek_to_time",
-    "Producer": "close health is_running publish_queues reply request request_async send "
+    "Producer": "close health is_running publish_queues recall reply request request_async send "
     "send_async send_batch send_batches send_one_way send_table shutdown start",
     "Admin": "acls all_topic_configs broker_info clone_offsets close cluster_info create_acl "
     "create_group create_topic create_user delete_acl delete_group delete_topic delete_user groups "

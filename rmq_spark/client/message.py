@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass
+from datetime import datetime, timedelta
 from functools import lru_cache
 from operator import attrgetter
 from types import NoneType
@@ -31,6 +32,7 @@ from rmq_spark.client.serializers import (
     decode_value,
     resolve_serializer,
 )
+from rmq_spark.client.times import normalize_duration, normalize_time
 from rmq_spark.errors import BodyError, RecordError, Verbatim, sanitize
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.framing import Buffer
@@ -52,6 +54,8 @@ from rmq_spark.wire.properties import (
     REPLY_TO_CLIENT,
     RESERVED_NAMES,
     TAGS,
+    TIMER_DELAY_MS,
+    TIMER_DELIVER_MS,
     TTL,
     UNIQ_KEY,
     WAIT,
@@ -64,6 +68,8 @@ BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 """Greatest size of a body, in bytes, that brokers accept by default (maxMessageSize)."""
 
 _RETRY_TOPIC: Final = "RETRY_TOPIC"
+_DELAYS: Final = ("delay_level", "deliver_at", "deliver_after")
+"""Fields that delay a message, of which it has one at most."""
 _SHARDING_KEY: Final = "__SHARDINGKEY"
 
 
@@ -112,6 +118,11 @@ class Message:
         flag: A 32-bit integer for the application's own use.
         sharding_key: Messages with the same key go to the same queue, in the order of the sends.
         wait_store_ok: Whether a broker with SYNC_FLUSH answers only when the message is on disk.
+        deliver_at: Time from which on consumers get the message: a datetime with a time zone, or
+            text such as ``"2026-01-31T12:00:00Z"``; by default, at once. At most three days ahead,
+            unless the brokers are configured. RocketMQ 4.9 cannot do this: sends to it fail.
+        deliver_after: Time until then, as a timedelta or text such as ``"90s"``, by the broker's
+            clock.
 
     Raises:
         TypeError: The topic is not a str, for example because body and topic are swapped, or both
@@ -127,6 +138,8 @@ class Message:
     flag: int = 0
     sharding_key: str | None = None
     wait_store_ok: bool = True
+    deliver_at: datetime | str | None = None
+    deliver_after: timedelta | str | None = None
 
     def __init__(
         self,
@@ -141,6 +154,8 @@ class Message:
         wait_store_ok: bool = True,  # noqa: FBT001, FBT002  # the order of the fields
         *,
         key: str | None = None,
+        deliver_at: datetime | str | None = None,
+        deliver_after: timedelta | str | None = None,
     ) -> None:
         if not isinstance(topic, str):
             check_kind("topic", topic, str, _TOPIC_NEEDED, _TOPIC_EXAMPLE)
@@ -156,6 +171,8 @@ class Message:
         set_field(self, "flag", flag)
         set_field(self, "sharding_key", _plain(sharding_key))
         set_field(self, "wait_store_ok", wait_store_ok)
+        set_field(self, "deliver_at", deliver_at)
+        set_field(self, "deliver_after", deliver_after)
 
     @property
     def key(self) -> str | None:
@@ -198,10 +215,31 @@ class Message:
             raise MessageRejected("flag", "a 32-bit integer", flag)
         if not 0 <= delay_level <= INT32_MAX:
             raise MessageRejected("delay_level", "0, or a level from 1 on", delay_level)
+        self._check_timer()
         reserved = RESERVED_NAMES.intersection(self.properties)
         if reserved:
             names = ", ".join(sorted(reserved))
             raise MessageRejected("properties", "names that RocketMQ does not reserve", names)
+
+    @property
+    def has_timer(self) -> bool:
+        """True if the message has a time of delivery, which RocketMQ 4.9 ignores."""
+        return self.deliver_at is not None or self.deliver_after is not None
+
+    def _check_timer(self) -> None:
+        if not self.has_timer:
+            return
+        given = [name for name in _DELAYS if getattr(self, name)]
+        if len(given) > 1:
+            raise MessageRejected(given[1], f"no {given[0]} beside it", getattr(self, given[1]))
+        self._timer()
+
+    def _timer(self) -> Mapping[str, str]:
+        """Return the property that requests a time of delivery."""
+        if self.deliver_at is not None:
+            return {TIMER_DELIVER_MS: str(normalize_time("deliver_at", self.deliver_at))}
+        after = "" if self.deliver_after is None else self.deliver_after
+        return {TIMER_DELAY_MS: str(normalize_duration("deliver_after", after))}
 
     def json(self) -> Any:
         """Return the body parsed as JSON; a body that is not bytes yet, unchanged.
@@ -242,6 +280,8 @@ class Message:
             properties[KEYS] = KEY_SEPARATOR.join(keys)
         if self.delay_level:
             properties[DELAY] = str(self.delay_level)
+        elif self.has_timer:
+            properties.update(self._timer())
         if self.sharding_key:
             properties[_SHARDING_KEY] = self.sharding_key
         properties[UNIQ_KEY] = unique_id
@@ -337,6 +377,18 @@ _FIELD_CHECKS: Final = (
     ("flag", int, "a whole number (int)", "0"),
     ("sharding_key", (str, NoneType), "a string (str)", "'customer-7'"),
     ("wait_store_ok", bool, "True or False", "True"),
+    (
+        "deliver_at",
+        (datetime, str, NoneType),
+        "a datetime with a time zone, or a time as text",
+        "datetime(2026, 1, 31, 12, tzinfo=timezone.utc)",
+    ),
+    (
+        "deliver_after",
+        (timedelta, str, NoneType),
+        "a timedelta, or a duration as text",
+        "timedelta(seconds=90) or '90s'",
+    ),
 )
 """Fields of a message: name, types, a description of what is needed, and an example."""
 

@@ -41,6 +41,8 @@ class SendResult(NamedTuple):
         transaction_id: Id of the transaction, if the message belongs to one.
         region_id: Region of the broker, for traces; None if it does not say.
         is_trace_on: Whether the broker allows traces of the message.
+        recall_handle: Handle by which `recall` takes back a message that waits for its time of
+            delivery; None for others.
     """
 
     send_status: SendStatus
@@ -51,6 +53,7 @@ class SendResult(NamedTuple):
     transaction_id: str | None = None
     region_id: str | None = None
     is_trace_on: bool = True
+    recall_handle: str | None = None
 
 
 class AppendResult(NamedTuple):

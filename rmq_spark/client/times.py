@@ -101,6 +101,40 @@ def _zone_offset(zone: str | None) -> str:
     return f"{sign}{digits[:2]}:{digits[2:]}"
 
 
+def normalize_time(name: str, when: datetime | str) -> int:
+    """Return a time as milliseconds since 1970; a part of a millisecond counts as a whole one.
+
+    Raises:
+        MessageRejected: It has no time zone, is no time, or is before 1970.
+    """
+    needed = f'a time such as "2026-01-31T12:00:00Z", or {_DATETIME}'
+    if isinstance(when, str):
+        found = time_in_ms(when)
+    elif when.utcoffset() is None:
+        raise MessageRejected(name, f"a datetime with a time zone, for example {_DATETIME}", when)
+    else:
+        found = -((_EPOCH - when) // _MS)
+    if found is None or found < 0:
+        raise MessageRejected(name, needed, str(when))
+    return found
+
+
+def normalize_duration(name: str, duration: timedelta | str) -> int:
+    """Return a duration as milliseconds; a part of a millisecond counts as a whole one.
+
+    Raises:
+        MessageRejected: It is no duration, or is negative.
+    """
+    if isinstance(duration, str):
+        found = None if duration.strip().isdigit() else duration_ms(duration)
+    else:
+        found = -(-duration // _MS)
+    if found is None or found < 0:
+        needed = 'a timedelta, or a duration with its unit, such as "90s" or "1h30m"'
+        raise MessageRejected(name, needed, str(duration))
+    return found
+
+
 def normalize_start(name: str, start: Start, forms: str = START_FORMS) -> str | int:
     """Return a start or an end as EARLIEST, LATEST or milliseconds since 1970.
 

@@ -271,6 +271,13 @@ def calls_of(world):
             request,
             lambda **arguments: answered(producer.request_async(**arguments)),
         ),
+        "Producer.recall": Call(
+            producer.recall,
+            {
+                "handle": producer.send(Message("T", b"x", deliver_after="1h")).recall_handle,
+                "timeout_ms": 3_000,
+            },
+        ),
         "Producer.reply": Call(
             producer.reply,
             {"request": "asked", "body": b"x", "properties": {"a": "b"}, "timeout_ms": 3_000},
@@ -517,6 +524,8 @@ def calls_of(world):
                 "sharding_key": "k",
                 "wait_store_ok": True,
                 "key": None,
+                "deliver_at": None,
+                "deliver_after": None,
             },
             lambda key, keys, **fields: world.producer.send(
                 Message(key=key, keys=keys if key is None else None, **fields)

@@ -12,7 +12,7 @@ import base64
 import binascii
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
@@ -27,6 +27,7 @@ from rmq_spark.cli.shell.output import json_line, write_text
 from rmq_spark.cli.shell.parameter_types import PositiveFloat, paced, parse_pairs
 from rmq_spark.client.errors import ClientError, MessageRejected, PartlySent
 from rmq_spark.client.message import Message
+from rmq_spark.client.times import normalize_duration, normalize_time
 from rmq_spark.errors import format_count
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class MessageDefaults(NamedTuple):
     properties: Mapping[str, str]
     sharding_key: str | None
     delay_level: int
+    deliver_after: str | None = None
+    deliver_at: str | None = None
 
 
 class InputText(NamedTuple):
@@ -129,6 +132,8 @@ def _from_bytes(body: bytes, defaults: MessageDefaults) -> Message:
         properties=defaults.properties,
         sharding_key=defaults.sharding_key,
         delay_level=defaults.delay_level,
+        deliver_after=defaults.deliver_after,
+        deliver_at=defaults.deliver_at,
     )
 
 
@@ -160,6 +165,8 @@ def _from_json(line: bytes, defaults: MessageDefaults) -> Message:
         sharding_key=given.get("sharding_key") or defaults.sharding_key,
         delay_level=given.get("delay_level", defaults.delay_level),
         flag=given.get("flag", 0),
+        deliver_after=defaults.deliver_after,
+        deliver_at=defaults.deliver_at,
     )
 
 
@@ -182,6 +189,23 @@ def _properties_of(fields: Mapping[str, Any]) -> Mapping[str, str]:
     return properties
 
 
+def _check_duration(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    return _checked(normalize_duration, "duration", text)
+
+
+def _check_time(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    return _checked(normalize_time, "time", text)
+
+
+def _checked(normalize: Callable[[str, str], int], name: str, text: str | None) -> str | None:
+    if text is not None:
+        try:
+            normalize(name, text)
+        except MessageRejected as error:
+            raise click.BadParameter(str(error)) from None
+    return text
+
+
 @click.command(
     cls=CommandWithExample,
     example="echo 'one order' | rocketpoll produce orders --key order-42 --tags paid\n"
@@ -202,6 +226,10 @@ def _properties_of(fields: Mapping[str, Any]) -> Mapping[str, str]:
 @click.option("--delay-level", type=click.IntRange(0, 18), default=0, show_default=True,
               metavar="N", help="Delay delivery: 1 to 18 are 1 s to 2 h, unless the broker is "
               "configured otherwise.")  # fmt: skip
+@click.option("--delay", "deliver_after", metavar="TIME", callback=_check_duration,
+              help="Delay delivery by a time, such as 90s; not with RocketMQ 4.9.")  # fmt: skip
+@click.option("--at", "deliver_at", metavar="TIME", callback=_check_time,
+              help="Deliver at a time, such as 2026-01-31T12:00:00Z.")  # fmt: skip
 @click.option("--batch", type=click.IntRange(1, 10_000), default=1, show_default=True, metavar="N",
               help="Messages per request.")  # fmt: skip
 @click.option("--rate", type=PositiveFloat(), metavar="N",
@@ -217,6 +245,8 @@ def produce(
     properties: tuple[str, ...],
     sharding_key: str | None,
     delay_level: int,
+    deliver_after: str | None,
+    deliver_at: str | None,
     batch: int,
     rate: float | None,
     output: str,
@@ -232,8 +262,16 @@ def produce(
     """
     if whole and (is_json or not files):
         raise click.UsageError("--whole needs files, and excludes --json. Name the files")
+    delays = [name for name, given in (("--delay-level", delay_level), ("--delay", deliver_after),
+                                       ("--at", deliver_at)) if given]  # fmt: skip
+    if len(delays) > 1:
+        raise click.UsageError(f"{delays[0]} excludes {delays[1]}. Give one of them")
+    if (deliver_after or deliver_at) and batch > 1:
+        raise click.UsageError(f"{delays[0]} excludes --batch: RocketMQ delays no batches. Omit it")
     named = parse_pairs("--property", properties)
-    settings = MessageDefaults(topic, tags, keys, named, sharding_key, delay_level)
+    settings = MessageDefaults(
+        topic, tags, keys, named, sharding_key, delay_level, deliver_after, deliver_at
+    )
     made = parse_messages(read_texts(files, whole=whole), settings, is_json=is_json)
     from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # not for help
 

@@ -473,6 +473,7 @@ class Producer(AsyncWrapper["LoopProducer"]):
         check_kind("request", request, MessageExt, "the message received", "messages[0]")
         return await self.send(request.reply(body, properties), timeout_ms=timeout_ms)
 
+    recall = run_in_thread(ThreadedProducer.recall)
     send_one_way = run_in_thread(ThreadedProducer.send_one_way)
     send_batch = run_in_thread(ThreadedProducer.send_batch)
     publish_queues = run_in_thread(ThreadedProducer.publish_queues)
@@ -495,6 +496,7 @@ class LoopProducer(ThreadedProducer):
         if not isinstance(message, Message):
             check_kind("message", message, Message, "a Message", "Message('orders', b'body')")
         is_small = isinstance(message.body, bytes) and len(message.body) < LARGE_BODY_BYTES
+        is_small = is_small and not message.has_timer  # whose brokers may have to be asked first
         return self._prepare(message) if is_small else None
 
     def check_running(self) -> None:

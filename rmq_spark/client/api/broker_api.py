@@ -50,6 +50,8 @@ from rmq_spark.wire.headers.members import (
     GetMinOffsetRequestHeader,
     PullMessageRequestHeader,
     QueryConsumerOffsetRequestHeader,
+    RecallMessageRequestHeader,
+    RecallMessageResponseHeader,
     SearchOffsetRequestHeader,
     SendMessageRequestHeader,
     UnregisterClientRequestHeader,
@@ -141,6 +143,15 @@ class BrokerApi:
         command = build_send_request(header, body, is_reply=is_reply)
         answer = self.connections.request(address, command, self._timeout(timeout_ms))
         return send_result(address, command.code, answer, header, message_id)
+
+    def recall(
+        self, address: str, header: RecallMessageRequestHeader, timeout_ms: int | None = None
+    ) -> str:
+        """Recall a message that waits for its time of delivery; return its id."""
+        code = RequestCode.RECALL_MESSAGE
+        answer = self.requests.call(address, code, header, timeout_ms=timeout_ms)
+        found: RecallMessageResponseHeader = response_header(address, code, answer)
+        return found.msg_id
 
     def send_async(
         self,
@@ -474,6 +485,7 @@ def send_result(
         found.transaction_id,
         found.msg_region,
         found.trace_on is not False,
+        found.recall_handle,
     )
 
 

@@ -278,6 +278,9 @@ def prepare_batch(
             raise MessageRejected("wait_store_ok " + _BATCH_SUFFIX, "the same for all", "both")
         if message.delay_level:
             raise MessageRejected("delay_level " + _BATCH_SUFFIX, "0", message.delay_level)
+        if message.has_timer:
+            needed = "messages without deliver_at and deliver_after (send each by itself)"
+            raise MessageRejected("message " + _BATCH_SUFFIX, needed, message.topic)
         if isinstance(message, CorrelatedMessage):  # brokers would push none of them
             raise MessageRejected(
                 "message " + _BATCH_SUFFIX, "no reply (send each by itself)", message.topic

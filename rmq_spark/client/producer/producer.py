@@ -52,8 +52,10 @@ from rmq_spark.client.producer.topic_sender import Selector, TopicSender
 from rmq_spark.client.producer.trace_dispatcher import TraceDispatcher, check_trace
 from rmq_spark.client.results import ProducerHealth, SendResult
 from rmq_spark.client.serializers import Serializer, resolve_serializer
+from rmq_spark.wire.headers.members import RecallMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import TRACE_TOPIC
+from rmq_spark.wire.recall_handle import decode_recall_handle
 
 if TYPE_CHECKING:
     from rmq_spark.client.producer.arrow_sender import BulkResult
@@ -419,6 +421,35 @@ class Producer(ForkAware):
             self._sync_sender.send_one_way_once(prepared, fixed, self.send_timeout_ms)
         else:
             self._sync_sender.send_one_way(prepared, self.send_timeout_ms)
+
+    def recall(self, handle: str | SendResult, timeout_ms: int | None = None) -> str:
+        """Recall a message that waits for its time of delivery; return its id.
+
+        The broker does not look up whether there is such a message.
+
+        Args:
+            handle: The ``recall_handle`` of the result of the send, or the result.
+            timeout_ms: Milliseconds that this may take; ``send_timeout_ms`` by default.
+
+        Raises:
+            ClientShutDown: The producer is not running.
+            MessageRejected: The result has no handle, or the text is none.
+            BrokerRefused: The message is due already, or the broker allows no recall.
+            ConnectionFailed, BrokerNotFound: The broker cannot be reached.
+        """
+        self._check_running()
+        timeout_ms = self._time(timeout_ms)
+        text = handle.recall_handle if isinstance(handle, SendResult) else handle
+        needed = "the recall_handle of a message sent with deliver_at or deliver_after"
+        check_kind("handle", text, (str, NoneType), needed, "result.recall_handle")
+        try:
+            found = decode_recall_handle(text or "")
+        except ValueError:
+            raise MessageRejected("handle", needed, text) from None
+        self._sender.publish_queues(found.topic)
+        address = self.instance.routes.master_address(found.broker_name)
+        header = RecallMessageRequestHeader(found.topic, text or "", self.group)
+        return self.instance.api.recall(address, header, timeout_ms)
 
     # ---- requests and replies
 

@@ -27,6 +27,7 @@ from rmq_spark.client.errors import (
     AuthenticationFailed,
     BrokerNotFound,
     BrokerRefused,
+    NotSupported,
     RequestTimeout,
     RouteNotFound,
     TopicNotFound,
@@ -49,13 +50,16 @@ from rmq_spark.client.producer.prepared_message import (
 from rmq_spark.client.results import SendResult
 from rmq_spark.client.serializers import Serializer, encode_value
 from rmq_spark.errors import excerpt
-from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import reply_topic
 from rmq_spark.wire.properties import java_string_hash
 
 RETRY_MS_MIN: Final = 50
 """The shortest attempt in milliseconds; a shorter one would time out while the broker stores."""
+
+_VERSION_5: Final = 413
+"""RocketMQ's number of the first version of 5."""
 
 RETRY_RESPONSE_CODES: Final = frozenset(
     {
@@ -194,6 +198,7 @@ class TopicSender:
         self._serializer = serializer
         self.rules = rules
         self.ids = UniqueIdGenerator(instance.local_address)
+        self._timer_brokers: set[str] = set()  # by address, of those known to have timers
         self._reply_clusters: set[str] = set()  # whose brokers relay replies, and are known
         self.queue_selector = QueueSelector(
             time.monotonic, self._is_silent, send_latency_fault_enable=send_latency_fault_enable
@@ -288,7 +293,35 @@ class TopicSender:
         message = self._in_namespace(message)
         if self._serializer is not None:
             message = self._serialize_body(message)
-        return prepare_message(message, self.rules, self.ids, now_ms())
+        prepared = prepare_message(message, self.rules, self.ids, now_ms())
+        if message.has_timer:
+            self._check_brokers_have_timers(message.topic)
+        return prepared
+
+    def _check_brokers_have_timers(self, topic: str) -> None:
+        """Raise an error if a broker of a topic would deliver timer messages at once.
+
+        RocketMQ 4.9 ignores the time. A broker that cannot be reached gets no message now.
+        """
+        routes, connections = self.instance.routes, self.instance.connections
+        for name in {queue.broker_name for queue in self.publish_queues(topic)}:
+            with suppress(*CONNECTION_FAULTS):
+                address = routes.master_address(name)
+                if address in self._timer_brokers:
+                    continue
+                agreement = connections.agreement(address)
+                if not agreement.extensions and connections.peer_version(address) < _VERSION_5:
+                    remark = (
+                        "RocketMQ 4.9 delivers a message with deliver_at or deliver_after at once. "
+                        "Use delay_level, or brokers of RocketMQ 5"
+                    )
+                    raise NotSupported(
+                        ResponseCode.REQUEST_CODE_NOT_SUPPORTED.value,
+                        remark,
+                        address,
+                        RequestCode.SEND_MESSAGE_V2,
+                    )
+                self._timer_brokers.add(address)
 
     def prepare_batches(self, messages: Iterable[Message]) -> list[Sequence[BatchPart]]:
         """Check messages, and return them in as few batches as their sizes allow."""
