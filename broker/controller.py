@@ -17,7 +17,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import replace
@@ -26,17 +26,22 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from rmq_spark.wire.hosts import Host
-from rmq_spark.wire.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from rmq_spark.wire.names import SCHEDULE_TOPIC, TIMER_TOPIC, revive_topic
+from rmq_spark.wire.record import StoredMessage
 
 from .auth.access_control import AccessControl
 from .common.channel import Channel
 from .common.histogram import Histogram
 from .common.recent_losses import RecentLosses
+from .longpolling.pop_request import PopWaiters
 from .longpolling.pull_request import PullRequest
 from .longpolling.pull_request_hold_service import (
     NotifyMessageArrivingListener,
     PullRequestHoldService,
 )
+from .pop.pop_counters import PopCounters
+from .pop.pop_revive_service import PopReviveService
+from .pop.revive_log import ReviveLog
 from .processor.clients.client_manage import NotifyConsumerIdsChanged
 from .processor.processor import BrokerParts
 from .processor.reply_after_save import ReplyAfterSave
@@ -70,7 +75,7 @@ from .store.config import BrokerRole
 from .store.errors import Degradation, StoreError, TransientFailure, describe_error, is_transient
 from .store.files.disk import DiskUsage, LocalDisk
 from .store.message_store import MessageStore
-from .store.results import DeletedFiles
+from .store.results import DeletedFiles, PutMessageResult
 from .store.startup.opener import ProgressCallback
 from .transaction.transactional_message_service import CheckRules, TransactionalMessageService
 
@@ -81,6 +86,7 @@ _log = logging.getLogger(__name__)
 _DELIVERY_RETRY_MS = 1_000
 _HOUR_MS = 3_600_000
 _DRAIN_SECONDS = 5.0
+_LOOPBACK = bytes([127, 0, 0, 1])
 _VIP_PORT_DISTANCE = 2
 """The VIP channel's port is this far below the broker's, as hard-coded in RocketMQ's clients."""
 
@@ -107,11 +113,13 @@ class BrokerController:
         self._disk = disk or LocalDisk()
         self._now_ms = now_ms
         self._random_bytes = random_bytes
+        self._revive_topic = revive_topic(config.broker_cluster_name)
         self._is_stopping = False
         self._reput_is_due = False
         self._delivery_degradation = Degradation("delayed messages are not delivered")
         self._check_degradation = Degradation("half messages of transactions are not checked")
         self._timer_degradation = Degradation("timer messages are not delivered")
+        self._revival_degradation = Degradation("popped messages are not redelivered")
         self._advertised_address = (
             ip_address(config.broker_ip1).packed if config.broker_ip1 else None
         )
@@ -141,6 +149,7 @@ class BrokerController:
         self._delivery = EarliestTimer(self._loop, self._deliver)
         self._checks = EarliestTimer(self._loop, self._check_transactions)
         self._timer = EarliestTimer(self._loop, self._deliver_timers)
+        self._revival = EarliestTimer(self._loop, self._revive)
         self.scheduler = FairScheduler(self._loop)
         self.hold_service = PullRequestHoldService(
             config.holds,
@@ -150,6 +159,9 @@ class BrokerController:
             lambda *held: self.processors.pull.is_matched_by_commit_log(*held),  # noqa: PLW0108  # they come later
             self._wake,
             self.scheduler.run_steps,
+        )
+        self.pop_waiters = PopWaiters(
+            self.hold_service.notify_message_arriving, self.hold_service.waiting
         )
         listener = NotifyMessageArrivingListener(self.hold_service, self._message_arrived)
         began = time.perf_counter()
@@ -217,6 +229,7 @@ class BrokerController:
             name_servers=len(config.namesrv_addr),
         )
         self.processors = Processors(self._parts(config), self._real_topic_delivery("half message"))
+        self.revive = self._revive_service(config)
         self.server = RemotingServer(
             config.server,
             self.processors.dispatch,
@@ -243,6 +256,7 @@ class BrokerController:
         self._checks.schedule(self._monotonic_ms())
         if config.store.broker_role is not BrokerRole.SLAVE:
             self._timer.schedule(self._monotonic_ms())
+            self._revival.schedule(self._monotonic_ms())
         if config.namesrv_addr:
             self._registration = self._register(config)
 
@@ -363,6 +377,7 @@ class BrokerController:
         self._delivery.cancel()
         self._checks.cancel()
         self._timer.cancel()
+        self._revival.cancel()
         self._deadline.cancel()
         self.hold_service.release_all()
         self.processors.pending_sends.refuse_all("the broker is stopping")
@@ -499,6 +514,18 @@ class BrokerController:
             transactions=self.transactions,
             timers=self.timers,
             hold_service=self.hold_service,
+            pop_waiters=self.pop_waiters,
+            pop_counters=PopCounters(self._now_ms()),
+            revive_log=ReviveLog(
+                store=self.store,
+                topic=self._revive_topic,
+                queue_nums=self.tables.topics.read_queue_nums(self._revive_topic),
+                rules=self.timers.rules,
+                now_ms=self._now_ms,
+                host=Host(self._advertised_address or _LOOPBACK, config.listen_port),
+            ),
+            order_info=self.tables.order_info,
+            request_modes=self.tables.request_modes,
             reply_after_save=ReplyAfterSave(self.housekeeping.run_in_thread),
             loop=self._loop,
             now_ms=self._now_ms,
@@ -513,6 +540,27 @@ class BrokerController:
             losses=self._losses,
             disk_usage=self.disk_usage,
             memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        )
+
+    def _revive_service(self, config: BrokerConfig) -> PopReviveService:
+        """Return the service that redelivers popped messages, with the parts of the processors."""
+        delivery = self._real_topic_delivery(
+            "popped message",
+            lambda message: self.revive.record_put(self.store.put_message(message)),
+        )
+        return PopReviveService(
+            store=self.store,
+            offsets=self.tables.offsets,
+            topics=self.tables.topics,
+            groups=self.tables.groups,
+            delivery=delivery,
+            when_stored=self.processors.acknowledger.when_stored,
+            counters=self.processors.broker.pop_counters,
+            losses=self._losses,
+            topic=self._revive_topic,
+            queue_nums=self.tables.topics.read_queue_nums(self._revive_topic),
+            broker_name=config.broker_name,
+            retry_topic_v2=config.pop.retry_topic_v2,
         )
 
     # ---- requests
@@ -564,7 +612,10 @@ class BrokerController:
         self._reput_latency.add(time.perf_counter() - began)
         return is_done or self.store.is_reput_degraded
 
-    def _message_arrived(self, topic: str, queue_id: int) -> None:
+    def _message_arrived(
+        self, topic: str, queue_id: int, tags_codes: Collection[int] | None
+    ) -> None:
+        self.pop_waiters.arriving(topic, queue_id, tags_codes)
         if topic == SCHEDULE_TOPIC and not self._is_stopping:
             now_ms = self._monotonic_ms()
             self.schedule.record_arrival(queue_id, now_ms)
@@ -572,6 +623,8 @@ class BrokerController:
         elif topic == TIMER_TOPIC and not self._is_stopping:
             self.timers.record_arrival()
             self._timer.schedule(self._monotonic_ms())
+        elif topic == self._revive_topic and not self._is_stopping:
+            self._revival.schedule(self._monotonic_ms())
 
     # ---- held pulls
 
@@ -625,10 +678,12 @@ class BrokerController:
         if next_ms is not None:
             timer.schedule(next_ms)
 
-    def _real_topic_delivery(self, kind: str) -> RealTopicDelivery:
+    def _real_topic_delivery(
+        self, kind: str, put: Callable[[StoredMessage], PutMessageResult] | None = None
+    ) -> RealTopicDelivery:
         return RealTopicDelivery(
             store=self.store,
-            put=self.store.put_message,
+            put=put or self.store.put_message,
             queue_nums=self._queue_nums,
             recreate_topic=self._reconciliation.recreate_topic,
             kind=kind,
@@ -649,6 +704,11 @@ class BrokerController:
             next_ms = now_ms + _DELIVERY_RETRY_MS
         if not self._is_stopping:
             self._checks.schedule(next_ms)
+
+    # ---- popped messages
+
+    def _revive(self, now_ms: int) -> None:
+        self._deliver_due(self.revive.revive_due, self._revival, self._revival_degradation, now_ms)
 
     def _queue_nums(self, topic: str) -> int | None:
         config = self.tables.topics.get(topic)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from rmq_spark.client.consumer.pull.pull_task import PullLimits
     from rmq_spark.client.consumer.push_consumer import PushConsumer
     from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
+    from rmq_spark.client.consumer.simple_consumer import SimpleConsumer
     from rmq_spark.client.errors import ClientError
     from rmq_spark.client.instance.instance import ClientInstance
     from rmq_spark.client.message import Message, MessageExt
@@ -108,6 +109,7 @@ _MODULES: Final = {
     "SendResult": "rmq_spark.client.results",
     "SendRules": "rmq_spark.client.producer.prepared_message",
     "SendStatus": "rmq_spark.client.results",
+    "SimpleConsumer": "rmq_spark.client.consumer.simple_consumer",
     "StreamTestError": _STREAM_TESTING,
     "Serializer": "rmq_spark.client.serializers",
     "TraceType": "rmq_spark.wire.trace",
@@ -165,6 +167,7 @@ __all__ = [
     "SendRules",
     "SendStatus",
     "Serializer",
+    "SimpleConsumer",
     "StreamTestError",
     "TlsSettings",
     "TraceType",

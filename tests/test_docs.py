@@ -434,7 +434,7 @@ def test_asyncio_page_lists_all_methods():
 
 
 def test_consumers_page_programs_consume():
-    first, settings, _ = python_of("docs/consumers.md")
+    first, settings, popping, _ = python_of("docs/consumers.md")
     printed = queue.SimpleQueue()
     bodies = []
 
@@ -449,6 +449,9 @@ def test_consumers_page_programs_consume():
         run_at(broker, first, print=lambda *words: printed.put(words), input=enter)
         assert b"created" in bodies
         run_at(broker, settings)
+        received = []
+        run_at(broker, popping, print=received.append)
+        assert {b"created", b"paid"} <= set(received)
 
 
 def test_consumer_settings_on_the_page_equal_the_code():

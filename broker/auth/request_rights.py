@@ -31,9 +31,11 @@ from rmq_spark.wire.bodies.configs import (
     SubscriptionGroupConfig,
     SubscriptionGroupList,
 )
+from rmq_spark.wire.bodies.pop import BatchAckMessageRequestBody
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.names import DEFAULT_TOPIC, RETRY_PREFIX, reply_topic
+from rmq_spark.wire.pop import normal_topic
 
 from ..common.request_content import body_in_steps, body_of, header_of
 from .rights import Action, Need, ResourceType, group_need, topic_need
@@ -131,6 +133,23 @@ def _group_and_topic(field: str, *actions: Action) -> NeedsOf:
         return topic_first(request, cluster)[::-1]
 
     return needs
+
+
+def _pop(*actions: Action) -> NeedsOf:
+    """Need a right on the group, and on the topic whose messages it pops, again or not."""
+
+    def needs(request: RemotingCommand, _: str) -> Needs:
+        header = header_of(request)
+        topic = normal_topic(header.topic, header.consumer_group)
+        return topic_need(topic, *actions), group_need(header.consumer_group, *actions)
+
+    return needs
+
+
+def _batch_ack(body: BatchAckMessageRequestBody) -> Iterator[Need]:
+    for ack in body.acks:
+        yield topic_need(normal_topic(ack.topic, ack.consumer_group), _SUB)
+        yield group_need(ack.consumer_group, _SUB)
 
 
 def _send(request: RemotingCommand, _: str) -> Needs:
@@ -257,6 +276,13 @@ _TABLE: Mapping[RequestCode, NeedsOf] = {
     # ---- receiving
     _C.PULL_MESSAGE: _topic_and_group("consumer_group", _SUB),
     _C.LITE_PULL_MESSAGE: _topic_and_group("consumer_group", _SUB),
+    _C.POP_MESSAGE: _pop(_SUB),
+    _C.ACK_MESSAGE: _pop(_SUB),
+    _C.BATCH_ACK_MESSAGE: BodyRow(BatchAckMessageRequestBody, _batch_ack),
+    _C.CHANGE_MESSAGE_INVISIBLETIME: _pop(_SUB),
+    _C.NOTIFICATION: _pop(_SUB),
+    _C.POLLING_INFO: _pop(_GET),
+    _C.PEEK_MESSAGE: _pop(_SUB),
     _C.QUERY_MESSAGE: _topic(_SUB, _GET),
     _C.VIEW_MESSAGE_BY_ID: _topic_if_named(_SUB, _GET),  # lookups: the topic of the message
     _C.QUERY_CONSUME_QUEUE: _topic_and_group("consumer_group", _GET),
@@ -274,6 +300,7 @@ _TABLE: Mapping[RequestCode, NeedsOf] = {
     _C.UNLOCK_BATCH_MQ: BodyRow(LockBatchRequestBody, _lock),
     _C.CHECK_CLIENT_CONFIG: BodyRow(CheckClientRequestBody, _check_client),
     _C.QUERY_ASSIGNMENT: BodyRow(QueryAssignmentRequestBody, _assignment),
+    _C.SET_MESSAGE_REQUEST_MODE: _cluster(_UPDATE),
     # ---- operators: topics
     _C.UPDATE_AND_CREATE_TOPIC: _topic(_CREATE),
     _C.UPDATE_AND_CREATE_TOPIC_LIST: BodyRow(CreateTopicListRequestBody, _create_topics),

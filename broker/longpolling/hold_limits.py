@@ -41,6 +41,12 @@ class HoldLimits:
         "held pulls of one client and queue; more wait for shortPollingTimeMills only",
         default=16,
     )
+    pops_per_connection_and_queue: int = setting(
+        "popPollingSize",
+        COUNT,
+        "held pops of one client, group and queue; more wait for shortPollingTimeMills only",
+        default=1_024,
+    )
     holds_max: int = setting(
         "maxHolds",
         COUNT,

@@ -11,7 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import PullMessageRequestHeader
@@ -51,10 +51,23 @@ class PullRequest:
     no_match_before: int
     """The queue offset below which there is no message that matches."""
 
+    is_woken_alone: ClassVar[bool] = False
+    """True if an arrival wakes only one of the requests that wait for it."""
+
     @property
     def queue(self) -> QueueKey:
         """The topic and the number of the queue."""
         return self.header.topic, self.header.queue_id
+
+    @property
+    def topic(self) -> str:
+        """The topic for whose messages the pull waits."""
+        return self.header.topic
+
+    @property
+    def texts(self) -> tuple[object, ...]:
+        """The texts of unlimited length."""
+        return self.header.subscription, self.header.expression_type
 
     @property
     def quota_cost(self) -> int:
@@ -62,8 +75,7 @@ class PullRequest:
 
         A long subscription uses several units.
         """
-        texts = self.header.subscription, self.header.expression_type
-        return 1 + sum(map(sys.getsizeof, texts)) // QUOTA_UNIT_BYTES
+        return 1 + sum(map(sys.getsizeof, self.texts)) // QUOTA_UNIT_BYTES
 
     @property
     def filter_quota_cost(self) -> int:
@@ -107,6 +119,11 @@ class ManyPullRequest:
 
     def __contains__(self, request: PullRequest) -> bool:
         return request in self._scanned_to
+
+    @property
+    def is_of_pops(self) -> bool:
+        """True if an arrival wakes only one of the requests."""
+        return next(iter(self._scanned_to)).is_woken_alone
 
     def of_owner(self, request: PullRequest) -> list[PullRequest]:
         """Return the waiting pulls of the same client and group as this one's."""

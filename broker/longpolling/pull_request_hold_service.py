@@ -252,6 +252,10 @@ class PullRequestHoldService:
             del self._deadlines[heapq.heappop(self._deadline_heap)]
         return self._deadline_heap[0] if self._deadline_heap else None
 
+    def waiting(self, queue: QueueKey) -> int:
+        """Return how many requests are held for a queue."""
+        return len(self._pull_request_table.get(queue, ()))
+
     def suspend_pull_request(self, request: PullRequest) -> bool:
         """Hold a pull; return False to refuse it, because too many pulls are even deferred.
 
@@ -259,7 +263,11 @@ class PullRequestHoldService:
         """
         limits, many = self._limits, self._pull_request_table.get(request.queue)
         of_owner = many.of_owner(request) if many is not None else []
-        if len(of_owner) >= limits.holds_per_connection_and_queue:
+        if len(of_owner) >= (
+            limits.pops_per_connection_and_queue
+            if request.is_woken_alone
+            else limits.holds_per_connection_and_queue
+        ):
             # A client that pulls the queue through a new request leaves its old pulls behind; the
             # oldest is the least likely to be wanted.
             self._evict(of_owner[0], request.suspend_timestamp_ms)
@@ -295,7 +303,9 @@ class PullRequestHoldService:
         self._report_rescued(self.expire(now_ms - LATE_MS), "deadlines")
         self._log_deferred()
         for queue in list(self._pull_request_table if self._limits.long_polling_enable else ()):
-            if queue not in self._checks:
+            many = self._pull_request_table.get(queue)
+            # pops wait for no offset, so that the sweep cannot find one that was overlooked
+            if queue not in self._checks and many is not None and not many.is_of_pops:
                 max_offset = self._max_offset_in_queue(*queue)
                 self._add_arrival(queue, _Arrival(max_offset, None, is_sweep=True))
             yield
@@ -326,7 +336,7 @@ class PullRequestHoldService:
         for places in (self._holds, self._deferred):
             for request in tuple(places):
                 # it may have been removed meanwhile
-                if request.queue[0] == topic and request in places:
+                if request.topic == topic and request in places:
                     self._remove(request)
                     self._replay(request)
                 yield
@@ -428,7 +438,7 @@ class PullRequestHoldService:
         self._replay(self._wake_queue.popleft())
 
     def _replay(self, request: PullRequest) -> None:
-        if request.connection.is_closed:
+        if request.connection.is_closed and not request.is_woken_alone:
             return
         try:
             self._wake(request)
@@ -466,6 +476,8 @@ class PullRequestHoldService:
             if request in many and self._is_ready(many, request, arrival, searches):
                 self._schedule_wake(request)
                 leaving += 1
+                if request.is_woken_alone:
+                    break
             yield
         for client, search in searches:  # they begin now, so that all pulls that may share one do
             self._searches.append(client, (client, search))
@@ -592,9 +604,11 @@ class NotifyMessageArrivingListener:
     """Passes arrivals on to the hold service and to another listener."""
 
     def __init__(
-        self, hold_service: PullRequestHoldService, on_arrival: Callable[[str, int], None]
+        self,
+        hold_service: PullRequestHoldService,
+        on_arrival: Callable[[str, int, Collection[int] | None], None],
     ) -> None:
-        """Store the listeners; ``on_arrival`` is called with topic and queue id."""
+        """Store the listeners; ``on_arrival`` is called with topic, queue id and tags codes."""
         self._hold_service = hold_service
         self._on_arrival = on_arrival
 
@@ -606,4 +620,4 @@ class NotifyMessageArrivingListener:
         None as the codes stands for any.
         """
         self._hold_service.notify_message_arriving(topic, queue_id, max_offset, tags_codes)
-        self._on_arrival(topic, queue_id)
+        self._on_arrival(topic, queue_id, tags_codes)

@@ -59,6 +59,7 @@ class OwnFamilies:
         yield from self._tables()
         yield from self._timers()
         yield from self._transactions()
+        yield from self._pops()
         yield from self._batches()
         yield from self._process_families()
 
@@ -345,6 +346,24 @@ class OwnFamilies:
             ),
         ):
             yield counter(f"rocketpoll_transactions_{name}_total", says, count)
+
+    def _pops(self) -> Iterator[MetricFamily]:
+        counters = self._sources.broker.pop_counters
+        for name, says, total in (
+            ("popped", "Messages that groups have popped.", counters.popped_total),
+            ("acknowledged", "Popped messages acknowledged.", counters.acknowledged_total),
+            ("changed", "Changes of invisible times.", counters.changed_total),
+            ("revived", "Popped messages that are delivered again.", counters.revived_total),
+            ("dead_letters", "Popped messages that became dead.", counters.dead_letters_total),
+            ("lost", "Popped messages that could not be redelivered.", counters.lost_total),
+        ):
+            yield counter(f"rocketpoll_pop_messages_{name}_total", says, total)
+        yield GaugeFamily(
+            "rocketpoll_pop_messages_in_flight",
+            "Messages popped since the start that are not acknowledged yet.",
+            ("topic", "consumer_group"),
+            (MetricSample(names, count) for names, count in counters.in_flight_by_group().items()),
+        )
 
     def _batches(self) -> Iterator[MetricFamily]:
         batches, most = (

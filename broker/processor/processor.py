@@ -24,8 +24,11 @@ from ..auth.access_control import AccessControl
 from ..auth.user_tables import AclTable, UserTable
 from ..common.channel import BackgroundSteps, Channel
 from ..common.recent_losses import RecentLosses
+from ..longpolling.pop_request import PopWaiters
 from ..longpolling.pull_request import PullRequest
 from ..longpolling.pull_request_hold_service import PullRequestHoldService
+from ..pop.pop_counters import PopCounters
+from ..pop.revive_log import ReviveLog
 from ..schedule.schedule_message_service import ScheduleMessageService
 from ..schedule.timer_message_store import TimerMessageStore
 from ..settings.config import BrokerConfig
@@ -34,7 +37,9 @@ from ..state.members.producers import ProducerManager
 from ..state.members.queue_locks import QueueLocks
 from ..state.stats.broker_stats import BrokerStats
 from ..state.tables.consumer_offset import ConsumerOffsetManager
+from ..state.tables.consumer_order_info import ConsumerOrderInfoManager
 from ..state.tables.kv_config import KVConfigs
+from ..state.tables.message_request_mode import MessageRequestModes
 from ..state.tables.subscription_group import SubscriptionGroupManager
 from ..state.tables.topic_config import TopicConfigManager
 from ..store.files.disk import DiskUsage
@@ -85,6 +90,11 @@ class BrokerParts:
     transactions: TransactionalMessageService
     timers: TimerMessageStore
     hold_service: PullRequestHoldService
+    pop_waiters: PopWaiters
+    pop_counters: PopCounters
+    revive_log: ReviveLog
+    order_info: ConsumerOrderInfoManager
+    request_modes: MessageRequestModes
     reply_after_save: ReplyAfterSave
     loop: asyncio.AbstractEventLoop
     now_ms: Callable[[], int]

@@ -108,3 +108,42 @@ def may_read(broker: BrokerParts, connection: Channel, record: Buffer, *actions:
         return True
     place = message.topic, message.queue_id, QueueOffset(message.queue_offset)
     return b"".join(broker.store.get_message(*place, count_max=1).buffers) == record
+
+
+# ---- Young queues, which new groups read from the start, wherever they would begin otherwise.
+
+MEMORY_RATIO: Final = 0.4
+"""The share of memory that RocketMQ assumes for the end of the log that is still cached."""
+
+SCANNED_MAX: Final = 16
+"""The maximum number of messages at the start of a queue that are tried to find a readable one."""
+
+
+def is_young(broker: BrokerParts, topic: str, queue_id: int) -> bool:
+    """Return whether a queue's first message is so near the log's end that it is in memory.
+
+    A queue that has had no message is young.
+    """
+    store = broker.store
+    low, high = store.queue_offsets(topic, queue_id, allow_incomplete=True)
+    if low > 0:
+        return False
+    if high == 0:
+        return store.queue_offsets(topic, queue_id) == (0, 0)
+    places = (_position(store, topic, queue_id, at) for at in range(min(high, SCANNED_MAX)))
+    place = next((place for place in places if place is not None), None)
+    cached_bytes = int(broker.memory_bytes * MEMORY_RATIO)
+    return place is not None and store.confirm_offset() - place <= cached_bytes
+
+
+def _position(store: MessageStore, topic: str, queue_id: int, queue_offset: int) -> int | None:
+    """Return the log position of a readable message, or None."""
+    try:
+        found = store.get_message(
+            topic, queue_id, QueueOffset(queue_offset), count_max=1, scan_max=1
+        )
+        if not found.message_count:
+            return None
+        return decode_record(found.buffers[0], check_crc=False).physical_offset
+    except (RecordError, UnreadableFile):  # the consumer that pulls it is notified
+        return None

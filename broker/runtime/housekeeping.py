@@ -320,7 +320,7 @@ class Housekeeping:
             self._start_in_thread("configurations are not saved", self._tables.save_configurations)
 
     def _save_offsets(self) -> None:
-        self._start_in_thread("offsets of groups are not saved", self._tables.offsets.save)
+        self._start_in_thread("offsets of groups are not saved", self._tables.save_offsets)
 
     def _save_delay_offsets(self) -> None:
         self._start_in_thread("offsets of delayed messages are not saved", self._schedule.save)

@@ -8,6 +8,7 @@ from collections import deque
 from rmq_spark.wire.command import RemotingCommand
 
 from ..common.channel import BackgroundSteps, Channel, ResponseSteps
+from ..longpolling.pop_request import PopRequest
 from ..longpolling.pull_request import PullRequest
 from ..processor.admin.access_admin import AccessAdminProcessor
 from ..processor.admin.broker_admin import BrokerAdminProcessor
@@ -23,6 +24,11 @@ from ..processor.groups.consumer_group import ConsumerGroupProcessor
 from ..processor.groups.consumer_offset import ConsumerOffsetProcessor
 from ..processor.groups.group_admin import GroupAdminProcessor
 from ..processor.groups.group_offsets import GroupOffsetsProcessor
+from ..processor.pop.ack_message import AckMessageProcessor
+from ..processor.pop.notification import NotificationProcessor
+from ..processor.pop.order_releases import OrderReleases
+from ..processor.pop.pop_message import PopMessageProcessor
+from ..processor.pop.pop_offsets import PopOffsets
 from ..processor.processor import BrokerParts, Processor
 from ..processor.pulls.fast_pull import FastPull
 from ..processor.pulls.pull_message import PullMessageProcessor
@@ -66,6 +72,12 @@ class Processors:
         self.transactions = EndTransactionProcessor(broker, sends, commits)
         self.extensions = ExtensionsProcessor(broker, sends)
         self.pull = PullMessageProcessor(broker, self.filters)
+        pop_offsets = PopOffsets(broker.offsets)
+        releases = OrderReleases(broker.loop, broker.order_info, broker.pop_waiters, broker.now_ms)
+        self.pop = PopMessageProcessor(
+            broker, self.filters, self.acknowledger, pop_offsets, releases
+        )
+        self.notification = NotificationProcessor(broker, self.pop, pop_offsets)
         self.clients = ClientManageProcessor(broker, self.filters.check)
         self.admin = BrokerAdminProcessor(broker, self.acknowledger.queue)
         processors: tuple[Processor, ...] = (
@@ -79,6 +91,9 @@ class Processors:
             QueryMessageProcessor(broker),
             QueryConsumeQueueProcessor(broker, self.filters.for_subscription),
             self.pull,
+            self.pop,
+            AckMessageProcessor(broker, self.pop, self.acknowledger, releases),
+            self.notification,
             self.clients,
             ConsumerGroupProcessor(broker),
             ConsumerOffsetProcessor(broker),
@@ -110,7 +125,11 @@ class Processors:
     def replay(self, held: PullRequest) -> RemotingCommand | None:
         """Return the response to a held pull, or None if it was sent already."""
         try:
-            return self.pull.execute_request_when_wakeup(held)
+            if not isinstance(held, PopRequest):
+                return self.pull.execute_request_when_wakeup(held)
+            if held.takes_none:
+                return self.notification.execute_request_when_wakeup(held)
+            return self.pop.execute_request_when_wakeup(held)
         except Exception as error:  # noqa: BLE001  # whatever it is, the client has to hear of it
             return self.dispatch.error_response(held.connection, held.request, error)
 

@@ -1,7 +1,8 @@
 """StateTables: the small tables of a broker, each with its file below ``config/``.
 
     topics.json  subscriptionGroup.json  consumerOffset.json  delayOffset.json  kvConfig.json
-    users.json  acls.json  recentTopics.json
+    users.json  acls.json  recentTopics.json  messageRequestMode.json
+    consumerOrderInfo.json
 
 Offsets change all the time and are saved every few seconds. All others change rarely and are saved
 at once, or within a second.
@@ -19,11 +20,14 @@ from rmq_spark.wire.bodies.configs import (
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
 )
+from rmq_spark.wire.bodies.pop import ConsumerOrderInfoWrapper, MessageRequestModeWrapper
 
 from ..auth.user_tables import ACLS_FILE, USERS_FILE, AclsBody, AclTable, UsersBody, UserTable
 from ..settings.config import BrokerConfig
 from ..state.tables.consumer_offset import ConsumerOffsetManager
+from ..state.tables.consumer_order_info import ConsumerOrderInfoManager
 from ..state.tables.kv_config import KVConfigs, KVConfigSerializeWrapper
+from ..state.tables.message_request_mode import MessageRequestModes
 from ..state.tables.subscription_group import SubscriptionGroupManager
 from ..state.tables.table import SavedTable
 from ..state.tables.topic_config import TopicConfigManager
@@ -90,6 +94,8 @@ class StateTables:
     kv_configs: KVConfigs
     users: UserTable
     acls: AclTable
+    request_modes: MessageRequestModes
+    order_info: ConsumerOrderInfoManager
     topic_table: JsonTable[TopicConfigSerializeWrapper]
     delay_offset_table: JsonTable[DelayOffsetSerializeWrapper]
     files: tuple[JsonTable[Any], ...]
@@ -130,31 +136,43 @@ class StateTables:
             max_offsets=config.max_consumer_offsets,
         )
         topic_table = table("topics.json", TopicConfigSerializeWrapper)
+        topics = TopicConfigManager(
+            _SaveAndFinishDeletions(
+                topic_table, offsets.save, half_deleted_topics, finish_deletion
+            ),
+            table("recentTopics.json", TopicConfigSerializeWrapper),
+            cluster_name=config.broker_cluster_name,
+            broker_name=config.broker_name,
+            auto_create=config.auto_create_topic_enable,
+            default_queue_nums=config.default_topic_queue_nums,
+            delay_levels=len(config.store.message_delay_level_ms),
+            revive_queues=config.pop.revive_queue_nums,
+            max_topics=config.max_topics,
+            max_queues=config.max_queues,
+            now_ms=now_ms,
+        )
+        groups = SubscriptionGroupManager(
+            table("subscriptionGroup.json", SubscriptionGroupWrapper),
+            auto_create=config.auto_create_subscription_group,
+            max_groups=config.max_groups,
+            now_ms=now_ms,
+        )
         return cls(
-            topics=TopicConfigManager(
-                _SaveAndFinishDeletions(
-                    topic_table, offsets.save, half_deleted_topics, finish_deletion
-                ),
-                table("recentTopics.json", TopicConfigSerializeWrapper),
-                cluster_name=config.broker_cluster_name,
-                broker_name=config.broker_name,
-                auto_create=config.auto_create_topic_enable,
-                default_queue_nums=config.default_topic_queue_nums,
-                delay_levels=len(config.store.message_delay_level_ms),
-                max_topics=config.max_topics,
-                max_queues=config.max_queues,
-                now_ms=now_ms,
-            ),
-            groups=SubscriptionGroupManager(
-                table("subscriptionGroup.json", SubscriptionGroupWrapper),
-                auto_create=config.auto_create_subscription_group,
-                max_groups=config.max_groups,
-                now_ms=now_ms,
-            ),
+            topics=topics,
+            groups=groups,
             offsets=offsets,
             kv_configs=KVConfigs(table("kvConfig.json", KVConfigSerializeWrapper)),
             users=UserTable(table(USERS_FILE, UsersBody, is_secret=True, keeps_older=False)),
             acls=AclTable(table(ACLS_FILE, AclsBody, keeps_older=False)),
+            request_modes=MessageRequestModes(
+                table("messageRequestMode.json", MessageRequestModeWrapper)
+            ),
+            order_info=ConsumerOrderInfoManager(
+                table("consumerOrderInfo.json", ConsumerOrderInfoWrapper),
+                now_ms=now_ms,
+                queue_nums=topics.read_queue_nums,
+                has_group=groups.groups.__contains__,
+            ),
             topic_table=topic_table,
             delay_offset_table=table("delayOffset.json", DelayOffsetSerializeWrapper),
             files=tuple(tables),
@@ -181,9 +199,17 @@ class StateTables:
             table.save()
 
     def _configurations(self) -> tuple[SavedTable[Any], ...]:
-        return self.topics, self.groups, self.kv_configs, self.users, self.acls
+        return (
+            *(self.topics, self.groups, self.kv_configs),
+            *(self.users, self.acls, self.request_modes),
+        )
 
     def save(self) -> None:
         """Make all changes durable."""
         self.save_configurations()
+        self.save_offsets()
+
+    def save_offsets(self) -> None:
+        """Make changed offsets of groups durable, and what was popped in order."""
         self.offsets.save()
+        self.order_info.save()

@@ -47,6 +47,11 @@ _MESSAGE_CODES: Final = frozenset(
         RequestCode.LITE_PULL_MESSAGE,
         RequestCode.PULL_CHUNK,
         RequestCode.PULL_PLACES,
+        RequestCode.POP_MESSAGE,
+        RequestCode.ACK_MESSAGE,
+        RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        RequestCode.NOTIFICATION,
     ]
 )
 """Requests that bring or fetch messages. All others are operators' requests."""

@@ -31,6 +31,7 @@ from ..common.setting import (
 )
 from ..filter.sql_limits import SqlLimits
 from ..longpolling.hold_limits import HoldLimits
+from ..pop.pop_config import PopConfig
 from ..store.config import StoreConfig
 from ..store.read.entry_selection import DEFAULT_LIMITS
 from .access import AccessConfig
@@ -266,6 +267,7 @@ class BrokerConfig:
     server: ServerLimits = field(default_factory=ServerLimits)
     holds: HoldLimits = field(default_factory=HoldLimits)
     filters: FilterLimits = field(default_factory=FilterLimits)
+    pop: PopConfig = field(default_factory=PopConfig)
     tls: TlsConfig = field(default_factory=TlsConfig)
     access: AccessConfig = field(default_factory=AccessConfig)
     broker_cluster_name: str = setting(

@@ -17,6 +17,7 @@ from rmq_spark.errors import RocketPollError, nearest_name
 
 from ..common.setting import DIRECTORY, HIDDEN, SETTING, Setting
 from ..longpolling.hold_limits import HoldLimits
+from ..pop.pop_config import PopConfig
 from ..store.config import BrokerRole, StoreConfig
 from .access import AccessConfig
 from .config import BrokerConfig, FilterLimits, ServerLimits, TlsConfig
@@ -30,6 +31,7 @@ SECTIONS: Final[Mapping[str, type[Any]]] = {
     "access": AccessConfig,
     "holds": HoldLimits,
     "filters": FilterLimits,
+    "pop": PopConfig,
     "server": ServerLimits,
     "store": StoreConfig,
 }

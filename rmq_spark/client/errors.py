@@ -862,7 +862,8 @@ _CONSUMING: Final = frozenset(
         *(RequestCode.PULL_CHUNK, RequestCode.PULL_PLACES, RequestCode.CONSUMER_SEND_MSG_BACK),
         *(RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ, RequestCode.UNREGISTER_CLIENT),
         *(RequestCode.CONSUME_MESSAGE_DIRECTLY, RequestCode.CHECK_CLIENT_CONFIG),
-        *(RequestCode.QUERY_ASSIGNMENT,),
+        *(RequestCode.QUERY_ASSIGNMENT, RequestCode.POP_MESSAGE, RequestCode.ACK_MESSAGE),
+        *(RequestCode.BATCH_ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME),
     }
 )
 _NEEDED_ACTIONS: Final[Mapping[int, tuple[str, ...]]] = {

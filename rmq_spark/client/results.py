@@ -86,6 +86,16 @@ class PullStatus(Enum):
     OFFSET_ILLEGAL = ResponseCode.PULL_OFFSET_MOVED.value
 
 
+class PopResult(NamedTuple):
+    """Result of a pop: the messages as stored, and the parts of their receipts."""
+
+    messages: tuple[StoredMessage, ...] = ()
+    pop_time: int = 0
+    invisible_time: int = 0
+    revive_queue_id: int = 0
+    start_offset_info: str | None = None
+
+
 class PullResult(NamedTuple):
     """Result of a pull: records, and the offset to resume at.
 

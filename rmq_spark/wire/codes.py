@@ -5,8 +5,8 @@ Names and numbers are RocketMQ's own, so that a search for either finds this fil
 has the fields that the requests carry.
 
 Some of RocketMQ's numbers are missing on purpose, because rocketpoll serves none of them: 50 to 53,
-401 and 200050 ff. (pop), 370 (priorities), 513 (static topics), 901 and 904 (masters and slaves),
-and the response codes 2000 to 2018 (controllers). A peer that sends one gets
+200056 and 200070 ff. (light queues), 370 (priorities), 513 (static topics), 901 and 904 (masters
+and slaves), and the response codes 2000 to 2018 (controllers). A peer that sends one gets
 REQUEST_CODE_NOT_SUPPORTED.
 """
 
@@ -109,6 +109,7 @@ class RequestCode(IntEnum):
     LITE_PULL_MESSAGE = 361  # B, 5.x: sent by lite consumers of 5.x instead of 11
     RECALL_MESSAGE = 370  # B, 5.x: a message that waits for its timer is not delivered
     QUERY_ASSIGNMENT = 400  # B, 5.x: the queues of a member, divided by the broker
+    SET_MESSAGE_REQUEST_MODE = 401  # B, 5.x: whether a group's members pull or pop a topic
     AUTH_CREATE_USER = 3001  # B, 5.x
     AUTH_UPDATE_USER = 3002  # B, 5.x
     AUTH_DELETE_USER = 3003  # B, 5.x
@@ -119,6 +120,13 @@ class RequestCode(IntEnum):
     AUTH_DELETE_ACL = 3008  # B, 5.x
     AUTH_GET_ACL = 3009  # B, 5.x
     AUTH_LIST_ACL = 3010  # B, 5.x
+    POP_MESSAGE = 200050  # B, 5.x: messages that are invisible to others until acknowledged
+    ACK_MESSAGE = 200051  # B, 5.x
+    PEEK_MESSAGE = 200052  # B, 5.x
+    CHANGE_MESSAGE_INVISIBLETIME = 200053  # B, 5.x
+    NOTIFICATION = 200054  # B, 5.x: answered when there is something to pop
+    POLLING_INFO = 200055  # B, 5.x
+    BATCH_ACK_MESSAGE = 200151  # B, 5.x
     EXTENSIONS = 29000  # B, ours: which of our extensions both sides know
     PULL_CHUNK = 29001  # B, ours: a pull of many megabytes, with the sizes of its records in front
     APPEND_CHUNK = 29002  # B, ours: ready-encoded records of one queue, with their sizes in front

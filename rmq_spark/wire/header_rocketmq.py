@@ -27,6 +27,9 @@ from rmq_spark.wire.header import (
     encoding_error,
 )
 
+CODE_MAX = (1 << 15) - 1
+"""The largest code that fits into this header."""
+
 _FIXED = struct.Struct(">hbhiii")
 _KEY_LENGTH = struct.Struct(">h")
 _LENGTH = struct.Struct(">i")

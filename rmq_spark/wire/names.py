@@ -83,8 +83,12 @@ def topic_characters_max(topic: str) -> int:
 
 
 def topic_fault(topic: str) -> str | None:
-    """Return what is wrong with a topic's name, or None if it is valid."""
-    return _fault("topic", topic, topic_characters_max(topic))
+    """Return what is wrong with a topic's name, or None if it is valid.
+
+    RocketMQ 5 separates group and topic by a plus in the name of a retry topic of pops.
+    """
+    plain = topic.replace("+", "_", 1) if topic.startswith(RETRY_PREFIX) else topic
+    return _fault("topic", plain, topic_characters_max(topic))
 
 
 def is_light_queue(topic: str) -> bool:
@@ -172,3 +176,8 @@ def retry_topic(group: str) -> str:
 def dlq_topic(group: str) -> str:
     """Return the dead-letter topic, for a group's messages that were retried too often."""
     return DLQ_PREFIX + group
+
+
+def revive_topic(cluster_name: str) -> str:
+    """Return the topic of check points and acknowledgements of popped messages."""
+    return f"{SYSTEM_TOPIC_PREFIX}REVIVE_LOG_{cluster_name}"

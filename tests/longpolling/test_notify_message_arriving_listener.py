@@ -11,9 +11,7 @@ def test_arrival_wakes_held_pulls_and_calls_the_callback():
     hold, told = Hold(), []
     pull = a_pull()
     hold.service.suspend_pull_request(pull)
-    listener = NotifyMessageArrivingListener(
-        hold.service, lambda topic, queue_id: told.append((topic, queue_id))
-    )
+    listener = NotifyMessageArrivingListener(hold.service, lambda *arrival: told.append(arrival))
     listener.arriving("T", 0, 1, [0])
     assert hold.woken == [pull]
-    assert told == [("T", 0)]
+    assert told == [("T", 0, [0])]

@@ -72,6 +72,11 @@ OTHERS = {
     "mappedFileSizeConsumeQueue": ("20000", "19"),
     "maxIndexNum": ("2", "1"),
     "messageIndexEnable": ("false", "none"),
+    "enableRetryTopicV2": ("true", "yes"),
+    "retrieveMessageFromPopRetryTopicV1": ("false", "no"),
+    "enablePopMessageThreshold": ("true", "yes"),
+    "defaultMessageRequestMode": ("POP", "PUSH"),
+    "defaultPopShareQueueNum": ("2", "-1"),
     "flushDiskType": ("ASYNC_FLUSH", "async"),
     "deleteWhen": ("04;16", "24"),
     "diskMaxUsedSpaceRatio": ("60", "101"),
@@ -132,7 +137,7 @@ def test_every_setting_has_a_key():
         config = config_of({})
         values = getattr(config, section) if section else config
         for field in dataclasses.fields(values):
-            if field.name in {"store", "server", "holds", "filters", "tls", "access"}:
+            if field.name in {"store", "server", "holds", "filters", "pop", "tls", "access"}:
                 continue
             assert (section, field.name) in known
 

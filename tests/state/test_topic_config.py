@@ -67,6 +67,7 @@ def test_new_broker_has_rocketmqs_system_topics(topics):
         "RMQ_SYS_TRACE_TOPIC": (1, 1, 6),
         "DefaultCluster_REPLY_TOPIC": (1, 1, 6),
         "rmq_sys_wheel_timer": (1, 1, 6),
+        "rmq_sys_REVIVE_LOG_DefaultCluster": (8, 8, 6),
     }
     assert topics.is_dirty
 
@@ -203,7 +204,7 @@ def test_more_delay_levels_bring_more_queues_and_fewer_take_none_away(tmp_path, 
 
 
 def test_number_of_queues_of_all_topics_is_limited(tmp_path, clock):
-    ours = 1_024 + 18 + 16 + 8 + 6  # of RocketMQ's own topics
+    ours = 1_024 + 18 + 16 + 8 + 8 + 6  # of RocketMQ's own topics
     topics = topics_in(tmp_path, clock, max_queues=ours + 20)
     topics.put(replace(config("T", 4), write_queue_nums=16))
     with pytest.raises(
@@ -257,6 +258,7 @@ def test_over_any_changes_the_version_grows_exactly_when_the_table_changes(chang
         auto_create=True,
         default_queue_nums=8,
         delay_levels=2,
+        revive_queues=8,
         max_topics=1_000,
         max_queues=10_000,
         now_ms=ManualClock(),
@@ -284,7 +286,12 @@ def by_hand(clock, entries, **settings):
     table = Variable()
     table.value = TopicConfigSerializeWrapper(topic_config_table=entries)
     usual = {"cluster_name": "c", "broker_name": "b", "auto_create": True, "delay_levels": 18}
-    limits = {"default_queue_nums": 8, "max_topics": 1_000, "max_queues": 20_000}
+    limits = {
+        "default_queue_nums": 8,
+        "revive_queues": 8,
+        "max_topics": 1_000,
+        "max_queues": 20_000,
+    }
     return TopicConfigManager(table, Variable(), now_ms=clock, **{**usual, **limits, **settings})
 
 
@@ -389,7 +396,13 @@ _KINDS = ("put", "delete", "save", "changes", "fail")
 @given(st.lists(st.tuples(st.sampled_from(_KINDS), st.sampled_from("ABC"))))
 def test_after_each_save_of_changes_a_restart_has_all_topics(steps):
     whole, recent = Variable(), Variable()
-    settings = {"cluster_name": "c", "broker_name": "b", "auto_create": True, "delay_levels": 2}
+    settings = {
+        "cluster_name": "c",
+        "broker_name": "b",
+        "auto_create": True,
+        "delay_levels": 2,
+        "revive_queues": 8,
+    }
     limits = {"default_queue_nums": 8, "max_topics": 1_000, "max_queues": 10_000}
 
     def start():

@@ -11,20 +11,25 @@ from typing import Final
 
 from rmq_spark.wire.bodies import clients
 from rmq_spark.wire.bodies import operators as bodies
-from rmq_spark.wire.bodies.clients import GetConsumerListByGroupResponseBody
+from rmq_spark.wire.bodies.clients import GetConsumerListByGroupResponseBody, MessageRequestMode
 from rmq_spark.wire.bodies.operators import TopicList
+from rmq_spark.wire.bodies.pop import SetMessageRequestModeRequestBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode, TopicPermission
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers import members, operators
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import RETRY_PREFIX
+from rmq_spark.wire.pop import ANY_QUEUE
 
 from ...common.channel import Channel, ResponseSteps
 from ...state.members.client_channel_info import ClientChannelInfo, client_fault
 from ...state.tables.subscription_group import group_fault
 from ..processor import Processor, handles
+from ..queues import require_topic
 from ..request import (
     RequestRejected,
     body_in_steps,
+    body_of,
     header_of,
     success_response,
     success_response_in_steps,
@@ -52,7 +57,8 @@ class ConsumerGroupProcessor(Processor):
         After a response without assignments, the member keeps its queues.
         """
         body = yield from body_in_steps(request, clients.QueryAssignmentRequestBody)
-        queues = self._assign_queues(body)
+        mode = self._request_mode(body.topic, body.consumer_group)
+        queues = self._assign_queues(body, mode)
         if queues is None:
             return success_response(request)
         assigned = clients.QueryAssignmentResponseBody(
@@ -60,14 +66,49 @@ class ConsumerGroupProcessor(Processor):
                 clients.MessageQueueAssignment(
                     message_queue=MessageQueue(
                         body.topic, self._broker.config.broker_name, queue_id
-                    )
+                    ),
+                    mode=mode.mode,
                 )
                 for queue_id in queues
             )
         )
         return (yield from success_response_in_steps(request, assigned))
 
-    def _assign_queues(self, body: clients.QueryAssignmentRequestBody) -> Sequence[int] | None:
+    def _request_mode(self, topic: str, group: str) -> SetMessageRequestModeRequestBody:
+        """Return how the members of a group get the messages of a topic."""
+        known = self._broker.request_modes.get((topic, group))
+        if known is not None:
+            return known
+        settings = self._broker.config.pop
+        is_retry = topic.startswith(RETRY_PREFIX)
+        return SetMessageRequestModeRequestBody(
+            topic=topic,
+            consumer_group=group,
+            mode=MessageRequestMode.PULL if is_retry else settings.default_request_mode,
+            pop_share_queue_num=settings.default_share_queue_num,
+        )
+
+    @handles(RequestCode.SET_MESSAGE_REQUEST_MODE)
+    def set_message_request_mode(self, connection: Channel, request: RemotingCommand) -> None:
+        """Answer SET_MESSAGE_REQUEST_MODE when the mode is saved."""
+        body = body_of(request, SetMessageRequestModeRequestBody)
+        if body.topic.startswith(RETRY_PREFIX):
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode"
+            )
+        require_topic(self._broker.topics, body.topic)
+        if self._broker.groups.get(body.consumer_group) is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{body.consumer_group}] does not exist, create it first",
+            )
+        modes = self._broker.request_modes
+        with self._broker.reply_after_save.saving(connection, request, modes) as change:
+            modes.put(body, change)
+
+    def _assign_queues(
+        self, body: clients.QueryAssignmentRequestBody, mode: SetMessageRequestModeRequestBody
+    ) -> Sequence[int] | None:
         """Return the ids of a member's queues, or None if the broker cannot know them."""
         config = self._broker.topics.get(body.topic)
         if config is None or not config.perm & TopicPermission.READ.value:
@@ -85,9 +126,22 @@ class ConsumerGroupProcessor(Processor):
                 f"{body.strategy_name}: use one of these, or let the client allocate them"
             )
         members = group.client_ids
+        shared = mode.pop_share_queue_num
+        if mode.mode is MessageRequestMode.POP and not 0 < shared < len(members) - 1:
+            return (ANY_QUEUE,)
         if body.client_id not in members:
             return ()
-        return divide(all_queues, members.index(body.client_id), len(members))
+        index = members.index(body.client_id)
+        if mode.mode is MessageRequestMode.PULL:
+            return divide(all_queues, index, len(members))
+        if len(members) > len(all_queues):
+            return (all_queues[index % len(all_queues)],)
+        neighbours = (index + number for number in range(shared + 1))
+        return sorted(
+            queue_id
+            for each in neighbours
+            for queue_id in divide(all_queues, each % len(members), len(members))
+        )
 
     @handles(RequestCode.LOCK_BATCH_MQ)
     def lock_batch_mq(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:

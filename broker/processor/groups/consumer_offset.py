@@ -9,18 +9,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from rmq_spark.errors import RecordError
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers import members as headers
-from rmq_spark.wire.record import decode_record
 
 from ...common.channel import Channel, ResponseSteps
 from ...state.tables.subscription_group import group_fault
-from ...store.errors import UnreadableFile
-from ...store.results import QueueOffset
 from ..processor import Processor, handles
-from ..queues import check_queue, require_topic
+from ..queues import check_queue, is_young, require_topic
 from ..request import (
     RequestRejected,
     header_of,
@@ -28,12 +24,6 @@ from ..request import (
     success_response_in_steps,
     system_error,
 )
-
-MEMORY_RATIO: Final = 0.4
-"""The share of memory that RocketMQ assumes for the end of the log that is still cached."""
-
-SCANNED_MAX: Final = 16
-"""The maximum number of messages at the start of a queue that are tried to find a readable one."""
 
 _BOUNDARIES: Final = ("", "LOWER", "UPPER")
 
@@ -52,7 +42,7 @@ class ConsumerOffsetProcessor(Processor):
             may_begin_at_0 = (
                 topic in self._broker.topics.topics and header.set_zero_if_not_found is not False
             )
-            if not may_begin_at_0 or not self._is_young(topic, queue_id):
+            if not may_begin_at_0 or not is_young(self._broker, topic, queue_id):
                 raise RequestRejected(
                     ResponseCode.QUERY_NOT_FOUND,
                     f"Not found, group {group} has no offset in queue {queue_id} of topic {topic}; "
@@ -148,33 +138,3 @@ class ConsumerOffsetProcessor(Processor):
 
     def _check_queue(self, topic: str, queue_id: int) -> None:
         check_queue(self._broker.store, require_topic(self._broker.topics, topic), queue_id)
-
-    def _is_young(self, topic: str, queue_id: int) -> bool:
-        """Return whether a queue's first message is so near the log's end that it is in memory.
-
-        A queue that has had no message is young.
-        """
-        low, high = self._broker.store.queue_offsets(topic, queue_id, allow_incomplete=True)
-        if low > 0:
-            return False
-        if high == 0:
-            return self._broker.store.queue_offsets(topic, queue_id) == (0, 0)
-        place = self._first_position(topic, queue_id, high)
-        cached_bytes = int(self._broker.memory_bytes * MEMORY_RATIO)
-        return place is not None and self._broker.store.confirm_offset() - place <= cached_bytes
-
-    def _first_position(self, topic: str, queue_id: int, high: int) -> int | None:
-        """Return the log position of a queue's first readable message."""
-        places = (self._position(topic, queue_id, at) for at in range(min(high, SCANNED_MAX)))
-        return next((place for place in places if place is not None), None)
-
-    def _position(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
-        try:
-            found = self._broker.store.get_message(
-                topic, queue_id, QueueOffset(queue_offset), count_max=1, scan_max=1
-            )
-            if not found.message_count:
-                return None
-            return decode_record(found.buffers[0], check_crc=False).physical_offset
-        except (RecordError, UnreadableFile):  # the consumer that pulls it is notified
-            return None

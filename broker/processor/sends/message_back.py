@@ -23,7 +23,12 @@ from rmq_spark.wire.codes import MessageSysFlag, RequestCode, ResponseCode, Topi
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import ConsumerSendMsgBackRequestHeader
 from rmq_spark.wire.hosts import Host
-from rmq_spark.wire.properties import UNIQ_KEY, change_properties
+from rmq_spark.wire.properties import (
+    ORIGIN_MESSAGE_ID,
+    RETRY_TOPIC,
+    UNIQ_KEY,
+    change_properties,
+)
 from rmq_spark.wire.record import StoredMessage, decode_record, magic_of
 
 from ...auth.rights import Action
@@ -39,8 +44,6 @@ from .admission import redirect_to_dlq
 from .send_message import CODES, SendParts
 
 _log = logging.getLogger(__name__)
-RETRY_TOPIC: Final = "RETRY_TOPIC"
-ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 FIRST_RETRY_LEVEL: Final = 3
 """Ten seconds with RocketMQ's levels; each return of the message adds one level."""
 

@@ -40,6 +40,7 @@ from rmq_spark.wire.names import (
     light_queue_fault,
     reply_topic,
     retry_topic,
+    revive_topic,
     topic_fault,
 )
 
@@ -87,6 +88,7 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
         auto_create: bool,
         default_queue_nums: int,
         delay_levels: int,
+        revive_queues: int,
         max_topics: int,
         max_queues: int,
         now_ms: Callable[[], int],
@@ -133,6 +135,7 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
                 self._set(config.topic_name, config)
         self._set_default_topic(default_queue_nums)
         self._set_schedule_topic(delay_levels)
+        self._set_internal_topic(revive_topic(cluster_name), revive_queues)
 
     def _repair(self, name: str, config: TopicConfig) -> None:
         """Correct values that only manual edits put into the table and no broker could serve."""
@@ -172,8 +175,17 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
 
     def _set_schedule_topic(self, delay_levels: int) -> None:
         """Give each delay level a queue; a level no longer configured may still have messages."""
-        config = self._values.get(SCHEDULE_TOPIC, _topic(SCHEDULE_TOPIC, delay_levels))
-        self._set(SCHEDULE_TOPIC, _with_queues(config, max(delay_levels, _queues_of(config))))
+        self._set_internal_topic(SCHEDULE_TOPIC, delay_levels)
+
+    def _set_internal_topic(self, topic: str, queue_nums: int) -> None:
+        """Give a topic of the broker's own at least this many queues."""
+        config = self._values.get(topic, _topic(topic, queue_nums))
+        self._set(topic, _with_queues(config, max(queue_nums, _queues_of(config))))
+
+    def read_queue_nums(self, topic: str) -> int:
+        """Return how many queues of a topic can be read; 0 if the topic does not exist."""
+        config = self.get(topic)
+        return 0 if config is None else config.read_queue_nums
 
     def put(self, config: TopicConfig, change: Change[str, TopicConfig] | None = None) -> None:
         """Create a topic, or overwrite it, as part of a change that may still be refused.

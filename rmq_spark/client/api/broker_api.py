@@ -14,7 +14,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from rmq_spark.client.errors import ProtocolError, refusal
-from rmq_spark.client.results import AppendResult, PullResult, PullStatus, SendResult, SendStatus
+from rmq_spark.client.results import (
+    AppendResult,
+    PopResult,
+    PullResult,
+    PullStatus,
+    SendResult,
+    SendStatus,
+)
 from rmq_spark.client.subscriptions import ALL
 from rmq_spark.client.transport.connection_pool import Agreement
 from rmq_spark.client.transport.pending_requests import PendingRequest, ResponseFuture
@@ -36,18 +43,23 @@ from rmq_spark.wire.bodies.clients import (
     LockBatchRequestBody,
     LockBatchResponseBody,
 )
+from rmq_spark.wire.bodies.pop import BatchAckMessageRequestBody
 from rmq_spark.wire.codes import PullSysFlag, RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.members import (
+    AckMessageRequestHeader,
     AppendChunkRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
     ConsumerGroupRequestHeader,
     ConsumerSendMsgBackRequestHeader,
     EndTransactionRequestHeader,
     GetMaxOffsetRequestHeader,
     GetMinOffsetRequestHeader,
+    PopMessageRequestHeader,
     PullMessageRequestHeader,
     QueryConsumerOffsetRequestHeader,
     RecallMessageRequestHeader,
@@ -58,6 +70,7 @@ from rmq_spark.wire.headers.members import (
     UpdateConsumerOffsetRequestHeader,
 )
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.record import decode_records
 
 if TYPE_CHECKING:
     from rmq_spark.client.api.admin_api import AccessApi, AdminApi, StagingApi
@@ -68,6 +81,12 @@ HOLD_MARGIN_MS: Final = 10_000
 
 LOCK_TIMEOUT_MS: Final = 1_000
 
+_POP_STATUSES: Final = frozenset(
+    {
+        *(ResponseCode.SUCCESS.value, ResponseCode.PULL_NOT_FOUND.value),
+        *(ResponseCode.POLLING_FULL.value, ResponseCode.POLLING_TIMEOUT.value),
+    }
+)
 _NONE_STORED: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.QUERY_NOT_FOUND.value})
 _NO_MEMBERS: Final = frozenset({ResponseCode.SUCCESS.value, ResponseCode.SYSTEM_ERROR.value})
 _NO_GROUP: Final = ("no consumer for this group", '"consumerGroupInfo" is null')
@@ -429,6 +448,48 @@ class BrokerApi:
             BrokerRefused: The broker does not support the filter, or cannot parse the expression.
         """
         self.requests.call(address, RequestCode.CHECK_CLIENT_CONFIG, None, body)
+
+    # ---- popping
+
+    def pop(self, address: str, header: PopMessageRequestHeader) -> PopResult:
+        """Pop messages, or wait for some as long as the header says; the result may be empty."""
+        code = RequestCode.POP_MESSAGE
+        timeout_ms = header.poll_time + HOLD_MARGIN_MS
+        answer = self.requests.call(
+            address, code, header, accepted=_POP_STATUSES, timeout_ms=timeout_ms
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            return PopResult()
+        found = response_header(address, code, answer)
+        try:
+            messages = tuple(decode_records(answer.body))
+        except WireError as error:
+            raise ProtocolError(address, str(error)) from error
+        return PopResult(
+            messages,
+            found.pop_time,
+            found.invisible_time,
+            found.revive_qid,
+            found.start_offset_info,
+        )
+
+    def ack(self, address: str, header: AckMessageRequestHeader) -> None:
+        """Acknowledge a popped message."""
+        self.requests.call(address, RequestCode.ACK_MESSAGE, header)
+
+    def batch_ack(self, address: str, body: BatchAckMessageRequestBody) -> None:
+        """Acknowledge popped messages of one broker."""
+        self.requests.call(address, RequestCode.BATCH_ACK_MESSAGE, None, body)
+
+    def change_invisible_time(
+        self, address: str, header: ChangeInvisibleTimeRequestHeader
+    ) -> ChangeInvisibleTimeResponseHeader:
+        """Change when a popped message is visible again; return the parts of its new receipt."""
+        code = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
+        changed: ChangeInvisibleTimeResponseHeader = self.requests.header(address, code, header)
+        return changed
+
+    # ---- queue locks
 
     def lock(
         self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]

@@ -32,6 +32,7 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader, LogLocation
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.header_msgpack import HAS_MSGPACK
+from rmq_spark.wire.header_rocketmq import CODE_MAX
 from rmq_spark.wire.headers import exchange_of
 
 if TYPE_CHECKING:
@@ -253,6 +254,7 @@ class RemotingClient(ConnectionPool):
             is_broker
             and agreement is not None
             and agreement.serialize_type != command.serialize_type
+            and command.code <= CODE_MAX
         ):
             command = command.with_serialize_type(agreement.serialize_type)
         return connection, self._sign(connection, command)

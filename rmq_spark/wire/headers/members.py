@@ -1,9 +1,9 @@
 """Member headers: those that producers and consumers exchange with brokers and name servers.
 
-In order: sending, pulling, offsets and groups, routes, staged batches, and the table of the request
-codes. `operators` adds the requests of operators, and must not be imported here. Rows are staged,
-then committed or aborted as one batch; a sink is a writer of batches with increasing numbers, whose
-name the client chooses.
+In order: sending, pulling, popping, offsets and groups, routes, staged batches, and the table of
+the request codes. `operators` adds the requests of operators, and must not be imported here. Rows
+are staged, then committed or aborted as one batch; a sink is a writer of batches with increasing
+numbers, whose name the client chooses.
 """
 
 from __future__ import annotations
@@ -187,6 +187,92 @@ class PullMessageResponseHeader(NamedTuple):
     forbidden_type: Int32 | None = None
 
 
+class PopMessageRequestHeader(NamedTuple):
+    """A pop from one queue, or from all queues of a topic; ``init_mode`` 0 begins at the first."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    max_msg_nums: Int32
+    invisible_time: Int64
+    poll_time: Int64
+    born_time: Int64
+    init_mode: Int32
+    exp_type: str | None = None
+    exp: str | None = None
+    order: bool | None = None
+    attempt_id: str | None = None
+    broker_name: BrokerName = None
+
+
+class PopMessageResponseHeader(NamedTuple):
+    """The parts of the receipts of popped messages; `pop` draws the three lists."""
+
+    pop_time: Int64
+    invisible_time: Int64
+    revive_qid: Int32
+    rest_num: Int64
+    start_offset_info: str | None = None
+    msg_offset_info: str | None = None
+    order_count_info: str | None = None
+
+
+class AckMessageRequestHeader(NamedTuple):
+    """A popped message that a consumer has processed, with its receipt."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    extra_info: str
+    offset: Int64
+    lite_topic: str | None = None
+    broker_name: BrokerName = None
+
+
+class ChangeInvisibleTimeRequestHeader(NamedTuple):
+    """A popped message that is to be visible again after another time, from now on."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    extra_info: str
+    offset: Int64
+    invisible_time: Int64
+    lite_topic: str | None = None
+    suspend: bool = False
+    broker_name: BrokerName = None
+
+
+class ChangeInvisibleTimeResponseHeader(NamedTuple):
+    """The parts of a message's receipt that have changed."""
+
+    pop_time: Int64
+    invisible_time: Int64
+    revive_qid: Int32
+
+
+class NotificationRequestHeader(NamedTuple):
+    """A wait for messages to pop, which takes none."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    poll_time: Int64
+    born_time: Int64
+    order: bool | None = None
+    attempt_id: str | None = None
+    exp_type: str | None = None
+    exp: str | None = None
+    broker_name: BrokerName = None
+
+
+class NotificationResponseHeader(NamedTuple):
+    """The answer: there is something to pop, or not; or too many requests wait for that."""
+
+    has_msg: bool
+    polling_full: bool = False
+
+
 class UnregisterClientRequestHeader(NamedTuple):
     """The groups that a client leaves: a producer group, a consumer group, or both."""
 
@@ -352,6 +438,14 @@ _TYPES: Mapping[int, tuple[Any, ...]] = {
     # pulling
     RequestCode.PULL_MESSAGE: _PULL,
     RequestCode.LITE_PULL_MESSAGE: _PULL,
+    # popping
+    RequestCode.POP_MESSAGE: (PopMessageRequestHeader, PopMessageResponseHeader),
+    RequestCode.ACK_MESSAGE: (AckMessageRequestHeader,),
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: (
+        ChangeInvisibleTimeRequestHeader,
+        ChangeInvisibleTimeResponseHeader,
+    ),
+    RequestCode.NOTIFICATION: (NotificationRequestHeader, NotificationResponseHeader),
     # offsets
     RequestCode.QUERY_CONSUMER_OFFSET: (QueryConsumerOffsetRequestHeader, _OFFSET),
     RequestCode.UPDATE_CONSUMER_OFFSET: (UpdateConsumerOffsetRequestHeader,),

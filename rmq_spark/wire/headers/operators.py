@@ -16,6 +16,7 @@ from rmq_spark.wire.headers.members import (
     MEMBER_HEADERS,
     ConsumerGroupRequestHeader,
     Exchange,
+    PopMessageResponseHeader,
     ReplyMessageRequestHeader,
     SendMessageRequestHeader,
     SendMessageResponseHeader,
@@ -58,6 +59,29 @@ class QueryConsumeQueueRequestHeader(NamedTuple):
     from_index: Annotated[Int64, "index"] = 0
     entry_count: Annotated[Int32, "count"] = 0
     consumer_group: str | None = None
+
+
+class PeekMessageRequestHeader(NamedTuple):
+    """The next messages of a group in a queue, which stay where they are."""
+
+    topic: str
+    queue_id: Int32
+    max_msg_nums: Int32
+    consumer_group: str
+
+
+class PollingInfoRequestHeader(NamedTuple):
+    """The queue whose waiting pops are counted."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+
+
+class PollingInfoResponseHeader(NamedTuple):
+    """The number of pops of a group that wait for messages."""
+
+    polling_num: Int32
 
 
 class ResumeCheckHalfMessageRequestHeader(NamedTuple):
@@ -367,6 +391,8 @@ _TYPES: Mapping[int, tuple[Any, ...]] = {
         QueryMessageResponseHeader,
     ),
     RequestCode.VIEW_MESSAGE_BY_ID: (ViewMessageRequestHeader,),
+    RequestCode.PEEK_MESSAGE: (PeekMessageRequestHeader, PopMessageResponseHeader),
+    RequestCode.POLLING_INFO: (PollingInfoRequestHeader, PollingInfoResponseHeader),
     RequestCode.QUERY_CONSUME_QUEUE: (QueryConsumeQueueRequestHeader,),
     RequestCode.RESUME_CHECK_HALF_MESSAGE: (ResumeCheckHalfMessageRequestHeader,),
     # offsets

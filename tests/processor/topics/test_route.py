@@ -128,6 +128,7 @@ def test_system_topic_list_contains_protected_topics(room):
         "DefaultCluster",
         "broker-a",
         "DefaultCluster_REPLY_TOPIC",
+        "rmq_sys_REVIVE_LOG_DefaultCluster",
         "rmq_sys_x",
     }
 

@@ -24,6 +24,11 @@ from rmq_spark.wire.bodies.configs import (
     TopicConfig,
 )
 from rmq_spark.wire.bodies.operators import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from rmq_spark.wire.bodies.pop import (
+    BatchAck,
+    BatchAckMessageRequestBody,
+    SetMessageRequestModeRequestBody,
+)
 from rmq_spark.wire.bodies.staged_batches import CommitBatchRequestBody, StagedAttempt
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
@@ -159,6 +164,13 @@ _SUBSCRIBED = (f"{_TOPIC} Sub", f"{_GROUP} Sub")
 _GETS = (f"{_TOPIC} Get", f"{_GROUP} Get")
 _MANAGES, _WATCHES = (f"{_CLUSTER} Update",), (f"{_CLUSTER} Get",)
 _LISTS = f"{_CLUSTER} List"
+_RECEIPT = {
+    "consumerGroup": _group,
+    "topic": _topic,
+    "queueId": 0,
+    "extraInfo": f"0 1 1000 0 0 {BROKER} 0 0",
+    "offset": 0,
+}
 _SINK = {"sink": SINK, "batchId": 0, "owner": "query"}
 
 
@@ -252,6 +264,67 @@ REQUESTS: Mapping[RequestCode, Case] = {
     _C.GET_MIN_OFFSET: Case(_of(_C.GET_MIN_OFFSET, topic=_topic, queueId=0), (f"{_TOPIC} Get",)),
     _C.GET_EARLIEST_MSG_STORETIME: Case(
         _of(_C.GET_EARLIEST_MSG_STORETIME, topic=_topic, queueId=0), (f"{_TOPIC} Get",)
+    ),
+    # ---- popping
+    _C.POP_MESSAGE: Case(
+        _of(
+            _C.POP_MESSAGE,
+            consumerGroup=_group,
+            topic=_topic,
+            queueId=-1,
+            maxMsgNums=32,
+            invisibleTime=60_000,
+            pollTime=0,
+            bornTime=0,
+            initMode=0,
+        ),
+        _SUBSCRIBED,
+        is_changing=True,
+    ),
+    _C.ACK_MESSAGE: Case(_of(_C.ACK_MESSAGE, **_RECEIPT), _SUBSCRIBED, is_changing=True),
+    _C.BATCH_ACK_MESSAGE: Case(
+        _of(
+            _C.BATCH_ACK_MESSAGE,
+            lambda names: BatchAckMessageRequestBody(
+                acks=(BatchAck(consumer_group=names.group, topic=names.topic, bit_set="AQ=="),)
+            ),
+        ),
+        _SUBSCRIBED,
+        is_changing=True,
+    ),
+    _C.CHANGE_MESSAGE_INVISIBLETIME: Case(
+        _of(_C.CHANGE_MESSAGE_INVISIBLETIME, **_RECEIPT, invisibleTime=1_000),
+        _SUBSCRIBED,
+        is_changing=True,
+    ),
+    _C.NOTIFICATION: Case(
+        _of(
+            _C.NOTIFICATION,
+            consumerGroup=_group,
+            topic=_topic,
+            queueId=-1,
+            pollTime=0,
+            bornTime=0,
+        ),
+        _SUBSCRIBED,
+    ),
+    _C.PEEK_MESSAGE: Case(
+        _of(_C.PEEK_MESSAGE, consumerGroup=_group, topic=_topic, queueId=0, maxMsgNums=1),
+        _SUBSCRIBED,
+        (0, 19),
+    ),
+    _C.POLLING_INFO: Case(
+        _of(_C.POLLING_INFO, consumerGroup=_group, topic=_topic, queueId=-1), _GETS
+    ),
+    _C.SET_MESSAGE_REQUEST_MODE: Case(
+        _of(
+            _C.SET_MESSAGE_REQUEST_MODE,
+            lambda names: SetMessageRequestModeRequestBody(
+                topic=names.topic, consumer_group=names.group, mode=clients.MessageRequestMode.POP
+            ),
+        ),
+        _MANAGES,
+        is_changing=True,
     ),
     # ---- members of groups
     _C.HEART_BEAT: Case(_of(_C.HEART_BEAT, _heartbeat), _SUBSCRIBED, is_changing=True),

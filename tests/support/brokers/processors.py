@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from support.brokers.connections import finished
-from support.brokers.state_tables import groups_in, offsets_in, topics_in
+from support.brokers.state_tables import groups_in, modes_in, offsets_in, topics_in
 from support.disks.faulty_disk import ManualClock
 from support.stores.small_store import message, open_store, small_config
 
@@ -69,6 +69,7 @@ class Parts:
             "topics": self.topics,
             "groups": self.groups,
             "offsets": self.offsets,
+            "request_modes": modes_in(self.root / "config"),
             "stats": BrokerStats("C", 0),
             "losses": self.losses,
             "now_ms": self.clock,

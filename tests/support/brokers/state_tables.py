@@ -10,10 +10,12 @@ from rmq_spark.wire.bodies.configs import (
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
 )
+from rmq_spark.wire.bodies.pop import MessageRequestModeWrapper
 from rmq_spark.wire.codes import LanguageCode
 from rocketpoll.broker.state.members.client_channel_info import ClientChannelInfo, MembershipLimits
 from rocketpoll.broker.state.tables.consumer_offset import ConsumerOffsetManager
 from rocketpoll.broker.state.tables.kv_config import KVConfigs, KVConfigSerializeWrapper
+from rocketpoll.broker.state.tables.message_request_mode import MessageRequestModes
 from rocketpoll.broker.state.tables.subscription_group import SubscriptionGroupManager
 from rocketpoll.broker.state.tables.topic_config import TopicConfigManager
 from rocketpoll.broker.store.files.disk import LocalDisk
@@ -26,6 +28,12 @@ def table_in(root, name, body_type):
     return JsonTable(LocalDisk(), root / name, body_type)
 
 
+def modes_in(root):
+    """Return the request modes of groups."""
+    table = table_in(root, "messageRequestMode.json", MessageRequestModeWrapper)
+    return MessageRequestModes(table)
+
+
 def topics_in(root, clock, **settings):
     """Return the topics of a broker-a with eighteen delay levels."""
     usual = {
@@ -34,6 +42,7 @@ def topics_in(root, clock, **settings):
         "auto_create": True,
         "default_queue_nums": 8,
         "delay_levels": 18,
+        "revive_queues": 8,
         "max_topics": 1_000,
         "max_queues": 20_000,
     }

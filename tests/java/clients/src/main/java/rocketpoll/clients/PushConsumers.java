@@ -59,6 +59,11 @@ final class PushConsumers {
         }
         Received received = new Received(request.number("failTimes", 0), request.text("failBody", null), request.flag("hangs"));
         listen(consumer, received, request.flag("orderly"));
+        if (request.flag("leavesRebalance")) { // to the broker, which may tell it to pop; not known to 4.9
+            consumer.getClass().getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
+            consumer.getClass().getMethod("setPopInvisibleTime", long.class)
+                .invoke(consumer, (long) request.number("popInvisibleTime", 60_000));
+        }
         startOrClean(consumer);
         running.put(request.text("name"), new Running(consumer, received));
         return true;

@@ -1,0 +1,386 @@
+"""PopReviveService: redelivers popped messages that nobody has acknowledged in time.
+
+    revive topic ─> check points, with the bits of their acknowledgements
+        ─> two seconds after it came: all acknowledged: done
+        ─> a message without acknowledgement: %RETRY%group_topic, one attempt more
+        ─> after the group's retryMaxTimes: %DLQ%group
+        ─> done: the offset of CID_RMQ_SYS_REVIVE_GROUP moves past the check point
+
+The service keeps nothing that the log does not have: a start reads the revive queues again from the
+group's offsets, which move only when the redelivered messages are stored. Redelivery is at least
+once.
+
+It needs no clock but a monotonic one. Timers deliver a check point a second before its messages are
+due, rounded down to the second, and their acknowledgements when they are due, rounded likewise: so
+two seconds after a check point they are due, and all acknowledgements came a second ago.
+
+The caller provides the thread, the timer and the clock, as for delay levels.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from rmq_spark.errors import RecordError, WireError
+from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
+from rmq_spark.wire.bodies.pop import PopCheckPoint
+from rmq_spark.wire.codes import MessageSysFlag
+from rmq_spark.wire.names import RETRY_PREFIX, dlq_topic
+from rmq_spark.wire.pop import FIRST_POP_TIME, ORIGIN_GROUP, normal_topic, pop_retry_topic
+from rmq_spark.wire.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, change_properties
+from rmq_spark.wire.record import StoredMessage, decode_record, magic_of
+
+from ..common.recent_losses import RecentLosses
+from ..schedule.delayed_message import WITHOUT_DELAY
+from ..schedule.real_topic_delivery import RETRY_MS, DeliveryBudget, RealTopicDelivery
+from ..state.tables.consumer_offset import ConsumerOffsetManager
+from ..state.tables.subscription_group import SubscriptionGroupManager
+from ..state.tables.topic_config import TopicConfigManager
+from ..store.errors import Degradations, EndUnknown, UnreadableFile
+from ..store.message_store import MessageStore
+from ..store.results import (
+    LOG_START,
+    GetMessageStatus,
+    PutMessageResult,
+    PutMessageStatus,
+    QueueOffset,
+)
+from .pop_counters import PopCounters
+from .revive_log import (
+    REVIVE_GROUP,
+    CheckPointKey,
+    acked_offsets,
+    decode_revive_message,
+    key_of_ack,
+    key_of_check_point,
+)
+
+_log = logging.getLogger(__name__)
+
+REVIVE_AFTER_MS: Final = 2_000
+"""Milliseconds from the arrival of a check point to the redelivery of its messages."""
+PENDING_MAX: Final = 20_000
+"""Check points of one revive queue in memory; the service reads on when the first is done."""
+_MESSAGES_PER_READ: Final = 256
+_BYTES_PER_READ: Final = 1 << 20
+_INT32_MAX: Final = (1 << 31) - 1
+_KEPT_FLAGS = ~MessageSysFlag.TRANSACTION_MASK.value
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A check point that is not done."""
+
+    check_point: PopCheckPoint
+    key: CheckPointKey
+    revive_offset: int
+    due_ms: int
+    acked: set[int] = field(default_factory=set)
+    redelivered: int = 0
+    """The number of its messages that are redelivered or need not be."""
+
+
+@dataclass(slots=True)
+class _ReviveQueue:
+    """One queue of the revive topic: how far it is read, and what is not done."""
+
+    queue_id: int
+    next_offset: int
+    pending: dict[CheckPointKey, _Pending] = field(default_factory=dict)
+    """The check points in the order of the queue."""
+
+
+class PopReviveService:
+    """The redelivery of popped messages; one for each broker."""
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        offsets: ConsumerOffsetManager,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        delivery: RealTopicDelivery,
+        when_stored: Callable[[PutMessageResult, Callable[[PutMessageResult], None]], None],
+        counters: PopCounters,
+        losses: RecentLosses,
+        topic: str,
+        queue_nums: int,
+        broker_name: str,
+        retry_topic_v2: bool,
+    ) -> None:
+        """Begin at the stored offsets; ``when_stored`` calls back when an append is stored.
+
+        ``delivery`` appends messages; its results have to reach `record_put`.
+        """
+        self._store = store
+        self._offsets = offsets
+        self._topics = topics
+        self._groups = groups
+        self._delivery = delivery
+        self._when_stored = when_stored
+        self._counters = counters
+        self._losses = losses
+        self._topic = topic
+        self._broker_name = broker_name
+        self._retry_topic_v2 = retry_topic_v2
+        self._last_put = PutMessageResult(PutMessageStatus.PUT_OK, end_offset=LOG_START)
+        self._degradations = Degradations[int]()
+        self._queues = [self._open(queue_id) for queue_id in range(queue_nums)]
+
+    @property
+    def pending_count(self) -> int:
+        """The number of check points that are due soon."""
+        return sum(len(queue.pending) for queue in self._queues)
+
+    def lag(self) -> int:
+        """Return how many messages of the revive topic are not done."""
+        return sum(
+            self._store.queue_offsets(self._topic, queue.queue_id, allow_incomplete=True).next
+            - 1
+            - self._done_offset(queue.queue_id)
+            for queue in self._queues
+        )
+
+    def record_put(self, result: PutMessageResult) -> PutMessageResult:
+        """Note the result of a redelivery, and return it."""
+        if result.status is PutMessageStatus.PUT_OK:
+            self._last_put = result
+        return result
+
+    def revive_due(self, now_ms: int) -> int | None:
+        """Redeliver messages that are due, or some of them.
+
+        Return when to call again, by the monotonic clock; None for not before an arrival.
+        """
+        budget = DeliveryBudget()
+        due = [self._try_queue(queue, now_ms, budget) for queue in self._queues]
+        self._delivery.confirm()
+        return min((at_ms for at_ms in due if at_ms is not None), default=None)
+
+    # ---- one revive queue
+
+    def _open(self, queue_id: int) -> _ReviveQueue:
+        return _ReviveQueue(queue_id, self._done_offset(queue_id) + 1)
+
+    def _done_offset(self, queue_id: int) -> int:
+        """Return the offset of the last message that is done; -1 for none."""
+        done = self._offsets.query(REVIVE_GROUP, self._topic, queue_id)
+        return -1 if done is None else done
+
+    def _try_queue(self, queue: _ReviveQueue, now_ms: int, budget: DeliveryBudget) -> int | None:
+        """Work on one queue; an unreadable file does not delay the other queues."""
+        try:
+            next_ms = self._revive_queue(queue, now_ms, budget)
+        except EndUnknown:  # the store logs the cause
+            return now_ms + RETRY_MS
+        except UnreadableFile as error:
+            self._degradations.begin(
+                queue.queue_id, f"popped messages of revive queue {queue.queue_id} wait", error
+            )
+            return now_ms + RETRY_MS
+        self._degradations.end(queue.queue_id)
+        return next_ms
+
+    def _revive_queue(self, queue: _ReviveQueue, now_ms: int, budget: DeliveryBudget) -> int | None:
+        is_read = self._read(queue, now_ms)
+        while queue.pending:
+            pending = next(iter(queue.pending.values()))
+            if pending.due_ms > now_ms and len(pending.acked) < pending.check_point.count:
+                return pending.due_ms if is_read else now_ms
+            if not is_read and len(queue.pending) < PENDING_MAX:
+                return now_ms  # an acknowledgement may follow
+            if not budget:
+                return now_ms
+            if not self._finish(queue, pending, budget):
+                return now_ms + RETRY_MS
+        if not is_read:
+            return now_ms
+        if queue.next_offset - 1 > self._done_offset(queue.queue_id):
+            self._commit(queue.queue_id, queue.next_offset - 1)
+        return None
+
+    def _read(self, queue: _ReviveQueue, now_ms: int) -> bool:
+        """Read some messages of the queue; return whether that was all."""
+        if len(queue.pending) >= PENDING_MAX:
+            return False
+        found = self._store.get_message(
+            self._topic,
+            queue.queue_id,
+            QueueOffset(queue.next_offset),
+            count_max=_MESSAGES_PER_READ,
+            bytes_max=_BYTES_PER_READ,
+        )
+        if found.status is not GetMessageStatus.FOUND:
+            if found.next_begin_offset > queue.next_offset:
+                _log.warning(
+                    "the revive topic continues at %d instead of %d of queue %d: %s",
+                    found.next_begin_offset,
+                    queue.next_offset,
+                    queue.queue_id,
+                    found.status.name,
+                )
+                queue.next_offset = found.next_begin_offset
+                return False
+            return True
+        data = memoryview(b"".join(found.buffers))
+        position = 0
+        for size in map(int, found.sizes):
+            self._take(queue, data, position, now_ms)
+            position += size
+        queue.next_offset = found.next_begin_offset
+        return queue.next_offset >= found.max_offset
+
+    def _take(self, queue: _ReviveQueue, data: memoryview, position: int, now_ms: int) -> None:
+        """Take a message of the queue: a check point, or the acknowledgement of an earlier one."""
+        try:
+            message = decode_record(data, position)
+            content = decode_revive_message(message)
+        except WireError as error:
+            _log.error(
+                "a message of revive queue %d is skipped, because it cannot be read: %s",
+                queue.queue_id,
+                error,
+            )
+            self._counters.lost_total += 1
+            return
+        if isinstance(content, PopCheckPoint):
+            key = key_of_check_point(content, self._broker_name)
+            queue.pending[key] = _Pending(
+                content, key, message.queue_offset, now_ms + REVIVE_AFTER_MS
+            )
+        elif content is not None:
+            pending = queue.pending.get(key_of_ack(content, self._broker_name))
+            if pending is not None:
+                pending.acked.update(
+                    set(pending.check_point.queue_offsets).intersection(acked_offsets(content))
+                )
+
+    # ---- one check point
+
+    def _finish(self, queue: _ReviveQueue, pending: _Pending, budget: DeliveryBudget) -> bool:
+        """Redeliver what is not acknowledged; return False if the store refuses it for now."""
+        check_point = pending.check_point
+        group = self._group_of(check_point)
+        for queue_offset in self._unacknowledged(pending) if group is not None else ():
+            message = self._message(check_point, queue_offset)
+            if message is not None and group is not None:
+                if not budget:
+                    return True
+                if not self._redeliver(pending, message, group):
+                    return False
+                budget.spend(len(message.body))
+            pending.redelivered += 1
+        del queue.pending[pending.key]
+        self._commit(queue.queue_id, pending.revive_offset)
+        return True
+
+    def _unacknowledged(self, pending: _Pending) -> Iterator[int]:
+        offsets = pending.check_point.queue_offsets
+        bits = pending.check_point.bit_map
+        for index in range(pending.redelivered, len(offsets)):
+            if offsets[index] in pending.acked or bits >> index & 1:
+                pending.redelivered += 1
+                continue
+            yield offsets[index]
+
+    def _group_of(self, check_point: PopCheckPoint) -> SubscriptionGroupConfig | None:
+        """Return the group of a check point; None if it, or the topic, is deleted."""
+        if check_point.topic is None or check_point.group is None:
+            return None
+        if self._topics.get(normal_topic(check_point.topic, check_point.group)) is None:
+            return None
+        return self._groups.get(check_point.group)
+
+    def _message(self, check_point: PopCheckPoint, queue_offset: int) -> StoredMessage | None:
+        """Return a popped message; None if it is deleted or damaged."""
+        found = self._store.get_message(
+            check_point.topic or "",
+            check_point.queue_id,
+            QueueOffset(queue_offset),
+            count_max=1,
+            scan_max=1,
+        )
+        reason: object = found.status.name
+        if found.message_count:
+            try:
+                message = decode_record(found.buffers[0])
+            except RecordError as error:
+                reason = error
+            else:
+                if message.queue_offset == queue_offset:
+                    return message
+        self._counters.lost_total += 1
+        text = (
+            f"message {queue_offset} of queue {check_point.queue_id} of {check_point.topic}, which "
+            f"group {check_point.group} has not acknowledged, cannot be redelivered: {reason}"
+        )
+        _log.error("%s", text)
+        self._losses.record("popped message", text)
+        return None
+
+    def _redeliver(
+        self, pending: _Pending, message: StoredMessage, group: SubscriptionGroupConfig
+    ) -> bool:
+        check_point = pending.check_point
+        is_dead = not check_point.is_suspended and message.reconsume_times >= group.retry_max_times
+        target = self._retry_message(check_point, message, is_dead=is_dead)
+        try:
+            if self._topics.get(target.topic) is None:
+                self._topics.create_in_send_back(target.topic, 1)
+                if not is_dead:
+                    self._offsets.advance(group.group_name, target.topic, 0, 0)
+        except ValueError as error:  # the names of group and topic are too long together
+            self._delivery.drop(message, str(error))
+            return True
+        if not self._delivery.deliver(target, lambda same: same):
+            return False
+        queue = message.topic, group.group_name, message.queue_id
+        self._counters.revive(queue, check_point.pop_time, is_dead=is_dead)
+        return True
+
+    def _retry_message(
+        self, check_point: PopCheckPoint, message: StoredMessage, *, is_dead: bool
+    ) -> StoredMessage:
+        """Return the message that is stored for the next attempt, or as a dead letter."""
+        group, topic = check_point.group or "", check_point.topic or ""
+        origin = normal_topic(topic, group)
+        properties = message.properties
+        changes: dict[str, str | None] = {**WITHOUT_DELAY, ORIGIN_GROUP: group}
+        if message.reconsume_times == 0 or FIRST_POP_TIME not in properties:
+            changes[FIRST_POP_TIME] = str(check_point.pop_time)
+        if is_dead:
+            target = dlq_topic(group)
+            changes[RETRY_TOPIC] = properties.get(RETRY_TOPIC, origin)
+            changes[ORIGIN_MESSAGE_ID] = properties.get(
+                ORIGIN_MESSAGE_ID, message.offset_message_id
+            )
+        elif topic.startswith(RETRY_PREFIX):
+            target = topic
+        else:
+            target = pop_retry_topic(topic, group, is_v2=self._retry_topic_v2)
+        attempts = 0 if check_point.is_suspended else 1
+        return replace(
+            message,
+            topic=target,
+            queue_id=0,
+            sys_flag=message.sys_flag & _KEPT_FLAGS,
+            reconsume_times=min(message.reconsume_times + attempts, _INT32_MAX),
+            prepared_transaction_offset=0,
+            properties_text=change_properties(message.properties_text, changes),
+            magic=magic_of(target),
+        )
+
+    def _commit(self, queue_id: int, revive_offset: int) -> None:
+        """Store the progress in one queue, once all redelivered messages are stored."""
+        if revive_offset < 0:
+            return
+
+        def commit(result: PutMessageResult) -> None:
+            if result.status is PutMessageStatus.PUT_OK:
+                self._offsets.advance(REVIVE_GROUP, self._topic, queue_id, revive_offset)
+
+        self._when_stored(self._last_put, commit)

@@ -1,0 +1,1 @@
+"""The requests of consumers that pop messages."""

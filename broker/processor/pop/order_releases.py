@@ -1,0 +1,44 @@
+"""OrderReleases: wakes pops when a queue that is popped in order may give messages again.
+
+That is when all its messages are acknowledged, or when those that are not are visible again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ...longpolling.pop_request import PopWaiters
+from ...pop.pop_counters import PopQueue
+from ...state.tables.consumer_order_info import ConsumerOrderInfoManager
+
+
+class OrderReleases:
+    """One timer for each blocked queue for which pops wait or may wait."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        order_info: ConsumerOrderInfoManager,
+        waiters: PopWaiters,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Store the broker's parts; ``now_ms`` is the time of day, as in the table."""
+        self._loop = loop
+        self._order_info = order_info
+        self._waiters = waiters
+        self._now_ms = now_ms
+        self._timers: dict[PopQueue, asyncio.TimerHandle] = {}
+
+    def schedule(self, queue: PopQueue) -> None:
+        """Wake pops of a queue when it is free, which may be now; call this after each change."""
+        timer = self._timers.pop(queue, None)
+        if timer is not None:
+            timer.cancel()
+        free_ms = self._order_info.free_ms(queue)
+        if free_ms is None:
+            topic, group, queue_id = queue
+            self._waiters.wake_next(topic, group, queue_id)
+            return
+        wait_seconds = max(free_ms - self._now_ms(), 0) / 1_000
+        self._timers[queue] = self._loop.call_later(wait_seconds, self.schedule, queue)

@@ -1,0 +1,528 @@
+"""SimpleConsumer: pops messages, which stay invisible to the group until they are acknowledged.
+
+The brokers give each message to one member, whatever the number of queues; the consumer has no
+queues, no offsets and no thread of its own. It needs RocketMQ 5, or rocketpoll's broker.
+
+    receive ─> POP_MESSAGE to one broker after the other ─> messages with receipts
+    ack ─> ACK_MESSAGE, or BATCH_ACK_MESSAGE for several
+    neither in time ─> the broker redelivers, and after retryMaxTimes stores a dead letter
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from itertools import count
+from types import NoneType
+from typing import TYPE_CHECKING, Final
+
+from rmq_spark.client.arguments import (
+    check_flag,
+    check_group,
+    check_kind,
+    check_range,
+    check_time_ms,
+    check_topic,
+    wrong_kind,
+)
+from rmq_spark.client.concurrency.fork_hooks import ForkAware
+from rmq_spark.client.concurrency.lifecycle import SafeStop, run_steps
+from rmq_spark.client.consumer.base_consumer_impl import ServiceState, ServiceStateMachine
+from rmq_spark.client.errors import BrokerNotFound, ClientShutDown, MessageRejected
+from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance, require_topics
+from rmq_spark.client.message import MessageExt, to_message
+from rmq_spark.client.subscriptions import (
+    ALL,
+    MessageSelector,
+    by_tag,
+    check_selector,
+    subscription_data,
+)
+from rmq_spark.errors import HeaderError, excerpt
+from rmq_spark.wire.bodies.clients import ConsumerData, ConsumeType, SubscriptionData
+from rmq_spark.wire.bodies.pop import BatchAck, BatchAckMessageRequestBody
+from rmq_spark.wire.headers.members import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    PopMessageRequestHeader,
+)
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.pop import (
+    ANY_QUEUE,
+    POP_CK,
+    POP_MESSAGES_MAX,
+    PopReceipt,
+    decode_offsets,
+    encode_bits,
+    real_topic,
+    retry_mark,
+)
+from rmq_spark.wire.record import StoredMessage
+
+if TYPE_CHECKING:
+    from rmq_spark.client.results import PopResult
+    from rmq_spark.wire.bodies.operators import ConsumeMessageDirectlyResult, ConsumerRunningInfo
+
+_FROM_FIRST, _FROM_LAST = 0, 1
+_TURN_MS: Final = 1_000
+"""Milliseconds for which one of several brokers may hold a pop before the next is asked."""
+INVISIBLE_MS_MIN: Final = 1_000
+
+
+class PopMember:
+    """The member of the group that answers for a `SimpleConsumer` when brokers ask.
+
+    Brokers divide messages among members that pop, and not queues: there is nothing to rebalance or
+    to reset, and the member has no threads.
+    """
+
+    def __init__(self, group: str, subscriptions: Callable[[], Iterable[SubscriptionData]]) -> None:
+        """Answer for a group; ``subscriptions`` returns its present ones."""
+        self._group = group
+        self._subscriptions = subscriptions
+
+    def consumer_data(self) -> ConsumerData:
+        """Return the description of the consumer that heartbeats carry."""
+        return ConsumerData(
+            group_name=self._group,
+            consume_type=ConsumeType.CONSUME_POP,
+            subscription_data_set=tuple(self._subscriptions()),
+        )
+
+    def request_rebalance(self) -> None:
+        """Do nothing (40)."""
+
+    def on_connection_closed(self, address: str) -> None:
+        """Do nothing: a pop that has lost its connection to ``address`` raises an error itself."""
+
+    def stop_threads(self) -> None:
+        """Do nothing: it has none."""
+
+    def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Do nothing: brokers have the ``offsets`` of groups that pop a ``topic`` (220)."""
+
+    def consume_status(self, topic: str) -> Mapping[MessageQueue, int]:  # noqa: ARG002  # the member's interface
+        """Return no queues of a ``topic`` (221)."""
+        return {}
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """Return the consumer's report on itself (307)."""
+        from rmq_spark.wire.bodies.operators import ConsumerRunningInfo  # noqa: PLC0415  # rarely needed
+
+        return ConsumerRunningInfo(
+            properties={"PROP_CONSUME_TYPE": ConsumeType.CONSUME_POP.name},
+            subscription_set=tuple(self._subscriptions()),
+        )
+
+    def consume_directly(
+        self, message: MessageExt, broker_name: str
+    ) -> ConsumeMessageDirectlyResult:
+        """Refuse a ``message`` that an operator has chosen: there is no listener (309)."""
+        raise MessageRejected("consumer", "one with a listener", f"{message} {broker_name}")
+
+
+class SimpleConsumer(ForkAware):
+    """A member of a consumer group that receives messages and acknowledges them one by one.
+
+    More members than queues share the work, and a slow message holds up no other. What a member
+    does not acknowledge within its invisible time is delivered again, with ``reconsume_times`` one
+    higher. Messages are delivered at least once, in no order. Methods may be called from any
+    thread.
+
+    Besides the errors that they list, methods raise `ClientShutDown` if the consumer does not run,
+    a `ClientError` if a broker does not answer, or refuses, and TypeError for an argument of the
+    wrong type.
+
+    Example:
+        consumer = SimpleConsumer("billing", "localhost:9876")
+        consumer.subscribe("orders")
+        with consumer:
+            for message in consumer.receive(16, invisible_ms=30_000):
+                print(message.keys, message.body)
+                consumer.ack(message)
+
+    Args:
+        group: Name of the consumer group.
+        instance: A shared `ClientInstance`, or addresses of name servers
+            (``"host:port;host:port"``) for an instance of its own; None takes them from the
+            environment variable NAMESRV_ADDR.
+        from_first: True to begin a new group at the first message of each queue; by default it
+            begins before the last one, and in a young queue at the first.
+        in_order: True to receive the messages of each queue in their order: the next ones come
+            when all before them are acknowledged, or are delivered again.
+
+    Raises:
+        MessageRejected: The group is not a valid name.
+        TypeError: An argument has the wrong type.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        instance: ClientInstance | str | None = None,
+        *,
+        from_first: bool = False,
+        in_order: bool = False,
+    ) -> None:
+        self.group = check_group(group)
+        check_flag("from_first", from_first)
+        check_flag("in_order", in_order)
+        is_instance = hasattr(instance, "register_consumer") and not isinstance(instance, type)
+        if not isinstance(instance, (str, NoneType)) and not is_instance:
+            raise wrong_kind(
+                "instance", "a ClientInstance or addresses", excerpt(instance), "'localhost:9876'"
+            )
+        self._init_mode = _FROM_FIRST if from_first else _FROM_LAST
+        self._in_order = in_order
+        self._private_instance: ClientInstance | None = None
+        if instance is None or isinstance(instance, str):
+            instance = self._private_instance = ClientInstance(instance)
+        self._instance: ClientInstance = instance
+        self._state_machine = ServiceStateMachine()
+        self._safe_stop = self._new_safe_stop()
+        self._has_joined = False
+        self._subscriptions: dict[str, SubscriptionData] = {}  # replaced, and never changed
+        self._subscriptions_lock = threading.Lock()
+        self._member = PopMember(self.group, self._current_subscriptions)
+        self._turns = count()
+        ForkAware.__init__(self)
+
+    def _current_subscriptions(self) -> Iterable[SubscriptionData]:
+        return self._subscriptions.values()
+
+    # ---- life cycle
+
+    @property
+    def is_running(self) -> bool:
+        """True if the consumer was started in this process, and it and its instance still run."""
+        return self._state_machine.state is ServiceState.RUNNING and not self._instance.is_shut_down
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The subscribed topics."""
+        return frozenset(self._subscriptions)
+
+    def start(self) -> None:
+        """Join the group. A consumer can be started only once.
+
+        Raises:
+            ClientShutDown: The consumer was started before.
+            RouteNotFound: The name servers do not know a topic that is subscribed to.
+            ClientError: The brokers cannot be reached, or refuse the subscriptions.
+        """
+        if not self._state_machine.compare_and_set(ServiceState.CREATE_JUST, ServiceState.STARTING):
+            raise ClientShutDown(f"cannot start: the consumer {self._state_machine.state.value}")
+        try:
+            self._instance.start()
+            try:
+                require_topics(self._instance, self._subscriptions)
+                self._instance.register_consumer(self.group, self._member)
+                self._has_joined = True
+                self._instance.heartbeat()
+            except BaseException:
+                if self._has_joined:
+                    self._instance.unregister_consumer(self.group)
+                self._instance.stop()
+                raise
+        except BaseException:
+            self._state_machine.compare_and_set(ServiceState.STARTING, ServiceState.START_FAILED)
+            raise
+        if not self._state_machine.compare_and_set(ServiceState.STARTING, ServiceState.RUNNING):
+            self._safe_stop.run()
+            raise ClientShutDown("the consumer was shut down while it was being started")
+
+    def shutdown(self) -> None:
+        """Leave the group, within two seconds; a `receive` that waits raises `ClientShutDown`.
+
+        Messages that were received and not acknowledged are delivered to other members when their
+        invisible time is over.
+        """
+        machine = self._state_machine
+        if machine.compare_and_set(ServiceState.STARTING, ServiceState.SHUTDOWN_ALREADY):
+            if self._private_instance is not None:
+                self._private_instance.shutdown()
+            return
+        machine.compare_and_set(ServiceState.RUNNING, ServiceState.SHUTDOWN_ALREADY)
+        if machine.state is ServiceState.SHUTDOWN_ALREADY:
+            self._safe_stop.run()
+
+    def __enter__(self) -> SimpleConsumer:
+        try:
+            self.start()
+        except BaseException:  # Ctrl-C, perhaps when all was done: the block is not entered
+            self.shutdown()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    def _new_safe_stop(self) -> SafeStop:
+        return SafeStop(f"{self.group} leaves", self._leave_group, SHUTDOWN_MS / 1000)
+
+    def _leave_group(self) -> None:
+        if self._has_joined:
+            run_steps(
+                self.group,
+                lambda: self._instance.unregister_consumer(self.group),
+                self._instance.stop,
+            )
+
+    def _after_fork(self) -> None:
+        """Leave a started consumer to the parent process; in the child it does nothing."""
+        self._state_machine.after_fork()
+        self._subscriptions_lock = threading.Lock()
+        self._has_joined = False
+        self._safe_stop = self._new_safe_stop()
+
+    def _check_running(self) -> None:
+        if self._state_machine.state is not ServiceState.RUNNING:
+            raise ClientShutDown(f"the consumer {self._state_machine.state.value}")
+        if self._instance.is_shut_down:
+            raise ClientShutDown("the instance of the consumer was shut down: make a new one")
+
+    # ---- subscriptions
+
+    def subscribe(self, topic: str, selector: MessageSelector | str = ALL) -> None:
+        """Receive messages of a topic from now on.
+
+        Args:
+            topic: Name of the topic.
+            selector: Tags, as ``"red || blue"``, or what `by_sql` returns; by default all messages.
+
+        Raises:
+            MessageRejected: The topic's name is not valid, or the selector makes no sense.
+            RouteNotFound: The consumer is running, and there is no such topic.
+        """
+        selector = by_tag(selector) if isinstance(selector, str) else selector
+        check_selector(selector)
+        data = subscription_data(topic, selector, time.time_ns() // 1_000_000)
+        if self.is_running:
+            require_topics(self._instance, (data.topic,))
+        with self._subscriptions_lock:
+            self._subscriptions = {**self._subscriptions, data.topic: data}
+        if self.is_running:
+            self._instance.heartbeat()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Receive no more messages of a ``topic``; those received can still be acknowledged.
+
+        Raises:
+            MessageRejected: The topic's name is not valid.
+        """
+        topic = check_topic(topic)
+        with self._subscriptions_lock:
+            known = self._subscriptions.items()
+            self._subscriptions = {name: each for name, each in known if name != topic}
+
+    # ---- messages
+
+    def receive(
+        self,
+        max_messages: int = POP_MESSAGES_MAX,
+        *,
+        invisible_ms: int = 60_000,
+        timeout_ms: int = 20_000,
+    ) -> list[MessageExt]:
+        """Return the next messages, or an empty list if none comes in time.
+
+        Args:
+            max_messages: The most messages to return, 1 to 32.
+            invisible_ms: Milliseconds, at least 1,000, in which they have to be acknowledged.
+            timeout_ms: Milliseconds to wait for the first message.
+
+        Raises:
+            MessageRejected: A number is out of range, or no topic is subscribed to.
+        """
+        check_range("max_messages", max_messages, 1, POP_MESSAGES_MAX)
+        check_range("invisible_ms", invisible_ms, INVISIBLE_MS_MIN)
+        check_time_ms("timeout_ms", timeout_ms)
+        deadline = time.monotonic() + timeout_ms / 1_000
+        hold_ms = 0
+        while True:
+            self._check_running()
+            targets = self._targets()
+            for topic, broker_name in targets:
+                left_ms = max(int((deadline - time.monotonic()) * 1_000), 0)
+                most_ms = left_ms if len(targets) == 1 else min(left_ms, hold_ms)
+                found = self._pop(topic, broker_name, max_messages, invisible_ms, most_ms)
+                if found:
+                    return found
+            hold_ms = _TURN_MS
+            if time.monotonic() >= deadline:
+                return []
+
+    def ack(self, messages: MessageExt | Iterable[MessageExt]) -> None:
+        """Acknowledge ``messages``, one or several at once; they are not delivered again.
+
+        When it returns, the brokers have stored that. An acknowledgement that comes after the
+        message was redelivered has no effect.
+
+        Raises:
+            MessageRejected: A message was not returned by `receive`.
+            BrokerRefused: A broker does not know the message.
+        """
+        self._check_running()
+        several = [messages] if isinstance(messages, MessageExt) else list(messages)
+        receipts = [(each, _receipt_of(each)) for each in several]
+        by_broker: dict[str, list[tuple[MessageExt, PopReceipt]]] = {}
+        for each, receipt in receipts:
+            by_broker.setdefault(receipt.broker_name, []).append((each, receipt))
+        for broker_name, own in by_broker.items():
+            address = self._address(own[0][0].topic, broker_name)
+            if len(own) == 1:
+                self._instance.api.ack(address, self._ack_header(*own[0]))
+            else:
+                acks = self._batch_acks(own)
+                body = BatchAckMessageRequestBody(broker_name=broker_name, acks=acks)
+                self._instance.api.batch_ack(address, body)
+
+    def change_invisible_duration(self, message: MessageExt, invisible_ms: int) -> MessageExt:
+        """Let a message be delivered again in ``invisible_ms`` from now, unless it is acknowledged.
+
+        Return the message with its new receipt: acknowledge that one. 0 redelivers it at once.
+
+        Raises:
+            MessageRejected: The message was not returned by `receive`, or the time is below zero.
+            BrokerRefused: The broker does not know the message.
+        """
+        check_range("invisible_ms", invisible_ms, 0)
+        self._check_running()
+        receipt = _receipt_of(message)
+        header = ChangeInvisibleTimeRequestHeader(
+            *self._ack_header(message, receipt)[:5],
+            invisible_time=invisible_ms,
+            broker_name=receipt.broker_name,
+        )
+        changed = self._instance.api.change_invisible_time(
+            self._address(message.topic, receipt.broker_name), header
+        )
+        start = receipt.start_offset if receipt.is_in_order else receipt.queue_offset
+        renewed = receipt._replace(
+            start_offset=start,
+            pop_time=changed.pop_time,
+            invisible_time=changed.invisible_time,
+            revive_queue_id=changed.revive_qid,
+        )
+        return replace(message, properties={**message.properties, POP_CK: renewed.encode()})
+
+    def _targets(self) -> list[tuple[str, str]]:
+        """Return topics and brokers to ask, beginning with another one each time."""
+        routes = self._instance.routes
+        targets = [
+            (topic, broker_name)
+            for topic in self._subscriptions
+            for broker_name in sorted({each.broker_name for each in routes.subscribe_queues(topic)})
+        ]
+        if not targets:
+            raise MessageRejected("subscriptions", "a topic: call subscribe first", "none")
+        first = next(self._turns) % len(targets)
+        return targets[first:] + targets[:first]
+
+    def _pop(
+        self, topic: str, broker_name: str, count_max: int, invisible_ms: int, hold_ms: int
+    ) -> list[MessageExt]:
+        subscription = self._subscriptions.get(topic)
+        if subscription is None:
+            return []
+        header = PopMessageRequestHeader(
+            consumer_group=self.group,
+            topic=topic,
+            queue_id=ANY_QUEUE,
+            max_msg_nums=count_max,
+            invisible_time=invisible_ms,
+            poll_time=hold_ms,
+            born_time=time.time_ns() // 1_000_000,
+            init_mode=self._init_mode,
+            exp_type=subscription.expression_type,
+            exp=subscription.sub_string,
+            order=self._in_order or None,
+            broker_name=broker_name,
+        )
+        result = self._instance.api.pop(self._address(topic, broker_name), header)
+        starts, api = decode_offsets(result.start_offset_info), self._instance.api
+        return [
+            replace(
+                to_message(stored, broker_name, max_body_bytes=api.max_body_bytes, with_fault=True),
+                properties={
+                    **stored.properties,
+                    POP_CK: _receipt_text(stored, broker_name, result, starts),
+                },
+            )
+            for stored in result.messages
+        ]
+
+    def _ack_header(self, message: MessageExt, receipt: PopReceipt) -> AckMessageRequestHeader:
+        return AckMessageRequestHeader(
+            consumer_group=self.group,
+            topic=real_topic(message.topic, self.group, receipt.retry),
+            queue_id=receipt.queue_id,
+            extra_info=receipt.encode(),
+            offset=receipt.queue_offset,
+            broker_name=receipt.broker_name,
+        )
+
+    def _batch_acks(self, messages: list[tuple[MessageExt, PopReceipt]]) -> tuple[BatchAck, ...]:
+        """Return the acknowledgements of messages, those of one check point together."""
+        together: dict[tuple[str, PopReceipt], list[int]] = {}
+        for message, receipt in messages:
+            key = message.topic, receipt._replace(queue_offset=0)
+            together.setdefault(key, []).append(receipt.queue_offset - receipt.start_offset)
+        return tuple(
+            BatchAck(
+                consumer_group=self.group,
+                topic=topic,
+                retry=receipt.retry,
+                start_offset=receipt.start_offset,
+                queue_id=receipt.queue_id,
+                revive_queue_id=receipt.revive_queue_id,
+                pop_time=receipt.pop_time,
+                invisible_time=receipt.invisible_time,
+                bit_set=encode_bits(indexes),
+            )
+            for (topic, receipt), indexes in together.items()
+        )
+
+    def _address(self, topic: str, broker_name: str) -> str:
+        routes = self._instance.routes
+        try:
+            return routes.master_address(broker_name)
+        except BrokerNotFound:
+            routes.refresh(topic)
+            return routes.master_address(broker_name)
+
+
+def _receipt_of(message: MessageExt) -> PopReceipt:
+    check_kind("message", message, MessageExt, "a message", "receive()[0]")
+    try:
+        return PopReceipt.decode(message.properties.get(POP_CK, ""))
+    except HeaderError:
+        raise MessageRejected(
+            "message", "a message that receive has returned", excerpt(message)
+        ) from None
+
+
+def _receipt_text(
+    stored: StoredMessage,
+    broker_name: str,
+    result: PopResult,
+    starts: Mapping[tuple[str, str], str],
+) -> str:
+    """Return the receipt of a message; brokers set it themselves in redelivered ones."""
+    known = stored.properties.get(POP_CK)
+    if known is not None:
+        return known
+    mark = retry_mark(stored.topic)
+    start = starts.get((mark, str(stored.queue_id)))
+    return PopReceipt(
+        stored.queue_offset if start is None else int(start),
+        result.pop_time,
+        result.invisible_time,
+        result.revive_queue_id,
+        mark,
+        broker_name,
+        stored.queue_id,
+        stored.queue_offset,
+    ).encode()

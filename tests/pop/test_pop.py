@@ -1,0 +1,185 @@
+"""Popped messages of a whole broker: invisible until acknowledged or until their time is over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.brokers.pop_stories import REDELIVERED_MS, run
+from support.clients.pops import ack, ack_all, change, pop, pop_fields, popped_of
+
+from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import RemotingCommand
+
+pytestmark = pytest.mark.usefixtures("on_each_loop")
+
+
+def test_popped_message_is_invisible_and_comes_again_when_its_time_is_over(tmp_path):
+    async def story(s):
+        await s.client.put("a", "b")
+        first = await pop(s.client)
+        assert sorted(each.text for each in first) == ["a", "b"]
+        assert await s.texts() == []
+        assert await ack(s.client, first[0]) == 0
+        await s.pass_time(9_900)
+        assert await s.texts() == []
+        await s.pass_time(100 + REDELIVERED_MS)
+        again = await pop(s.client)
+        assert [(each.text, each.times) for each in again] == [(first[1].text, 1)]
+        assert again[0].message.topic == "T"
+        assert await ack(s.client, again[0]) == 0
+        await s.pass_time(60_000)
+        assert await s.texts() == []
+
+    run(story, tmp_path)
+
+
+def test_batch_of_acknowledgements_covers_queues_and_retries(tmp_path):
+    async def story(s):
+        for queue_id in range(4):
+            await s.client.put(f"{queue_id}", f"{queue_id}'", queue_id=queue_id)
+        await s.pass_time(10_000 + REDELIVERED_MS)
+        await pop(s.client)
+        await s.pass_time(10_000 + REDELIVERED_MS)
+        again = await pop(s.client)
+        assert len(again) == 8
+        assert await ack_all(s.client, again[:7]) == 0
+        await s.pass_time(10_000 + REDELIVERED_MS)
+        assert [each.times for each in await pop(s.client)] == [2]
+
+    run(story, tmp_path)
+
+
+def test_change_of_the_invisible_time_moves_the_redelivery(tmp_path):
+    async def story(s):
+        await s.client.put("a", "b")
+        sooner, later = await pop(s.client)
+        assert await change(s.client, sooner, 2_000) == 0
+        assert await change(s.client, later, 30_000) == 0
+        await s.pass_time(2_000 + REDELIVERED_MS)
+        assert await s.texts(invisible_time=60_000) == [sooner.text]
+        await s.pass_time(10_000)
+        assert await s.texts() == []
+        assert await ack(s.client, later) == 0
+        await s.pass_time(30_000)
+        assert await s.texts() == []
+
+    run(story, tmp_path)
+
+
+def test_message_that_nobody_acknowledges_becomes_a_dead_letter(tmp_path):
+    async def story(s):
+        await s.client.put("a", properties={"KEYS": "k"})
+        groups = s.broker.controller.tables.groups
+        await pop(s.client)
+        groups.put(replace(groups.get("G"), retry_max_times=1))
+        await s.pass_time(10_000 + REDELIVERED_MS)
+        assert [each.times for each in await pop(s.client)] == [1]
+        await s.pass_time(10_000 + REDELIVERED_MS)
+        assert await pop(s.client) == []
+        dead = (await s.client.pull(0, "%DLQ%G")).messages
+        assert [each.body for each in dead] == [b"a"]
+        assert dead[0].properties["RETRY_TOPIC"] == "T"
+
+    run(story, tmp_path)
+
+
+def test_held_pop_is_woken_by_a_message_and_only_one_member_gets_it(tmp_path):
+    async def story(s):
+        members = [await s.broker.connect() for _ in range(3)]
+        for number, member in enumerate(members):
+            fields = pop_fields(poll_time=20_000, invisible_time=60_000)
+            member.send(RemotingCommand(RequestCode.POP_MESSAGE, opaque=number, ext_fields=fields))
+            await s.broker.held(number + 1)
+        await s.client.put("a")
+        await s.broker.held(2)
+        await s.client.put("b", queue_id=2)
+        await s.broker.held(1)
+        await s.pass_time(20_000)
+        answers = [popped_of(await member.receive()) for member in members]
+        assert sorted(each.text for found in answers for each in found) == ["a", "b"]
+        assert sorted(map(len, answers)) == [0, 1, 1]
+
+    run(story, tmp_path)
+
+
+def test_held_pop_is_woken_by_a_redelivery(tmp_path):
+    async def story(s):
+        await s.client.put("a")
+        await pop(s.client)
+        member = await s.broker.connect()
+        fields = pop_fields(poll_time=30_000)
+        member.send(RemotingCommand(RequestCode.POP_MESSAGE, ext_fields=fields))
+        await s.broker.held(1)
+        await s.pass_time(10_000 + REDELIVERED_MS)
+        assert [each.text for each in popped_of(await member.receive())] == ["a"]
+
+    run(story, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind", "wanted"),
+    [("red || blue", "TAG", ["blue", "red"]), ("a > 1", "SQL92", ["blue", "green"])],
+)
+def test_pop_filters_and_wakes_for_what_matches(tmp_path, expression, kind, wanted):
+    async def story(s):
+        subscription = {"exp": expression, "exp_type": kind}
+        member = await s.broker.connect()
+        fields = pop_fields(poll_time=30_000, **subscription)
+        for number, tag in enumerate(("red", "blue", "green")):
+            await s.client.put(tag, queue_id=number, properties={"TAGS": tag, "a": str(number + 1)})
+        assert await s.texts(**subscription) == wanted
+        member.send(RemotingCommand(RequestCode.POP_MESSAGE, ext_fields=fields))
+        await s.broker.held(1)
+        await s.client.put("no", properties={"TAGS": "no", "a": "0"})
+        await s.settle()
+        assert s.broker.holds.hold_count == 1
+        await s.client.put("yes", properties={"TAGS": "red", "a": "9"})
+        assert [each.text for each in popped_of(await member.receive())] == ["yes"]
+
+    run(story, tmp_path, enablePropertyFilter=True)
+
+
+def test_pops_in_order_block_a_queue_until_all_is_acknowledged(tmp_path):
+    async def story(s):
+        await s.client.put("1", "2", "3")
+        order = {"order": True, "invisible_time": 10_000}
+        first = await pop(s.client, max_msg_nums=2, **order)
+        assert [each.text for each in first] == ["1", "2"]
+        assert await s.texts(**order) == []
+        assert await ack(s.client, first[1]) == 0
+        assert await s.texts(**order) == []
+        member = await s.broker.connect()
+        fields = pop_fields(poll_time=30_000, **order)
+        member.send(RemotingCommand(RequestCode.POP_MESSAGE, ext_fields=fields))
+        await s.broker.held(1)
+        assert await ack(s.client, first[0]) == 0
+        third = popped_of(await member.receive())
+        assert [each.text for each in third] == ["3"]
+        member.send(RemotingCommand(RequestCode.POP_MESSAGE, ext_fields=fields))
+        await s.broker.held(1)
+        assert await change(s.client, third[0], 2_000) == 0
+        await s.pass_time(2_100)
+        assert [each.text for each in popped_of(await member.receive())] == ["3"]
+
+    run(story, tmp_path)
+
+
+def test_wrong_receipts_and_numbers_are_refused(tmp_path):
+    async def story(s):
+        await s.client.put("a")
+        (popped,) = await pop(s.client)
+        good = popped.receipt
+        for wrong, code in (
+            (good._replace(queue_offset=7), ResponseCode.NO_MESSAGE),
+            (good._replace(queue_id=9), ResponseCode.MESSAGE_ILLEGAL),
+            (good._replace(revive_queue_id=8), ResponseCode.MESSAGE_ILLEGAL),
+            (good._replace(pop_time="x"), ResponseCode.MESSAGE_ILLEGAL),
+        ):
+            popped.receipt = wrong
+            assert await ack(s.client, popped) == code
+        for fields in ({"max_msg_nums": 33}, {"queue_id": 4}, {"invisible_time": 0}):
+            answer = await s.client.ask(RequestCode.POP_MESSAGE, ext_fields=pop_fields(**fields))
+            assert answer.code == ResponseCode.INVALID_PARAMETER
+
+    run(story, tmp_path)
