@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import rocketpoll
 import rocketpoll.spark
 from rmq_spark.cli.main import SECTIONS, command_tree
+from rmq_spark.cli.shell.help_topics import TOPICS, help_topic
 from rmq_spark.spark.options.table import OPTIONS, Use
 from rocketpoll import Admin, EmbeddedBroker, aio, errors
 from rocketpoll.broker.common.setting import SETTING
@@ -40,6 +41,8 @@ def commands() -> str:
             "The guide is [The command line](../command-line.md)."
         ),
     ]
+    for topic in TOPICS:
+        parts += [f"## help {topic}", f"```text\n{help_topic(topic)}\n```"]
     tree = command_tree()
     for section, leaves in SECTIONS.items():
         parts.append(f"## {section}")

@@ -87,7 +87,8 @@ def command_tree(root: type[RootGroup] = RootGroup) -> RootGroup:
             SECTIONS,
             name=_PROGRAM,
             help="Inspect and operate RocketMQ clusters and rocketpoll brokers.",
-            epilog="Run rocketpoll COMMAND --help for options and an example.",
+            epilog="Run rocketpoll COMMAND --help for options and an example, and rocketpoll help "
+            "connection, positions or format for what many commands share.",
             no_args_is_help=False,
             invoke_without_command=True,
         )
@@ -122,8 +123,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(tree: RootGroup, arguments: list[str]) -> int:
-    if not arguments or arguments == ["help"]:
+    if not arguments:
         arguments = ["--help"]
+    if arguments[0] == "help":
+        if len(arguments) == 2 and _print_topic(arguments[1]):  # one word
+            return 0
+        arguments = [*arguments[1:], "--help"]
     try:
         with tree.make_context(_PROGRAM, arguments) as context:
             result = tree.invoke(context)
@@ -143,6 +148,16 @@ def _run(tree: RootGroup, arguments: list[str]) -> int:
         print_error(_command_path(arguments), describe_error(error))
         return FAILED
     return result if isinstance(result, int) else 0
+
+
+def _print_topic(name: str) -> bool:
+    """Print the help of a topic, if there is one of that name."""
+    from rmq_spark.cli.shell.help_topics import help_topic  # noqa: PLC0415  # only when asked
+
+    text = help_topic(name)
+    if text is not None:
+        click.echo(text)
+    return text is not None
 
 
 def _command_path(arguments: Sequence[str]) -> str:

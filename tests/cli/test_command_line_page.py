@@ -39,4 +39,4 @@ def test_every_command_on_the_command_line_page_parses(line, tmp_path, monkeypat
 def test_command_line_page_names_exactly_the_existing_commands():
     named = set(re.findall(r"`rocketpoll ([a-z]+)", PAGE))
     named |= set(re.findall(r"`(demo|checkpoint|archive)`", PAGE))
-    assert named == {name for section in cli.SECTIONS.values() for name in section}
+    assert named - {"help"} == {name for section in cli.SECTIONS.values() for name in section}

@@ -12,6 +12,7 @@ import pytest
 from rmq_spark import __version__
 from rmq_spark.cli import main as cli
 from rmq_spark.cli.cluster import store_command
+from rmq_spark.cli.shell.help_topics import TOPICS
 from rmq_spark.client.errors import ConnectionFailed
 
 NO_COMMAND = "there is no command brokre. Did you mean broker?"
@@ -34,6 +35,32 @@ def test_command_line_without_a_command_lists_them(capsys):
         said = capsys.readouterr().out
         for name in NAMES:
             assert f"\n  {name} " in said
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_help_prints_what_many_commands_share(capsys, topic):
+    assert cli.main(["help", topic]) == 0
+    said = capsys.readouterr().out
+    expected = {"connection": "--tls-key-file", "positions": "09:00", "format": "%k"}
+    assert expected[topic] in said
+
+
+def test_help_with_a_command_is_the_help_of_that_command(capsys):
+    assert cli.main(["group", "seek", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert cli.main(["help", "group", "seek"]) == 0
+    assert capsys.readouterr().out == said
+    assert "rocketpoll help connection" in said
+    assert "--tls-key-file" not in said
+    assert cli.main(["help", "nope"]) == 2
+
+
+@pytest.mark.parametrize("verb", ["group describe", "topic create", "tail", "cluster health"])
+def test_options_of_a_verb_are_on_the_first_screen_of_its_help(monkeypatch, capsys, verb):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main([*verb.split(), "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines.index("Connection:") <= 24
 
 
 def test_version_option_prints_the_version(capsys):

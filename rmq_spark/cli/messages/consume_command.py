@@ -80,10 +80,8 @@ _OPTIONS: Final = (
     click.option("-q", "--queue", type=parse_queue, metavar="N|BROKER:N",
                  help="Limit to this queue. [default: all]"),
     click.option("-f", "--format", "text_format", metavar="FORMAT",
-                 help="Line format as in kcat: %t topic, %b broker, %p queue, %o offset, %T store "
-                 "time (ms), %k keys, %g tags, %i id, %s body, %S body size, %h properties, "
-                 "%r failed deliveries; "
-                 "\\n \\t \\xHH."),
+                 help="Line format as in kcat, for example '%o %k %s\\n'. Fields: rocketpoll help "
+                 "format."),
     click.option("-o", "--output", type=click.Choice(BODY_FORMATS), default=TEXT,
                  show_default=True,
                  help="One line per message, JSON lines, or bodies only, as bytes or in hex."),
@@ -110,11 +108,11 @@ def _consume_options(function: Any) -> Any:
               help="Consume as a member of this group, and commit what was printed.")  # fmt: skip
 @click.option("--offset", "--from", "place", type=parse_position, default="start",
               show_default=True, metavar="POSITION",
-              help="Where to start in each queue: start, end, -10 (ten before the end), +5 (five "
-              "after the start), 42, or a time: -1h, 09:00, 2026-11-23T09:00Z.")  # fmt: skip
+              help="Where to start in each queue: start, end, -10, +5, 42, -1h, 09:00, "
+              "2026-11-23T09:00Z. More: rocketpoll help positions.")  # fmt: skip
 @click.option("--until", "end", type=parse_position, default="end", show_default=True,
               metavar="POSITION",
-              help="Where to stop in each queue, before this position.")  # fmt: skip
+              help="Where to stop in each queue.")  # fmt: skip
 @click.option("--key", metavar="KEY", help="Only messages with this key, found in the index.")
 @click.option("--follow", is_flag=True, help="At the end, wait for new messages until Ctrl-C.")
 @_consume_options
@@ -137,13 +135,11 @@ def consume(
 ) -> None:
     """Print messages of topics in the order in which they were stored.
 
-    Stops at the last message that was there at the start, unless --follow is given. Moves no
-    offsets without --group.
+    Stops at the last message that was there at the start, unless --follow is given.
 
-    With --group, the command joins GROUP and shares the queues with its other members: it prints
-    the messages of its own queues, and commits them once they are printed. Each message is printed
-    at least once. It starts where GROUP is; --offset start or end counts for queues in which GROUP
-    has committed nothing. Without --follow, it stops when no message has come for 3 s.
+    With --group, joins GROUP as a member: starts where GROUP is, prints the messages of its share
+    of the queues, each at least once, and commits what it has printed. Stops when no message has
+    come for 3 s. Without --group, no offsets move.
     """
     if follow and end.kind is not PositionKind.END:
         raise click.UsageError("--follow and --until exclude each other. Give one")

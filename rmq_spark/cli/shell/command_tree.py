@@ -10,7 +10,7 @@ Listing the commands imports none of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +23,10 @@ _HELP_NAMES: Final = ("-h", "--help")
 _RANGE: Final = re.compile(r"; [0-9<=>x]+(?=\])|  \[[0-9<=>x]+\]$")
 """The range of a number in the help of an option; the error for another number has it."""
 
+_OPTION_WIDTH_MAX: Final = 26
+_SHOWN_CONNECTION_OPTIONS: Final = ("namesrv", "profile")
+"""The options for the connection that the help of each command has."""
+
 _HELP_SETTINGS: Final = {"help_option_names": list(_HELP_NAMES), "max_content_width": 100}
 
 
@@ -34,7 +38,7 @@ class LazyCommand(NamedTuple):
 
 
 class ConnectionOption(click.Option):
-    """An option for the connection to a cluster, which help lists after a command's own."""
+    """An option for the connection to a cluster, which ``rocketpoll help connection`` lists."""
 
 
 class CommandWithExample(click.Command):
@@ -46,18 +50,18 @@ class CommandWithExample(click.Command):
         self.example = example
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the command's own options, then those of the connection."""
+        """Write the command's own options, then the first of those for the connection."""
         options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
-        for title, is_of_connection in (("Options", False), ("Connection", True)):
-            records = [
-                (record[0], _RANGE.sub("", record[1]))
-                for option in options
-                if isinstance(option, ConnectionOption) is is_of_connection
-                and (record := option.get_help_record(ctx)) is not None
-            ]
+        own = [each for each in options if not isinstance(each, ConnectionOption)]
+        shared = [each for each in options if isinstance(each, ConnectionOption)]
+        named = [each for each in shared if each.name in _SHOWN_CONNECTION_OPTIONS]
+        for title, listed in (("Options", own), ("Connection", named)):
+            records = option_records(listed, ctx)
             if records:
                 with formatter.section(title):
-                    formatter.write_dl(records)
+                    formatter.write_dl(records, col_max=_OPTION_WIDTH_MAX)
+                    if listed is named:
+                        formatter.write_text("Keys, TLS and others: rocketpoll help connection")
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the example, line by line."""
@@ -66,6 +70,17 @@ class CommandWithExample(click.Command):
             with formatter.section("Example"):
                 for line in self.example.splitlines():
                     formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+
+
+def option_records(
+    options: Iterable[click.Option], context: click.Context
+) -> list[tuple[str, str]]:
+    """Return options as help lists them, without the ranges of numbers."""
+    return [
+        (record[0], _RANGE.sub("", record[1]))
+        for option in options
+        if (record := option.get_help_record(context)) is not None
+    ]
 
 
 class CommandGroup(click.Group):

@@ -37,7 +37,6 @@ from rmq_spark.client.profiles import (
     FILES,
     FLAGS,
     PROFILE_KEYS,
-    PROFILES_FILE,
     PROFILES_VARIABLE,
     SECRETS,
     current_profile_name,
@@ -78,9 +77,8 @@ _OPTIONS: Final = (
                  help="Name in the brokers' certificates. [default: the host of the address]"),
     _option("--max-body-bytes", type=_BODY_BYTES, metavar="N",
                  help="Size up to which a compressed body is inflated. [default: 16777216]"),
-    _option("--profile", metavar="NAME", help="Section of the profiles file "
-                 f"(${PROFILES_VARIABLE}, else ~/.config/{PROFILES_FILE}). "
-                 "[default: that of rocketpoll profile use]"),
+    _option("--profile", metavar="NAME", help="Named settings, see rocketpoll "
+                 "profile. [default: that of profile use]"),
 )  # fmt: skip
 
 _CREDENTIALS: Final = SECRETS | {"access-key"}
@@ -273,6 +271,17 @@ def connection_options(function: _Function) -> _Function:
     for option in reversed(_OPTIONS):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]  # it is called as the function was
+
+
+def connection_parameters() -> list[click.Option]:
+    """Return the options for the connection, in the order in which help lists them."""
+
+    @connection_options
+    def nothing(*, access: ClusterAccess) -> None:
+        """Take the options."""
+
+    found: list[click.Option] = nothing.__click_params__  # type: ignore[attr-defined]  # click's
+    return found[::-1]
 
 
 def access_of(params: Mapping[str, Any]) -> ClusterAccess:
