@@ -100,3 +100,29 @@ def test_unreadable_table_of_users_shows_no_password(tmp_path, text):
     with pytest.raises(DamagedTable, match=r"users\.json cannot be read") as error:
         load(tmp_path)
     assert "s3cret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_static"),
+    [
+        (b'{"topicQueueMappingInfoMap":{"S":{"hostedQueues":{0:[]}}},"dataVersion":{}}', True),
+        (b"{}", False),
+        (b"", False),
+        (b"[1]", False),
+        (None, False),
+    ],
+)
+def test_static_topics_of_rocketmq_are_read_from_a_file_that_stays(
+    tmp_path, text, is_static, caplog
+):
+    path = tmp_path / "config" / "topicQueueMapping.json"
+    path.parent.mkdir()
+    if text is not None:
+        path.write_bytes(text)
+    tables = load(tmp_path)
+    feature = tables.topics.unserved_feature(TopicConfig(topic_name="S"))
+    assert feature == ("static topics" if is_static else None)
+    tables.save()
+    assert not path.exists() if text is None else path.read_bytes() == text
+    is_damaged = text in (b"", b"[1]")
+    assert any(f"{path} cannot be read" in each for each in caplog.messages) == is_damaged

@@ -105,9 +105,19 @@ def reply(connection: Channel, request: RemotingCommand, response: RemotingComma
         connection.send(response)
 
 
+_UNSERVED_FEATURES: Mapping[int, str] = {
+    513: "static topics",
+    **dict.fromkeys(range(200_070, 200_080), "lite topics"),
+}
+"""Features of RocketMQ 5 by the codes of their requests, for refusals that name them."""
+
+
 def not_supported(request: RemotingCommand) -> RequestRejected:
     """Return the refusal of a request of an unknown code, or of an extension not agreed on."""
     remark = f" request type {request.code} not supported"
+    feature = _UNSERVED_FEATURES.get(request.code)
+    if feature is not None:
+        remark += f": this broker has no {feature}"
     return RequestRejected(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
 
 

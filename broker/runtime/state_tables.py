@@ -10,10 +10,14 @@ at once, or within a second.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from rmq_spark.errors import BodyError
+from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.configs import (
     ConsumerOffsetSerializeWrapper,
     DelayOffsetSerializeWrapper,
@@ -33,6 +37,15 @@ from ..state.tables.table import SavedTable
 from ..state.tables.topic_config import TopicConfigManager
 from ..store.files.disk import LocalDisk
 from ..store.files.json_table import JsonTable
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _TopicQueueMappings:
+    """The content of RocketMQ's topicQueueMapping.json, by topic."""
+
+    topic_queue_mapping_info_map: Mapping[str, Any] = field(default_factory=dict)
 
 
 class _SaveAfterFlush:
@@ -150,6 +163,7 @@ class StateTables:
             max_topics=config.max_topics,
             max_queues=config.max_queues,
             now_ms=now_ms,
+            static_topics=_static_topics(disk, directory / "topicQueueMapping.json"),
         )
         groups = SubscriptionGroupManager(
             table("subscriptionGroup.json", SubscriptionGroupWrapper),
@@ -213,3 +227,20 @@ class StateTables:
         """Make changed offsets of groups durable, and what was popped in order."""
         self.offsets.save()
         self.order_info.save()
+
+
+def _static_topics(disk: LocalDisk, path: Path) -> frozenset[str]:
+    """Return the static topics in RocketMQ's file, which this broker only reads."""
+    try:
+        data = disk.read(path)
+    except FileNotFoundError:
+        return frozenset()
+    except IsADirectoryError:
+        data = b""
+    try:
+        return frozenset(decode_body(_TopicQueueMappings, data).topic_queue_mapping_info_map)
+    except BodyError as error:
+        _log.warning(
+            "%s cannot be read, and its static topics are served as others: %s", path, error
+        )
+        return frozenset()

@@ -10,7 +10,9 @@ The broker may serve while it still opens queues. Steps that need all queues run
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
+from rmq_spark.errors import format_count
 from rmq_spark.wire.names import SCHEDULE_TOPIC, topic_fault
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 
@@ -24,6 +26,7 @@ _log = logging.getLogger(__name__)
 _DEFAULT_QUEUE_NUMS = 4
 """The number of queues that Java's producers request."""
 _HOUR_MS = 3_600_000
+_NAMES_MAX = 5
 
 
 class TableReconciliation:
@@ -88,6 +91,7 @@ class TableReconciliation:
         """Log what is damaged or missing, after all tables have been read."""
         self._tables.warn_of_damage()
         self._warn_of_missing_delay_offsets()
+        self._warn_of_unserved_features()
         _warn_of_long_delays(config)
         _warn_of_small_files(config, self._store.record_bytes_max)
 
@@ -126,6 +130,32 @@ class TableReconciliation:
                 topic,
             )
 
+    def _warn_of_unserved_features(self) -> None:
+        topics = self._tables.topics
+        by_feature: dict[str, list[str]] = {}
+        for name, config in topics.topics.items():
+            feature = topics.unserved_feature(config)
+            if feature is not None:
+                by_feature.setdefault(feature, []).append(name)
+        for feature, names in by_feature.items():
+            _log.warning(
+                "RocketMQ 5's feature %s is not served: messages of %s can be read, and new ones "
+                "are refused. The feature's files are left as they are",
+                feature,
+                _describe_topics(names),
+            )
+        prioritized = [
+            name
+            for name, config in topics.topics.items()
+            if (config.attributes or {}).get("message.type") == "PRIORITY"
+        ]
+        if prioritized:
+            _log.warning(
+                "RocketMQ 5's priorities are not served: messages of %s stay in the order in "
+                "which they are stored",
+                _describe_topics(prioritized),
+            )
+
     def _warn_of_missing_delay_offsets(self) -> None:
         table = self._tables.delay_offset_table
         # A broker that was killed may have had no time to save it.
@@ -161,3 +191,10 @@ def _warn_of_long_delays(config: StoreConfig) -> None:
             longest_hours,
             config.file_reserved_time_hours,
         )
+
+
+def _describe_topics(names: Sequence[str]) -> str:
+    """Return the number of topics and a few names, for a log line."""
+    shown = ", ".join(sorted(names)[:_NAMES_MAX])
+    more = ", ..." if len(names) > _NAMES_MAX else ""
+    return f"{format_count(len(names), 'topic')} ({shown}{more})"

@@ -75,6 +75,10 @@ _SINGLE_DIRECTORY: Final = (
     "RocketMQ keeps some files in another directory with it, and this broker keeps all "
     "files below one: set storePathRootDir"
 )
+_NO_LIGHT_QUEUES: Final = (
+    "RocketMQ serves light queues (of MQTT and lite topics) with it, and this broker does not: "
+    "remove it, and use RocketMQ for these"
+)
 _NO_SLAVES: Final = (
     "RocketMQ configures masters and slaves with it, and this broker has none: remove it"
 )
@@ -137,6 +141,21 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "statefulAuthenticationCacheExpiredSecond": _NO_CACHE,
     "statefulAuthorizationCacheMaxNum": _NO_CACHE,
     "statefulAuthorizationCacheExpiredSecond": _NO_CACHE,
+    "enableLmq": _NO_LIGHT_QUEUES,
+    "enableMultiDispatch": _NO_LIGHT_QUEUES,
+    "enableLiteEventMode": _NO_LIGHT_QUEUES,
+    "enableCompaction": (
+        "RocketMQ compacts topics by key with it, and this broker keeps every message until it "
+        "expires: remove it"
+    ),
+    "priorityOrderAsc": (
+        "RocketMQ delivers messages by priority with it, and this broker in the order in which "
+        "they were stored: remove it"
+    ),
+    "storeType": (
+        "RocketMQ chooses between files and RocksDB with it, and this broker has RocketMQ's files: "
+        "remove it"
+    ),
     "brokerId": _NO_SLAVES,
     "brokerIP2": _NO_SLAVES,
     "haListenPort": _NO_SLAVES,

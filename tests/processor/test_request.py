@@ -17,6 +17,7 @@ from rocketpoll.broker.processor.request import (
     body_of,
     header_of,
     negotiated,
+    not_supported,
     reply,
     success_response,
 )
@@ -67,6 +68,13 @@ def test_late_reply_is_sent_unless_oneway(flag, sent):
     connection, request = FakeConnection(), RemotingCommand(10, flag=flag)
     reply(connection, request, request.respond(0))
     assert len(connection.sent) == sent
+
+
+@pytest.mark.parametrize(("code", "feature"), [(513, "static topics"), (200_070, "lite topics")])
+def test_request_of_a_feature_that_is_not_served_names_the_feature(code, feature):
+    refusal = not_supported(RemotingCommand(code))
+    assert refusal.code is ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert refusal.remark == f" request type {code} not supported: this broker has no {feature}"
 
 
 def test_extension_request_without_agreement_is_not_supported():

@@ -87,6 +87,13 @@ class TopicAdmission:
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, f"the topic[{topic}] may not be written"
             )
+        feature = self._topics.unserved_feature(config)
+        if feature is not None:
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                f"topic[{topic}] has RocketMQ 5's feature {feature}, which this broker does not "
+                "serve: its messages can only be read. Send to another topic, or with RocketMQ",
+            )
         queues = max(config.read_queue_nums, config.write_queue_nums)
         if queue_id >= queues:
             raise system_error(

@@ -67,6 +67,13 @@ SMALL_TABLE_TOPICS: Final = 256
 RECENT_TOPICS_MAX: Final = 128
 """Most topics to save apart; with more, the table is saved as a whole."""
 
+UNSERVED_ATTRIBUTES: Final[Mapping[tuple[str, str], str]] = {
+    ("cleanup.policy", "COMPACTION"): "compaction",
+    ("queue.type", "BatchCQ"): "batch queues",
+    ("message.type", "LITE"): "lite topics",
+}
+"""Attributes of topics whose messages RocketMQ keeps in files that this broker does not write."""
+
 _log = logging.getLogger(__name__)
 _READ_WRITE = int(TopicPermission.READ | TopicPermission.WRITE)
 _INHERIT = int(TopicPermission.INHERIT)
@@ -92,10 +99,12 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
         max_topics: int,
         max_queues: int,
         now_ms: Callable[[], int],
+        static_topics: Container[str] = (),
     ) -> None:
         """Load the tables; with ``auto_create``, a message to an unknown topic creates the topic.
 
-        ``recent_table`` has the topics that changed after ``table`` was saved.
+        ``recent_table`` has the topics that changed after ``table`` was saved. ``static_topics``
+        are those that RocketMQ maps to queues of several brokers.
         """
         loaded = table.load(TopicConfigSerializeWrapper())
         topics, version = dict(loaded.topic_config_table), loaded.data_version
@@ -115,6 +124,7 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
         self._auto_create = auto_create
         self.max_topics = max_topics
         self.max_queues = max_queues
+        self._static_topics = static_topics
         self._now_ms = now_ms
         self._queues = sum(map(_queues_of, topics.values()))
         self.data_version = version
@@ -320,6 +330,19 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
             )
             self._recent_version = version
             return True
+
+    def unserved_feature(self, config: TopicConfig) -> str | None:
+        """Return the feature of RocketMQ 5 for which a topic takes no messages here, or None.
+
+        RocketMQ would not find messages of this broker in the files that it keeps for the feature.
+        """
+        if config.topic_name in self._static_topics:
+            return "static topics"
+        for name, value in (config.attributes or {}).items():
+            feature = UNSERVED_ATTRIBUTES.get((name, value))
+            if feature is not None:
+                return feature
+        return None
 
     def is_saved(self, config: TopicConfig) -> bool:
         """Return whether the topic is saved with this configuration, and is not being deleted."""

@@ -52,6 +52,27 @@ def test_auto_created_topic_is_modelled_on_its_default_topic(parts):
     assert refused(admission_of(parts), "Other", 0, None, 3) is ResponseCode.TOPIC_NOT_EXIST
 
 
+@pytest.mark.parametrize(
+    ("attributes", "feature"),
+    [
+        ({"cleanup.policy": "COMPACTION"}, "compaction"),
+        ({"queue.type": "BatchCQ"}, "batch queues"),
+        ({"message.type": "LITE", "lite.topic.expiration": "30"}, "lite topics"),
+        ({"message.type": "PRIORITY", "cleanup.policy": "DELETE"}, None),
+    ],
+)
+def test_topic_that_only_rocketmq_can_write_takes_no_messages(parts, attributes, feature):
+    config = TopicConfig(topic_name="Foreign", attributes=attributes)
+    parts.topics.put(config)
+    assert parts.topics.unserved_feature(config) == feature
+    if feature is None:
+        assert admission_of(parts).admit("Foreign", 0, DEFAULT, 4) == 0
+        return
+    with pytest.raises(RequestRejected, match=f"feature {feature}, which") as raised:
+        admission_of(parts).admit("Foreign", 0, DEFAULT, 4)
+    assert raised.value.code is ResponseCode.NO_PERMISSION
+
+
 def test_message_to_a_retry_topic_needs_no_default_topic(parts):
     assert admission_of(parts).admit("%RETRY%G", 0, None, 0) == 0
 
