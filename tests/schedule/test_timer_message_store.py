@@ -1,5 +1,6 @@
 """Timer messages are delivered at their millisecond, once, whatever the clock does."""
 
+import random
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -8,14 +9,19 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from support.disks.faulty_disk import ManualClock, RecordingDisk, power_loss_states
 from support.stores.small_store import read_all
 from support.stores.timers import LATE_MS, RULES, TimerBroker
+from support.suite.selection import count as selected_count
 
 from rmq_spark.wire.names import TIMER_TOPIC
 from rocketpoll.broker.schedule.real_topic_delivery import MESSAGES_PER_CALL, RETRY_MS
+from rocketpoll.broker.store.config import FlushDiskType
+from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.results import PutMessageResult, PutMessageStatus
 
 HOUR_MS = 3_600_000
+STATES = selected_count("ROCKETPOLL_TIMER_STATES", 5, wide=500)
 FULL = PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, remark="full")
 
 
@@ -362,3 +368,41 @@ class TimerMachine(RuleBasedStateMachine):
 
 TimerMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
 TestTimers = TimerMachine.TestCase
+
+
+def test_power_loss_at_any_write_loses_no_acknowledged_timer_message(tmp_path):
+    root = tmp_path / "run"
+    root.mkdir()
+    disk = RecordingDisk(LocalDisk(), root)
+    broker = TimerBroker(root, disk=disk, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    broker.window_ms = 4_000
+    acknowledged = []
+    for number in range(12):
+        for delay_ms in (300, 1_800, 9_000):
+            text = f"{number}-{delay_ms}"
+            broker.set(text, delay_ms)
+            broker.store.wait_flushed()
+            acknowledged.append((len(disk.operations), text))
+        broker.timers.record_arrival()
+        broker.run_until(broker.monotonic_ms + 700)
+        broker.store.wait_flushed()
+        if number % 3 == 1:
+            broker.timers.save()
+        if number == 7:
+            broker.restart()
+    broker.close()
+    clock = ManualClock(broker.clock() + HOUR_MS)
+    dice = random.Random(7)
+    count = len(disk.operations)
+    into = tmp_path / "states"
+    into.mkdir()
+    for point in sorted(dice.sample(range(count // 4, count), STATES)):
+        for state in power_loss_states(disk.log(point), dice, 2, into):
+            left = TimerBroker(state, clock=clock, flush_disk_type=FlushDiskType.SYNC_FLUSH)
+            for _ in range(4):  # what is stored again is seen when it is flushed
+                left.run_until(left.monotonic_ms + 5_000)
+                left.store.wait_flushed()
+                left.timers.record_arrival()
+            due = {text for at, text in acknowledged if at <= point}
+            assert due <= set(left.delivered())
+            left.close()

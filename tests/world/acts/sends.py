@@ -58,6 +58,11 @@ async def send_delayed(player, topic, queue_id, size, level, tags=None):
     await _send(player, topic, queue_id, size, tags, delay_level=level)
 
 
+@act(lambda dice: {**_small(dice), "delay_ms": dice.choice([1, 300, 1_000, 2_500, 9_000])})
+async def send_timer(player, topic, queue_id, size, delay_ms, tags=None):
+    await _send(player, topic, queue_id, size, tags, delay_ms=delay_ms)
+
+
 @act(_small)
 async def send_one_way(player, topic, queue_id, size, tags=None):
     connection = await player.connected()
@@ -133,18 +138,25 @@ async def chunk(player, topic, queue_id, sizes):
         player.ledger.refused(sent)
 
 
-async def _send(player, topic, queue_id, size, tags=None, *, waits=True, delay_level=0, code=310):
+async def _send(
+    player, topic, queue_id, size, tags=None, *, waits=True, delay_level=0, delay_ms=0, code=310
+):
     connection = await player.connected()
-    sent = _new(player, connection, topic, queue_id, size, tags, delay_level=delay_level)
+    sent = _new(
+        player, connection, topic, queue_id, size, tags, delay_level=delay_level, delay_ms=delay_ms
+    )
     request = _request(sent, waits=waits, delay_level=delay_level, code=code)
-    _told(player, [sent], await player.answer(connection, request), waits=waits or delay_level)
+    answer = await player.answer(connection, request)
+    _told(player, [sent], answer, waits=waits or delay_level or delay_ms)
 
 
-def _new(player, connection, topic, queue_id, size, tags, *, delay_level=0):
+def _new(player, connection, topic, queue_id, size, tags, *, delay_level=0, delay_ms=0):
     properties = {"KEYS": f"k{len(player.ledger.sent) + 1}"}
     if tags:
         properties["TAGS"] = tags
-    delay_seconds = player.world.delay_seconds(delay_level)
+    if delay_ms:
+        properties["TIMER_DELAY_MS"] = str(delay_ms)
+    delay_seconds = player.world.delay_seconds(delay_level) + delay_ms / 1_000
     return player.ledger.send(
         connection, topic, queue_id, size, properties, delay_seconds=delay_seconds
     )
