@@ -8,8 +8,17 @@ import pytest
 from support.brokers.pop_stories import REDELIVERED_MS, run
 from support.clients.pops import ack, ack_all, change, pop, pop_fields, popped_of
 
+from rmq_spark.wire.bodies import decode_body, encode_body
+from rmq_spark.wire.bodies.clients import (
+    ConsumeType,
+    MessageRequestMode,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
+)
+from rmq_spark.wire.bodies.pop import SetMessageRequestModeRequestBody
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.record import decode_records
 
 pytestmark = pytest.mark.usefixtures("on_each_loop")
 
@@ -181,5 +190,82 @@ def test_wrong_receipts_and_numbers_are_refused(tmp_path):
         for fields in ({"max_msg_nums": 33}, {"queue_id": 4}, {"invisible_time": 0}):
             answer = await s.client.ask(RequestCode.POP_MESSAGE, ext_fields=pop_fields(**fields))
             assert answer.code == ResponseCode.INVALID_PARAMETER
+
+    run(story, tmp_path)
+
+
+async def assigned(client, **more):
+    """Return the queues and modes that the broker assigns to the client."""
+    body = QueryAssignmentRequestBody(
+        topic="T", consumer_group="G", client_id="client", strategy_name="AVG", **more
+    )
+    answer = await client.ask(RequestCode.QUERY_ASSIGNMENT, body=encode_body(body))
+    found = decode_body(QueryAssignmentResponseBody, answer.body).message_queue_assignments
+    return [(each.message_queue.queue_id, each.mode.name) for each in found]
+
+
+async def set_mode(client, topic="T", group="G", **more):
+    body = SetMessageRequestModeRequestBody(topic=topic, consumer_group=group, **more)
+    answer = await client.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, body=encode_body(body))
+    return answer.code
+
+
+def test_request_mode_of_a_group_is_kept_and_decides_what_members_are_assigned(tmp_path):
+    async def first(s):
+        pops = {"mode": MessageRequestMode.POP}
+        assert await set_mode(s.client, **pops) == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        await s.client.heartbeat("G", "T")
+        assert await assigned(s.client) == [(each, "PULL") for each in range(4)]
+        assert await set_mode(s.client, topic="none", **pops) == ResponseCode.TOPIC_NOT_EXIST
+        assert await set_mode(s.client, topic="%RETRY%G", **pops) == ResponseCode.NO_PERMISSION
+        assert await set_mode(s.client, **pops) == 0
+        assert await assigned(s.client) == [(-1, "POP")]
+
+    async def second(s):
+        await s.client.heartbeat("G", "T")
+        assert await assigned(s.client) == [(-1, "POP")]
+        assert await set_mode(s.client, mode=MessageRequestMode.PULL) == 0
+        assert await assigned(s.client) == [(each, "PULL") for each in range(4)]
+
+    run(first, tmp_path)
+    run(second, tmp_path)
+
+
+def test_reset_of_a_popping_group_takes_effect_with_the_next_pop(tmp_path):
+    async def story(s):
+        await s.client.heartbeat("G", "T", consume_type=ConsumeType.CONSUME_POP)
+        await s.client.put("a", "b")
+        for fields in ({}, {"order": True}):
+            assert await s.texts(invisible_time=60_000, **fields) == ["a", "b"]
+            assert await s.texts(**fields) == []
+            answer = await s.client.ask(
+                RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+                ext_fields={
+                    "topic": "T",
+                    "group": "G",
+                    "timestamp": "0",
+                    "isForce": "true",
+                },
+            )
+            assert answer.code == 0
+
+    run(story, tmp_path)
+
+
+def test_notification_is_answered_when_there_is_something_to_pop(tmp_path):
+    async def story(s):
+        fields = pop_fields(poll_time=20_000)
+        waiter = await s.broker.connect()
+        waiter.send(RemotingCommand(RequestCode.NOTIFICATION, ext_fields=fields))
+        await s.broker.held(1)
+        await s.client.put("a")
+        assert (await waiter.receive()).ext_fields["hasMsg"] == "true"
+        assert await s.texts(invisible_time=60_000) == ["a"]
+        waiter.send(RemotingCommand(RequestCode.NOTIFICATION, ext_fields=fields))
+        await s.broker.held(1)
+        await s.pass_time(20_000)
+        assert (await waiter.receive()).ext_fields["hasMsg"] == "false"
+        peeked = await s.client.ask(RequestCode.PEEK_MESSAGE, ext_fields=pop_fields(group="H"))
+        assert [each.body for each in decode_records(peeked.body)] == [b"a"]
 
     run(story, tmp_path)

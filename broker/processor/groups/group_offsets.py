@@ -18,7 +18,7 @@ from collections.abc import Generator, Mapping
 from typing import Final
 
 from rmq_spark.wire.bodies import encode_body_in_steps
-from rmq_spark.wire.bodies.clients import MessageModel
+from rmq_spark.wire.bodies.clients import ConsumeType, MessageModel
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.bodies.operators import (
     MessageQueueForC,
@@ -77,7 +77,12 @@ class GroupOffsetsProcessor(Processor):
         table = {
             self._queue(header.topic, queue_id): target for queue_id, target in targets.items()
         }
-        if _can_reset_by_pulls(group):  # the next pull of each queue is answered with its offset
+        if group.consume_type is ConsumeType.CONSUME_POP:  # the broker has the offsets
+            for queue_id, target in targets.items():
+                self._broker.offsets.commit(header.group, header.topic, queue_id, target)
+                self._broker.order_info.clear((header.topic, header.group, queue_id))
+                self._broker.pop_waiters.wake_next(header.topic, header.group, queue_id)
+        elif _can_reset_by_pulls(group):  # the next pull of each queue is answered with its offset
             for queue_id, target in targets.items():
                 self._broker.offsets.commit(header.group, header.topic, queue_id, target)
                 group.resets[header.topic, queue_id] = target
