@@ -12,6 +12,8 @@ and by topic and queue the first offset that was read and the offsets of the mes
     msgOffsetInfo    retry queueId queueOffset,queueOffset,...;...
     orderCountInfo   retry qo<queueId>%<queueOffset> deliveries;...  and  retry queueId deliveries
 
+RocketMQ's proxy appends the physical offset of the message to receipts.
+
 ``retry`` is 0 for the topic itself, and 1 or 2 for the group's pop retry topic of that version.
 """
 
@@ -104,8 +106,8 @@ class PopReceipt(NamedTuple):
         Raises:
             HeaderError: The text is not a receipt.
         """
-        parts = text.split(_SEPARATOR)
-        if len(parts) != len(cls._fields):
+        parts = text.split(_SEPARATOR)[: len(cls._fields)]
+        if len(parts) < len(cls._fields):
             raise HeaderError(
                 "pop receipt", at="extraInfo", needed=f"{len(cls._fields)} parts", found=text
             )

@@ -162,6 +162,11 @@ def test_receipts_equal_rocketmqs(topic, mark, text):
     assert normal_topic(topic, "g") == "t"
 
 
+def test_receipt_of_rocketmqs_proxy_has_the_physical_offset_as_well():
+    receipt = PopReceipt.decode("5 1700000000123 60000 4 0 b 3 7 1234")
+    assert receipt == PopReceipt(5, POP_TIME, 60_000, 4, NORMAL, "b", 3, 7)
+
+
 def test_offset_lists_equal_rocketmqs():
     assert encode_start_offsets([("t", 3, 5), ("%RETRY%g_t", 0, 9)]) == "0 3 5;1 0 9"
     lists = encode_message_offsets([("t", 3, [5, 7]), ("%RETRY%g_t", 0, [9])])
