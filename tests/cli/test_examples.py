@@ -33,6 +33,8 @@ OF_USERS = ("user ", "acl ")
 
 SAID = (
     r"|moved\n|dry run: nothing was (changed|sent|copied)\n"
+    r"|(rocketpoll: a member of billing: reads \d of \d queues of orders\n)+"
+    r"|rocketpoll: NAMESRV_ADDR is set and has precedence. Unset it\n"
     r"|(created the directory \S+\n)*wrote \S+, .+\n"
 )
 """What may stand beside an answer."""
@@ -179,6 +181,8 @@ def test_help_example_runs_as_written(home, cluster, stage, shell, name, line):
         pytest.skip("this machine has no Java for Spark")
     if name not in WITHOUT_A_CLUSTER:
         stage(name)
+    if name.startswith("profile"):
+        write_profiles(home, [] if name == "profile create" else ["prod", "test"])
     if name in SERVING:
         serves(shell, name, line)
         return
@@ -195,6 +199,13 @@ def test_help_example_runs_as_written(home, cluster, stage, shell, name, line):
     said = (home / file).read_text("utf-8") if file else out
     # nothing was stored in the minutes that such an example names
     assert bool(said) != ("--until 2026" in line)
+
+
+def write_profiles(home, names):
+    file = home / ".config" / "rocketpoll" / "profiles.ini"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(f"[{each}]\nnamesrv = {each}:9876\n" for each in names))
+    (home / "key.txt").write_text("a-secret-key\n", encoding="utf-8")
 
 
 def serves(shell, name, line):
