@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import struct
 import zlib
@@ -177,10 +178,8 @@ def test_broker_registers_each_period_on_one_connection(made, clock):
         registration.start()
         clock.advance(2 * PERIOD + 1)
         assert len(server.peers) == 1
-    assert name_server.codes == [
-        RequestCode.GET_BROKER_CLUSTER_INFO,
-        *[RequestCode.REGISTER_BROKER] * 3,
-    ]
+    asked = [RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.REGISTER_BROKER]
+    assert name_server.codes == 3 * asked
     assert list(registration.states()) == [(server.address, True)]
 
 
@@ -268,6 +267,20 @@ def test_refused_registration_is_logged_once_and_its_end(made, clock, caplog, na
     assert len(warnings) == 2
     assert says in warnings[0]
     assert warnings[1].startswith("resolved: this broker is not registered")
+
+
+def test_name_that_another_master_took_is_neither_registered_nor_unregistered(made, clock):
+    name_server = NameServer()
+    with FakeServer(name_server) as server:
+        registration = made(server)
+        registration.start()
+        assert [state for _, state in registration.states()] == [True]
+        name_server.masters = {"broker-x": "10.9.9.9:1"}
+        clock.advance(PERIOD)
+        assert [state for _, state in registration.states()] == [False]
+        asyncio.run(registration.stop())
+    assert len(registrations(name_server)) == 1
+    assert RequestCode.UNREGISTER_BROKER not in name_server.codes
 
 
 def test_silent_name_server_is_given_up_in_time():

@@ -165,13 +165,16 @@ class NameServerRegistration:
         return [each.connection.descriptor for each in self._registrations]
 
     async def stop(self) -> None:
-        """Unregister where the broker is registered, and close the connections."""
+        """Unregister where the broker is registered, and close the connections.
+
+        Elsewhere it would unregister another master of its name.
+        """
         self._is_stopping = True
         waiting: list[asyncio.Future[None]] = []
         for each in self._registrations:
             if each.timer is not None:
                 each.timer.cancel()
-            if each.connection.is_open:
+            if each.is_registered and each.connection.is_open:
                 ended = asyncio.get_running_loop().create_future()
                 waiting.append(ended)
                 self._run_in_thread(
@@ -218,10 +221,13 @@ class NameServerRegistration:
         command = self._broker.registration(self._topics())
         if connection.is_open:
             with suppress(OSError, NameServerError):  # it may have restarted: connect once more
-                _check(connection.request(command))
+                self._exchange(connection, command)
                 return
-        connection.close()
+            connection.close()
         connection.open()
+        self._exchange(connection, command)
+
+    def _exchange(self, connection: NameServerConnection, command: RemotingCommand) -> None:
         self._check_name(connection)
         _check(connection.request(command))
 
