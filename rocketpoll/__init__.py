@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rmq_spark.client.admin.access_lists import AclPolicy, ClusterUser
     from rmq_spark.client.admin.admin import Admin, read_committed, read_table
     from rmq_spark.client.admin.group_offsets import LATEST_MS
-    from rmq_spark.client.admin.lag import Lag
+    from rmq_spark.client.admin.lag import GroupState, Lag
     from rmq_spark.client.consumer.dispatch.listeners import (
         ConsumeConcurrentlyContext,
         ConsumeConcurrentlyStatus,
@@ -90,6 +90,7 @@ _MODULES: Final = {
     "Credentials": "rmq_spark.client.transport.remoting_client",
     "EmbeddedBroker": _EMBEDDED,
     "EmbeddedBrokerError": _EMBEDDED,
+    "GroupState": "rmq_spark.client.admin.lag",
     "Lag": "rmq_spark.client.admin.lag",
     "LitePullConsumer": "rmq_spark.client.consumer.lite_pull_consumer",
     "LitePullSettings": "rmq_spark.client.consumer.settings",
@@ -147,6 +148,7 @@ __all__ = [
     "Credentials",
     "EmbeddedBroker",
     "EmbeddedBrokerError",
+    "GroupState",
     "Lag",
     "LitePullConsumer",
     "LitePullSettings",

@@ -24,6 +24,7 @@
     │   ├── SubscriptionRejected     23 to 28: the expression is wrong, or not known there yet
     │   └── ConsumerNotOnline        206, 207: no member of the group can be asked
     ├── MessageRejected              found before anything was sent: correct the message
+    ├── NotResendable                a dead letter without its original topic, or a whole body
     ├── SendFailed                   all tries of a send; ``tries`` has the outcome of each
     │   └── PartlySent               of several requests the first succeeded; see ``results``
     ├── ReplyTimeout                 no reply to a request in time; ``sent`` has where it is stored
@@ -407,6 +408,25 @@ class MessageRejected(ClientError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.what}: needed {self.needed}, found {excerpt(self.found)}"
+
+
+class NotResendable(ClientError):
+    """A dead letter cannot be sent again as it is.
+
+    Attributes:
+        letter: The dead letter, with its place.
+        why: The reason.
+        lacks_topic: Whether it can be sent if a topic is named.
+    """
+
+    def __init__(self, letter: str, why: str, *, lacks_topic: bool = False) -> None:
+        super().__init__(letter, why)
+        self.letter = letter
+        self.why = why
+        self.lacks_topic = lacks_topic
+
+    def __str__(self) -> str:
+        return f"{self.letter} {self.why}"
 
 
 class SendFailed(ClientError):

@@ -2,6 +2,7 @@
 
     `ForwardedMessage`    body, properties, id and time of birth of a stored message
     `dead_letter_of`      a record that cannot be read, for a dead-letter topic
+    `message_of_letter`   the original message of a dead letter, of a group or of Spark
 
 RocketMQ's own properties of a message are about the place where it is stored, its transaction or
 its delay: of these, only keys, tag and sharding key go with it.
@@ -24,21 +25,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from enum import Enum
 from typing import Any, Final
 
 from rmq_spark.client.arguments import check_send_topic
 from rmq_spark.client.damaged_records import BadRecord, decode_damaged_record
-from rmq_spark.client.errors import MessageRejected
-from rmq_spark.client.message import BODY_BYTES_MAX, Message
-from rmq_spark.errors import BodyError, RecordError, escape_surrogates
+from rmq_spark.client.errors import MessageRejected, NotResendable
+from rmq_spark.client.message import BODY_BYTES_MAX, Message, MessageExt, to_message
+from rmq_spark.errors import BodyError, RecordError, escape_surrogates, sanitize
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.message_id import UniqueId
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX
 from rmq_spark.wire.properties import KEYS, RESERVED_NAMES, TAGS
 from rmq_spark.wire.record import StoredMessage, body_crc_of
 
@@ -239,3 +241,76 @@ def _dead_letter_id(bad: BadRecord, born_ms: int) -> str:
         *(address, process_id, int.from_bytes(loader, "big"), month_ms),
         int.from_bytes(counter, "big"),
     ).encode()
+
+
+# ---- Resending: the original message of a dead letter.
+
+_SHARDING_KEY: Final = "__SHARDINGKEY"
+_UNSENDABLE: Final[Mapping[str | None, str]] = {
+    DeadLetterBody.DAMAGED.value: "has a damaged body",
+    DeadLetterBody.EMPTY.value: "has an empty body",
+    DeadLetterBody.NONE.value: "has no body",
+}
+
+
+def message_of_letter(letter: MessageExt, to: str | None = None) -> Message:
+    """Return the original message of a dead letter, to be sent to its topic or to another.
+
+    Raises:
+        NotResendable: The letter does not name its original topic, or its body is damaged.
+    """
+    kind = letter.properties.get(DEAD_LETTER_BODY)
+    topic = to or letter.properties.get(ORIGIN_TOPIC) or letter.real_topic
+    if kind == DeadLetterBody.RECORD.value:
+        letter = _message_in_record(letter)
+    if letter.fault is not None:
+        raise NotResendable(_describe(letter), f"cannot be read: {sanitize(str(letter.fault))}")
+    if kind in _UNSENDABLE:
+        error = letter.properties.get(DEAD_LETTER_ERROR)
+        raise NotResendable(_describe(letter), f"{_UNSENDABLE[kind]}: {error}")
+    if to is None and (topic == letter.queue.topic or topic.startswith(RETRY_PREFIX)):
+        raise NotResendable(_describe(letter), "does not name its original topic", lacks_topic=True)
+    own = {
+        name: value
+        for name, value in letter.properties.items()
+        if name not in RESERVED_NAMES and (kind is None or name not in DEAD_LETTER_NAMES)
+    }
+    if kind == DeadLetterBody.STORED.value:  # as it was: a reader with another limit may read it
+        reserved = {
+            name: text for name, text in letter.properties.items() if name in RESERVED_NAMES
+        }
+        flags = letter.properties.get(DEAD_LETTER_SYS_FLAG, "0")
+        return ForwardedMessage(
+            topic,
+            letter.body,
+            properties={**own, **forwarded_properties(reserved)},
+            flag=letter.flag,
+            sys_flag=int(flags) & COMPRESSION_FLAGS if flags.isdigit() else 0,
+        )
+    return Message(
+        topic,
+        letter.body,
+        tags=letter.tags,
+        keys=list(letter.keys) or None,
+        properties=own,
+        flag=letter.flag,
+        sharding_key=letter.properties.get(_SHARDING_KEY),
+    )
+
+
+def _message_in_record(letter: MessageExt) -> MessageExt:
+    """Return the message in the record that is the body of a dead letter."""
+    stored = decode_damaged_record(letter.body.ljust(layout.RECORD_BYTES_MIN, b"\0"))
+    if not stored.topic:
+        what = "has a damaged record, whose parts cannot be told apart"
+        raise NotResendable(_describe(letter), what)
+    found = to_message(stored, letter.queue.broker_name, with_fault=True)
+    return replace(found, topic=letter.topic, message_id=letter.message_id, queue=letter.queue)
+
+
+def _describe(letter: MessageExt) -> str:
+    queue = letter.queue
+    return (
+        f"the dead letter {letter.message_id} of {queue.topic.removeprefix(DLQ_PREFIX)} at "
+        f"{queue.broker_name}:{queue.queue_id}@{letter.queue_offset}"
+    )

@@ -14,8 +14,7 @@ from rmq_spark.cli.groups.diagnosis import (
     diagnose_group,
     examine_groups,
 )
-from rmq_spark.cli.groups.group_state import GroupState, QueueState
-from rmq_spark.client.admin.lag import Lag
+from rmq_spark.client.admin.lag import GroupState, Lag, QueueState
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeOrderlyStatus
 from rmq_spark.wire.bodies.operators import Connection
 from rmq_spark.wire.message_queue import MessageQueue

@@ -18,6 +18,7 @@ import pytest
 from support.brokers.in_process import BrokerThread, small_broker
 from support.brokers.secured import client_of, secured_broker
 from support.clients.hostile_arguments import Call, faults_of, may_be_raised, parameters_of
+from support.messages.received_messages import several
 from support.servers.tls import certificate
 
 from rmq_spark.client.admin.access_lists import AclPolicy
@@ -40,6 +41,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 SUBSCRIBED = MessageQueue("S", "broker-a", 0)
+LETTER = replace(several(1)[0], properties={"colour": "red"})
 MESSAGE = Message("T", b"x", tags="red", keys=["k"], properties={"colour": "red"}, sharding_key="k")
 NOW_MS = 1_750_000_000_000
 
@@ -307,6 +309,9 @@ def calls_of(world):
         "Admin.queue_owners": Call(admin.queue_owners, {"group": "Pushed"}),
         "Admin.queue_reports": Call(admin.queue_reports, {"group": "Pushed"}),
         "Admin.progress": Call(admin.progress, {"group": "Pushed"}),
+        "Admin.describe_group": Call(admin.describe_group, {"group": "Pushed"}),
+        "Admin.dead_letters": Call(admin.dead_letters, {"group": "Pushed", "messages_max": 8}),
+        "Admin.resend": Call(admin.resend, {"letters": [LETTER], "to": "T"}),
         "Admin.clone_offsets": Call(
             admin.clone_offsets, {"source": "Idle", "target": "Cloned", "topic": "T"}
         ),

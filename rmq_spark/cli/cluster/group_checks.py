@@ -18,10 +18,11 @@ from rmq_spark.cli.groups.diagnosis import (
     examine_groups,
     wait_for_moves,
 )
-from rmq_spark.cli.groups.group_state import count_messages, queue_text
+from rmq_spark.cli.groups.group_state import queue_text
 from rmq_spark.cli.shell.connection import ClusterAccess
 from rmq_spark.cli.shell.health_check import HealthCheck
 from rmq_spark.cli.shell.output import format_cell, local_time
+from rmq_spark.client.admin.lag import count_messages
 from rmq_spark.client.errors import AccessDenied, ClientError
 from rmq_spark.errors import format_count
 from rmq_spark.wire.names import DLQ_PREFIX, is_system_group

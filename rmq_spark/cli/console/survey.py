@@ -26,8 +26,8 @@ from rmq_spark.cli.groups.diagnosis import (
     current_time_ms,
     examine_group,
 )
-from rmq_spark.cli.groups.group_state import count_messages
 from rmq_spark.client.admin.admin import TopicSize
+from rmq_spark.client.admin.lag import count_messages
 from rmq_spark.client.errors import ClientError, RouteNotFound
 
 if TYPE_CHECKING:

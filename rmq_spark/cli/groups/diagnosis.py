@@ -17,15 +17,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmq_spark.cli.groups.group_state import (
-    GroupState,
-    GroupSummary,
-    QueueState,
-    query_lag,
-    queue_text,
-    summarize_group,
-)
+from rmq_spark.cli.groups.group_state import GroupSummary, queue_text, summarize_group
 from rmq_spark.cli.shell.output import format_age
+from rmq_spark.client.admin.lag import GroupState, QueueState, query_lag
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.wire.message_queue import MessageQueue
 

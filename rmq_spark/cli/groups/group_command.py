@@ -23,12 +23,10 @@ from rmq_spark.cli.groups.group_state import (
     OffsetMove,
     apply_seek,
     check_group_exists,
-    count_messages,
     is_pattern,
     match_groups,
     plan_seek,
     read_group,
-    without_retries,
 )
 from rmq_spark.cli.groups.group_view import QUEUE_COLUMNS, QUEUES_SHOWN_MAX, GroupView
 from rmq_spark.cli.shell.command_tree import CommandGroup
@@ -49,6 +47,7 @@ from rmq_spark.cli.shell.parameter_types import (
     parse_position,
     parse_queue,
 )
+from rmq_spark.client.admin.lag import count_messages, without_retries
 from rmq_spark.errors import format_count
 from rmq_spark.wire.names import dlq_topic, is_system_group
 

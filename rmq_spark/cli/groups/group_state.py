@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -18,82 +18,29 @@ from rmq_spark.cli.shell.parameter_types import (
     TopicPosition,
     resolve_ranges,
 )
-from rmq_spark.client.admin.lag import messages_behind, total_lag
-from rmq_spark.client.errors import ClientError, NotSupported, RouteNotFound
+from rmq_spark.client.admin.lag import (
+    consumed_topics,
+    messages_behind,
+    total_lag,
+    without_retries,
+)
+from rmq_spark.client.errors import ClientError, GroupNotFound, NotSupported
 from rmq_spark.errors import format_count, nearest_name
-from rmq_spark.wire.bodies.operators import Connection
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic, is_system_group, retry_topic
+from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
-    from rmq_spark.client.admin.lag import Lag
-    from rmq_spark.client.admin.lookups import QueueReport
-
-
-class QueueState(NamedTuple):
-    """The state of a group in one queue.
-
-    Attributes:
-        lag: What the group has committed, and its lag.
-        next_offset: Offset of the message that the group consumes next; None if it has all.
-        waiting_since_ms: Milliseconds since the epoch at which that message was stored, or None.
-        member: Client id of the member that has the queue, or None.
-        last_tried_ms: Milliseconds since the epoch at which that member last started or finished a
-            message of the queue, or None.
-    """
-
-    lag: Lag
-    next_offset: int | None
-    waiting_since_ms: int | None
-    member: str | None
-    last_tried_ms: int | None
-
-
-class GroupState(NamedTuple):
-    """A group as its brokers report it, online or not."""
-
-    name: str
-    queues: tuple[QueueState, ...]
-    members: tuple[Connection, ...]
-    reports: Mapping[MessageQueue, QueueReport]
-    waiting_for_retry: int
-    dead_letters: int
-
-    @property
-    def behind(self) -> int:
-        """Number of messages that the group has yet to consume, without retries."""
-        return total_lag(each.lag for each in self.queues)
-
-    def queues_of(self, client_id: str) -> int:
-        """Return the number of queues that a member has, without those of retries."""
-        return sum(
-            held.client_id == client_id and not is_retry_queue(queue)
-            for queue, held in self.reports.items()
-        )
+    from rmq_spark.client.admin.lag import GroupState, Lag
 
 
 def read_group(admin: Admin, name: str) -> GroupState:
     """Ask all brokers for the state of a group."""
-    members = admin.members(name)
-    reports = admin.queue_reports(name) if members else {}
-    topics = {*consumed_topics(admin.progress(name)), *(queue.topic for queue in reports)}
-    if not topics and not members:
+    try:
+        return admin.describe_group(name)
+    except GroupNotFound:
         check_group_exists(admin, name)
-    lags = [
-        lag
-        for topic in sorted(topics)
-        if not topic.startswith(RETRY_PREFIX)
-        for lag in query_lag(admin, name, topic)
-    ]
-    return GroupState(
-        name,
-        tuple(_queue_states(admin, lags, reports)),
-        members,
-        reports,
-        total_lag(query_lag(admin, name, retry_topic(name))),
-        count_messages(admin, dlq_topic(name)),
-    )
+        raise
 
 
 class GroupSummary(NamedTuple):
@@ -134,33 +81,9 @@ def summarize_group(admin: Admin, name: str, *, with_members: bool = True) -> Gr
     )
 
 
-def consumed_topics(progress: Iterable[Lag]) -> set[str]:
-    """Return the topics of a group's progress, without its retry topic."""
-    return {lag.queue.topic for lag in without_retries(progress)}
-
-
-def without_retries(progress: Iterable[Lag]) -> list[Lag]:
-    """Return a group's progress without the queues of its retry topic."""
-    return [lag for lag in progress if not is_retry_queue(lag.queue)]
-
-
 def queue_text(queue: MessageQueue) -> str:
     """Return a queue as the command line names it: ``broker-a:3``."""
     return str(QueueName(queue.broker_name, queue.queue_id))
-
-
-def is_retry_queue(queue: MessageQueue) -> bool:
-    """Return whether a queue has messages that are redelivered to a group."""
-    return queue.topic.startswith(RETRY_PREFIX)
-
-
-def count_messages(admin: Admin, topic: str) -> int:
-    """Return the number of messages in a topic; 0 if the topic does not exist."""
-    try:
-        offsets = admin.topic_offsets(topic).values()
-    except RouteNotFound:
-        return 0
-    return sum(each.max_offset - each.min_offset for each in offsets)
 
 
 def is_unknown_group(admin: Admin, name: str) -> bool:
@@ -196,36 +119,6 @@ def match_groups(admin: Admin, names: Iterable[str]) -> list[str]:
             raise Failure(f"no group matches {name}", "List all with rocketpoll group list")
         chosen.update(dict.fromkeys(users))
     return list(chosen)
-
-
-def _queue_states(
-    admin: Admin, lags: Iterable[Lag], reports: Mapping[MessageQueue, QueueReport]
-) -> Iterator[QueueState]:
-    firsts: dict[MessageQueue, int] = {}
-    for lag in lags:
-        if lag.queue not in firsts:
-            held = admin.topic_offsets(lag.queue.topic)
-            firsts.update({queue: offsets.min_offset for queue, offsets in held.items()})
-        place = waiting = None
-        if lag.messages:  # its next messages may be deleted by now
-            place = max(lag.consumer_offset or 0, firsts.get(lag.queue, 0))
-            waiting = admin.message_at(lag.queue, place)
-        report = reports.get(lag.queue)
-        yield QueueState(
-            lag,
-            place,
-            None if waiting is None else waiting.store_timestamp,
-            None if report is None else report.client_id,
-            None if report is None else report.tried_ms,
-        )
-
-
-def query_lag(admin: Admin, name: str, topic: str) -> Iterable[Lag]:
-    """Return the progress of a group in a topic; nothing if the topic does not exist."""
-    try:
-        return admin.lag(name, topic)
-    except RouteNotFound:  # deleted since, or never created, because no message has failed
-        return ()
 
 
 # ---- Seeks: a move for each queue is planned first, then all are applied. So nothing changes if

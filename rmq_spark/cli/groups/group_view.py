@@ -21,7 +21,7 @@ from rmq_spark.cli.groups.diagnosis import (
     GroupDiagnosis,
     current_time_ms,
 )
-from rmq_spark.cli.groups.group_state import GroupState, QueueState, queue_text
+from rmq_spark.cli.groups.group_state import queue_text
 from rmq_spark.cli.shell.connection import ClusterAccess
 from rmq_spark.cli.shell.output import (
     common_values,
@@ -32,7 +32,7 @@ from rmq_spark.cli.shell.output import (
     queue_fields,
     wrap_text,
 )
-from rmq_spark.client.admin.lag import total_lag
+from rmq_spark.client.admin.lag import GroupState, QueueState, total_lag
 from rmq_spark.errors import format_count
 
 QUEUES_SHOWN_MAX: Final = 10

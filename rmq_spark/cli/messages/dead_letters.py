@@ -10,12 +10,10 @@ share this module.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq_spark.cli.groups.group_state import check_group_exists
-from rmq_spark.cli.messages.message_text import user_properties
 from rmq_spark.cli.shell.failures import Failure, describe_error
 from rmq_spark.cli.shell.parameter_types import (
     PositionKind,
@@ -24,46 +22,31 @@ from rmq_spark.cli.shell.parameter_types import (
     resolve_ranges,
     store_order_key,
 )
-from rmq_spark.client.damaged_records import decode_damaged_record
 from rmq_spark.client.errors import (
     BrokerRefused,
     ClientError,
     MessageRejected,
+    NotResendable,
     RouteNotFound,
     TopicNotUsable,
 )
-from rmq_spark.client.forwarding import (
-    COMPRESSION_FLAGS,
-    DEAD_LETTER_BODY,
-    DEAD_LETTER_ERROR,
-    DEAD_LETTER_NAMES,
-    DEAD_LETTER_SYS_FLAG,
-    ORIGIN_TOPIC,
-    DeadLetterBody,
-    ForwardedMessage,
-    forwarded_properties,
-)
-from rmq_spark.client.message import Message, MessageExt, to_message
+from rmq_spark.client.forwarding import DEAD_LETTER_BODY, message_of_letter
 from rmq_spark.client.subscriptions import MessageSelector, filter_by_tags, subscription_data
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
-from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic
-from rmq_spark.wire.properties import RESERVED_NAMES
-from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
+from rmq_spark.wire.names import DLQ_PREFIX, dlq_topic
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
+    from rmq_spark.client.message import Message, MessageExt
     from rmq_spark.client.results import SendResult
 
 _START: Final = TopicPosition(PositionKind.START)
 _GROUP: Final = "rocketpoll-dlq"
-_SHARDING_KEY: Final = "__SHARDINGKEY"
+_HOW_TO_SEND: Final = (
+    "Print its stored bytes with rocketpoll dlq show -o json, and send them with rocketpoll produce"
+)
 _SINGLE_MESSAGE_ERRORS: Final = (BrokerRefused, MessageRejected, RouteNotFound, TopicNotUsable)
 """Errors that say nothing about other letters."""
-_UNSENDABLE: Final[Mapping[str | None, str]] = {
-    DeadLetterBody.DAMAGED.value: "has a damaged body",
-    DeadLetterBody.EMPTY.value: "has an empty body",
-    DeadLetterBody.NONE.value: "has no body",
-}
 _ORIGIN_ID_PROPERTIES: Final = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
 
 
@@ -226,70 +209,8 @@ def select_by_id(
 
 def original_message(letter: MessageExt, to: str | None = None) -> Message:
     """Return the original message of a dead letter, to be sent to its topic or another."""
-    kind = letter.properties.get(DEAD_LETTER_BODY)
-    topic = to or letter.properties.get(ORIGIN_TOPIC) or letter.real_topic
-    if kind == DeadLetterBody.RECORD.value:
-        letter = _message_in_record(letter)
-    if letter.fault is not None:
-        raise _not_sendable(letter, f"cannot be read: {letter.fault}")
-    if kind in _UNSENDABLE:
-        error = letter.properties.get(DEAD_LETTER_ERROR)
-        raise _not_sendable(letter, f"{_UNSENDABLE[kind]}: {error}")
-    if to is None and (topic == letter.queue.topic or topic.startswith(RETRY_PREFIX)):
-        raise Failure(
-            f"{_describe(letter)} does not name its original topic",
-            "Name a topic with --to",
-        )
-    own = {
-        name: value
-        for name, value in user_properties(letter).items()
-        if kind is None or name not in DEAD_LETTER_NAMES
-    }
-    if kind == DeadLetterBody.STORED.value:  # as it was: a reader with another limit may read it
-        properties = {**own, **forwarded_properties(_reserved_properties(letter))}
-        flags = letter.properties.get(DEAD_LETTER_SYS_FLAG, "0")
-        return ForwardedMessage(
-            topic,
-            letter.body,
-            properties=properties,
-            flag=letter.flag,
-            sys_flag=int(flags) & COMPRESSION_FLAGS if flags.isdigit() else 0,
-        )
-    return Message(
-        topic,
-        letter.body,
-        tags=letter.tags,
-        keys=list(letter.keys) or None,
-        properties=own,
-        flag=letter.flag,
-        sharding_key=letter.properties.get(_SHARDING_KEY),
-    )
-
-
-def _message_in_record(letter: MessageExt) -> MessageExt:
-    """Return the message in the record that is the body of a dead letter."""
-    stored = decode_damaged_record(letter.body.ljust(RECORD_BYTES_MIN, b"\0"))
-    if not stored.topic:
-        raise _not_sendable(letter, "has a damaged record, whose parts cannot be told apart")
-    found = to_message(stored, letter.queue.broker_name, with_fault=True)
-    return replace(found, topic=letter.topic, message_id=letter.message_id, queue=letter.queue)
-
-
-def _reserved_properties(letter: MessageExt) -> dict[str, str]:
-    return {name: text for name, text in letter.properties.items() if name in RESERVED_NAMES}
-
-
-def _not_sendable(letter: MessageExt, problem: str) -> Failure:
-    return Failure(
-        f"{_describe(letter)} {problem}",
-        "Print its stored bytes with rocketpoll dlq show -o json, and send them with rocketpoll "
-        "produce",
-    )
-
-
-def _describe(letter: MessageExt) -> str:
-    queue = letter.queue
-    return (
-        f"the dead letter {letter.message_id} of {queue.topic.removeprefix(DLQ_PREFIX)} at "
-        f"{queue.broker_name}:{queue.queue_id}@{letter.queue_offset}"
-    )
+    try:
+        return message_of_letter(letter, to)
+    except NotResendable as error:
+        fix = "Name a topic with --to" if error.lacks_topic else _HOW_TO_SEND
+        raise Failure(f"{error}", fix) from None

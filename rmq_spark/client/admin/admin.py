@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rmq_spark.client.admin.access_lists import AccessLists
 from rmq_spark.client.admin.group_offsets import GroupOffsets
 from rmq_spark.client.admin.lookups import ADMIN_TIMEOUT_MS, DEFAULT_CLUSTER
+from rmq_spark.client.admin.table_display import MessageTable
 from rmq_spark.client.arguments import (
     INT32_MAX,
     INT64_MAX,
@@ -29,17 +30,23 @@ from rmq_spark.client.arguments import (
     check_topic,
     explain_keywords,
 )
-from rmq_spark.client.errors import BrokerNotFound, MessageRejected, ProtocolError
+from rmq_spark.client.errors import (
+    BrokerNotFound,
+    MessageRejected,
+    ProtocolError,
+    RouteNotFound,
+)
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import MessageExt
-from rmq_spark.client.reading.read_bounds import READER_GROUP, Bound
-from rmq_spark.client.results import PullStatus
+from rmq_spark.client.reading.read_bounds import READER_GROUP, Bound, ReadRange
+from rmq_spark.client.results import PullStatus, SendResult
 from rmq_spark.client.serializers import Serializer
 from rmq_spark.client.times import EARLIEST, LATEST
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig, TopicFilterType
 from rmq_spark.wire.bodies.operators import TopicOffset
 from rmq_spark.wire.bodies.staged_batches import SinkState
+from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.message_id import decode_offset_message_id, is_unique_id
 from rmq_spark.wire.message_queue import MessageQueue
@@ -53,6 +60,7 @@ if TYPE_CHECKING:
 # topics share one log. `topic_sizes` samples the first and the last messages of each queue and
 # applies their mean size to all.
 
+_RESEND_GROUP: Final = "rocketpoll-dlq"
 _SAMPLED: Final = 32
 """Messages sampled at each end of a queue."""
 
@@ -182,15 +190,20 @@ class Admin(GroupOffsets, AccessLists):
     Consumer groups: `groups`, `create_group`, `delete_group`, `members`, `queue_owners`,
     `queue_reports`.
 
-    Offsets of groups: `lag`, `progress`, `set_offset`, `reset_to_time`, `clone_offsets`.
+    Offsets of groups: `lag`, `describe_group`, `progress`, `set_offset`, `reset_to_time`,
+    `clone_offsets`.
+
+    Dead letters of groups: `dead_letters`, `resend`.
 
     Messages: `messages_by_key`, `messages_by_unique_id`, `message_by_offset_id`, `message_at`,
-    `read_table`, `read_committed`.
+    `message_traces`, `read_table`, `read_committed`.
 
     Users and access lists: `users`, `user`, `create_user`, `update_user`, `delete_user`, `acls`,
     `create_acl`, `delete_acl`.
 
     Brokers: `cluster_info`, `masters`, `broker_info`, `runtime_info`.
+
+    Ending: `close`.
 
     Example:
         with Admin("localhost:9876") as admin:
@@ -300,15 +313,6 @@ class Admin(GroupOffsets, AccessLists):
         self.instance.name_servers.admin.delete_topic(topic, cluster)
         self.instance.routes.discard(topic)
 
-    def topic_offsets(self, topic: str) -> Mapping[MessageQueue, TopicOffset]:
-        """Return the ends of each queue of a ``topic``, and when it was last written."""
-        topic = check_text("topic", topic, "orders")
-        return dict(
-            pair
-            for _, address in self._brokers_of(topic)
-            for pair in sorted(self._api.admin.topic_stats(address, topic).offset_table.items())
-        )
-
     def topic_size(self, topic: str) -> TopicSize:
         """Return the number of messages in a topic, and an estimate of their bytes in the log."""
         return estimate_topic_size(self.instance, self.topic_offsets(topic))
@@ -377,6 +381,69 @@ class Admin(GroupOffsets, AccessLists):
         )
 
     # ---- messages
+
+    def dead_letters(self, group: str, messages_max: int = 1_000) -> MessageTable:
+        """Return the dead letters of a consumer group, the oldest first.
+
+        These are the messages that the group has failed as often as it may retry. A letter's
+        ``real_topic`` is its original topic; one that cannot be read has a ``fault``.
+
+        Args:
+            group: Name of the group.
+            messages_max: Most messages to return: the newest ones.
+
+        Raises:
+            GroupNotFound: No broker knows the group.
+        """
+        from rmq_spark.client.reading.bulk_pull import stored_messages  # noqa: PLC0415  # brings numpy
+
+        group = check_group(group)
+        check_range("messages_max", messages_max)
+        letters: list[MessageExt] = []
+        try:
+            offsets = self.topic_offsets(dlq_topic(group))
+        except RouteNotFound:  # the topic is created for the first dead letter
+            self._check_group_exists(group, tuple(self.masters().values()))
+            return MessageTable()
+        for queue, held in offsets.items():
+            start = max(held.min_offset, held.max_offset - messages_max)
+            address = self.instance.routes.address_for_read(queue.broker_name)
+            letters += stored_messages(self._api, ReadRange(queue, address, start, held.max_offset))
+        letters.sort(key=lambda each: (each.store_timestamp, each.queue, each.queue_offset))
+        return MessageTable(letters[-messages_max:])
+
+    def resend(self, letters: Iterable[MessageExt], to: str | None = None) -> list[SendResult]:
+        """Send the original messages of dead letters again, one by one, and return the results.
+
+        Each has the body, tag, keys and properties of the original, and all groups of the topic
+        receive it. The dead letter stays until the broker deletes it by age.
+
+        Args:
+            letters: Dead letters, such as some of `dead_letters`.
+            to: The topic to send to; by default the original topic of each.
+
+        Raises:
+            NotResendable: A letter does not name its original topic, or its body is damaged.
+                Nothing was sent.
+            ClientError: A message could not be sent. Those before it were.
+        """
+        from rmq_spark.client.forwarding import message_of_letter  # noqa: PLC0415  # rarely needed
+        from rmq_spark.client.producer.prepared_message import SendRules  # noqa: PLC0415  # the same
+        from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # the same
+
+        check_kind(
+            "letters", letters, Iterable, "several messages", "admin.dead_letters('billing')"
+        )
+        letters = list(letters)
+        for each in letters:
+            check_kind("one of letters", each, MessageExt, "a MessageExt", "dead_letters('g')[0]")
+            found = each.properties
+            check_kind("properties of a letter", found, Mapping, "a mapping", "{'colour': 'red'}")
+        to = None if to is None else check_topic(to, "to")
+        originals = [message_of_letter(each, to) for each in letters]
+        rules = SendRules(_RESEND_GROUP, max_message_bytes=PLAIN_BYTES_MAX)  # stored ones fit
+        with Producer(_RESEND_GROUP, instance=self.instance, rules=rules) as producer:
+            return [producer.send(each) for each in originals]
 
     def message_by_offset_id(self, offset_message_id: str) -> MessageExt:
         """Return the message with an id given by its broker, from the broker that the id names.

@@ -7,11 +7,20 @@ call fails, because a partial result would look complete.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from rmq_spark.client.admin.lag import Lag
+from rmq_spark.client.admin.lag import (
+    GroupState,
+    Lag,
+    QueueReport,
+    QueueState,
+    consumed_topics,
+    count_messages,
+    query_lag,
+    total_lag,
+)
 from rmq_spark.client.admin.lookups import Lookups
 from rmq_spark.client.admin.table_display import LagTable
 from rmq_spark.client.api.broker_api import BrokerApi
@@ -40,6 +49,7 @@ from rmq_spark.wire.bodies.clients import ConsumeType
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.headers.operators import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import RETRY_PREFIX, dlq_topic, retry_topic
 
 # ---- Confirmation of a reset: whether the members of a group have received it from the broker.
 
@@ -167,6 +177,57 @@ class GroupOffsets(Lookups):
                 self._api.admin.consume_stats(address, group).offset_table.items()
             )
         )
+
+    def describe_group(self, group: str) -> GroupState:
+        """Return the lag, the members and the failures of a group, online or not.
+
+        For each queue it says what the group has committed, how long its next message has waited,
+        and which member has the queue and last tried a message.
+
+        Raises:
+            GroupNotFound: No broker knows the group, and it has no offsets and no members.
+        """
+        group = check_text("group", group, "billing")
+        members = self.members(group)
+        reports = self.queue_reports(group) if members else {}
+        topics = {*consumed_topics(self.progress(group)), *(queue.topic for queue in reports)}
+        if not topics and not members:
+            self._check_group_exists(group, tuple(self.masters().values()))
+        lags = [
+            lag
+            for topic in sorted(topics)
+            if not topic.startswith(RETRY_PREFIX)
+            for lag in query_lag(self, group, topic)
+        ]
+        return GroupState(
+            group,
+            tuple(self._queue_states(lags, reports)),
+            members,
+            reports,
+            total_lag(query_lag(self, group, retry_topic(group))),
+            count_messages(self, dlq_topic(group)),
+        )
+
+    def _queue_states(
+        self, lags: Iterable[Lag], reports: Mapping[MessageQueue, QueueReport]
+    ) -> Iterator[QueueState]:
+        firsts: dict[MessageQueue, int] = {}
+        for lag in lags:
+            if lag.queue not in firsts:
+                held = self.topic_offsets(lag.queue.topic)
+                firsts.update({queue: offsets.min_offset for queue, offsets in held.items()})
+            place = waiting = None
+            if lag.messages:  # its next messages may be deleted by now
+                place = max(lag.consumer_offset or 0, firsts.get(lag.queue, 0))
+                waiting = self.message_at(lag.queue, place)
+            report = reports.get(lag.queue)
+            yield QueueState(
+                lag,
+                place,
+                None if waiting is None else waiting.store_timestamp,
+                None if report is None else report.client_id,
+                None if report is None else report.tried_ms,
+            )
 
     def set_offset(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
         """Make a consumer group resume at an offset of one queue, whether it is online or not.

@@ -6,10 +6,15 @@ exporter, and Spark queries in `rmq_spark.spark.lag` and ``rocketpoll checkpoint
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from rmq_spark.wire.bodies.operators import Connection, TopicOffset
 
 
 def messages_behind(end_offset: int, next_offset: int | None) -> int:
@@ -46,3 +51,104 @@ class Lag(NamedTuple):
 def total_lag(lags: Iterable[Lag]) -> int:
     """Return the lag of a group in several queues together, in messages."""
     return sum(lag.messages for lag in lags)
+
+
+def consumed_topics(progress: Iterable[Lag]) -> set[str]:
+    """Return the topics of a group's progress, without its retry topic."""
+    return {lag.queue.topic for lag in without_retries(progress)}
+
+
+def without_retries(progress: Iterable[Lag]) -> list[Lag]:
+    """Return a group's progress without the queues of its retry topic."""
+    return [lag for lag in progress if not is_retry_queue(lag.queue)]
+
+
+def is_retry_queue(queue: MessageQueue) -> bool:
+    """Return whether a queue has messages that are redelivered to a group."""
+    return queue.topic.startswith(RETRY_PREFIX)
+
+
+class _Topics(Protocol):
+    def topic_offsets(self, topic: str, /) -> Mapping[MessageQueue, TopicOffset]: ...
+    def lag(self, group: str, topic: str, /) -> Iterable[Lag]: ...
+
+
+def query_lag(admin: _Topics, group: str, topic: str) -> Iterable[Lag]:
+    """Return the progress of a group in a topic; nothing if the topic does not exist."""
+    try:
+        return admin.lag(group, topic)
+    except RouteNotFound:  # deleted since, or never created, because no message has failed
+        return ()
+
+
+def count_messages(admin: _Topics, topic: str) -> int:
+    """Return the number of messages in a topic; 0 if the topic does not exist."""
+    try:
+        offsets = admin.topic_offsets(topic).values()
+    except RouteNotFound:
+        return 0
+    return sum(each.max_offset - each.min_offset for each in offsets)
+
+
+# ---- The state of a group: its lag, its members and what they report.
+
+
+class QueueReport(NamedTuple):
+    """A group member's report on one of its queues."""
+
+    client_id: str
+    messages: int  # pulled from the queue and not finished
+    tried_ms: int | None
+    """Milliseconds since the epoch at which the member last started or finished a message of the
+    queue, or started the queue; None if the member does not report it."""
+
+
+class QueueState(NamedTuple):
+    """The state of a group in one queue.
+
+    Attributes:
+        lag: What the group has committed, and its lag.
+        next_offset: Offset of the message that the group consumes next; None if it has all.
+        waiting_since_ms: Milliseconds since the epoch at which that message was stored, or None.
+        member: Client id of the member that has the queue, or None.
+        last_tried_ms: Milliseconds since the epoch at which that member last started or finished a
+            message of the queue, or None.
+    """
+
+    lag: Lag
+    next_offset: int | None
+    waiting_since_ms: int | None
+    member: str | None
+    last_tried_ms: int | None
+
+
+class GroupState(NamedTuple):
+    """A consumer group as its brokers and its members report it, online or not.
+
+    Attributes:
+        name: The group.
+        queues: Its state in each queue that it consumes, without those of retries.
+        members: The members that are online.
+        reports: What the members report about their queues.
+        waiting_for_retry: Number of messages that failed and wait for another delivery.
+        dead_letters: Number of messages in the group's dead-letter queue.
+    """
+
+    name: str
+    queues: tuple[QueueState, ...]
+    members: tuple[Connection, ...]
+    reports: Mapping[MessageQueue, QueueReport]
+    waiting_for_retry: int
+    dead_letters: int
+
+    @property
+    def behind(self) -> int:
+        """Number of messages that the group has yet to consume, without retries."""
+        return total_lag(each.lag for each in self.queues)
+
+    def queues_of(self, client_id: str) -> int:
+        """Return the number of queues of the member ``client_id``, without those of retries."""
+        return sum(
+            held.client_id == client_id and not is_retry_queue(queue)
+            for queue, held in self.reports.items()
+        )

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from rmq_spark.client.admin.lag import QueueReport
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.arguments import (
     INT32_MAX,
@@ -40,7 +41,7 @@ from rmq_spark.client.times import EARLIEST, LATEST
 from rmq_spark.errors import WireError, sanitize
 from rmq_spark.wire.bodies.clients import TopicRouteData
 from rmq_spark.wire.bodies.configs import TopicConfig
-from rmq_spark.wire.bodies.operators import ClusterInfo, Connection
+from rmq_spark.wire.bodies.operators import ClusterInfo, Connection, TopicOffset
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.operators import QueryMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
@@ -60,16 +61,6 @@ QUERY_BYTES_MAX: Final = 256 << 20
 
 That is enough for as many messages as it finds, of the 4 MiB that producers send by default.
 """
-
-
-class QueueReport(NamedTuple):
-    """A group member's report on one of its queues."""
-
-    client_id: str
-    messages: int  # pulled from the queue and not finished
-    tried_ms: int | None
-    """Milliseconds since the epoch at which the member last started or finished a message of the
-    queue, or started the queue; None if the member does not report it."""
 
 
 class Lookups:
@@ -377,6 +368,15 @@ class Lookups:
         if not known:
             raise RouteNotFound(topic)
         return known
+
+    def topic_offsets(self, topic: str) -> Mapping[MessageQueue, TopicOffset]:
+        """Return the ends of each queue of a ``topic``, and when it was last written."""
+        topic = check_text("topic", topic, "orders")
+        return dict(
+            pair
+            for _, address in self._brokers_of(topic)
+            for pair in sorted(self._api.admin.topic_stats(address, topic).offset_table.items())
+        )
 
     # ---- groups
 

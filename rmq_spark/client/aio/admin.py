@@ -71,6 +71,9 @@ class Admin(AsyncWrapper[ThreadedAdmin]):
 
     lag = run_in_thread(ThreadedAdmin.lag)
     progress = run_in_thread(ThreadedAdmin.progress)
+    describe_group = run_in_thread(ThreadedAdmin.describe_group)
+    dead_letters = run_in_thread(ThreadedAdmin.dead_letters)
+    resend = run_in_thread(ThreadedAdmin.resend)
     set_offset = run_in_thread(ThreadedAdmin.set_offset)
     reset_to_time = run_in_thread(ThreadedAdmin.reset_to_time)
     clone_offsets = run_in_thread(ThreadedAdmin.clone_offsets)

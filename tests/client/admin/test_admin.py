@@ -4,6 +4,7 @@ import inspect
 import re
 import threading
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 from support.brokers.broker_kinds import wait_until
@@ -18,6 +19,7 @@ from rmq_spark.client.errors import (
     BrokerRefused,
     GroupNotFound,
     MessageRejected,
+    NotResendable,
     NotSupported,
     RouteNotFound,
 )
@@ -249,3 +251,48 @@ def test_member_that_joins_during_set_offset_is_notified(
         admin.set_offset("G", QUEUES[0], 1)
         assert consumer.resets.acquire(timeout=10)
     assert consumer.told == [("T", {QUEUES[0]: 1})]
+
+
+def test_dead_letters_are_returned_oldest_first_and_resent_as_they_were(running_broker, admin):
+    group, topic = "DeadLetters", "DeadLettersTopic"
+    admin.create_group(group)
+    admin.create_topic(topic, 1)
+    assert admin.dead_letters(group) == []
+    with pytest.raises(GroupNotFound, match="did you mean DeadLetters"):
+        admin.dead_letters("DeadLetter")
+
+    def bury(_messages, context):
+        context.delay_level_when_next_consume = -1
+        raise ValueError("every message is refused")
+
+    sent = [
+        Message(topic, b"%d" % number, tags="red", key=f"k{number}", properties={"colour": "red"})
+        for number in range(3)
+    ]
+    with Producer("P", running_broker.address) as producer:
+        for each in sent:
+            producer.send(each)
+    with PushConsumer(group, running_broker.address, listener=bury, start="earliest") as consumer:
+        consumer.subscribe(topic)
+        wait_until("dead letters", lambda: len(admin.dead_letters(group)) == 3)
+    letters = admin.dead_letters(group)
+    assert {each.real_topic for each in letters} == {topic}
+    assert [each.body for each in admin.dead_letters(group, 2)] == [
+        each.body for each in letters[1:]
+    ]
+    state = admin.describe_group(group)
+    assert (state.name, state.dead_letters) == (group, 3)
+    assert [each.lag.queue.topic for each in state.queues] == [topic]
+
+    results = admin.resend(letters[:1])
+    again = admin.message_at(results[0].queue, results[0].queue_offset)
+    [original] = [each for each in sent if each.body == again.body]
+    assert (again.topic, again.tags, again.key) == (topic, "red", original.key)
+    assert again.properties["colour"] == "red"
+    with pytest.raises(NotResendable, match="does not name its original topic"):
+        admin.resend([replace(letters[0], properties={})])
+
+
+def test_describe_group_of_an_unknown_group_is_an_error(admin):
+    with pytest.raises(GroupNotFound, match="no consumer group NobodysGroup"):
+        admin.describe_group("NobodysGroup")

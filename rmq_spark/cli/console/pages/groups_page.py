@@ -26,15 +26,12 @@ from rmq_spark.cli.groups.diagnosis import (
     longest_waiting_queue,
 )
 from rmq_spark.cli.groups.group_state import (
-    GroupState,
     OffsetMove,
-    QueueState,
     apply_seek,
     plan_seek,
     queue_text,
     read_group,
     summarize_group,
-    without_retries,
 )
 from rmq_spark.cli.shell.parameter_types import (
     PositionKind,
@@ -44,7 +41,14 @@ from rmq_spark.cli.shell.parameter_types import (
     parse_queue,
 )
 from rmq_spark.client.admin.admin import Admin
-from rmq_spark.client.admin.lag import Lag, messages_behind, total_lag
+from rmq_spark.client.admin.lag import (
+    GroupState,
+    Lag,
+    QueueState,
+    messages_behind,
+    total_lag,
+    without_retries,
+)
 from rmq_spark.errors import format_count
 from rmq_spark.wire.bodies.operators import Connection
 from rmq_spark.wire.message_queue import MessageQueue

@@ -27,7 +27,7 @@ from rmq_spark.cli.console.pages.topics_page import topic_names
 from rmq_spark.cli.console.survey import Known
 from rmq_spark.cli.console.visit import Visit, group_path
 from rmq_spark.cli.groups.diagnosis import GroupExamination
-from rmq_spark.cli.groups.group_state import without_retries
+from rmq_spark.client.admin.lag import without_retries
 from rmq_spark.client.errors import ClientError
 from rmq_spark.errors import format_count
 from rmq_spark.wire.names import DLQ_PREFIX
