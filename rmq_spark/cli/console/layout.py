@@ -46,6 +46,7 @@ _KEYS: Final = (
     ("/", "search"),
     ("j  k", "next row, previous row"),
     ("Enter", "open the row"),
+    ("Esc", "leave the row"),
     ("u", "go up one page"),
     ("n", "show the new rows of a list that holds still"),
     ("t", "switch between light and dark"),

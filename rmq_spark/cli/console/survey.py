@@ -5,7 +5,8 @@ There may be thousands of names, so a page gets what is known so far, and says h
     a page asks ──> a pass over all names, those of the page first ──> values, as they are read
 
 A pass starts only if a page asks. The next one starts 30 seconds later at the earliest, and takes a
-tenth of the time at most: after a pass of ten seconds, the survey rests for ninety.
+tenth of the time at most: after a pass of ten seconds, the survey rests for ninety. Meanwhile only
+names are read that are new.
 """
 
 from __future__ import annotations
@@ -104,11 +105,12 @@ class Survey(Generic[Value]):
         """
         wanted = tuple(names)
         with self._changed:
-            if self._thread is None and self._now() >= self._next_pass_at:
-                self._start_pass(wanted)
-                is_new = True
-            else:
-                is_new = any(name not in self._known for name in first or wanted)
+            is_due = self._now() >= self._next_pass_at
+            unknown = [name for name in wanted if name not in self._known]
+            is_starting = self._thread is None and (is_due or bool(unknown))
+            if is_starting:
+                self._start_pass(wanted if is_due else unknown, wanted, is_full=is_due)
+            is_new = is_starting or any(name not in self._known for name in first or wanted)
             self._urgent = first
             if is_new:
                 self._changed.wait_for(
@@ -127,23 +129,25 @@ class Survey(Generic[Value]):
     def discard(self, name: str) -> None:
         """Forget the value of a name, because the console has changed it; the next page reads."""
         with self._changed:
-            if self._known.pop(name, None) is not None:
-                self._next_pass_at = float("-inf")
+            self._known.pop(name, None)
 
     def stop(self) -> None:
         """Stop the thread that reads."""
         self._stop_event.set()
 
-    def _start_pass(self, names: Sequence[str]) -> None:
-        thread = threading.Thread(target=self._run, args=(names,), name=self._title, daemon=True)
+    def _start_pass(self, names: Sequence[str], all_names: Sequence[str], *, is_full: bool) -> None:
+        thread = threading.Thread(
+            target=self._run, args=(names, all_names), name=self._title, daemon=True
+        )
         started_at = self._now()
         if started_at > self._next_pass_at + _FORGOTTEN_SECONDS:
             self._known.clear()
         thread.start()
         self._thread, self._is_reading, self._error = thread, True, None
-        self._next_pass_at = started_at + AGE_SECONDS_MAX
+        if is_full:
+            self._next_pass_at = started_at + AGE_SECONDS_MAX
 
-    def _run(self, names: Sequence[str]) -> None:
+    def _run(self, names: Sequence[str], all_names: Sequence[str]) -> None:
         error, has_failed, started_at = None, False, self._now()
         try:
             for name in self._in_order(names):
@@ -154,12 +158,12 @@ class Survey(Generic[Value]):
             has_failed = True
             _log.exception("reading %s failed", self._title)
         with self._changed:
-            for gone in self._known.keys() - set(names):
+            for gone in self._known.keys() - set(all_names):
                 del self._known[gone]
             self._error = error
             rest_until = self._now() + _REST_FACTOR * (self._now() - started_at)
             self._next_pass_at = max(self._next_pass_at, rest_until)
-            if has_failed or any(name not in self._known for name in names):
+            if has_failed:
                 self._next_pass_at = float("-inf")  # the next page reads again at once
             self._is_reading = False
             self._changed.notify_all()

@@ -186,6 +186,7 @@ const KEYS = {
   j: () => choose(rows().indexOf(current()) + 1),
   k: () => choose(rows().indexOf(current()) - 1),
   Enter: () => follow(current()),
+  Escape: () => current()?.classList.remove("chosen"),
   u: () => [...document.querySelectorAll("a[data-up]")].pop()?.click(),
   n: () => document.querySelector("[data-offer]")?.click(),
   t: switchTheme,
