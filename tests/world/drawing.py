@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from world.acts import ACTS, OF_CLIENTS, OF_SINKS
+from world.acts import ACTS, OF_CLIENTS, OF_COMMITTERS, OF_SINKS
 from world.story import Client, Ending, Step, Story, Trouble
 
 DELAY_LEVELS_MS = (1_000, 2_000, 3_000, 10_000)
@@ -33,6 +33,9 @@ def draw(seed):
         "flushDelayOffsetInterval": str(dice.choice([500, 10_000])),
         "cleanResourceInterval": str(dice.choice([1_000, 10_000])),
         "messageDelayLevel": " ".join(f"{level // 1_000}s" for level in DELAY_LEVELS_MS),
+        "transactionTimeOut": "300",
+        "transactionCheckInterval": "500",
+        "transactionCheckMax": "1000000",
         "deleteWhen": ";".join(f"{hour:02}" for hour in range(24)),
     }
     lives = dice.choice([0, 1, 1, 2, 3, 5])
@@ -44,6 +47,7 @@ def draw(seed):
             *(_client(dice, number) for number in range(dice.choice([1, 2, 3, 4]))),
             *(_consumer(dice, number) for number in range(dice.choice([0, 0, 1, 2]))),
             *_sinks(random.Random(f"{seed} sinks")),
+            *_committers(random.Random(f"{seed} transactions")),
         ),
         troubles=(
             *(_trouble(dice) for _ in range(dice.choice([0, 0, 0, 1, 2, 4]))),
@@ -101,6 +105,19 @@ def _sinks(dice):
             if pause := dice.choice(_PAUSES):
                 steps.append(Step("wait", {"seconds": pause}))
         yield Client(f"sink{number}", tuple(steps))
+
+
+def _committers(dice):
+    """Draw the producers with transactions, in some of the stories."""
+    kinds = ("transact", "transact", "transact", *OF_COMMITTERS)
+    for number in range(dice.choice([0, 0, 1, 2])):
+        steps = []
+        for _ in range(dice.choice([4, 12, 30])):
+            kind = dice.choice(kinds)
+            steps.append(Step(kind, ACTS[kind].draw(dice)))
+            if pause := dice.choice(_PAUSES):
+                steps.append(Step("wait", {"seconds": pause}))
+        yield Client(f"committer{number}", tuple(steps))
 
 
 def _trouble(dice):

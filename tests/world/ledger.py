@@ -89,6 +89,23 @@ class Ledger:
         )
         return sent
 
+    def prepare(self, connection, topic, queue_id, size, properties):
+        """Record a half message that is about to be sent: nobody may see it before its commit."""
+        sent = self.send(connection, topic, queue_id, size, properties)
+        sent.end = "open"
+        return sent
+
+    def decide(self, sent, end):
+        """Record that a producer has decided how a transaction ends."""
+        sent.end, sent.decided_at = end, self._world.kernel.now
+
+    def checked(self, number):
+        """Return the message of a transaction that the broker asks about."""
+        sent = self.sent.get(number)
+        if sent is None or sent.end is None:
+            self.complain(f"a check of {number} is about no transaction")
+        return sent
+
     def stage(self, batch, topic, queue_id, size, properties):
         """Record a row that is about to be staged: nobody may see it before its
         batch is committed.
@@ -113,7 +130,7 @@ class Ledger:
         sent.state = "stored"
         sent.is_certain = is_certain
         sent.stored_at = self._world.kernel.now
-        if sent.delay_seconds or self._is_of_the_past(sent):
+        if sent.is_moved or self._is_of_the_past(sent):
             return
         self._put(sent, queue_offset)
         if sent.is_certain:
@@ -147,10 +164,7 @@ class Ledger:
         if sent is None:
             self.complain(f"in {where} is a message that nobody sent: {message.body[:40]!r}")
         self._check_content(sent, message, where)
-        if sent.state == "refused":
-            self.complain(f"{sent} was refused, and is in {where}")
-        if sent.state == "staged":
-            self.complain(f"{sent} was staged and never committed, and is in {where}")
+        self._check_visible(sent, where)
         if message.topic.startswith(_OWN_TOPICS):
             self.returns.saw(sent, message, where)
             self._see(
@@ -166,13 +180,21 @@ class Ledger:
             return sent
         if sent.generation < self.generations[sent.topic]:
             self.complain(f"{sent} was deleted with its topic, and is in {where}")
-        if sent.delay_seconds:
-            self._check_delayed(sent, message, where)
+        if sent.is_moved:
+            self._check_moved(sent, message, where)
         if sent.batch is not None:
             self.batches.saw(sent)
         self._put(sent, message.queue_offset)
         self._see(sent.topic, sent.queue_id, message.queue_offset, sent)
         return sent
+
+    def _check_visible(self, sent, where):
+        if sent.state == "refused":
+            self.complain(f"{sent} was refused, and is in {where}")
+        if sent.state == "staged":
+            self.complain(f"{sent} was staged and never committed, and is in {where}")
+        if sent.end in ("open", "rollback"):
+            self.complain(f"{sent} was never committed, and is in {where}")
 
     def _check_content(self, sent, message, where):
         if message.body != sent.body:
@@ -203,15 +225,30 @@ class Ledger:
                 f"{sent} was delivered twice, at {list(sent.seen)} and {message.queue_offset}"
             )
 
+    def _check_moved(self, sent, message, where):
+        if sent.delay_seconds:
+            self._check_delayed(sent, message, where)
+            return
+        if (
+            message.queue_offset not in sent.seen
+            and sent.seen
+            and sent.ends < 2
+            and not self._world.watch.crashed_since(sent.sent_at)
+        ):
+            self.complain(
+                f"{sent} was committed once and delivered twice, at {list(sent.seen)} and "
+                f"{message.queue_offset}"
+            )
+
     def _put(self, sent, queue_offset):
         """Record its place, which no other message has."""
         queue = self.queues[sent.topic, sent.queue_id]
         self._occupy(queue, queue_offset, sent)
-        if not sent.delay_seconds and sent.queue_offset not in (None, queue_offset):
+        if not sent.is_moved and sent.queue_offset not in (None, queue_offset):
             self.complain(f"{sent} is at {queue_offset}, and at {sent.queue_offset}")
         sent.queue_offset = queue_offset
         sent.seen.setdefault(queue_offset, self._world.kernel.now)
-        if not sent.delay_seconds:
+        if not sent.is_moved:
             self._check_order(queue, sent, queue_offset)
 
     def _check_order(self, queue, sent, queue_offset):
@@ -326,7 +363,8 @@ class Ledger:
         """Record the end of a broker's life: "stop", "kill" or "power"."""
         for sent in self.sent.values():
             self.unknown(sent)
-            if kind == "power" and sent.is_certain and not self._is_durable(sent.stored_at, sent):
+            since = sent.stored_at if sent.decided_at is None else sent.decided_at
+            if kind == "power" and sent.is_certain and not self._is_durable(since, sent):
                 sent.is_certain = False
         self._has_lost_power |= kind == "power"
         if kind == "power":  # which may bring back what a page held before
@@ -435,6 +473,8 @@ class Ledger:
                 and not self._is_of_the_past(sent)
             ):
                 self.complain(f"{sent} with a delay of {sent.delay_seconds} s was never delivered")
+            if sent.end == "commit" and sent.is_certain and not sent.seen:
+                self.complain(f"{sent} was committed and never delivered")
         self.returns.check_deliveries()
 
 

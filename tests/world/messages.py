@@ -30,6 +30,9 @@ class Sent:
     is_certain: bool = False  # it must be found from now on, whatever happens
     is_ambiguous: bool = False  # its topic was being deleted: it may be found or not
     delay_seconds: float = 0.0
+    end: str | None = None  # of a transaction: "open", "commit" or "rollback"
+    ends: int = 0  # how often a client has asked for that end
+    decided_at: float | None = None
     batch: object = None  # the staged batch that it is a row of
     queue_offset: int | None = None
     physical_offset: int | None = None  # of its record in the log, as its id says
@@ -46,6 +49,11 @@ class Sent:
     @property
     def properties_text(self):
         return encode_properties(self.properties)
+
+    @property
+    def is_moved(self):
+        """Whether it waits elsewhere before it comes to its queue, perhaps more than once."""
+        return bool(self.delay_seconds or self.end)
 
     @property
     def due(self):

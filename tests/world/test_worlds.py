@@ -30,6 +30,9 @@ from rocketpoll.broker.store import message_store
 from rocketpoll.broker.store.bulk import bulk_tools, lazy_numpy
 from rocketpoll.broker.store.queues.consume_queue import ConsumeQueue
 from rocketpoll.broker.store.startup import directory_lock
+from rocketpoll.broker.transaction.transactional_message_service import (
+    TransactionalMessageService,
+)
 
 SEEDS = count("ROCKETPOLL_WORLD_SEEDS", 100, wide=200)
 FIRST = int(os.environ.get("ROCKETPOLL_WORLD_FIRST", "0"))
@@ -251,3 +254,45 @@ def test_broker_life_can_end_at_every_disk_change():
             world = World(story)
             world.tell()
     assert number
+
+
+def transactions_of(seed):
+    """Return a story with two producers of transactions alone, whose broker is ended twice."""
+    dice = random.Random(f"transactions {seed}")
+    drawn = draw(1)
+    clients = tuple(
+        Client(f"committer{number}", tuple(_transact(dice) for _ in range(6)))
+        for number in range(2)
+    )
+    endings = tuple(
+        Ending(
+            dice.choice(["kill", "power"]),
+            dice.uniform(0.5, 3.0),
+            dice.choice([None, dice.randrange(1, 60), dice.randrange(1, 200)]),
+            is_done=dice.random() < 0.5,
+        )
+        for _ in range(2)
+    )
+    settings = {**drawn.settings, "flushDiskType": "SYNC_FLUSH"}
+    return Story(seed, settings, endings, clients, ())
+
+
+def _transact(dice):
+    kind = dice.choice(["transact", "transact", "answer_checks"])
+    return Step(kind, ACTS[kind].draw(dice))
+
+
+def test_transactions_end_as_decided_although_the_broker_is_killed_and_loses_power():
+    assert_all_end_well(range(FIRST, FIRST + SEEDS // 5), transactions_of, World, "world")
+
+
+@pytest.mark.deep
+def test_world_finds_a_half_message_that_is_passed_without_a_check(monkeypatch):
+    def pass_unseen(service, *_):
+        service._half_offset += 1
+        return True
+
+    monkeypatch.setattr(TransactionalMessageService, "_judge", pass_unseen)
+    failures = (failure_of(transactions_of(seed), World) for seed in range(20))
+    found = [str(failure.error) for failure in failures if failure is not None]
+    assert any("was committed and never delivered" in error for error in found), found

@@ -15,6 +15,7 @@ from world.acts import GROUPS, QUEUES
 from world.acts.groups import query_offset
 from world.acts.pulls import Asked, pull_once
 from world.acts.staging import ask_last
+from world.acts.transactions import answer_checks
 from world.broker import BrokerLife
 from world.disk import ROOMY, Platter
 from world.drawing import DELAY_LEVELS_MS
@@ -43,6 +44,9 @@ _STORY_SECONDS = 5_000.0
 _AUDIT_SECONDS = 120.0
 _QUIET_SECONDS = 3.0
 _IDLE_SECONDS = 135.0
+_SETTLE_SECONDS = 300.0
+_SETTLED_LOOKS = 3
+_LOOK_SECONDS = 1.0
 
 
 class World(Stage):
@@ -109,6 +113,7 @@ class World(Stage):
             if not self.kernel.run(_STORY_SECONDS, client):
                 self.ledger.complain(f"it does not come to an end: {self.tasks.running}")
         self._wait_for_delays()
+        self._settle_transactions()
         self._audit()
         self.kernel.run(_QUIET_SECONDS)
         if self.life.controller.server.connections:  # of clients that fell silent
@@ -206,6 +211,23 @@ class World(Stage):
         """
         longest = max(DELAY_LEVELS_MS) / 1000
         self.kernel.run(longest + self.watch.slack_seconds + 1.0)
+
+    def _settle_transactions(self):
+        """Let a producer answer until the broker knows how each transaction has ended."""
+        if not any(sent.end for sent in self.ledger.sent.values()):
+            return
+        producer = Player(self, Client("settler", ()))
+        ended = self.tasks.begin(self._answer_until_settled(producer), producer.name)
+        if not self.kernel.run(_SETTLE_SECONDS, ended):
+            pending = self.life.controller.transactions.pending_count
+            self.ledger.complain(f"{pending} transactions do not come to an end")
+
+    async def _answer_until_settled(self, producer):
+        quiet = 0
+        while quiet < _SETTLED_LOOKS:
+            await answer_checks(producer, _LOOK_SECONDS)
+            quiet = 0 if self.life.controller.transactions.pending_count else quiet + 1
+        producer.leave()
 
     def _audit(self):
         """Read every queue from one end to the other."""

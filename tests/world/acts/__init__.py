@@ -56,3 +56,8 @@ import_module("world.acts.staging")
 
 OF_SINKS = tuple(name for name in ACTS if name not in OF_CLIENTS)
 """The acts of clients that commit batches."""
+
+import_module("world.acts.transactions")
+
+OF_COMMITTERS = tuple(name for name in ACTS if name not in (*OF_CLIENTS, *OF_SINKS))
+"""The acts of producers with transactions."""
