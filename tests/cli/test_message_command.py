@@ -9,7 +9,15 @@ import pytest
 from support.brokers.broker_kinds import wait_until
 
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
-from rocketpoll import ConsumeFromWhere, Message, Producer, PushConsumer, PushSettings
+from rocketpoll import (
+    ConsumeFromWhere,
+    Message,
+    Producer,
+    PushConsumer,
+    PushSettings,
+    TransactionProducer,
+    TransactionState,
+)
 
 
 @pytest.fixture
@@ -111,3 +119,34 @@ def test_message_command_reports_a_missing_message(run, sent):
     assert (nowhere.code, nowhere.out) == (1, "")
     assert f"no topic has message {strange}" in nowhere.err
     assert "'ABCDEF' is not a message id: ids have 32 or 56" in run("message", "ABCDEF").err
+
+
+def test_message_command_shows_how_a_transaction_stands(run, cluster):
+    topic = cluster.topic(queues=1)
+    answers = {}
+
+    def check(message):
+        return answers.get(message.message_id, TransactionState.UNKNOWN)
+
+    def shown(message_id):
+        return run("message", message_id, "-o", "json").json
+
+    instance = cluster.instance()
+    with TransactionProducer("committers", instance=instance, check_listener=check) as producer:
+        with producer.transaction(Message(topic, b"x")) as begun:
+            begun.leave_open()
+        expected = {"topic": topic, "producer_group": "committers"}
+        state = shown(begun.message_id)["transaction"]
+        assert state["state"] == "open, or ended since the last check"
+        assert expected.items() <= state.items()
+        wait_until("a check", lambda: shown(begun.message_id)["transaction"]["checks"])
+        answers[begun.message_id] = TransactionState.ROLLBACK
+        wait_until(
+            "the end of the transaction",
+            lambda: shown(begun.message_id)["transaction"]["state"] == "rolled back",
+        )
+        with producer.transaction(Message(topic, b"y")) as begun:
+            pass
+    found = shown(begun.message_id)  # the message that consumers get, not the half message
+    assert (found["topic"], found["body"]) == (topic, "y")
+    assert "transaction" not in found

@@ -17,6 +17,7 @@ from rmq_spark.cli.messages.message_trace import (
     find_copies,
     trace_deliveries,
     traced_events,
+    transaction_of,
 )
 from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
@@ -69,6 +70,9 @@ def message(
             },
             "groups": [_group_row(each) for each in trace_deliveries(admin, found)],
         }
+        transaction = transaction_of(admin, found)
+        if transaction is not None:
+            document["transaction"] = transaction._asdict()
         traces = traced_events(admin, found.message_id, trace_topic)
         if traces:
             document["traces"] = [_trace_row(each) for each in traces]

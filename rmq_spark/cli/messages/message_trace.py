@@ -19,11 +19,14 @@ from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.names import (
+    CHECK_MAX_TIME_TOPIC,
     DLQ_PREFIX,
+    HALF_TOPIC,
     RETRY_PREFIX,
     TRACE_TOPIC,
     dlq_topic,
     is_system_group,
+    is_system_topic,
     retry_topic,
 )
 from rmq_spark.wire.trace import MessageTrace, TraceMessageType, TraceType
@@ -31,6 +34,9 @@ from rmq_spark.wire.trace import MessageTrace, TraceMessageType, TraceType
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
 
+
+CHECK_GROUP: Final = "CID_RMQ_SYS_TRANS"
+"""The group whose offsets show how far a broker has checked half messages."""
 
 _ID_FORM: Final = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
 
@@ -85,7 +91,10 @@ def find_copies(
     found = find_by_offset_id(admin, message_id)
     if found is not None:
         return [found]
-    topics = sorted(each for each in admin.topics() if not each.startswith(RETRY_PREFIX))
+    topics = sorted(
+        (each for each in admin.topics() if not each.startswith(RETRY_PREFIX)),
+        key=lambda each: (is_system_topic(each), each == HALF_TOPIC, each),  # copies come last
+    )
     if on_search is not None:
         on_search(len(topics))
     for each in topics:
@@ -130,6 +139,53 @@ def trace_deliveries(admin: Admin, message: MessageExt) -> list[Delivery]:
         for name in sorted(admin.groups_of_topic(message.topic))
         if not is_system_group(name)  # tools that read without consuming
     ]
+
+
+class Transaction(NamedTuple):
+    """The state of a half message, which consumers do not see.
+
+    Attributes:
+        state: The state, in words.
+        topic: Topic that the message is sent to if it is committed.
+        producer_group: Group whose clients the broker asks.
+        checks: Number of times that the broker has asked.
+    """
+
+    state: str
+    topic: str
+    producer_group: str
+    checks: int
+
+
+def transaction_of(admin: Admin, message: MessageExt) -> Transaction | None:
+    """Return the state of a half message; None for any other message."""
+    if message.topic not in (HALF_TOPIC, CHECK_MAX_TIME_TOPIC):
+        return None
+    properties = message.properties
+    topic, times = properties.get("REAL_TOPIC", ""), properties.get("TRANSACTION_CHECK_TIMES", "")
+    if message.topic == CHECK_MAX_TIME_TOPIC:
+        state = "given up: its producer has not ended it"
+    elif topic and _copies(admin, topic, message):
+        state = f"committed to {topic}"
+    else:
+        state = _open_state(admin, message)
+    checks = int(times) if times.isdecimal() else 0
+    return Transaction(state, topic, properties.get("PGROUP", ""), checks)
+
+
+def _open_state(admin: Admin, message: MessageExt) -> str:
+    """Return the state of a half message that is in no other topic.
+
+    The broker has passed those that were rolled back, and stores others again at the end.
+    """
+    copies = [message, *_copies(admin, HALF_TOPIC, message)]
+    newest = max(copies, key=lambda each: each.queue_offset)
+    address = admin.instance.routes.master_address(newest.queue.broker_name)
+    api = admin.instance.api
+    passed = api.query_consumer_offset(address, CHECK_GROUP, newest.queue, zero_if_young=False)
+    if newest.queue_offset < (passed or 0):
+        return "rolled back"
+    return "open, or ended since the last check"
 
 
 def _trace_group(admin: Admin, name: str, message: MessageExt) -> Delivery:

@@ -150,7 +150,12 @@ def running(kind, directory, **more):
             messageDelayLevel=delays,
             enablePropertyFilter=True,
             brokerName=NAME,
-            **{"transactionTimeOut": 500, "transactionCheckInterval": 200, **more},
+            **{
+                "transactionTimeOut": 500,
+                "transactionCheckInterval": 200,
+                "transactionCheckMax": 1_000,
+                **more,
+            },
         )
         with BrokerThread(config) as broker:
             address = f"127.0.0.1:{broker.port}"

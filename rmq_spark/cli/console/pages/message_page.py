@@ -24,6 +24,7 @@ from rmq_spark.cli.messages.message_trace import (
     TracedEvent,
     trace_deliveries,
     traced_events,
+    transaction_of,
 )
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import format_count
@@ -121,7 +122,11 @@ def _trace(visit: Visit, message: MessageExt) -> Html:
         link = el("a", "all dead letters", href=path("dead-letters", group))
         steps.append(_step("bad", f"Dead letter of {group}", link, ""))
     steps += [_delivery_step(each) for each in made]
-    if not made:
+    transaction = transaction_of(visit.admin, message)
+    if transaction is not None:
+        to = f"to {transaction.topic} by {transaction.producer_group}, {transaction.checks} checks"
+        steps.append(_step("plain", f"Transaction: {transaction.state}", None, to))
+    elif not made:
         steps.append(_step("plain", "No group consumes this topic", None, ""))
     steps += [_traced_step(each) for each in traced_events(visit.admin, message.message_id)]
     return el("div.card.pad", el("ol.way", steps))
