@@ -1,4 +1,5 @@
-"""RocketMQ's proxy in front of a real cluster: its remoting port, as Java's classic clients use it.
+"""RocketMQ's proxy in front of a cluster: its remoting port, as Java's classic clients use it, and
+the port of clients that speak gRPC.
 
 The proxy answers routes with its own address, so that all of a client's requests go through it.
 """
@@ -27,6 +28,8 @@ class Proxy:
         home.mkdir()
         self._port = free_port()
         self.address = f"127.0.0.1:{self._port}"
+        grpc_port = free_port()
+        self.grpc_address = f"127.0.0.1:{grpc_port}"
         configuration = home / "rmq-proxy.json"
         configuration.write_text(
             json.dumps(
@@ -37,7 +40,7 @@ class Proxy:
                     "localServeAddr": "127.0.0.1",
                     "remotingAccessAddr": "127.0.0.1",
                     "remotingListenPort": self._port,
-                    "grpcServerPort": free_port(),
+                    "grpcServerPort": grpc_port,
                     "metricsExporterType": "DISABLE",
                 }
             ),

@@ -22,7 +22,7 @@ from support.rocketmq.java_programs import JavaProgram, java_program
 
 from rocketpoll.broker.store.config import StoreConfig
 
-READY_SECONDS_MAX = 60
+READY_SECONDS_MAX = 180
 STOP_SECONDS_MAX = 60
 POLL_SECONDS = 0.02
 CLUSTER = "peers"
