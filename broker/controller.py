@@ -378,6 +378,7 @@ class BrokerController:
         self._checks.cancel()
         self._timer.cancel()
         self._revival.cancel()
+        self.processors.order_releases.cancel()
         self._deadline.cancel()
         self.hold_service.release_all()
         self.processors.pending_sends.refuse_all("the broker is stopping")

@@ -24,6 +24,8 @@ from .pull_request import PullRequest
 
 PopHeader: TypeAlias = "PopMessageRequestHeader | NotificationRequestHeader"
 _SEPARATOR: Final = "@"
+_LINES_MIN: Final = 10_000
+"""Registrations after which empty lines are looked for."""
 
 
 def pop_line(topic: str, group: str, queue_id: int, *, takes_none: bool = False) -> QueueKey:
@@ -76,11 +78,16 @@ class PopWaiters:
         self._notify = notify
         self._waiting = waiting
         self._lines: dict[str, dict[QueueKey, None]] = {}
-        """Lines by topic; those that are empty are removed when a message arrives."""
+        """Lines by topic; empty ones are removed when a message arrives, or when there are many."""
+        self._registered = 0
+        self._registered_max = _LINES_MIN
         self.arrivals = 0
 
     def register(self, held: PopRequest) -> None:
         """Note that a pop waits for messages of its topic and of its group's retry topics."""
+        self._registered += 1
+        if self._registered > self._registered_max:
+            self._discard_empty_lines()
         topic, group = held.header.topic, held.header.consumer_group
         for name in (
             topic,
@@ -88,6 +95,17 @@ class PopWaiters:
             pop_retry_topic(topic, group, is_v2=True),
         ):
             self._lines.setdefault(name, {})[held.queue] = None
+
+    def _discard_empty_lines(self) -> None:
+        """Remove the lines in which nothing waits; rarely enough to cost little each time."""
+        for topic, lines in tuple(self._lines.items()):
+            kept = {line: None for line in lines if self._waiting(line)}
+            if kept:
+                self._lines[topic] = kept
+            else:
+                del self._lines[topic]
+        self._registered = 0
+        self._registered_max = max(_LINES_MIN, 2 * sum(map(len, self._lines.values())))
 
     def arriving(
         self, topic: str, queue_id: int, tags_codes: Collection[int] | None = None

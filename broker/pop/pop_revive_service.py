@@ -131,20 +131,6 @@ class PopReviveService:
         self._degradations = Degradations[int]()
         self._queues = [self._open(queue_id) for queue_id in range(queue_nums)]
 
-    @property
-    def pending_count(self) -> int:
-        """The number of check points that are due soon."""
-        return sum(len(queue.pending) for queue in self._queues)
-
-    def lag(self) -> int:
-        """Return how many messages of the revive topic are not done."""
-        return sum(
-            self._store.queue_offsets(self._topic, queue.queue_id, allow_incomplete=True).next
-            - 1
-            - self._done_offset(queue.queue_id)
-            for queue in self._queues
-        )
-
     def record_put(self, result: PutMessageResult) -> PutMessageResult:
         """Note the result of a redelivery, and return it."""
         if result.status is PutMessageStatus.PUT_OK:

@@ -73,9 +73,11 @@ class Processors:
         self.extensions = ExtensionsProcessor(broker, sends)
         self.pull = PullMessageProcessor(broker, self.filters)
         pop_offsets = PopOffsets(broker.offsets)
-        releases = OrderReleases(broker.loop, broker.order_info, broker.pop_waiters, broker.now_ms)
+        self.order_releases = OrderReleases(
+            broker.loop, broker.order_info, broker.pop_waiters, broker.now_ms
+        )
         self.pop = PopMessageProcessor(
-            broker, self.filters, self.acknowledger, pop_offsets, releases
+            broker, self.filters, self.acknowledger, pop_offsets, self.order_releases
         )
         self.notification = NotificationProcessor(broker, self.pop, pop_offsets)
         self.clients = ClientManageProcessor(broker, self.filters.check)
@@ -92,7 +94,7 @@ class Processors:
             QueryConsumeQueueProcessor(broker, self.filters.for_subscription),
             self.pull,
             self.pop,
-            AckMessageProcessor(broker, self.pop, self.acknowledger, releases),
+            AckMessageProcessor(broker, self.pop, self.acknowledger, self.order_releases),
             self.notification,
             self.clients,
             ConsumerGroupProcessor(broker),

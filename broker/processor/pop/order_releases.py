@@ -30,6 +30,12 @@ class OrderReleases:
         self._now_ms = now_ms
         self._timers: dict[PopQueue, asyncio.TimerHandle] = {}
 
+    def cancel(self) -> None:
+        """Wake nothing any more: the broker stops."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
     def schedule(self, queue: PopQueue) -> None:
         """Wake pops of a queue when it is free, which may be now; call this after each change."""
         timer = self._timers.pop(queue, None)
