@@ -10,6 +10,7 @@ share this module.
 from __future__ import annotations
 
 import heapq
+import secrets
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -125,7 +126,8 @@ def resend_dead_letters(
     from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # --help needs no client
 
     rules = SendRules(_GROUP, max_message_bytes=PLAIN_BYTES_MAX)  # brokers have taken it before
-    with Producer(_GROUP, instance=admin.instance, rules=rules) as producer:
+    group = f"{_GROUP}-{secrets.token_hex(4)}"  # the console may resend for several at a time
+    with Producer(group, instance=admin.instance, rules=rules) as producer:
         for letter in paced(chosen, rate):
             try:
                 result = producer.send(original_message(letter, to))

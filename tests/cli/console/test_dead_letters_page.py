@@ -7,7 +7,10 @@ from support.brokers.broker_kinds import wait_until
 from support.clients.conformance_clients import Clients
 from support.programs.web_console import served
 
+from rmq_spark.cli.messages.dead_letters import resend_dead_letters
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
+from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll import Admin
 
 
 @pytest.fixture
@@ -74,3 +77,13 @@ def test_dead_letter_resend_needs_session_and_writable_console(console, addresse
         assert "read-only" in browser.read(f"{at}?at={place}").text
         assert browser.sign_in().post(at, {"at": place}).status == 403
     assert len(run("consume", topic).lines) == 2
+
+
+def test_two_browsers_resend_at_the_same_time(console, cluster, letters):
+    group, topic = letters
+    with Admin(cluster.name_server) as admin:
+        queue = MessageQueue(f"%DLQ%{group}", cluster.broker_name, 0)
+        chosen = [admin.message_at(queue, queue_offset) for queue_offset in range(2)]
+        first, second = (resend_dead_letters(admin, chosen) for _ in range(2))
+        results = [next(first), next(second), next(second), next(first)]
+    assert [each.result.queue.topic for each in results] == [topic] * 4
