@@ -11,7 +11,9 @@ import asyncio
 import itertools
 import time
 from collections.abc import Iterable, Sequence
+from math import log
 from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple, cast
 
 import uvloop
@@ -25,6 +27,7 @@ from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.server.client_connection import ClientConnection, ConnectionTable
 from rocketpoll.broker.server.fair_scheduler import FairScheduler
+from rocketpoll.broker.server.limits import ConcurrencyLimit
 from rocketpoll.broker.settings.settings import load_config
 from rocketpoll.broker.store.bulk import bulk_tools
 
@@ -37,6 +40,15 @@ _SENDS_PER_TURN = (1, 20, 200)
 _PULL_SIZES = (10, 32)
 _FILLED = "filled"
 _numbers = itertools.count(1)
+
+# Varied traffic: messages as services send them, none of which looks like the one before.
+_VARIED = "varied"
+_SEED = 2026
+_BODY_BYTES = range(50, 8_193)
+_BODY_BYTES_MEDIAN, _BODY_BYTES_SIGMA = 400, 1.2
+_TAGS = ("created", "paid", "refunded")
+_TENANTS = 50
+_PROPERTY_NAMES = ("source", "version", "region", "trace", "kind")
 
 
 class Turns:
@@ -112,6 +124,9 @@ class _Table:
 
     response_bytes_max = 1 << 23
 
+    def __init__(self) -> None:
+        self.concurrency_limit = ConcurrencyLimit()
+
     def register(self, _: object) -> bool:
         """Accept every connection."""
         return True
@@ -157,6 +172,8 @@ def turn_cases(turns: Turns) -> list[Case]:
         _case(
             turns, f"a batch of {BATCH}", [batch("batches") for _ in range(_TURNS)], BATCH * _TURNS
         ),
+        _varied_case(turns, f"{_SENDS_PER_TURN[1]} varied sends", _SENDS_PER_TURN[1]),
+        _varied_batch_case(turns),
         *(_pull_case(turns, size) for size in _PULL_SIZES),
     ]
 
@@ -169,6 +186,18 @@ def _case(turns: Turns, variant: str, pieces: Sequence[bytes], messages: int) ->
 def _send_case(turns: Turns, count: int) -> Case:
     pieces = [b"".join(send("singles") for _ in range(count)) for _ in range(_TURNS)]
     return _case(turns, f"{count} sends", pieces, count * _TURNS)
+
+
+def _varied_case(turns: Turns, variant: str, count: int) -> Case:
+    traffic = VariedTraffic()
+    pieces = [b"".join(traffic.send(_VARIED) for _ in range(count)) for _ in range(_TURNS)]
+    return _case(turns, variant, pieces, count * _TURNS)
+
+
+def _varied_batch_case(turns: Turns) -> Case:
+    traffic = VariedTraffic()
+    pieces = [traffic.batch(_VARIED, BATCH) for _ in range(_TURNS)]
+    return _case(turns, f"a varied batch of {BATCH}", pieces, BATCH * _TURNS)
 
 
 def _pull_case(turns: Turns, size: int) -> Case:
@@ -192,6 +221,45 @@ def batch(topic: str, queue_id: int | None = None) -> bytes:
     body = encode_batch(BatchedMessage(_BODY, _properties()) for _ in range(BATCH))
     header = _send_header(topic, queue_id, "")._replace(batch=True)
     return _encode(RequestCode.SEND_BATCH_MESSAGE, header, body)
+
+
+class VariedTraffic:
+    """Messages as services send them, the same in each run.
+
+    Bodies are log-normal, of 50 B to 8 KB; each message has one of three tags, one to three keys
+    and two to five properties, of which one names one of 50 tenants.
+    """
+
+    def __init__(self, seed: int = _SEED) -> None:
+        self._random = Random(seed)
+
+    def send(self, topic: str) -> bytes:
+        """Return a send of one message."""
+        header = _send_header(topic, None, self._properties())
+        return _encode(RequestCode.SEND_MESSAGE_V2, header, self._body())
+
+    def batch(self, topic: str, count: int) -> bytes:
+        """Return a batch of messages."""
+        body = encode_batch(BatchedMessage(self._body(), self._properties()) for _ in range(count))
+        header = _send_header(topic, None, "")._replace(batch=True)
+        return _encode(RequestCode.SEND_BATCH_MESSAGE, header, body)
+
+    def _body(self) -> bytes:
+        size = int(self._random.lognormvariate(log(_BODY_BYTES_MEDIAN), _BODY_BYTES_SIGMA))
+        return self._random.randbytes(min(max(size, _BODY_BYTES[0]), _BODY_BYTES[-1]))
+
+    def _properties(self) -> str:
+        random = self._random
+        keys = [f"order-{random.randrange(10**6)}" for _ in range(random.randint(1, 3))]
+        others = random.sample(_PROPERTY_NAMES, random.randint(1, 4))
+        values = {
+            "KEYS": " ".join(keys),
+            "TAGS": random.choice(_TAGS),
+            "tenant": f"tenant-{random.randrange(_TENANTS)}",
+            **{name: f"{random.getrandbits(random.randint(8, 64)):x}" for name in others},
+        }
+        own = "".join(f"{name}\x01{value}\x02" for name, value in values.items())
+        return f"{own}{_properties()}"
 
 
 def _send_header(topic: str, queue_id: int | None, properties: str) -> SendMessageRequestHeader:

@@ -1,4 +1,4 @@
-"""Keys of fixed-size batches hashed by columns equal those hashed message by message."""
+"""Keys of recent writes hashed by columns equal those hashed message by message."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from support.stores.small_store import message, open_store
 
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch, fixed_size_entries
 from rmq_spark.wire.properties import KEYS, UNIQ_KEY
+from rmq_spark.wire.record import StoredMessage, encode_record
 from rocketpoll.broker.store.append.record_encoding import (
     FixedSizeBatch,
     RecordTemplate,
     draft_of,
     properties_of_batch,
 )
+from rocketpoll.broker.store.bulk import bulk_tools
 from rocketpoll.broker.store.bulk.index_hash import hash_keys
-from rocketpoll.broker.store.index.index_keys import hash_fixed_size, hash_runs
+from rocketpoll.broker.store.index.index_keys import hash_fixed_size, hash_records, hash_runs
 from rocketpoll.broker.store.records.fields import pattern_of, property_of
-from rocketpoll.broker.store.records.recent_writes import FixedSizeRun
+from rocketpoll.broker.store.records.recent_writes import FixedSizeRun, RecentRecord, RecentRun
 
 PIECES = ("UNIQ_KEY\x01", "KEYS\x01", "XUNIQ_KEY\x01", "\x01", "\x02", "a", "b", "\u00e9", " ")
 
@@ -103,7 +105,68 @@ def test_batches_of_several_producers_are_hashed_in_the_order_of_the_log():
 
 @pytest.mark.parametrize("ending", [b"KEYS\x01k\x02", b"\x02UNIQ_KEY\x01k\x02"])
 def test_keys_that_a_batch_has_for_all_of_its_messages_are_looked_for(ending):
-    assert hash_runs([rows_at(0, [b"UNIQ_KEY\x01a\x02"], ending)]) is None
+    hashes, _, _ = hash_runs([rows_at(0, [b"UNIQ_KEY\x01a\x02"], ending)])
+    unique_key, keys = ("k", None) if b"UNIQ_KEY" in ending else ("a", "k")
+    assert hashes.tolist() == hash_keys("T", unique_key, keys)
+
+
+pieces = st.sampled_from(
+    [
+        *("UNIQ_KEY\x01u1\x02", "UNIQ_KEY\x01é😀\x02", "UNIQ_KEY\x01\x02", "KEYS\x01a\x02"),
+        *("KEYS\x01a  b é \x02", "KEYS\x01 \x02", "x\x01KEYS\x02", "KEYSS\x01no\x02", "\x02"),
+    ]
+)
+texts = st.lists(pieces, max_size=4).map(lambda some: "".join(some).encode())
+
+
+@given(
+    runs=st.lists(
+        st.tuples(st.booleans(), st.sampled_from("TÜ"), st.lists(texts, min_size=1, max_size=6)),
+        max_size=6,
+    ),
+    copies=st.sampled_from([1, 20]),  # few are hashed one by one, many by columns
+)
+def test_any_recent_writes_have_the_same_keys_as_their_records_in_the_log(runs, copies):
+    bulk_tools.start_loading().result()
+    made, records, place = [], [], 0
+    for time, (is_fixed, topic, given_texts) in enumerate(runs * copies):
+        own = given_texts[:1] * len(given_texts) if is_fixed else given_texts
+        fields = [
+            StoredMessage(
+                topic=topic,
+                body=b"b",
+                properties_text=text.decode(),
+                store_timestamp=time,
+                physical_offset=place,
+            )
+            for text in own
+        ]
+        encoded = [encode_record(each) for each in fields]
+        start = place
+        recent = []
+        for text, record in zip(own, encoded, strict=True):
+            recent.append(RecentRecord((topic, 0), 0, place, len(record), text))
+            place += len(record)
+        if is_fixed:
+            size = len(encoded[0])
+            made.append(
+                FixedSizeRun((topic, 0), 0, start, size, len(own), b"".join(own), b"", time)
+            )
+        else:
+            made.append(RecentRun(recent, time, place))
+        records += encoded
+    if made:
+        found = hash_runs(made)
+        read = hash_records(b"".join(records), [*map(len, records)], 0)
+        assert [part.tolist() for part in found] == [part.tolist() for part in read]
+        assert [part.dtype for part in found] == [part.dtype for part in read]
+
+
+def test_writes_with_too_many_keys_for_a_step_are_read_from_the_log():
+    keys = b"KEYS\x01" + b"a " * 5_000 + b"\x02"
+    records = [RecentRecord(("T", 0), n, n * 100, 100, keys) for n in range(2)]
+    assert hash_runs([RecentRun(records[:1], 5, 100)]) is not None
+    assert hash_runs([RecentRun(records, 5, 200)]) is None
 
 
 def test_batch_keys_are_indexed_without_reading_the_log(tmp_path):

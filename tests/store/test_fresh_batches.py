@@ -1,10 +1,15 @@
-"""Which batches the index takes from memory, and which it reads from the log."""
+"""Which writes the index takes from memory, and which it reads from the log."""
 
 from __future__ import annotations
 
 import pytest
 
-from rocketpoll.broker.store.records.recent_writes import FixedSizeRun, RecentRun, UnindexedRuns
+from rocketpoll.broker.store.records.recent_writes import (
+    FixedSizeRun,
+    RecentRecord,
+    RecentRun,
+    UnindexedRuns,
+)
 
 SIZE = 10
 
@@ -17,7 +22,7 @@ def rows_at(start, rows):
 def batches():
     """A stretch of 200 messages, 50 behind a gap, and 300 behind another one."""
     kept = UnindexedRuns()
-    kept.add([rows_at(0, 100), RecentRun([], 5, 0), rows_at(1_000, 100)])
+    kept.add([rows_at(0, 100), rows_at(1_000, 100)])
     kept.add([rows_at(2_500, 50), rows_at(3_500, 300)])
     return kept
 
@@ -44,6 +49,14 @@ def test_unindexed_recent_batches_stay(batches):
 def test_recent_batches_without_keys_are_forgotten(batches):
     batches.discard(batches.next_contiguous(0, 9_999))
     assert batches.next_contiguous(0, 9_999) == [rows_at(3_500, 300)]
+
+
+def test_single_messages_and_batches_back_to_back_are_taken_together():
+    records = [RecentRecord(("T", 0), n, 1_000 + n * SIZE, SIZE, b"") for n in range(100)]
+    singles = [RecentRun([each], 5, each.physical_offset + SIZE) for each in records]
+    kept = UnindexedRuns()
+    kept.add([rows_at(0, 100), *singles, rows_at(2_000, 100)])
+    assert kept.next_contiguous(0, 3_000) == [rows_at(0, 100), *singles, rows_at(2_000, 100)]
 
 
 def test_index_step_is_limited_to_about_a_thousand_messages():

@@ -14,8 +14,8 @@ from rocketpoll.broker.store.records.recent_writes import (
 SIZE = 100
 
 
-def run_at(start, count=2):
-    records = [RecentRecord(("T", 0), n, start + n * SIZE, SIZE, b"") for n in range(count)]
+def run_at(start, count=2, properties=b""):
+    records = [RecentRecord(("T", 0), n, start + n * SIZE, SIZE, properties) for n in range(count)]
     return RecentRun(records, 5, start + count * SIZE)
 
 
@@ -49,10 +49,14 @@ def test_position_inside_a_run_reads_the_log(runs):
     assert runs.pop_at(200, 1000) == run_at(200)
 
 
-def test_few_recent_runs_are_kept_and_none_of_many_bytes():
+def test_few_recent_runs_are_kept_and_none_of_many_bytes_in_memory():
     kept = empty_recent_writes().runs
-    kept.add(run_at(0, RUN_BYTES_MAX // SIZE + 1))
-    assert kept.pop_at(0, 1 << 20) is None
+    for too_large in (run_at(0, 656), run_at(0, 2, b"x" * (RUN_BYTES_MAX // 2))):
+        kept.add(too_large)
+        assert kept.pop_at(0, 1 << 20) is None
+    long_bodies = RecentRun([RecentRecord(("T", 0), 0, 0, 1 << 20, b"")], 5, 1 << 20)
+    kept.add(long_bodies)
+    assert kept.pop_at(0, 1 << 20) == long_bodies
     for start in range(0, 200 * 200, 200):
         kept.add(run_at(start))
     assert kept.pop_at(0, 1 << 20) is None

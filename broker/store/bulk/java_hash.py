@@ -8,6 +8,7 @@ for ASCII, where a byte is a code unit; the few other pieces go through `java_st
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
@@ -16,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq_spark.wire.chunk.buffer_slices import Bytes, Positions, offsets_of
+from rmq_spark.wire.chunk.buffer_slices import Bytes, Positions, as_text, offsets_of
 from rmq_spark.wire.properties import java_string_hash
 
 from .index_hash import INDEX_KEY_SEPARATOR, IndexHashes, index_hashes
@@ -65,6 +66,17 @@ def hash_index_keys(
     prefixes = hash_texts(topics).values * _BASE + ord(INDEX_KEY_SEPARATOR)
     in_order = np.argsort(rows, kind="stable")
     return rows[in_order], index_hashes(hashes.with_prefixes(prefixes[rows]))[in_order]
+
+
+def hash_message_keys(
+    topics: Sequence[str], unique_keys: Sequence[bytes | None], keys: Sequence[bytes | None]
+) -> tuple[Positions, IndexHashes]:
+    """Return index hashes of messages, given the topic, the UNIQ_KEY and the KEYS of each.
+
+    The result is the row of each hash, in order, and the hashes.
+    """
+    texts = (as_text(pa.array(each, pa.binary())) for each in (unique_keys, keys))
+    return hash_index_keys(pa.array(topics, pa.string()), *texts)
 
 
 def hash_texts(texts: pa.StringArray) -> Hashes:

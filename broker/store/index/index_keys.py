@@ -2,7 +2,7 @@
 
     a few records       one by one                                 `hash_records`
     a chunk             as columns, which are searched once        `KeyedChunk`, `hash_columns`
-    fixed-size batches  from the memory of their writer            `hash_runs`
+    recent writes       from the memory of their writer            `hash_runs`
 
 So that one step of the index takes little time, it gets only as many records of a chunk as have a
 limited number of keys together.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from rmq_spark.wire.codes import MessageSysFlag
@@ -29,7 +29,7 @@ from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np
 from ..bulk.index_hash import INDEX_KEY_SEPARATOR, IndexHashes, hash_keys, index_hashes
 from ..records.fields import pattern_of, property_of, read_fields
-from ..records.recent_writes import FixedSizeRun
+from ..records.recent_writes import FixedSizeRun, RecentRun
 from ..results import PhysicalOffset
 
 if TYPE_CHECKING:
@@ -62,13 +62,17 @@ def hash_records(data: Buffer, sizes: Sequence[int], start: PhysicalOffset) -> H
     for size in sizes:
         topic, _, _, sys_flag, store_timestamp, properties = read_fields(data, position, size)
         if sys_flag & _TRANSACTION != _ROLLBACK:
-            texts = (_text(property_of(properties, name)) for name in (_UNIQ_KEY, _KEYS))
-            own = hash_keys(topic.decode("utf-8", "replace"), *texts)
+            own = _hash_one(topic.decode("utf-8", "replace"), properties)
             hashes += own
             places += [start + position] * len(own)
             times += [store_timestamp] * len(own)
         position += size
     return np.array(hashes, np.int32), np.array(places, np.int64), np.array(times, np.int64)
+
+
+def _hash_one(topic: str, properties: bytes) -> list[int]:
+    texts = (_text(property_of(properties, name)) for name in (_UNIQ_KEY, _KEYS))
+    return hash_keys(topic, *texts)
 
 
 def _text(value: bytes | None) -> str | None:
@@ -153,7 +157,7 @@ def _with_few_properties(chunk: RecordChunk) -> RecordChunk:
     return bulk_tools.RecordChunk(chunk.data[: chunk.ends[count - 1]].data, chunk.sizes[:count])
 
 
-# ---- Index keys of recent fixed-size batches, computed by columns in memory.
+# ---- Index keys of recent writes, computed in memory: by columns, unless they are few.
 
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
 _UNIQ_KEY_NAME = f"{UNIQ_KEY}{NAME_VALUE_SEPARATOR}".encode()
@@ -163,11 +167,58 @@ _NOT_ASCII = 0x80
 _MODULUS = 1 << 32
 
 
-def hash_runs(runs: Sequence[FixedSizeRun]) -> HashedKeys | None:
-    """Return the keys of batches, at least one, in log order.
+_FEW = 16
+"""Up to this number of messages, columns cost more than loops."""
+_KEYS_MAX = 8_192
+"""Keys of one step; messages with more are read from the log, some at a time."""
 
-    None if a batch has keys that must be searched for.
+
+def hash_runs(runs: Sequence[RecentRun | FixedSizeRun]) -> HashedKeys | None:
+    """Return the keys of recent writes, at least one, in log order.
+
+    None if they have too many keys for one step, or the bulk tools are not loaded yet.
     """
+    fixed = [each for each in runs if isinstance(each, FixedSizeRun)]
+    found = _hash_fixed_size_runs(fixed) if len(fixed) == len(runs) else None
+    return _hash_any_runs(runs) if found is None else found
+
+
+def _hash_any_runs(runs: Sequence[RecentRun | FixedSizeRun]) -> HashedKeys | None:
+    topics: list[str] = []
+    texts: list[bytes] = []
+    places: list[int] = []
+    for run in runs:
+        if isinstance(run, FixedSizeRun):
+            topics += [run.queue[0]] * run.rows
+            texts += run.properties()
+            places += range(run.start_offset, run.end_offset, run.record_bytes)
+        else:
+            for queue, _, place, _, properties in run.records:
+                topics.append(queue[0])
+                texts.append(properties)
+                places.append(place)
+    # Each search takes a fraction of a microsecond, columns of properties several for a message.
+    unique_keys = [property_of(text, _UNIQ_KEY) for text in texts]
+    keys = [property_of(text, _KEYS) for text in texts]
+    if sum([each.count(b" ") for each in keys if each]) + 2 * len(texts) > _KEYS_MAX:
+        return None
+    if len(texts) <= _FEW:
+        of_each = [
+            hash_keys(topic, _text(unique_key), _text(words))
+            for topic, unique_key, words in zip(topics, unique_keys, keys, strict=True)
+        ]
+        rows = np.repeat(np.arange(len(texts)), [*map(len, of_each)])
+        hashes = np.array([*chain.from_iterable(of_each)], np.int32)
+    else:
+        if not bulk_tools.are_loaded():
+            return None
+        rows, hashes = bulk_tools.hash_message_keys(topics, unique_keys, keys)
+    times = np.repeat([run.store_timestamp for run in runs], [run.rows for run in runs])
+    return hashes, np.array(places, np.int64)[rows], times[rows]
+
+
+def _hash_fixed_size_runs(runs: Sequence[FixedSizeRun]) -> HashedKeys | None:
+    """Return the keys of batches; None if a batch has keys that must be searched for."""
     found: list[HashedKeys] = []
     # Batches of a topic with properties of the same width are processed together.
     for (topic, _), some in groupby(runs, lambda each: (each.queue[0], each.properties_width)):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from rmq_spark.wire.message_queue import QueueKey
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 _RUNS_MAX = 64
 RUN_BYTES_MAX = 1 << 16
-"""The maximum size of a run's records: larger runs are better read from the log, many at once."""
+"""The maximum size of a run in memory, which has no bodies: larger ones are better read from the
+log, many at once."""
+
+_ROW_BYTES = 100
 
 _CHUNKS_MAX = 8
 CHUNK_BYTES_MAX = 8 << 20
@@ -78,6 +81,12 @@ class RecentRun(NamedTuple):
         """The number of records."""
         return len(self.records)
 
+    @property
+    def kept_bytes(self) -> int:
+        """The size of what is kept in memory: the properties, and an object for each record."""
+        properties = sum([len(each[4]) for each in self.records])  # by name it takes twice as long
+        return properties + len(self.records) * _ROW_BYTES
+
 
 class FixedSizeRun(NamedTuple):
     """Contiguous records of one queue and one size that were stored at the same time."""
@@ -100,6 +109,11 @@ class FixedSizeRun(NamedTuple):
         return self.start_offset + self.rows * self.record_bytes
 
     @property
+    def kept_bytes(self) -> int:
+        """The size of what is kept in memory, as if it were a `RecentRun`."""
+        return len(self.message_properties) + self.rows * (len(self.ending) + _ROW_BYTES)
+
+    @property
     def properties_width(self) -> int:
         """The bytes of each message's properties without the ending."""
         return len(self.message_properties) // self.rows
@@ -119,11 +133,24 @@ class RecentChunk(NamedTuple):
     end_offset: PhysicalOffset
 
 
+def _log_bytes(run: _LogRange) -> int:
+    return run.end_offset - run.start_offset
+
+
 class RecentWriteQueue(Generic[_Run]):
     """Parts of the log that are kept in memory, in log order."""
 
-    def __init__(self, count_max: int | None = None, bytes_max: int = sys.maxsize) -> None:
-        """Keep at most ``count_max`` parts, none of them larger than ``bytes_max``."""
+    def __init__(
+        self,
+        count_max: int | None = None,
+        bytes_max: int = sys.maxsize,
+        bytes_of: Callable[[_Run], int] = _log_bytes,
+    ) -> None:
+        """Keep at most ``count_max`` parts, none of them larger than ``bytes_max``.
+
+        ``bytes_of`` returns the bytes of a part; by default, those of its records.
+        """
+        self._bytes_of = bytes_of
         self._runs: deque[_Run] = deque(maxlen=count_max)
         self._bytes_max = bytes_max
 
@@ -133,7 +160,7 @@ class RecentWriteQueue(Generic[_Run]):
 
     def add(self, run: _Run) -> None:
         """Keep a part that was just written."""
-        if run.end_offset - run.start_offset <= self._bytes_max:
+        if self._bytes_of(run) <= self._bytes_max:
             self._runs.append(run)
 
     def pop_at(self, start: PhysicalOffset, limit: PhysicalOffset) -> _Run | None:
@@ -177,54 +204,56 @@ class RecentWrites(NamedTuple):
 def empty_recent_writes() -> RecentWrites:
     """Return the recent writes of a store that has written nothing so far."""
     return RecentWrites(
-        RecentWriteQueue(_RUNS_MAX, RUN_BYTES_MAX),
+        RecentWriteQueue(_RUNS_MAX, RUN_BYTES_MAX, lambda run: run.kept_bytes),
         RecentWriteQueue(_CHUNKS_MAX, CHUNK_BYTES_MAX),
         RecentWriteQueue(_UNCOMMITTED_MAX, _UNCOMMITTED_BYTES_MAX),
     )
 
 
-# ---- UnindexedRuns: fixed-size batches that were dispatched to queues and are not indexed yet.
+# ---- UnindexedRuns: writes that were dispatched to queues and are not indexed yet.
 
-_BATCHES_MAX: Final = 512
+_RUNS_KEPT_MAX: Final = 4_096
 _FEW: Final = 128
 _ROWS_PER_STEP: Final = 1_024
-"""Messages of contiguous batches that are indexed in one step."""
+"""Messages of contiguous runs that are indexed in one step."""
 
 
 class UnindexedRuns:
-    """The last dispatched batches, in log order."""
+    """The last dispatched runs, in log order."""
 
     def __init__(self) -> None:
-        self._batches: deque[FixedSizeRun] = deque(maxlen=_BATCHES_MAX)
+        self._runs: deque[RecentRun | FixedSizeRun] = deque(maxlen=_RUNS_KEPT_MAX)
 
     def add(self, runs: Iterable[RecentRun | FixedSizeRun]) -> None:
-        """Keep the batches that were just dispatched."""
-        self._batches += [each for each in runs if isinstance(each, FixedSizeRun)]
+        """Keep the runs that were just dispatched."""
+        self._runs += runs
 
     def next_contiguous(
         self, start: PhysicalOffset, limit: PhysicalOffset
-    ) -> Sequence[FixedSizeRun]:
-        """Return the first contiguous batches from a log offset on that are worth a step.
+    ) -> Sequence[RecentRun | FixedSizeRun]:
+        """Return the first contiguous runs from a log offset on that are worth a step.
 
-        A smaller number also counts if the batches end at the limit; none past it are returned. All
-        batches before them are dropped.
+        A smaller number also counts if the runs end at the limit; none past it are returned. All
+        runs before them are dropped.
         """
-        batches = self._batches
-        while batches and batches[0].end_offset <= limit:
-            stretch: list[FixedSizeRun] = []
-            rows, end = 0, batches[0].start_offset
-            for each in batches:
+        runs = self._runs
+        while runs and runs[0].start_offset < start:
+            runs.popleft()
+        while runs and runs[0].end_offset <= limit:
+            stretch: list[RecentRun | FixedSizeRun] = []
+            rows, end = 0, runs[0].start_offset
+            for each in runs:
                 is_next = each.start_offset == end
                 if not is_next or each.end_offset > limit or rows >= _ROWS_PER_STEP:
                     break
                 stretch.append(each)
                 rows, end = rows + each.rows, each.end_offset
-            if batches[0].start_offset >= start and (rows > _FEW or end == limit):
+            if rows > _FEW or end == limit:
                 return stretch
-            batches.popleft()
+            self.discard(stretch)
         return ()
 
-    def discard(self, runs: Sequence[FixedSizeRun]) -> None:
-        """Drop the first batches, whose keys cannot be computed from memory."""
+    def discard(self, runs: Sequence[RecentRun | FixedSizeRun]) -> None:
+        """Drop the first runs, whose keys are read from the log."""
         for _ in runs:
-            self._batches.popleft()
+            self._runs.popleft()
