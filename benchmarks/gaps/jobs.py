@@ -35,6 +35,7 @@ def job_rows(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[R
         ("_save_offsets",): controller.tables.offsets.save,
         ("_save_configurations",): controller.tables.save_configurations,
         ("_save_delay_offsets",): controller.schedule.save,
+        ("_save_timers",): controller.timers.save,
         ("_save_checkpoint", "_check_early_flush"): controller.store.save_checkpoint,
         ("clean",): controller.store.clean,
         ("_delete_topic_files",): partial(_delete_left, controller.store.deleted_topic_files),

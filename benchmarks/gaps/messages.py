@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -17,6 +18,7 @@ from rmq_spark.wire.headers.members import AppendChunkRequestHeader
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
 from rmq_spark.wire.message_id import encode_offset_message_id
 from rmq_spark.wire.properties import encode_properties
+from rmq_spark.wire.recall_handle import RecallHandle
 from rmq_spark.wire.record import StoredMessage, encode_record
 
 _LONG = " ".join(f"k{number}" for number in range(5_000))
@@ -108,6 +110,10 @@ def _of_pulls(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[
         yield row_of(f"the places of all of {topic}", gap, RequestCode.PULL_PLACES)
 
 
+def _in_an_hour_ms() -> int:
+    return (int(time.time()) + 3_600) * 1_000
+
+
 def _send_of_many_properties() -> RemotingCommand:
     header = send_header("wordy", 0, encode_properties(_MANY_PROPERTIES))
     return command(RequestCode.SEND_MESSAGE_V2, header, b"x")
@@ -157,6 +163,11 @@ def _of_looks(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[
         ),
         "a member is asked to consume the largest": ask(
             RequestCode.CONSUME_MESSAGE_DIRECTLY, consumerGroup="G", clientId="c", msgId=message_id
+        ),
+        "a recall": ask(
+            RequestCode.RECALL_MESSAGE,
+            topic="filled",
+            recallHandle=RecallHandle("filled", "broker-a", _in_an_hour_ms(), "x").encode(),
         ),
         "a reply to nobody": send("filled", 0, REPLY_TO_CLIENT="c")._replace(
             code=RequestCode.SEND_REPLY_MESSAGE_V2

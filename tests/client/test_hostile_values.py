@@ -305,6 +305,7 @@ def calls_of(world):
         "Admin.masters": Call(admin.masters, {"cluster": None}),
         "Admin.broker_info": Call(admin.broker_info, {"address": world.address}),
         "Admin.topic_configs": Call(admin.topic_configs, {"topic": "T"}),
+        "Admin.timer_count": Call(admin.timer_count, {"topic": "T"}),
         "Admin.topic_size": Call(admin.topic_size, {"topic": "T"}),
         "Admin.queue_owners": Call(admin.queue_owners, {"group": "Pushed"}),
         "Admin.queue_reports": Call(admin.queue_reports, {"group": "Pushed"}),

@@ -176,6 +176,7 @@ def describe(name: str, output: str, access: ClusterAccess) -> None:
         configs = admin.topic_configs(name)
         offsets = admin.topic_offsets(name)
         size = admin.topic_size(name)
+        waiting = admin.timer_count(name)
         groups = sorted(each for each in admin.groups_of_topic(name) if not is_system_group(each))
         behind = {each: total_lag(admin.lag(each, name)) for each in groups}
         online = {each: len(admin.members(each)) for each in groups}
@@ -184,6 +185,7 @@ def describe(name: str, output: str, access: ClusterAccess) -> None:
         "messages": size.messages,
         "bytes": ByteSize(size.stored_bytes),
         "last_stored": local_time(size.last_timestamp),
+        **({} if waiting is None else {"waiting_for_timer": waiting}),
         "queues": [
             {
                 "broker": queue.broker_name,

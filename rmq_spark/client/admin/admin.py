@@ -31,8 +31,10 @@ from rmq_spark.client.arguments import (
     explain_keywords,
 )
 from rmq_spark.client.errors import (
+    AccessDenied,
     BrokerNotFound,
     MessageRejected,
+    NotSupported,
     ProtocolError,
     RouteNotFound,
 )
@@ -184,7 +186,8 @@ class Admin(GroupOffsets, AccessLists):
     the order of their names. After an error, the brokers before the failed one have the change, and
     the others do not. Any call may be repeated: it changes nothing twice.
 
-    Topics: `topics`, `create_topic`, `delete_topic`, `topic_configs`, `all_topic_configs`,
+    Topics: `topics`, `create_topic`, `delete_topic`, `topic_configs`, `timer_count`,
+    `all_topic_configs`,
     `topic_offsets`, `topic_size`, `route`, `groups_of_topic`.
 
     Consumer groups: `groups`, `create_group`, `delete_group`, `members`, `queue_owners`,
@@ -316,6 +319,20 @@ class Admin(GroupOffsets, AccessLists):
     def topic_size(self, topic: str) -> TopicSize:
         """Return the number of messages in a topic, and an estimate of their bytes in the log."""
         return estimate_topic_size(self.instance, self.topic_offsets(topic))
+
+    def timer_count(self, topic: str) -> int | None:
+        """Return the number of messages of a topic that wait for their time of delivery.
+
+        None if a broker does not say: RocketMQ 4.9, or one that needs a right on the cluster for
+        that.
+        """
+        topic = check_topic(topic)
+        try:
+            counts = [self._api.admin.timer_metrics(each) for each in self.masters().values()]
+        except (NotSupported, AccessDenied):
+            return None
+        full = self.instance.namespace.wrap(topic)
+        return sum(max(each.get(full, 0), 0) for each in counts)
 
     # ---- groups
 

@@ -34,6 +34,7 @@ from rmq_spark.wire.bodies.configs import (
     ConsumerOffsetSerializeWrapper,
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
+    TimerMetricsSerializeWrapper,
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
@@ -190,6 +191,13 @@ class AdminApi:
         return self.requests.body(
             TopicStatsTable, address, RequestCode.GET_TOPIC_STATS_INFO, header
         )
+
+    def timer_metrics(self, address: str) -> Mapping[str, int]:
+        """Return the number of messages of each topic that wait for their time of delivery."""
+        body = self.requests.body(
+            TimerMetricsSerializeWrapper, address, RequestCode.GET_TIMER_METRICS
+        )
+        return {topic: metric.count for topic, metric in body.timing_count.items()}
 
     def groups_of_topic(self, address: str, topic: str) -> frozenset[str]:
         """Return the names of the groups that consume a topic, or have consumed it."""
