@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.brokers.access import WITH_USERS, Users, signed
 from support.brokers.in_process import tell
 from support.clients.remoting_clients import batch_request, pull_request, pulled, send_request
 from support.disks.faulty_disk import ManualClock
@@ -359,3 +360,50 @@ def test_checks_take_turns_among_the_clients_of_a_group(tmp_path):
                 await next_check(client)
 
     tell(story, tmp_path, now_ms=clock)
+
+
+def test_user_without_a_right_to_the_topic_can_neither_end_nor_be_asked(tmp_path):
+    clock = Clock()
+
+    async def story(broker):
+        broker.make_topic("T")
+        broker.make_topic("own")
+        users = Users(broker.controller)
+        users.grant("owner", "Topic:T Pub")
+        users.grant("mallory", "Topic:own Pub")
+        owner, mallory = [await broker.connect() for _ in range(2)]
+        for client, user in ((owner, "owner"), (mallory, "mallory")):
+            body = encode_body(
+                HeartbeatData(client_id=user, producer_data_set=(ProducerData(group_name="P"),))
+            )
+            heartbeat = RemotingCommand(RequestCode.HEART_BEAT, body=body)
+            assert (await client.call(signed(heartbeat, user))).code == 0
+        answers = [await owner.call(signed(half_request(str(n)), "owner")) for n in range(2)]
+        assert [answer.code for answer in answers] == [0, 0]
+        for topic in ("own", None):
+            request = end_request(answers[0], ROLLBACK, topic=topic)
+            refusal = await mallory.call(signed(request, "mallory"))
+            assert refusal.remark == "Find prepared transaction message failed"
+        forged = end_request(answers[0], commit_log_offset=3)
+        assert (await owner.call(signed(forged, "owner"))).code == ResponseCode.SYSTEM_ERROR
+        pass_time(broker, clock, 30.1)
+        for _ in range(2):
+            check, _ = await next_check(owner)
+            assert (await owner.call(signed(end_request(check), "owner"))).code == 0
+        await mallory.call(signed(RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO), "mallory"))
+        assert mallory.notices == []
+        assert end_of(broker, "T") == 2
+
+    tell(story, tmp_path, now_ms=clock, **WITH_USERS)
+
+
+def test_owner_of_a_half_message_can_end_it_as_soon_as_it_is_acknowledged(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        Users(broker.controller).grant("owner", "Topic:T Pub")
+        client = await broker.connect()
+        for number in range(20):
+            answer = await client.call(signed(half_request(str(number)), "owner"))
+            assert (await client.call(signed(end_request(answer), "owner"))).code == 0
+
+    tell(story, tmp_path, now_ms=Clock(), flushDiskType="SYNC_FLUSH", **WITH_USERS)

@@ -17,7 +17,13 @@ from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 from rmq_spark.wire.codes import PullSysFlag
 from rmq_spark.wire.headers.members import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
-from rocketpoll import Message, PushConsumer, PushSettings
+from rocketpoll import (
+    Message,
+    PushConsumer,
+    PushSettings,
+    TransactionProducer,
+    TransactionState,
+)
 from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError, NotInTime
 from rocketpoll.broker.testing import wait_until
 
@@ -68,6 +74,18 @@ def test_clock_advance_delivers_delayed_messages_with_sync_flush():
         send_later(broker, "orders", ONE_HOUR, ONE_HOUR)
         broker.clock.advance(HOUR)
         assert bodies(broker, "orders") == [b"17", b"17"]
+
+
+def test_clock_advance_brings_the_next_check_of_a_transaction(broker, topic):
+    with TransactionProducer(
+        "shop", broker.address, check_listener=lambda _: TransactionState.COMMIT
+    ) as producer:
+        with producer.transaction(Message(topic, b"x")) as begun:
+            begun.leave_open()
+        assert not broker.messages(topic)
+        broker.clock.advance(timedelta(seconds=31))
+        wait_until(lambda: broker.messages(topic))
+    assert [each.body for each in broker.messages(topic)] == [b"x"]
 
 
 def test_messages_expire_file_by_file_however_many_once_newer_ones_are_there():
