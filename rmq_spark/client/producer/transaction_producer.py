@@ -21,7 +21,6 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from rmq_spark.client import observer
-from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.arguments import (
     check_kind,
     check_range,
@@ -103,18 +102,21 @@ class _CheckResponder:
     """Answers the brokers that ask a producer group how transactions have ended."""
 
     def __init__(
-        self, group: str, check_listener: CheckListener, api: Callable[[], BrokerApi]
+        self, group: str, check_listener: CheckListener, instance: Callable[[], ClientInstance]
     ) -> None:
         self._group = group
         self._check_listener = check_listener
-        self._api = api
+        self._instance = instance
 
     def check_transaction_state(
         self, address: str, message: MessageExt, header: CheckTransactionStateRequestHeader
     ) -> None:
         """Call the check listener with a message, and send its answer."""
+        instance = self._instance()
+        namespace = instance.namespace
         try:
-            state = check_state("what check_listener has returned", self._check_listener(message))
+            said = self._check_listener(namespace.strip_message(message))
+            state = check_state("what check_listener has returned", said)
         except Exception:  # noqa: BLE001  # the broker asks again
             _log.exception(
                 "check_listener of group %s failed for message %s of %s; the broker will ask again",
@@ -124,7 +126,7 @@ class _CheckResponder:
             )
             state = TransactionState.UNKNOWN
         end = EndTransactionRequestHeader(
-            self._group,
+            namespace.wrap(self._group),
             header.tran_state_table_offset,
             header.commit_log_offset,
             state.value,
@@ -134,7 +136,7 @@ class _CheckResponder:
             topic=message.topic,
             broker_name=header.broker_name,
         )
-        self._api().end_transaction_one_way(address, end)
+        instance.api.end_transaction_one_way(address, end)
 
 
 class TransactionProducer(Producer):
@@ -188,7 +190,7 @@ class TransactionProducer(Producer):
                 "lambda message: TransactionState.COMMIT",
             )
         self._topics = check_topics(topics)
-        member = _CheckResponder(group, check_listener, lambda: self.instance.api)
+        member = _CheckResponder(group, check_listener, lambda: self.instance)
         super().__init__(group, namesrv, instance=instance, member=member, **settings)
 
     def start(self) -> None:
@@ -325,7 +327,7 @@ class TransactionProducer(Producer):
         self._introduce(message, min(timeout_ms, _INTRODUCTION_MS))
         properties = {
             TRAN_MSG: "true",
-            PRODUCER_GROUP: self.group,
+            PRODUCER_GROUP: self.instance.namespace.wrap(self.group),
             IMMUNITY_SECONDS: None if immunity_seconds is None else str(immunity_seconds),
         }
         prepared = prepared._replace(
@@ -340,14 +342,15 @@ class TransactionProducer(Producer):
     def _end_transaction(self, sent: SendResult, state: TransactionState, timeout_ms: int) -> bool:
         """End a transaction; return whether a broker has stored the end."""
         _, position = decode_offset_message_id(sent.offset_message_id)
+        namespace = self.instance.namespace
         header = EndTransactionRequestHeader(
-            self.group,
+            namespace.wrap(self.group),
             sent.queue_offset,
             position,
             state.value,
             sent.message_id,
             transaction_id=sent.transaction_id,
-            topic=sent.queue.topic,
+            topic=namespace.wrap(sent.queue.topic),
             broker_name=sent.queue.broker_name,
         )
         try:

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from support.brokers.broker_kinds import wait_until
+from support.clients.conformance_clients import Clients
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
@@ -15,7 +16,9 @@ from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.producer.transaction_producer import TransactionProducer, TransactionState
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere
+from rmq_spark.wire.headers.members import CheckTransactionStateRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import retry_topic
 
@@ -122,6 +125,27 @@ def test_listener_of_a_namespace_gets_its_retries_by_their_short_name(cluster, t
         producer.send(Message(topic, b"x"))
         wait_until("it is retried", lambda: len(seen) == 2)
     assert seen == [(topic, 0, topic), (topic, 1, retry_topic(group))]
+
+
+def test_transaction_of_a_namespace_is_of_the_full_group(cluster, topic):
+    checked = []
+    producer = TransactionProducer(
+        "Booking",
+        instance=cluster.instance(namespace="eu"),
+        check_listener=lambda message: checked.append(message.topic) or TransactionState.COMMIT,
+    )
+    with producer:
+        with producer.transaction(Message(topic, b"x")) as begun:
+            pass
+        assert begun.result.send_result.queue.topic == topic
+        (found,) = Clients(cluster).read(f"eu%{topic}", 1, queues=2)
+        assert found.properties["PGROUP"] == "eu%Booking"
+        ends = []
+        producer.instance.api.end_transaction_one_way = lambda _, header: ends.append(header)
+        header = CheckTransactionStateRequestHeader(0, 0, found.message_id)
+        producer._member.check_transaction_state(cluster.address, found, header)
+    assert checked == [topic]
+    assert [(each.producer_group, each.topic) for each in ends] == [("eu%Booking", f"eu%{topic}")]
 
 
 def test_admin_refuses_an_instance_with_a_namespace(cluster):
