@@ -27,8 +27,7 @@ from rmq_spark.errors import RocketPollError, excerpt
 
 from .common.threads import DaemonThreadPool
 from .embedded.embedded_broker import EmbeddedBroker
-from .embedded.helpers import NotInTime
-from .testing import STREAM_SECONDS
+from .embedded.helpers import STREAM_SECONDS, NotInTime
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -12,12 +12,18 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from .embedded.errors import type_error
-from .embedded.helpers import POLL_SECONDS, WAIT_SECONDS, BrokerHelpers, NotInTime, checked_seconds
+from .embedded.helpers import (
+    POLL_SECONDS,
+    STREAM_SECONDS,
+    WAIT_SECONDS,
+    BrokerHelpers,
+    NotInTime,
+    checked_seconds,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-STREAM_SECONDS: Final = 60
 _ROWS_SHOWN: Final = 5
 
 _Found = TypeVar("_Found")

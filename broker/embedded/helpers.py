@@ -43,6 +43,7 @@ QUEUES: Final = 4
 """The default number of queues in `BrokerHelpers.create_topic`."""
 
 WAIT_SECONDS: Final = 10.0
+STREAM_SECONDS: Final = 60
 POLL_SECONDS: Final = 0.01
 _LONG_POLL_FLAG: Final = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)
 

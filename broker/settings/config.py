@@ -31,10 +31,10 @@ from ..common.setting import (
 )
 from ..filter.sql_limits import SqlLimits
 from ..longpolling.hold_limits import HoldLimits
-from ..pop.pop_config import PopConfig
 from ..store.config import StoreConfig
 from ..store.read.entry_selection import DEFAULT_LIMITS
 from .access import AccessConfig
+from .pop import PopConfig
 
 _MIB = 1 << 20
 

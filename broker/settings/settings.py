@@ -17,10 +17,10 @@ from rmq_spark.errors import RocketPollError, nearest_name
 
 from ..common.setting import DIRECTORY, HIDDEN, SETTING, Setting
 from ..longpolling.hold_limits import HoldLimits
-from ..pop.pop_config import PopConfig
 from ..store.config import BrokerRole, StoreConfig
 from .access import AccessConfig
 from .config import BrokerConfig, FilterLimits, ServerLimits, TlsConfig
+from .pop import PopConfig
 
 # ---- Keys: every setting with its place in `BrokerConfig` and its description, in the order of
 # conf/broker.conf.

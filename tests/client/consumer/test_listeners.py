@@ -13,7 +13,7 @@ from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeConcurrentlyContext,
     ConsumeConcurrentlyStatus,
     ConsumeOrderlyStatus,
-    FailureLog,
+    ListenerFailureLog,
     call_listener,
     check_listener,
     clamp_listener_value,
@@ -103,7 +103,7 @@ def test_valid_callables_are_accepted_as_listeners(listener):
 
 
 def said_by(listener, success=SUCCESS):
-    return call_listener(listener, several(7), CONTEXT, success, FailureLog())
+    return call_listener(listener, several(7), CONTEXT, success, ListenerFailureLog())
 
 
 def test_listener_may_return_none_or_a_status():
@@ -229,7 +229,7 @@ class Failing:
     def __init__(self, caplog):
         self.now = 0.0
         self.caplog = caplog
-        self.failures = FailureLog(lambda: self.now)
+        self.failures = ListenerFailureLog(lambda: self.now)
 
     def fail(self, error, times=1):
         """The lines of so many failures, with or without a traceback."""

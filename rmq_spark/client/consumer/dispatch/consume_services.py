@@ -27,7 +27,7 @@ from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeConcurrentlyStatus,
     ConsumeOrderlyContext,
     ConsumeOrderlyStatus,
-    FailureLog,
+    ListenerFailureLog,
     MessageListenerConcurrently,
     MessageListenerOrderly,
     call_listener,
@@ -73,7 +73,7 @@ class ConsumeMessageConcurrentlyService:
     """None in BROADCASTING: what fails is logged and not retried."""
     acknowledge: AcknowledgeFunction
     batch_size: int
-    failures: FailureLog = field(default_factory=FailureLog)
+    failures: ListenerFailureLog = field(default_factory=ListenerFailureLog)
 
     def submit(self, request: PullRequest, messages: Sequence[MessageExt]) -> None:
         """Submit messages to the listener, in batches."""
@@ -191,7 +191,7 @@ class ConsumeMessageOrderlyService:
     """Called with a revoked queue once no listener uses it any more."""
     batch_size: int
     suspend_ms: int
-    failures: FailureLog = field(default_factory=FailureLog)
+    failures: ListenerFailureLog = field(default_factory=ListenerFailureLog)
 
     def submit(self, request: PullRequest, messages: Sequence[MessageExt] = ()) -> None:  # noqa: ARG002  # they wait in the process queue
         """Submit waiting messages to the listener; a suspended queue waits for its time."""

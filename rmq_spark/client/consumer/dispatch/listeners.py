@@ -147,7 +147,7 @@ def _accepts_arguments(listener: Callable[..., object], count: int) -> bool:
     return True
 
 
-class FailureLog:
+class ListenerFailureLog:
     """The log of one listener's failures: each kind once with its traceback, then once a minute.
 
     A message that always fails is retried for hours, and a listener whose database is away fails
@@ -209,7 +209,7 @@ def call_listener(
     messages: Sequence[MessageExt],
     context: _Context,
     success: _Status,
-    failures: FailureLog,
+    failures: ListenerFailureLog,
 ) -> _Status | None:
     """Call a listener and return its status; None if it raised, or returned a wrong value."""
     try:
@@ -221,7 +221,7 @@ def call_listener(
 
 
 def _parse_status(
-    returned: object, messages: Sequence[MessageExt], success: _Status, failures: FailureLog
+    returned: object, messages: Sequence[MessageExt], success: _Status, failures: ListenerFailureLog
 ) -> _Status | None:
     if returned is None:
         return success
