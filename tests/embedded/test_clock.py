@@ -306,3 +306,15 @@ def test_clock_advance_of_a_busy_broker_times_out(broker, monkeypatch):
         broker.clock.advance(1)
     release.set()
     broker.send("told", "it goes on")
+
+
+def test_one_clock_move_delivers_each_timer_message_at_its_own_time(broker, topic):
+    with broker.producer() as producer:
+        for after in ("1h1s", "1500ms", "1h", "90s"):
+            producer.send(Message(topic, after.encode(), deliver_after=after))
+    before_ms = broker.clock.now_ms
+    broker.clock.advance(timedelta(hours=3))
+    messages = broker.messages(topic)
+    assert [message.body for message in messages] == [b"1500ms", b"90s", b"1h", b"1h1s"]
+    after_s = [round((message.store_timestamp - before_ms) / 1_000) for message in messages]
+    assert after_s[1:] == [90, 3_600, 3_601]
