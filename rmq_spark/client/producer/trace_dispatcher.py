@@ -240,6 +240,25 @@ class TraceDispatcher(ForkAware):
             for message_id, offset_message_id, length, properties in _sent(prepared, result)
         )
 
+    def record_end(self, sent: SendResult, address: str, state: str) -> None:
+        """Record that a transaction was ended at a broker; ``state`` is RocketMQ's name of it."""
+        self.append(
+            [
+                MessageTrace(
+                    trace_type=TraceType.END_TRANSACTION,
+                    timestamp_ms=now_ms(),
+                    region_id=sent.region_id or DEFAULT_REGION,
+                    group=self._group,
+                    topic=sent.queue.topic,
+                    message_id=sent.message_id,
+                    store_host=address,
+                    message_type=TraceMessageType.COMMIT,
+                    transaction_id=sent.transaction_id or "",
+                    transaction_state=state,
+                )
+            ]
+        )
+
     def record_before(self, messages: Sequence[MessageExt]) -> tuple[MessageTrace, ...]:
         """Record that a consumer begins to process messages; `record_after` takes the result."""
         began_ms = now_ms()

@@ -357,6 +357,8 @@ class TransactionProducer(Producer):
             self._check_running()
             address = self.instance.routes.master_address(sent.queue.broker_name)
             self.instance.api.end_transaction(address, header, timeout_ms)
+            if self._tracer is not None:
+                self._tracer.record_end(sent, address, f"{state.name}_MESSAGE")
         except ClientError as error:
             _log.warning(
                 "%s of message %s was not acknowledged, and the broker will ask the check listener "

@@ -22,6 +22,7 @@ from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.producer.trace_dispatcher import PENDING_MAX, TraceDispatcher
+from rmq_spark.client.producer.transaction_producer import TransactionProducer, TransactionState
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.names import TRACE_TOPIC
 from rmq_spark.wire.trace import (
@@ -84,6 +85,22 @@ def test_sends_of_each_kind_are_traced(address, admin):
         if each.keys == "k1 k2"
     }
     assert len(found) == 3
+
+
+def test_transactions_are_traced_with_their_end(address, admin):
+    def check(_):
+        return TransactionState.UNKNOWN
+
+    ended = {}
+    with TransactionProducer("P", address, check_listener=check, enable_trace=True) as producer:
+        for state in (TransactionState.COMMIT, TransactionState.ROLLBACK):
+            done = producer.send_in_transaction(Message("T", b"x"), lambda _, state=state: state)
+            ended[done.send_result.message_id] = f"{state.name}_MESSAGE"
+    for message_id, state in ended.items():
+        half, end = traced(admin, message_id, 2)
+        assert (half.trace_type, half.message_type) == (TraceType.PUB, TraceMessageType.HALF)
+        assert (end.trace_type, end.transaction_state) == (TraceType.END_TRANSACTION, state)
+        assert (end.group, end.topic, end.store_host) == ("P", "T", address)
 
 
 def test_listener_calls_are_traced_with_their_end(address, admin):
