@@ -9,7 +9,13 @@ import numpy as np
 
 from benchmarks.gaps.asked import Scale, ask, batch, command, pull, send, send_header
 from benchmarks.gaps.measured import Client, MeasuredBroker
+from benchmarks.gaps.operators import BROKER
 from benchmarks.gaps.row import Row, row_of, rows_of
+from rmq_spark.wire.bodies.pop import (
+    BatchAck,
+    BatchAckMessageRequestBody,
+    SetMessageRequestModeRequestBody,
+)
 from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
@@ -32,6 +38,7 @@ def message_rows(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterat
     yield from _of_sends(broker, client, scale)
     yield from _of_pulls(broker, client, scale)
     yield from _of_looks(broker, client, scale)
+    yield from _of_pops(broker, client, scale)
 
 
 def _of_sends(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[Row]:
@@ -117,6 +124,39 @@ def _in_an_hour_ms() -> int:
 def _send_of_many_properties() -> RemotingCommand:
     header = send_header("wordy", 0, encode_properties(_MANY_PROPERTIES))
     return command(RequestCode.SEND_MESSAGE_V2, header, b"x")
+
+
+def _of_pops(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[Row]:
+    of_group = {"topic": "filled", "consumerGroup": "G"}
+    times = {"pollTime": 0, "bornTime": 0}
+    pops = {"queueId": -1, "maxMsgNums": 32, "invisibleTime": 60_000, "initMode": 0}
+    receipt = {"queueId": 0, "offset": 0, "extraInfo": f"0 1 60000 0 0 {BROKER} 0 0"}
+    acks = tuple(
+        BatchAck(consumer_group="G", topic="filled", revive_queue_id=number % 8, bit_set="/////w==")
+        for number in range(scale.requests)
+    )
+    mode = SetMessageRequestModeRequestBody(topic="filled", consumer_group="G")
+    sql = {"exp": _DEAR, "expType": "SQL92"}
+    requests = {
+        "a pop of 32 messages": ask(RequestCode.POP_MESSAGE, **of_group, **times, **pops),
+        "a pop by an expression": ask(RequestCode.POP_MESSAGE, **of_group, **times, **pops, **sql),
+        "a message acknowledged": ask(RequestCode.ACK_MESSAGE, **of_group, **receipt),
+        f"{len(acks)} check points acknowledged": ask(
+            RequestCode.BATCH_ACK_MESSAGE, BatchAckMessageRequestBody(acks=acks)
+        ),
+        "another invisible time": ask(
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME, **of_group, **receipt, invisibleTime=60_000
+        ),
+        "a question for messages to pop": ask(
+            RequestCode.NOTIFICATION, **of_group, **times, queueId=-1
+        ),
+        "a look at the next messages to pop": ask(
+            RequestCode.PEEK_MESSAGE, **of_group, queueId=-1, maxMsgNums=32
+        ),
+        "the number of held pops": ask(RequestCode.POLLING_INFO, **of_group, queueId=-1),
+        "the request mode of a group": ask(RequestCode.SET_MESSAGE_REQUEST_MODE, mode),
+    }
+    yield from rows_of(broker, client, requests, scale.rounds)
 
 
 def _of_looks(broker: MeasuredBroker, client: Client, scale: Scale) -> Iterator[Row]:

@@ -22,6 +22,7 @@ REFUSALS = {
     ResponseCode.PULL_RETRY_IMMEDIATELY,
     ResponseCode.QUERY_NOT_FOUND,
     ResponseCode.CONSUME_MSG_TIMEOUT,
+    ResponseCode.POLLING_TIMEOUT,
 }
 """What some are to be answered: who looks for nothing has to look at everything."""
 
