@@ -40,6 +40,22 @@ class Namespace:
                 raise MessageRejected("namespace", needed, name)
         self.name = name
 
+    @staticmethod
+    def check_unshared(namespace: str | None, shared: object | None, name: str) -> None:
+        """Raise an error if a namespace is given with a shared client, which has its own.
+
+        Args:
+            namespace: The namespace that a caller gives.
+            shared: The client, or None.
+            name: The argument with the client.
+
+        Raises:
+            MessageRejected: Both are given.
+        """
+        if namespace is not None and shared is not None:
+            needed = f"none with {name}, which has its own. Give the namespace to the {name}"
+            raise MessageRejected("namespace", needed, namespace)
+
     def __bool__(self) -> bool:
         return self.name is not None
 

@@ -231,6 +231,7 @@ def calls_of(world):
     span = {"start": {QUEUE: 0}, "end": {QUEUE: 1}, "columns": ["body"], "tags": "red"}
     span |= {"on_bad_record": "skip", "bytes_max": 1 << 30}
     consumer = {"group": "Made", "namesrv": world.address, "instance": world.instance}
+    consumer |= {"namespace": None}
     producer, admin, lite, push = world.producer, world.admin, world.assigned, world.push
     users, where = world.users, {"cluster": None, "broker_name": None}
     policy = AclPolicy("U", "Topic:T", ("Pub",), ("10.0.0.0/8",))
@@ -250,6 +251,7 @@ def calls_of(world):
                 "group": "Made",
                 "namesrv": world.address,
                 "instance": world.instance,
+                "namespace": None,
                 "rules": None,
                 "send_timeout_ms": 3_000,
                 "retries": 1,

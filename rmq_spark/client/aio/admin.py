@@ -43,7 +43,7 @@ class Admin(AsyncWrapper[ThreadedAdmin]):
         *,
         client: Client | None = None,
     ) -> None:
-        client = shared_or_own(client, namesrv, request_timeout_ms=ADMIN_TIMEOUT_MS)
+        client = shared_or_own(client, namesrv, None, request_timeout_ms=ADMIN_TIMEOUT_MS)
         super().__init__(
             client,
             lambda: ThreadedAdmin(instance=client.instance()),

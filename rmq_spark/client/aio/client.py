@@ -31,6 +31,7 @@ from rmq_spark.client.instance.instance import (
     ROUTE_INTERVAL_MS,
     ClientInstance,
 )
+from rmq_spark.client.namespace import Namespace
 from rmq_spark.client.transport.connection import CONNECT_TIMEOUT_MS
 from rmq_spark.client.transport.remoting_client import REQUEST_TIMEOUT_MS, Credentials
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
@@ -262,9 +263,11 @@ class Client(ForkAware):
 def shared_or_own(
     client: Client | None,
     namesrv: str | Iterable[str] | None,
+    namespace: str | None,
     *,
     request_timeout_ms: int = REQUEST_TIMEOUT_MS,
 ) -> Client:
-    """Return the client that a caller shares with others, or else a new one for its addresses."""
+    """Return the client that a caller shares with others, or else a new one."""
     check_kind("client", client, (Client, NoneType), "a Client", "aio.Client('localhost:9876')")
-    return client or Client(namesrv, request_timeout_ms=request_timeout_ms)
+    Namespace.check_unshared(namespace, client, "client")
+    return client or Client(namesrv, request_timeout_ms=request_timeout_ms, namespace=namespace)

@@ -200,6 +200,8 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
             milliseconds since 1970. It replaces ``consume_from_where`` of the settings; a group
             that has committed offsets continues at these. As in RocketMQ, a queue whose first
             message is still in the broker's memory is read from that message.
+        namespace: Namespace of the names of topics and groups: a topic ``orders`` is ``eu%orders``
+            for brokers. A shared client has its own.
 
     Raises:
         MessageRejected: The group is not a valid name. A setting that is out of range is an error
@@ -217,6 +219,7 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
         *,
         client: Client | None = None,
         start: Start | None = None,
+        namespace: str | None = None,
     ) -> None:
         self.group = check_group(group)
         self._settings = effective_settings(LitePullSettings, settings, start)
@@ -225,7 +228,7 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
             name = "message_queue_listener"
             check_listener(name, message_queue_listener, *parameters, allows_coroutine=True)
         self._listener = message_queue_listener
-        client = shared_or_own(client, namesrv)
+        client = shared_or_own(client, namesrv, namespace)
         super().__init__(client, self._create_threaded, LoopConsumer.start, LoopConsumer.shutdown)
         self._bridge: LoopBridge | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

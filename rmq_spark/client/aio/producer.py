@@ -114,6 +114,8 @@ class Producer(AsyncWrapper["LoopProducer"]):
             ``"host:port"``. Defaults to the environment variable NAMESRV_ADDR.
         client: A `Client` to share with other producers and consumers; ``namesrv`` is then ignored.
             Without it, the producer has a client of its own.
+        namespace: Namespace of the names of topics and groups: a topic ``orders`` is ``eu%orders``
+            for brokers. A shared client has its own.
         rules: Settings of the messages: size limit, compression, queues of new topics.
         send_timeout_ms: Milliseconds that one send may take, with all its tries; 3,000 by default.
         retries: Further tries of a send whose connection failed, and of `send_batch` and
@@ -142,6 +144,7 @@ class Producer(AsyncWrapper["LoopProducer"]):
         namesrv: str | Iterable[str] | None = None,
         *,
         client: Client | None = None,
+        namespace: str | None = None,
         rules: SendRules | None = None,
         send_timeout_ms: int = SEND_TIMEOUT_MS,
         retries: int = RETRIES,
@@ -168,7 +171,7 @@ class Producer(AsyncWrapper["LoopProducer"]):
                 trace_topic=trace_topic,
             )
 
-        client = shared_or_own(client, namesrv)
+        client = shared_or_own(client, namesrv, namespace)
         super().__init__(client, create, lambda one: one.start(), lambda one: one.shutdown())
         self._waiter_queue: WaiterQueue | None = None
         self._request_slots: asyncio.Semaphore | None = None

@@ -128,11 +128,12 @@ class BaseConsumerImpl(ForkAware, ABC):
         namesrv: str | Iterable[str] | None,
         instance: ClientInstance | None,
         settings: ConsumerSettings,
+        namespace: str | None = None,
     ) -> None:
         """Check the settings, and make the parts of a consumer without starting it.
 
         Subclasses call `ForkAware.__init__` last: a fork may come at any moment. Without a shared
-        ``instance``, the consumer makes one of its own for the name servers.
+        ``instance``, the consumer makes one of its own for the name servers and the ``namespace``.
         """
         self.group = check_group(group)
         settings.check()
@@ -140,10 +141,11 @@ class BaseConsumerImpl(ForkAware, ABC):
         if instance is not None and not is_instance:
             example = "ClientInstance('localhost:9876')"
             raise wrong_kind("instance", "a ClientInstance", excerpt(instance), example)
+        Namespace.check_unshared(namespace, instance, "instance")
         self._settings = settings
         self._private_instance: ClientInstance | None = None
         if instance is None:
-            instance = self._private_instance = ClientInstance(namesrv)
+            instance = self._private_instance = ClientInstance(namesrv, namespace=namespace)
         self._instance: ClientInstance = instance
         self.namespace = instance.namespace
         self.group = self.namespace.wrap(self.group)

@@ -55,6 +55,8 @@ class Consumer(GroupConsumer):
             milliseconds since 1970. It replaces ``consume_from_where`` of the settings; a group
             that has committed offsets continues at these. As in RocketMQ, a queue whose first
             message is still in the broker's memory is read from that message.
+        namespace: Namespace of the names of topics and groups: a topic ``orders`` is ``eu%orders``
+            for brokers. A shared instance has its own.
 
     Raises:
         MessageRejected: The group is not a valid name, or a setting is out of range.
@@ -73,10 +75,14 @@ class Consumer(GroupConsumer):
         *,
         instance: ClientInstance | None = None,
         start: Start | None = None,
+        namespace: str | None = None,
     ) -> None:
         super().__init__(
             LitePullConsumerImpl(
-                *(group, namesrv, settings, message_queue_listener), instance=instance, start=start
+                *(group, namesrv, settings, message_queue_listener),
+                instance=instance,
+                start=start,
+                namespace=namespace,
             )
         )
 

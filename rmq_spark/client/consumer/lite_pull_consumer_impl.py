@@ -173,12 +173,13 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         *,
         instance: ClientInstance | None = None,
         start: Start | None = None,
+        namespace: str | None = None,
     ) -> None:
         self._lite_settings = effective_settings(LitePullSettings, settings, start)
         if message_queue_listener is not None:
             parameters = ("topic", "all_queues", "own_queues")
             check_listener("message_queue_listener", message_queue_listener, *parameters)
-        super().__init__(group, namesrv, instance, self._lite_settings)
+        super().__init__(group, namesrv, instance, self._lite_settings, namespace)
         self._listener = message_queue_listener
         self._assigned_queues = AssignedQueues(monotonic_ms)
         self._is_manually_assigned = False

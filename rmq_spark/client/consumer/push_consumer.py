@@ -64,7 +64,7 @@ class GroupConsumer:
     @property
     def group(self) -> str:
         """The name of the consumer group."""
-        return self._impl.group
+        return self._impl.namespace.strip(self._impl.group)
 
     @property
     def service_state(self) -> ServiceState:
@@ -155,6 +155,8 @@ class PushConsumer(GroupConsumer):
             milliseconds since 1970. It replaces ``consume_from_where`` of the settings; a group
             that has committed offsets continues at these. As in RocketMQ, a queue whose first
             message is still in the broker's memory is read from that message.
+        namespace: Namespace of the names of topics and groups: a topic ``orders`` is ``eu%orders``
+            for brokers. A shared instance has its own.
 
     Raises:
         MessageRejected: The group is not a valid name, or a setting is out of range.
@@ -174,6 +176,7 @@ class PushConsumer(GroupConsumer):
         orderly_listener: MessageListenerOrderly | None = None,
         settings: PushSettings | None = None,
         start: Start | None = None,
+        namespace: str | None = None,
     ) -> None:
         super().__init__(
             PushConsumerImpl(
@@ -184,6 +187,7 @@ class PushConsumer(GroupConsumer):
                 orderly_listener=orderly_listener,
                 settings=settings,
                 start=start,
+                namespace=namespace,
             )
         )
 

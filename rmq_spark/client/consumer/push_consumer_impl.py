@@ -127,9 +127,10 @@ class PushConsumerImpl(BaseConsumerImpl):
         orderly_listener: MessageListenerOrderly | None = None,
         settings: PushSettings | None = None,
         start: Start | None = None,
+        namespace: str | None = None,
     ) -> None:
         self._push_settings = effective_settings(PushSettings, settings, start)
-        super().__init__(group, namesrv, instance, self._push_settings)
+        super().__init__(group, namesrv, instance, self._push_settings, namespace)
         self._is_clustering = self._push_settings.message_model is MessageModel.CLUSTERING
         self._requests: dict[MessageQueue, PullRequest] = {}
         self._requests_lock = threading.RLock()

@@ -33,6 +33,7 @@ from rmq_spark.client.consumer.base_consumer_impl import ServiceState, ServiceSt
 from rmq_spark.client.errors import BrokerNotFound, ClientShutDown, MessageRejected
 from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance, require_topics
 from rmq_spark.client.message import MessageExt, to_message
+from rmq_spark.client.namespace import Namespace
 from rmq_spark.client.subscriptions import (
     ALL,
     MessageSelector,
@@ -152,6 +153,8 @@ class SimpleConsumer(ForkAware):
             begins before the last one, and in a young queue at the first.
         in_order: True to receive the messages of each queue in their order: the next ones come
             when all before them are acknowledged, or are delivered again.
+        namespace: Namespace of the names of topics and groups: a topic ``orders`` is ``eu%orders``
+            for brokers. A shared instance has its own.
 
     Raises:
         MessageRejected: The group is not a valid name.
@@ -165,6 +168,7 @@ class SimpleConsumer(ForkAware):
         *,
         from_first: bool = False,
         in_order: bool = False,
+        namespace: str | None = None,
     ) -> None:
         self.group = check_group(group)
         check_flag("from_first", from_first)
@@ -178,14 +182,18 @@ class SimpleConsumer(ForkAware):
         self._in_order = in_order
         self._private_instance: ClientInstance | None = None
         if instance is None or isinstance(instance, str):
-            instance = self._private_instance = ClientInstance(instance)
+            instance = self._private_instance = ClientInstance(instance, namespace=namespace)
+        else:
+            Namespace.check_unshared(namespace, instance, "instance")
         self._instance: ClientInstance = instance
+        self._namespace = instance.namespace
+        self._full_group = self._namespace.wrap(self.group)
         self._state_machine = ServiceStateMachine()
         self._safe_stop = self._new_safe_stop()
         self._has_joined = False
         self._subscriptions: dict[str, SubscriptionData] = {}  # replaced, and never changed
         self._subscriptions_lock = threading.Lock()
-        self._member = PopMember(self.group, self._current_subscriptions)
+        self._member = PopMember(self._full_group, self._current_subscriptions)
         self._turns = count()
         ForkAware.__init__(self)
 
@@ -202,7 +210,7 @@ class SimpleConsumer(ForkAware):
     @property
     def topics(self) -> frozenset[str]:
         """The subscribed topics."""
-        return frozenset(self._subscriptions)
+        return frozenset(map(self._namespace.strip, self._subscriptions))
 
     def start(self) -> None:
         """Join the group. A consumer can be started only once.
@@ -218,12 +226,12 @@ class SimpleConsumer(ForkAware):
             self._instance.start()
             try:
                 require_topics(self._instance, self._subscriptions)
-                self._instance.register_consumer(self.group, self._member)
+                self._instance.register_consumer(self._full_group, self._member)
                 self._has_joined = True
                 self._instance.heartbeat()
             except BaseException:
                 if self._has_joined:
-                    self._instance.unregister_consumer(self.group)
+                    self._instance.unregister_consumer(self._full_group)
                 self._instance.stop()
                 raise
         except BaseException:
@@ -266,7 +274,7 @@ class SimpleConsumer(ForkAware):
         if self._has_joined:
             run_steps(
                 self.group,
-                lambda: self._instance.unregister_consumer(self.group),
+                lambda: self._instance.unregister_consumer(self._full_group),
                 self._instance.stop,
             )
 
@@ -298,6 +306,7 @@ class SimpleConsumer(ForkAware):
         """
         selector = by_tag(selector) if isinstance(selector, str) else selector
         check_selector(selector)
+        topic = self._namespace.wrap(check_topic(topic))
         data = subscription_data(topic, selector, time.time_ns() // 1_000_000)
         if self.is_running:
             require_topics(self._instance, (data.topic,))
@@ -312,7 +321,7 @@ class SimpleConsumer(ForkAware):
         Raises:
             MessageRejected: The topic's name is not valid.
         """
-        topic = check_topic(topic)
+        topic = self._namespace.wrap(check_topic(topic))
         with self._subscriptions_lock:
             known = self._subscriptions.items()
             self._subscriptions = {name: each for name, each in known if name != topic}
@@ -349,7 +358,7 @@ class SimpleConsumer(ForkAware):
                 most_ms = left_ms if len(targets) == 1 else min(left_ms, hold_ms)
                 found = self._pop(topic, broker_name, max_messages, invisible_ms, most_ms)
                 if found:
-                    return found
+                    return [self._namespace.strip_message(each) for each in found]
             hold_ms = _TURN_MS
             if time.monotonic() >= deadline:
                 return []
@@ -371,7 +380,7 @@ class SimpleConsumer(ForkAware):
         for each, receipt in receipts:
             by_broker.setdefault(receipt.broker_name, []).append((each, receipt))
         for broker_name, own in by_broker.items():
-            address = self._address(own[0][0].topic, broker_name)
+            address = self._address(self._namespace.wrap(own[0][0].topic), broker_name)
             if len(own) == 1:
                 self._instance.api.ack(address, self._ack_header(*own[0]))
             else:
@@ -397,7 +406,7 @@ class SimpleConsumer(ForkAware):
             broker_name=receipt.broker_name,
         )
         changed = self._instance.api.change_invisible_time(
-            self._address(message.topic, receipt.broker_name), header
+            self._address(self._namespace.wrap(message.topic), receipt.broker_name), header
         )
         start = receipt.start_offset if receipt.is_in_order else receipt.queue_offset
         renewed = receipt._replace(
@@ -428,7 +437,7 @@ class SimpleConsumer(ForkAware):
         if subscription is None:
             return []
         header = PopMessageRequestHeader(
-            consumer_group=self.group,
+            consumer_group=self._full_group,
             topic=topic,
             queue_id=ANY_QUEUE,
             max_msg_nums=count_max,
@@ -456,8 +465,8 @@ class SimpleConsumer(ForkAware):
 
     def _ack_header(self, message: MessageExt, receipt: PopReceipt) -> AckMessageRequestHeader:
         return AckMessageRequestHeader(
-            consumer_group=self.group,
-            topic=real_topic(message.topic, self.group, receipt.retry),
+            consumer_group=self._full_group,
+            topic=real_topic(self._namespace.wrap(message.topic), self._full_group, receipt.retry),
             queue_id=receipt.queue_id,
             extra_info=receipt.encode(),
             offset=receipt.queue_offset,
@@ -468,11 +477,11 @@ class SimpleConsumer(ForkAware):
         """Return the acknowledgements of messages, those of one check point together."""
         together: dict[tuple[str, PopReceipt], list[int]] = {}
         for message, receipt in messages:
-            key = message.topic, receipt._replace(queue_offset=0)
+            key = self._namespace.wrap(message.topic), receipt._replace(queue_offset=0)
             together.setdefault(key, []).append(receipt.queue_offset - receipt.start_offset)
         return tuple(
             BatchAck(
-                consumer_group=self.group,
+                consumer_group=self._full_group,
                 topic=topic,
                 retry=receipt.retry,
                 start_offset=receipt.start_offset,

@@ -40,6 +40,7 @@ from rmq_spark.client.errors import ClientShutDown, MessageRejected, TooManyPend
 from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance, RegisteredProducer
 from rmq_spark.client.instance.request_futures import ReplyPromise, RequestFuture
 from rmq_spark.client.message import CorrelatedMessage, Message, MessageExt
+from rmq_spark.client.namespace import Namespace
 from rmq_spark.client.producer.async_sender import AsyncSender, SendPermits
 from rmq_spark.client.producer.prepared_message import (
     PreparedMessage,
@@ -84,6 +85,8 @@ class Producer(ForkAware):
             ``"host:port"``. Defaults to the environment variable NAMESRV_ADDR.
         instance: A `ClientInstance` to share with other producers and consumers; ``namesrv``
             is then ignored. Without it, the producer has an instance of its own.
+        namespace: Namespace of the names of topics and groups: a topic ``orders`` is ``eu%orders``
+            for brokers. A shared instance has its own.
         rules: Settings of the messages: size limit, compression, queues of new topics.
         send_timeout_ms: Milliseconds that one send may take, with all its tries; 3,000 by default.
         retries: Further tries of a send after the first one failed; 2 by default. RocketMQ's
@@ -114,6 +117,7 @@ class Producer(ForkAware):
         namesrv: str | Iterable[str] | None = None,
         *,
         instance: ClientInstance | None = None,
+        namespace: str | None = None,
         rules: SendRules | None = None,
         send_timeout_ms: int = SEND_TIMEOUT_MS,
         retries: int = RETRIES,
@@ -146,7 +150,8 @@ class Producer(ForkAware):
         check_kind("rules", rules, (SendRules, NoneType), "SendRules", "SendRules('shop')")
         check_member(member)
         check_trace(enable_trace, trace_topic)
-        self.instance = instance or ClientInstance(namesrv)
+        Namespace.check_unshared(namespace, instance, "instance")
+        self.instance = instance or ClientInstance(namesrv, namespace=namespace)
         self._tracer = (
             TraceDispatcher(self.instance, self.group, trace_topic) if enable_trace else None
         )

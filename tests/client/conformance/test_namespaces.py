@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
@@ -10,8 +11,10 @@ from support.clients.conformance_clients import Clients
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
+from rmq_spark.client.consumer.lite_pull_consumer import Consumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import PushSettings
+from rmq_spark.client.consumer.simple_consumer import SimpleConsumer
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
@@ -21,6 +24,7 @@ from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 from rmq_spark.wire.headers.members import CheckTransactionStateRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import retry_topic
+from rocketpoll import aio
 
 IN = {"instance": {"namespace": "eu"}}
 PATIENCE_MS = 20_000
@@ -151,6 +155,69 @@ def test_transaction_of_a_namespace_is_of_the_full_group(cluster, topic):
 def test_admin_refuses_an_instance_with_a_namespace(cluster):
     with pytest.raises(MessageRejected, match="full names"):
         Admin(instance=cluster.instance(namespace="eu"))
+
+
+def test_each_kind_of_client_takes_a_namespace_with_its_name_servers(cluster, topic):
+    server, group = cluster.name_server, cluster.group()
+    with Producer("P", server, namespace="eu") as producer:
+        assert producer.send(Message(topic, b"x")).queue.topic == topic
+    with TransactionProducer("T", server, namespace="eu", check_listener=print) as producer:
+        assert producer.instance.namespace.name == "eu"
+    with Consumer(group, server, start="earliest", namespace="eu") as consumer:
+        consumer.subscribe(topic)
+        assert consumer.poll(PATIENCE_MS)[0].topic == topic
+        assert (consumer.group, consumer.topics) == (group, {topic})
+    pushed = PushConsumer(f"{group}p", server, listener=print, namespace="eu")
+    with pushed as consumer:
+        consumer.subscribe(topic)
+        assert (consumer.group, topic in consumer.topics) == (f"{group}p", True)
+    assert f"eu%{group}" in cluster.api.admin.group_configs(cluster.address)
+
+
+def test_each_kind_of_asyncio_client_takes_a_namespace_with_its_name_servers(cluster, topic):
+    async def run():
+        server = cluster.name_server
+        async with aio.Producer("P", server, namespace="eu") as producer:
+            assert (await producer.send(Message(topic, b"x"))).queue.topic == topic
+        group = cluster.group()
+        async with aio.Consumer(group, server, start="earliest", namespace="eu") as consumer:
+            await consumer.subscribe(topic)
+            return [each.topic for each in await consumer.poll(PATIENCE_MS)]
+
+    assert asyncio.run(run()) == [topic]
+
+
+def test_simple_consumer_of_a_namespace_acknowledges_and_gets_redeliveries(
+    brokers, cluster, clients, topic
+):
+    if "4.9" in brokers[0]:
+        pytest.skip("RocketMQ 4.9 cannot pop")
+    producer = clients.producer(**IN)
+    for body in (b"1", b"2", b"3"):
+        producer.send(Message(topic, body))
+    consumer = SimpleConsumer(cluster.group(), cluster.name_server, from_first=True, namespace="eu")
+    consumer.subscribe(topic)
+    assert consumer.topics == {topic}
+    found: list = []
+    with consumer:
+        wait_until("all", lambda: found.extend(consumer.receive()) or len(found) == 3)
+        assert {each.topic for each in found} == {topic}
+        again, *others = sorted(found, key=lambda each: each.body)
+        consumer.ack(others)
+        consumer.change_invisible_duration(again, 0)
+        redelivered: list = []
+        wait_until("again", lambda: redelivered.extend(consumer.receive()) or redelivered)
+        assert [(each.topic, each.body) for each in redelivered] == [(topic, b"1")]
+        consumer.ack(redelivered)
+
+
+@pytest.mark.parametrize("make", [Producer, Consumer, PushConsumer, SimpleConsumer, aio.Producer])
+def test_namespace_is_refused_with_a_shared_client(make):
+    name = "client" if make is aio.Producer else "instance"
+    shared = aio.Client("a:1") if make is aio.Producer else ClientInstance("127.0.0.1:1")
+    more = {"listener": print} if make is PushConsumer else {}
+    with pytest.raises(MessageRejected, match=f"namespace: needed none with {name}"):
+        make("g", namespace="eu", **{name: shared}, **more)
 
 
 @pytest.mark.parametrize("name", ["", "a%b", "a b", "x" * 200])
