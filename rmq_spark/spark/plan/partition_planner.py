@@ -134,13 +134,13 @@ def group_ranges(ranges: Sequence[P], groups_max: int | None) -> list[tuple[P, .
     if groups_max is None or len(ranges) <= groups_max:
         return [(piece,) for piece in ranges]
     total = sum(piece.row_count for piece in ranges)
-    bundles: list[list[P]] = [[] for _ in range(groups_max)]
+    groups: list[list[P]] = [[] for _ in range(groups_max)]
     before = 0
     for piece in ranges:
         middle = 2 * before + piece.row_count  # of twice as many rows
-        bundles[min(middle * groups_max // (2 * total), groups_max - 1)].append(piece)
+        groups[min(middle * groups_max // (2 * total), groups_max - 1)].append(piece)
         before += piece.row_count
-    return [tuple(bundle) for bundle in bundles if bundle]
+    return [tuple(group) for group in groups if group]
 
 
 class PartitionPlanner:

@@ -1,4 +1,4 @@
-"""Offset ranges bundled into tasks: how they are distributed, and what is then read."""
+"""Offset ranges grouped into tasks: how they are distributed, and what is then read."""
 
 import pytest
 from hypothesis import given
@@ -14,26 +14,24 @@ def pieces_of(*sizes):
 
 
 @given(st.lists(st.integers(1, 1_000_000)), st.none() | st.integers(1, 40))
-def test_task_bundles_contain_each_range_once_in_order(sizes, bundles_max):
+def test_groups_of_ranges_contain_each_range_once_in_order(sizes, groups_max):
     pieces = pieces_of(*sizes)
-    found = group_ranges(pieces, bundles_max)
-    assert [piece for bundle in found for piece in bundle] == pieces
+    found = group_ranges(pieces, groups_max)
+    assert [piece for group in found for piece in group] == pieces
     assert all(found)
-    assert len(found) <= (bundles_max or len(pieces))
+    assert len(found) <= (groups_max or len(pieces))
 
 
 @given(st.lists(st.integers(1, 1_000), min_size=1), st.integers(1, 40))
-def test_task_bundle_size_is_bounded(sizes, bundles_max):
+def test_size_of_a_group_of_ranges_is_bounded(sizes, groups_max):
     pieces = pieces_of(*sizes)
-    if len(pieces) > bundles_max:
-        rows = [
-            sum(piece.row_count for piece in each) for each in group_ranges(pieces, bundles_max)
-        ]
-        assert max(rows) <= sum(sizes) / bundles_max + max(sizes)
+    if len(pieces) > groups_max:
+        rows = [sum(piece.row_count for piece in each) for each in group_ranges(pieces, groups_max)]
+        assert max(rows) <= sum(sizes) / groups_max + max(sizes)
 
 
 @pytest.mark.parametrize(
-    ("sizes", "bundles_max", "shares"),
+    ("sizes", "groups_max", "shares"),
     [
         ([3, 3, 3], None, [[3], [3], [3]]),
         ([3, 3, 3], 3, [[3], [3], [3]]),
@@ -43,9 +41,9 @@ def test_task_bundle_size_is_bounded(sizes, bundles_max):
         ([], 2, []),
     ],
 )
-def test_neighbours_share_a_task(sizes, bundles_max, shares):
-    found = group_ranges(pieces_of(*sizes), bundles_max)
-    assert [[piece.row_count for piece in bundle] for bundle in found] == shares
+def test_neighbours_share_a_task(sizes, groups_max, shares):
+    found = group_ranges(pieces_of(*sizes), groups_max)
+    assert [[piece.row_count for piece in group] for group in found] == shares
 
 
 @pytest.mark.parametrize("crash", [None, "partitions", "task", "sink"])

@@ -6,7 +6,7 @@ from rmq_spark.spark.brokers import retry_timer
 from rmq_spark.spark.brokers.retry_timer import FailureLog, RetryTimer
 
 
-def patience_of(clock, timeout_ms, **more):
+def timer_of(clock, timeout_ms, **more):
     def sleep(seconds):
         clock.now += seconds
 
@@ -14,10 +14,10 @@ def patience_of(clock, timeout_ms, **more):
     return RetryTimer("sending", timeout_ms, **given | more)
 
 
-def pauses(patience, clock):
+def pauses(timer, clock):
     """How long each pause is, until there are no more."""
     found, before = [], clock.now
-    while patience.sleep_or_expire():
+    while timer.sleep_or_expire():
         found.append(clock.now - before)
         before = clock.now
     return found
@@ -25,30 +25,30 @@ def pauses(patience, clock):
 
 def test_retry_timer_ends_at_its_timeout():
     clock = Clock()
-    assert pauses(patience_of(clock, 2_500), clock) == [1.0, 1.0, 1.0]
-    assert pauses(patience_of(clock, 0), clock) == [1.0]
+    assert pauses(timer_of(clock, 2_500), clock) == [1.0, 1.0, 1.0]
+    assert pauses(timer_of(clock, 0), clock) == [1.0]
 
 
 def test_pauses_double_up_to_the_longest():
     clock = Clock()
-    assert pauses(patience_of(clock, 9_000, pause_seconds_max=4.0), clock) == [1.0, 2.0, 4.0, 4.0]
+    assert pauses(timer_of(clock, 9_000, pause_seconds_max=4.0), clock) == [1.0, 2.0, 4.0, 4.0]
 
 
 def test_after_a_success_the_next_failure_is_a_first_one():
     clock = Clock()
-    patience = patience_of(clock, 2_000, pause_seconds_max=8.0)
-    assert pauses(patience, clock) == [1.0, 2.0]
-    patience.reset()
+    timer = timer_of(clock, 2_000, pause_seconds_max=8.0)
+    assert pauses(timer, clock) == [1.0, 2.0]
+    timer.reset()
     clock.now += 3_600
-    assert pauses(patience, clock) == [1.0, 2.0]
+    assert pauses(timer, clock) == [1.0, 2.0]
 
 
 def test_time_between_failures_counts_as_well():
     clock = Clock()
-    patience = patience_of(clock, 2_000)
-    assert patience.sleep_or_expire()
+    timer = timer_of(clock, 2_000)
+    assert timer.sleep_or_expire()
     clock.now += 5
-    assert not patience.sleep_or_expire()
+    assert not timer.sleep_or_expire()
 
 
 def messages_of(caplog):
@@ -61,7 +61,7 @@ def messages_of(caplog):
 
 def test_retry_timer_logs_the_first_failure_and_the_recovery(caplog):
     clock = Clock()
-    timer = patience_of(clock, 60_000)
+    timer = timer_of(clock, 60_000)
     for _ in range(2):
         for cause in ("it is away", "it is busy"):
             assert timer.sleep_or_expire(cause)
@@ -74,7 +74,7 @@ def test_retry_timer_logs_the_first_failure_and_the_recovery(caplog):
 
 
 def test_retry_timer_logs_nothing_where_a_wait_is_usual(caplog):
-    timer = patience_of(Clock(), 60_000)
+    timer = timer_of(Clock(), 60_000)
     assert timer.sleep_or_expire()
     timer.reset()
     assert not messages_of(caplog)
@@ -83,8 +83,8 @@ def test_retry_timer_logs_nothing_where_a_wait_is_usual(caplog):
 def test_timers_that_share_a_log_report_an_outage_once(caplog):
     clock, log = Clock(), FailureLog()
     for _ in range(2):
-        patience_of(clock, 0, failure_log=log).sleep_or_expire("it is away")
-    patience_of(clock, 0, failure_log=log).reset()
+        timer_of(clock, 0, failure_log=log).sleep_or_expire("it is away")
+    timer_of(clock, 0, failure_log=log).reset()
     assert messages_of(caplog) == [
         ("WARNING", "sending failed, retrying: it is away"),
         ("WARNING", "sending recovered after 2.0 s"),

@@ -15,7 +15,7 @@ def queues_of(topic):
     return [MessageQueue(topic, *queue) for queue in QUEUES]
 
 
-def parcels(*, to="T", **given):
+def routed(*, to="T", **given):
     """What becomes of these columns; ``to`` is the option topic."""
     count = len(next(iter(given.values())))
     numbers = {"row": list(range(100, 100 + count)), "body": [b"%d" % n for n in range(count)]}
@@ -34,23 +34,23 @@ def where(found):
 
 def refused(**given):
     with pytest.raises(RowError) as raised:
-        parcels(**given)
+        routed(**given)
     return str(raised.value)
 
 
 def test_rows_of_one_topic_stay_together():
-    (only,) = parcels(tags=["a", "b"])
+    (only,) = routed(tags=["a", "b"])
     assert where([only]) == {("T", None): b"0 1"}
     assert only.first_row == 100
     assert only.rows.schema.names == ["body", "tags"]
-    assert parcels(tags=pa.array([], pa.string())) == []
+    assert routed(tags=pa.array([], pa.string())) == []
 
 
 def test_rows_go_to_the_topics_that_they_name_in_their_order():
-    found = parcels(to=None, topic=["U", "T", "U", "T"])
+    found = routed(to=None, topic=["U", "T", "U", "T"])
     assert where(found) == {("U", None): b"0 2", ("T", None): b"1 3"}
     assert [each.first_row for each in found] == [100, 101]
-    assert parcels(to=None, topic=pa.array([], pa.string())) == []
+    assert routed(to=None, topic=pa.array([], pa.string())) == []
 
 
 def test_sink_row_needs_a_valid_topic():
@@ -63,7 +63,7 @@ def test_sink_row_needs_a_valid_topic():
 
 def test_rows_with_one_sharding_key_go_to_the_queue_that_java_would_choose():
     keys = ["x", None, "y", "x", "z", "Ä"]
-    found = parcels(shardingKey=keys)
+    found = routed(shardingKey=keys)
     queue_of = {
         body: each.queue
         for each in found
@@ -82,7 +82,7 @@ def test_rows_with_one_sharding_key_go_to_the_queue_that_java_would_choose():
 
 def test_rows_go_to_the_queues_that_they_name():
     ids, names = [1, 0, None, 0, 1], ["a", "b", "a", "a", None]
-    assert where(parcels(queueId=ids, brokerName=names)) == {
+    assert where(routed(queueId=ids, brokerName=names)) == {
         ("T", ("a", 1)): b"0 4",
         ("T", ("b", 0)): b"1",
         ("T", None): b"2",
@@ -103,7 +103,7 @@ def test_sink_row_queue_must_exist_on_exactly_one_broker():
 
 
 def test_delayed_rows_go_by_their_level():
-    found = parcels(delayLevel=[0, 3, 0, 5, 3], shardingKey=["x"] * 5)
+    found = routed(delayLevel=[0, 3, 0, 5, 3], shardingKey=["x"] * 5)
     assert [(each.delay_level, each.rows.column("body").to_pylist()) for each in found] == [
         (0, [b"0", b"2"]),
         (3, [b"1", b"4"]),
