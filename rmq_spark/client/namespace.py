@@ -67,6 +67,14 @@ class Namespace:
         """Return the name of a topic or group within the namespace."""
         return name if self.name is None else without_namespace(self.name, name)
 
+    def own(self, names: Iterable[str]) -> frozenset[str]:
+        """Return the names within the namespace of those that brokers list; omit all others."""
+        return frozenset(map(self.strip, filter(self.has, names)))
+
+    def has(self, name: str) -> bool:
+        """Return whether users can name a topic or group, given its full name."""
+        return self.wrap(self.strip(name)) == name
+
     def wrap_queue(self, queue: MessageQueue) -> MessageQueue:
         """Return a queue of the topic's full name; anything else as it is, to be refused."""
         if self.name is None or not isinstance(queue, MessageQueue):

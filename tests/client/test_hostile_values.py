@@ -302,7 +302,11 @@ def calls_of(world):
             also_named={"batches": "rows"},
             more=arrow_sender.send_batches,
         ),
-        "Admin": Call(Admin, {"namesrv": [world.address], "instance": None}, world.administered),
+        "Admin": Call(
+            Admin,
+            {"namesrv": [world.address], "instance": None, "namespace": None},
+            world.administered,
+        ),
         "Admin.route": Call(admin.route, {"topic": "T"}),
         "Admin.masters": Call(admin.masters, {"cluster": None}),
         "Admin.broker_info": Call(admin.broker_info, {"address": world.address}),
@@ -399,6 +403,7 @@ def calls_of(world):
                 **span,
                 "body": "text",
                 "instance": world.instance,
+                "namespace": None,
             },
         ),
         "Consumer": Call(

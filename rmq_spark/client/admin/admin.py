@@ -40,6 +40,7 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import MessageExt
+from rmq_spark.client.namespace import Namespace
 from rmq_spark.client.reading.read_bounds import READER_GROUP, Bound, ReadRange
 from rmq_spark.client.results import PullStatus, SendResult
 from rmq_spark.client.serializers import Serializer
@@ -218,6 +219,9 @@ class Admin(GroupOffsets, AccessLists):
             ``"host:port"``. Defaults to the environment variable NAMESRV_ADDR.
         instance: A `ClientInstance` to share with producers and consumers; ``namesrv`` is then
             ignored. Without it, this object has an instance of its own.
+        namespace: Namespace of the names of topics and groups: a topic ``orders`` is ``eu%orders``
+            for brokers, and what is in no namespace, or in another, is not listed. A shared
+            instance has its own. Names in access lists are full.
     """
 
     @explain_keywords
@@ -226,17 +230,16 @@ class Admin(GroupOffsets, AccessLists):
         namesrv: str | Iterable[str] | None = None,
         *,
         instance: ClientInstance | None = None,
+        namespace: str | None = None,
     ) -> None:
         example = "ClientInstance('localhost:9876')"
         check_kind("instance", instance, (ClientInstance, NoneType), "a ClientInstance", example)
-        if instance is not None and instance.namespace:
-            raise MessageRejected(
-                "instance",
-                "one without a namespace (an Admin takes full names, as eu%orders)",
-                f"one of the namespace {instance.namespace.name}",
-            )
+        Namespace.check_unshared(namespace, instance, "instance")
         self._is_instance_shared = instance is not None
-        super().__init__(instance or ClientInstance(namesrv, request_timeout_ms=ADMIN_TIMEOUT_MS))
+        super().__init__(
+            instance
+            or ClientInstance(namesrv, request_timeout_ms=ADMIN_TIMEOUT_MS, namespace=namespace)
+        )
 
     def __enter__(self) -> Admin:
         self.instance.start()
@@ -262,7 +265,7 @@ class Admin(GroupOffsets, AccessLists):
             cluster: Name of the cluster; None for all clusters. An unknown cluster has no topics.
         """
         cluster = check_name("cluster", cluster, DEFAULT_CLUSTER)
-        return self.instance.name_servers.admin.topics(cluster)
+        return self._names.own(self.instance.name_servers.admin.topics(cluster))
 
     def create_topic(
         self,
@@ -286,7 +289,7 @@ class Admin(GroupOffsets, AccessLists):
             MessageRejected: The name is not valid, or ``queues`` is less than 1.
             BrokerNotFound: There are no masters, or none of that name.
         """
-        topic = check_topic(topic)
+        topic = self._names.wrap(check_topic(topic))
         broker_name = check_name("broker_name", broker_name, "broker-a")
         check_range("queues", queues, 1, INT32_MAX)
         check_topic_config(config)
@@ -310,7 +313,7 @@ class Admin(GroupOffsets, AccessLists):
             topic: Name of the topic.
             cluster: Name of the cluster; None for all clusters.
         """
-        topic = check_text("topic", topic, "orders")
+        topic = self._names.wrap(check_text("topic", topic, "orders"))
         for address in self.masters(cluster).values():
             self._api.admin.delete_topic(address, topic)
         self.instance.name_servers.admin.delete_topic(topic, cluster)
@@ -318,7 +321,8 @@ class Admin(GroupOffsets, AccessLists):
 
     def topic_size(self, topic: str) -> TopicSize:
         """Return the number of messages in a topic, and an estimate of their bytes in the log."""
-        return estimate_topic_size(self.instance, self.topic_offsets(topic))
+        topic = self._names.wrap(check_text("topic", topic, "orders"))
+        return estimate_topic_size(self.instance, self._queue_ends(topic))
 
     def timer_count(self, topic: str) -> int | None:
         """Return the number of messages of a topic that wait for their time of delivery.
@@ -331,7 +335,7 @@ class Admin(GroupOffsets, AccessLists):
             counts = [self._api.admin.timer_metrics(each) for each in self.masters().values()]
         except (NotSupported, AccessDenied):
             return None
-        full = self.instance.namespace.wrap(topic)
+        full = self._names.wrap(topic)
         return sum(max(each.get(full, 0), 0) for each in counts)
 
     # ---- groups
@@ -353,7 +357,7 @@ class Admin(GroupOffsets, AccessLists):
         Raises:
             MessageRejected: The name is not valid.
         """
-        group = check_group(group)
+        group = self._names.wrap(check_group(group))
         check_group_config(config)
         config = replace(config or SubscriptionGroupConfig(group_name=group), group_name=group)
         for address in self.masters(cluster).values():
@@ -371,18 +375,18 @@ class Admin(GroupOffsets, AccessLists):
             cluster: Name of the cluster; None for the masters of all clusters.
             with_offsets: Whether to delete its committed offsets as well.
         """
-        group = check_text("group", group, "billing")
+        group = self._names.wrap(check_text("group", group, "billing"))
         check_flag("with_offsets", with_offsets)
         for address in self.masters(cluster).values():
             self._api.admin.delete_group(address, group, with_offsets=with_offsets)
-        known = self.topics()
+        known = self.instance.name_servers.admin.topics()
         for topic in (retry_topic(group), dlq_topic(group)):
             if topic in known:
                 self.delete_topic(topic, cluster)
 
     def groups(self) -> frozenset[str]:
         """Return the names of all consumer groups."""
-        return frozenset(
+        return self._names.own(
             group
             for address in self.masters().values()
             for group in self._api.admin.group_configs(address)
@@ -390,8 +394,8 @@ class Admin(GroupOffsets, AccessLists):
 
     def groups_of_topic(self, topic: str) -> frozenset[str]:
         """Return the names of the groups that consume a topic, or have consumed it."""
-        topic = check_text("topic", topic, "orders")
-        return frozenset(
+        topic = self._names.wrap(check_text("topic", topic, "orders"))
+        return self._names.own(
             group
             for _, address in self._brokers_of(topic)
             for group in self._api.admin.groups_of_topic(address, topic)
@@ -414,11 +418,11 @@ class Admin(GroupOffsets, AccessLists):
         """
         from rmq_spark.client.reading.bulk_pull import stored_messages  # noqa: PLC0415  # brings numpy
 
-        group = check_group(group)
+        group = self._names.wrap(check_group(group))
         check_range("messages_max", messages_max)
         letters: list[MessageExt] = []
         try:
-            offsets = self.topic_offsets(dlq_topic(group))
+            offsets = self._queue_ends(dlq_topic(group))
         except RouteNotFound:  # the topic is created for the first dead letter
             self._check_group_exists(group, tuple(self.masters().values()))
             return MessageTable()
@@ -427,7 +431,7 @@ class Admin(GroupOffsets, AccessLists):
             address = self.instance.routes.address_for_read(queue.broker_name)
             letters += stored_messages(self._api, ReadRange(queue, address, start, held.max_offset))
         letters.sort(key=lambda each: (each.store_timestamp, each.queue, each.queue_offset))
-        return MessageTable(letters[-messages_max:])
+        return MessageTable(map(self._names.strip_message, letters[-messages_max:]))
 
     def resend(self, letters: Iterable[MessageExt], to: str | None = None) -> list[SendResult]:
         """Send the original messages of dead letters again, one by one, and return the results.
@@ -496,7 +500,7 @@ class Admin(GroupOffsets, AccessLists):
         found = next(self._messages(address, record, names.get(address, "")), None)
         if found is None:
             raise ProtocolError(address, "its response contains no message")
-        return found
+        return self._names.strip_message(found)
 
 
 # ---- Sinks that stage their batches on our brokers; RocketMQ's have none and are skipped.
@@ -551,6 +555,7 @@ def read_table(
     on_bad_record: str = "fail",
     bytes_max: int = 2 << 30,
     instance: ClientInstance | None = None,
+    namespace: str | None = None,
 ) -> pa.Table:
     """Return the messages of a topic as a pyarrow Table; no group's offsets change.
 
@@ -574,13 +579,14 @@ def read_table(
             ``"null"`` returns a row without its body, ``"skip"`` omits it.
         bytes_max: The most bytes that the table may take, with bodies inflated.
         instance: A client to read with, as for TLS and credentials, instead of ``namesrv``.
+        namespace: Namespace of the topic's name. A shared instance has its own.
 
     Raises:
         RouteNotFound: There is no such topic.
         TableTooLarge: The table would take more than ``bytes_max``.
         MessageUnreadable: A message cannot be read, and ``on_bad_record`` is ``"fail"``.
     """
-    with Admin(namesrv, instance=instance) as admin:
+    with Admin(namesrv, instance=instance, namespace=namespace) as admin:
         return admin.read_table(
             topic,
             start=start,
@@ -603,6 +609,7 @@ def read_committed(
     tags: str | None = None,
     bytes_max: int = 2 << 30,
     instance: ClientInstance | None = None,
+    namespace: str | None = None,
 ) -> pa.Table:
     """Return the rows of a topic that Spark sinks have committed, as a pyarrow Table.
 
@@ -620,12 +627,13 @@ def read_committed(
         tags: ``"a || b"`` for messages with one of these tags.
         bytes_max: The most bytes that the table may take, with bodies inflated.
         instance: A client to read with, as for TLS and credentials, instead of ``namesrv``.
+        namespace: Namespace of the topic's name. A shared instance has its own.
 
     Raises:
         RouteNotFound: There is no such topic, or nothing was committed to it yet.
         TableTooLarge: The table would take more than ``bytes_max``.
     """
-    with Admin(namesrv, instance=instance) as admin:
+    with Admin(namesrv, instance=instance, namespace=namespace) as admin:
         return admin.read_committed(
             topic, start=start, end=end, columns=columns, tags=tags, bytes_max=bytes_max
         )

@@ -89,6 +89,7 @@ def read_topic_table(
     schema = build_schema(read)
     if tags is not None:
         tags = check_text("tags", tags, "created || paid")
+    topic = instance.namespace.wrap(check_topic(topic))
     wanted = subscription_data(topic, by_tag(ALL if tags is None else tags), 0)
     rules = PullRules(subscription=wanted.sub_string, timeout_ms=PULL_TIMEOUT_MS)
     check_kind("on_bad_record", on_bad_record, str, f"one of {', '.join(BAD_RECORDS)}", "'skip'")
@@ -106,7 +107,7 @@ def read_topic_table(
         at = span.start
         while at < span.end:
             at = _read_range(instance, span._replace(start=at), rules, bad, rows, table)
-    found = pa.Table.from_batches(table.batches, schema=schema)
+    found = _strip_topic(instance, pa.Table.from_batches(table.batches, schema=schema))
     if serializer is None:
         return found
 
@@ -119,6 +120,18 @@ def read_topic_table(
 
     expanded = expand_bodies(found, serializer, report, keeps_rows=on_bad_record == "null")
     return expanded.drop_columns([name for name in _PLACE if name not in names])
+
+
+def _strip_topic(instance: ClientInstance, table: pa.Table) -> pa.Table:
+    """Return a table with the topic's name within the client's namespace."""
+    names = instance.namespace
+    if not names or _FIRST[0] not in table.column_names:
+        return table
+    at = table.column_names.index(_FIRST[0])
+    topics = table.column(at).combine_chunks().dictionary_encode()
+    short = pa.array([names.strip(each) for each in topics.dictionary.to_pylist()], pa.string())
+    column = pa.DictionaryArray.from_arrays(topics.indices, short).cast(table.schema.field(at).type)
+    return table.set_column(at, table.schema.field(at), column)
 
 
 class BoundedBatches:
@@ -292,7 +305,7 @@ def read_committed_table(
     schema = build_schema(DEFAULT_COLUMNS if columns is None else check_columns(columns))
     if tags is not None:
         tags = check_text("tags", tags, "created || paid")
-    topic = check_topic(topic)
+    topic = instance.namespace.wrap(check_topic(topic))
     table = BoundedBatches(topic, bytes_max)
     wanted = subscription_data(topic, by_tag(ALL if tags is None else tags), 0).tags_set
     places = resolve_read_ranges(instance, commits_topic_name(topic), start, end)
@@ -308,7 +321,7 @@ def read_committed_table(
     for manifest in _committed_manifests(instance, places[0]):
         for span in manifest.spans:
             _read_span(instance, span, schema, wanted, table)
-    return pa.Table.from_batches(table.batches, schema=schema)
+    return _strip_topic(instance, pa.Table.from_batches(table.batches, schema=schema))
 
 
 def _committed_manifests(instance: ClientInstance, read_range: ReadRange) -> list[CommitManifest]:

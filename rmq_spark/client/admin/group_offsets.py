@@ -139,8 +139,8 @@ class GroupOffsets(Lookups):
         Raises:
             GroupNotFound: No broker of the topic knows the group.
         """
-        group = check_text("group", group, "billing")
-        topic = check_text("topic", topic, "orders")
+        group = self._names.wrap(check_text("group", group, "billing"))
+        topic = self._names.wrap(check_text("topic", topic, "orders"))
         found: list[Lag] = []
         brokers = tuple(self._brokers_of(topic))
         for name, address in brokers:
@@ -153,7 +153,8 @@ class GroupOffsets(Lookups):
             for queue in self._queues_of(name, topic):
                 stored = self._api.query_consumer_offset(address, group, queue, zero_if_young=False)
                 end = self._api.max_offset(address, queue)
-                found.append(Lag(queue, end, stored, times.get(queue.queue_id, 0)))
+                last_ms = times.get(queue.queue_id, 0)
+                found.append(Lag(self._names.strip_queue(queue), end, stored, last_ms))
         if all(lag.consumer_offset is None for lag in found):
             self._check_group_exists(group, [address for _, address in brokers])
         return LagTable(found)
@@ -169,13 +170,19 @@ class GroupOffsets(Lookups):
         Where the group has committed nothing, ``consumer_offset`` is 0: brokers do not distinguish
         the two here, but `lag` does.
         """
-        group = check_text("group", group, "billing")
+        group = self._names.wrap(check_text("group", group, "billing"))
         return LagTable(
-            Lag(queue, found.broker_offset, found.consumer_offset, found.last_timestamp)
+            Lag(
+                self._names.strip_queue(queue),
+                found.broker_offset,
+                found.consumer_offset,
+                found.last_timestamp,
+            )
             for address in self.masters().values()
             for queue, found in sorted(
                 self._api.admin.consume_stats(address, group).offset_table.items()
             )
+            if self._names.has(queue.topic)
         )
 
     def describe_group(self, group: str) -> GroupState:
@@ -187,12 +194,12 @@ class GroupOffsets(Lookups):
         Raises:
             GroupNotFound: No broker knows the group, and it has no offsets and no members.
         """
-        group = check_text("group", group, "billing")
+        group = self._names.strip(check_text("group", group, "billing"))
         members = self.members(group)
         reports = self.queue_reports(group) if members else {}
         topics = {*consumed_topics(self.progress(group)), *(queue.topic for queue in reports)}
         if not topics and not members:
-            self._check_group_exists(group, tuple(self.masters().values()))
+            self._check_group_exists(self._names.wrap(group), tuple(self.masters().values()))
         lags = [
             lag
             for topic in sorted(topics)
@@ -247,8 +254,9 @@ class GroupOffsets(Lookups):
             ConsumerNotOnline: A member does not answer: it may have missed the notification, and
                 may overwrite this offset with its old one.
         """
-        group = check_text("group", group, "billing")
+        group = self._names.wrap(check_text("group", group, "billing"))
         check_queue("queue", queue)
+        queue = self._names.wrap_queue(queue)
         check_number("queue_offset", queue_offset, 42)
         self.instance.routes.refresh(queue.topic)
         address = self.instance.routes.master_address(queue.broker_name)
@@ -284,8 +292,8 @@ class GroupOffsets(Lookups):
                 may overwrite these offsets with its old ones. All other steps are done.
             ClientError: A broker does not answer, or refuses. The other brokers have the change.
         """
-        group = check_text("group", group, "billing")
-        topic = check_text("topic", topic, "orders")
+        group = self._names.wrap(check_text("group", group, "billing"))
+        topic = self._names.wrap(check_text("topic", topic, "orders"))
         check_number("timestamp_ms", timestamp_ms, 1_750_000_000_000)
         if timestamp_ms != LATEST_MS:
             check_timestamp_ms("timestamp_ms", timestamp_ms)
@@ -300,7 +308,8 @@ class GroupOffsets(Lookups):
         raise_first(each for each in outcomes if not isinstance(each, ConsumerNotOnline))
         raise_first(outcomes)  # members of one that was reached
         reset = (each for each in outcomes if not isinstance(each, Exception))
-        return {queue: offset for offsets in reset for queue, offset in offsets.items()}
+        strip = self._names.strip_queue
+        return {strip(queue): offset for offsets in reset for queue, offset in offsets.items()}
 
     def _reset_broker(
         self, name: str, address: str, header: ResetOffsetRequestHeader
@@ -337,10 +346,10 @@ class GroupOffsets(Lookups):
             MessageRejected: A name is not valid.
             BrokerRefused: The source has no offsets there.
         """
-        source = check_group(source, "source")
-        target = check_group(target, "target")
+        source = self._names.wrap(check_group(source, "source"))
+        target = self._names.wrap(check_group(target, "target"))
         if topic is not None:
-            topic = check_text("topic", topic, "orders")
+            topic = self._names.wrap(check_text("topic", topic, "orders"))
             places = [(address, topic) for _, address in self._brokers_of(topic)]
         else:  # without a topic, RocketMQ copies nothing and reports success
             places = [

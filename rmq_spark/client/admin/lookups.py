@@ -68,6 +68,7 @@ class Lookups:
 
     def __init__(self, instance: ClientInstance) -> None:
         self.instance = instance
+        self._names = instance.namespace
         self._api = BrokerApi(instance.connections, ADMIN_TIMEOUT_MS, instance.api.max_body_bytes)
 
     # ---- messages
@@ -99,7 +100,7 @@ class Lookups:
             MessageRejected: A time is before 1970, or must be seconds, or a number is out of range.
             ProtocolError: The broker's answer is not stored messages; the error names the broker.
         """
-        topic = check_text("topic", topic, "orders")
+        topic = self._names.wrap(check_text("topic", topic, "orders"))
         key = check_text("key", key, "order-42")
         check_timestamp_ms("begin_ms", begin_ms)
         check_timestamp_ms("end_ms", end_ms)
@@ -133,7 +134,7 @@ class Lookups:
             NotFound: There are none.
             ProtocolError: The broker's answer is not stored messages; the error names the broker.
         """
-        topic = check_text("topic", topic, "orders")
+        topic = self._names.wrap(check_text("topic", topic, "orders"))
         message_id = check_text("message_id", message_id, "7F000001669DC9819DE26ECF4EE40062")
         check_range("bytes_max", bytes_max, 1, INT64_MAX)
         header = QueryMessageRequestHeader(
@@ -199,6 +200,7 @@ class Lookups:
         """
         check_queue("queue", queue)
         check_offset("queue_offset", queue_offset)
+        queue = self._names.wrap_queue(queue)
         self.instance.routes.refresh(queue.topic)
         address = self.instance.routes.address_for_read(queue.broker_name)
         pulled = self._api.peek(address, READER_GROUP, queue, queue_offset)
@@ -212,9 +214,9 @@ class Lookups:
             ),
             None,
         )
-        if found is None or found.fault is None:
-            return found
-        return replace(found, topic=queue.topic, queue=queue, queue_offset=queue_offset)
+        if found is not None and found.fault is not None:
+            found = replace(found, topic=queue.topic, queue=queue, queue_offset=queue_offset)
+        return None if found is None else self._names.strip_message(found)
 
     def read_table(
         self,
@@ -317,7 +319,7 @@ class Lookups:
 
     def route(self, topic: str) -> TopicRouteData:
         """Return the brokers and queues of a topic, as a name server knows them."""
-        topic = check_text("topic", topic, "orders")
+        topic = self._names.wrap(check_text("topic", topic, "orders"))
         return self.instance.name_servers.route(topic)
 
     def masters(self, cluster: str | None = None) -> Mapping[str, str]:
@@ -354,35 +356,46 @@ class Lookups:
     def all_topic_configs(self) -> Mapping[str, Mapping[str, TopicConfig]]:
         """Return the settings of all topics of each master, by broker name, then by topic."""
         return {
-            name: self._api.admin.topic_configs(address) for name, address in self.masters().items()
+            name: self._own_configs(self._api.admin.topic_configs(address))
+            for name, address in self.masters().items()
+        }
+
+    def _own_configs(self, configs: Mapping[str, TopicConfig]) -> Mapping[str, TopicConfig]:
+        if not self._names:
+            return configs
+        return {
+            short: replace(configs[self._names.wrap(short)], topic_name=short)
+            for short in sorted(self._names.own(configs))
         }
 
     def topic_configs(self, topic: str) -> Mapping[str, TopicConfig]:
         """Return the settings of a topic on each master that has it, by broker name."""
-        topic = check_text("topic", topic, "orders")
+        topic = self._names.wrap(check_text("topic", topic, "orders"))
+        short = self._names.strip(topic)
         found = {
             name: self._api.admin.topic_configs(address).get(topic)
             for name, address in self._brokers_of(topic)
         }
-        known = {name: config for name, config in found.items() if config is not None}
+        known = {
+            name: replace(config, topic_name=short)
+            for name, config in found.items()
+            if config is not None
+        }
         if not known:
             raise RouteNotFound(topic)
         return known
 
     def topic_offsets(self, topic: str) -> Mapping[MessageQueue, TopicOffset]:
         """Return the ends of each queue of a ``topic``, and when it was last written."""
-        topic = check_text("topic", topic, "orders")
-        return dict(
-            pair
-            for _, address in self._brokers_of(topic)
-            for pair in sorted(self._api.admin.topic_stats(address, topic).offset_table.items())
-        )
+        topic = self._names.wrap(check_text("topic", topic, "orders"))
+        strip = self._names.strip_queue
+        return {strip(queue): ends for queue, ends in self._queue_ends(topic).items()}
 
     # ---- groups
 
     def members(self, group: str) -> tuple[Connection, ...]:
         """Return the online members of a consumer ``group``, by client id; empty if offline."""
-        group = check_text("group", group, "billing")
+        group = self._names.wrap(check_text("group", group, "billing"))
         found: dict[str, Connection] = {}
         for address in self.masters().values():
             found.update(
@@ -405,7 +418,7 @@ class Lookups:
 
         Queues of members that do not answer, because they are busy or older clients, are omitted.
         """
-        group = check_text("group", group, "billing")
+        group = self._names.wrap(check_text("group", group, "billing"))
         reports: dict[MessageQueue, QueueReport] = {}
         asked = set()
         for address in self.masters().values():
@@ -419,12 +432,21 @@ class Lookups:
                     continue
                 asked.add(client_id)
                 for queue, held in info.mq_table.items():
+                    if not self._names.has(queue.topic):
+                        continue
                     waiting = held.cached_msg_count + held.transaction_msg_count
                     at_ms = held.last_consume_timestamp or None
-                    reports[queue] = QueueReport(client_id, waiting, at_ms)
+                    reports[self._names.strip_queue(queue)] = QueueReport(client_id, waiting, at_ms)
         return reports
 
-    # ---- internal
+    # ---- internal: topics, groups and queues have their full names
+
+    def _queue_ends(self, topic: str) -> dict[MessageQueue, TopicOffset]:
+        return dict(
+            pair
+            for _, address in self._brokers_of(topic)
+            for pair in sorted(self._api.admin.topic_stats(address, topic).offset_table.items())
+        )
 
     def _query(
         self,
@@ -440,7 +462,7 @@ class Lookups:
             records = self._api.admin.query_message(address, header)
             for message in self._messages(address, records, name):
                 if message.topic == header.topic and is_wanted(message):
-                    found.append(message)
+                    found.append(self._names.strip_message(message))
                     found_bytes += len(message.body)
                     if found_bytes > bytes_max:
                         raise LookupTooLarge(header.topic, bytes_max, len(found))

@@ -31,6 +31,7 @@ class Admin(AsyncWrapper[ThreadedAdmin]):
             ``"host:port"``. Defaults to the environment variable NAMESRV_ADDR.
         client: A `Client` to share with producers and consumers; ``namesrv`` is then ignored.
             Without it, this object has a client of its own.
+        namespace: Namespace of the names of topics and groups. A shared client has its own.
 
     Invalid arguments raise an error from the first call that is awaited. Each call raises
     `ClientShutDown` after this object was closed, or in another event loop or process.
@@ -42,8 +43,9 @@ class Admin(AsyncWrapper[ThreadedAdmin]):
         namesrv: str | Iterable[str] | None = None,
         *,
         client: Client | None = None,
+        namespace: str | None = None,
     ) -> None:
-        client = shared_or_own(client, namesrv, None, request_timeout_ms=ADMIN_TIMEOUT_MS)
+        client = shared_or_own(client, namesrv, namespace, request_timeout_ms=ADMIN_TIMEOUT_MS)
         super().__init__(
             client,
             lambda: ThreadedAdmin(instance=client.instance()),

@@ -80,9 +80,8 @@ class Client(ForkAware):
         heartbeat_interval_ms: Milliseconds between heartbeats.
         max_body_bytes: Most bytes that a compressed body may inflate to when it is read, up to
             1 GiB; 16 MiB by default.
-        namespace: Namespace of the topics and groups of its producers and consumers: a topic
-            ``orders`` is ``eu%orders`` for brokers, as in RocketMQ's clients. An `Admin` takes full
-            names, and no such client.
+        namespace: Namespace of the topics and groups of all its users: a topic ``orders`` is
+            ``eu%orders`` for brokers, as in RocketMQ's clients.
 
     Arguments that cannot work raise an error from the first call that is awaited: `MessageRejected`
     for a number out of range or an id that cannot be one, `TlsRejected` for TLS settings that

@@ -367,9 +367,8 @@ class ClientInstance(ForkAware):
             1 GiB; 16 MiB by default, the most that rocketpoll's producers send. Raise it for
             messages of Java producers that send more: a larger body counts as a message that cannot
             be read, which consumers make a dead letter of.
-        namespace: Namespace of the topics and groups of its producers and consumers: a topic
-            ``orders`` is ``eu%orders`` for brokers, as in RocketMQ's clients. An `Admin` takes full
-            names, and no such instance.
+        namespace: Namespace of the topics and groups of all its users: a topic ``orders`` is
+            ``eu%orders`` for brokers, as in RocketMQ's clients.
 
     Raises:
         MessageRejected: A number is out of range, ``client_id`` cannot be one, or an address has a

@@ -55,8 +55,14 @@ def resolve_read_ranges(
         RouteNotFound: There is no such topic, or it may not be read; the error suggests a similar
             one.
     """
-    topic = check_topic(topic)
-    start, end = normalize_bound("start", start), normalize_bound("end", end)
+    names = instance.namespace
+    topic = names.wrap(check_topic(topic))
+    start, end = (
+        {names.wrap_queue(queue): at for queue, at in bound.items()}
+        if isinstance(bound, Mapping)
+        else bound
+        for bound in (normalize_bound("start", start), normalize_bound("end", end))
+    )
     if isinstance(start, int) and isinstance(end, int) and start > end:
         raise MessageRejected(
             "end", f"a time that is not before the start, {start} ms", f"{end} ms"

@@ -9,13 +9,13 @@ import pytest
 from support.brokers.broker_kinds import wait_until
 from support.clients.conformance_clients import Clients
 
-from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.admin.admin import Admin, read_table
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
 from rmq_spark.client.consumer.lite_pull_consumer import Consumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.consumer.simple_consumer import SimpleConsumer
-from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.errors import MessageRejected, RouteNotFound
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
@@ -152,9 +152,73 @@ def test_transaction_of_a_namespace_is_of_the_full_group(cluster, topic):
     assert [(each.producer_group, each.topic) for each in ends] == [("eu%Booking", f"eu%{topic}")]
 
 
-def test_admin_refuses_an_instance_with_a_namespace(cluster):
-    with pytest.raises(MessageRejected, match="full names"):
-        Admin(instance=cluster.instance(namespace="eu"))
+@pytest.fixture
+def admin(cluster):
+    with Admin(cluster.name_server, namespace="eu") as admin:
+        yield admin
+
+
+def test_admin_of_a_namespace_has_its_topics_by_short_names_and_no_others(cluster, clients, admin):
+    other, name = cluster.topic(), f"T{cluster.group()}"
+    admin.create_topic(name, queues=2)
+    wait_until("it is listed", lambda: name in admin.topics())
+    assert f"eu%{name}" in cluster.api.admin.topic_configs(cluster.address)
+    names = {each for table in admin.all_topic_configs().values() for each in table}
+    assert name in names
+    assert not {other, f"eu%{name}"} & (names | admin.topics())
+    producer = clients.producer(**IN)
+    sent = producer.send(Message(name, b"1", key="k"), MessageQueue(name, cluster.broker_name, 1))
+    queues = [MessageQueue(name, cluster.broker_name, number) for number in (0, 1)]
+    for given in (name, f"eu%{name}"):
+        (config,) = admin.topic_configs(given).values()
+        assert (config.topic_name, config.read_queue_nums) == (name, 2)
+        assert sorted(admin.topic_offsets(given)) == queues
+        assert admin.topic_size(given).messages == 1
+        assert admin.route(given).queue_datas
+        table = admin.read_table(given, start={queues[1]: 0}, end={queues[1]: 1})
+        assert table["topic"].to_pylist() == [name]
+    found = [
+        admin.message_at(queues[1], 0),
+        admin.message_by_offset_id(sent.offset_message_id),
+        *admin.messages_by_unique_id(name, sent.message_id),
+    ]
+    assert [(each.topic, each.queue) for each in found] == [(name, queues[1])] * 3
+    assert read_table(name, cluster.name_server, namespace="eu").num_rows == 1
+    with pytest.raises(RouteNotFound):
+        admin.topic_offsets(other)
+    admin.delete_topic(name)
+    assert f"eu%{name}" not in cluster.api.admin.topic_configs(cluster.address)
+
+
+def test_admin_of_a_namespace_has_its_groups_by_short_names_and_no_others(
+    cluster, clients, admin, topic
+):
+    group, other, full = cluster.group(), cluster.group(), f"eu%{topic}"
+    admin.create_group(group)
+    with Admin(cluster.name_server) as whole_admin:
+        whole_admin.create_group(other)
+    assert group in admin.groups()
+    assert not {other, f"eu%{group}"} & admin.groups()
+    clients.producer(**IN).send(Message(topic, b"1"), MessageQueue(topic, cluster.broker_name, 0))
+    consumer = clients.lite(group, topic=topic, **IN)
+    assert consumer.poll(PATIENCE_MS)[0].body == b"1"
+    assert len(admin.members(group)) == 1
+    wait_until("it reports", lambda: {each.topic for each in admin.queue_owners(group)} == {topic})
+    state = admin.describe_group(group)
+    assert (state.name, {each.lag.queue.topic for each in state.queues}) == (group, {topic})
+    consumer.close()
+    queue = MessageQueue(topic, cluster.broker_name, 0)
+    admin.set_offset(group, queue, 0)
+    assert {each.queue: each.messages for each in admin.lag(group, topic)}[queue] == 1
+    assert admin.reset_to_time(group, topic, -1)[queue] == 1
+    admin.clone_offsets(group, f"{group}copy", topic=topic)
+    whole = MessageQueue(full, cluster.broker_name, 0)
+    assert cluster.api.query_consumer_offset(cluster.address, f"eu%{group}copy", whole) == 1
+    assert {each.queue.topic for each in admin.progress(f"{group}copy")} == {topic}
+    assert not admin.dead_letters(group)
+    admin.delete_group(group)
+    assert group not in admin.groups()
+    assert f"eu%{group}" not in cluster.api.admin.group_configs(cluster.address)
 
 
 def test_each_kind_of_client_takes_a_namespace_with_its_name_servers(cluster, topic):
@@ -182,7 +246,10 @@ def test_each_kind_of_asyncio_client_takes_a_namespace_with_its_name_servers(clu
         group = cluster.group()
         async with aio.Consumer(group, server, start="earliest", namespace="eu") as consumer:
             await consumer.subscribe(topic)
-            return [each.topic for each in await consumer.poll(PATIENCE_MS)]
+            found = [each.topic for each in await consumer.poll(PATIENCE_MS)]
+        async with aio.Admin(server, namespace="eu") as admin:
+            assert topic in await admin.topics()
+        return found
 
     assert asyncio.run(run()) == [topic]
 
@@ -211,13 +278,15 @@ def test_simple_consumer_of_a_namespace_acknowledges_and_gets_redeliveries(
         consumer.ack(redelivered)
 
 
-@pytest.mark.parametrize("make", [Producer, Consumer, PushConsumer, SimpleConsumer, aio.Producer])
+@pytest.mark.parametrize(
+    "make", [Producer, Consumer, PushConsumer, SimpleConsumer, Admin, aio.Producer]
+)
 def test_namespace_is_refused_with_a_shared_client(make):
     name = "client" if make is aio.Producer else "instance"
     shared = aio.Client("a:1") if make is aio.Producer else ClientInstance("127.0.0.1:1")
     more = {"listener": print} if make is PushConsumer else {}
     with pytest.raises(MessageRejected, match=f"namespace: needed none with {name}"):
-        make("g", namespace="eu", **{name: shared}, **more)
+        make(*() if make is Admin else ("g",), namespace="eu", **{name: shared}, **more)
 
 
 @pytest.mark.parametrize("name", ["", "a%b", "a b", "x" * 200])
