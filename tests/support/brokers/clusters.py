@@ -51,11 +51,10 @@ _numbers = itertools.count(1)
 class Cluster:
     """A name server, a broker, and producers for it."""
 
-    def __init__(self, name_server, address, broker_name, attributes=None):
+    def __init__(self, name_server, address, broker_name):
         self.name_server = name_server
         self.address = address
         self.broker_name = broker_name
-        self._attributes = attributes
         self._stack = ExitStack()
         self.sender = self.instance()
 
@@ -77,7 +76,7 @@ class Cluster:
     def close(self):
         self._stack.close()
 
-    def topic(self, queues=4, name=None):
+    def topic(self, queues=4, name=None, attributes=None):
         """Create a topic that the name server knows, with a new name unless one is given."""
         topic = name or f"Topic{next(_numbers)}-{time.time_ns() % 10**9}"
         config = TopicConfig(
@@ -85,7 +84,7 @@ class Cluster:
             read_queue_nums=queues,
             write_queue_nums=queues,
             perm=6,
-            attributes=self._attributes,
+            attributes=attributes,
         )
         self.api.admin.create_topic(self.address, config)
 

@@ -42,6 +42,7 @@ class Proxy:
                     "remotingListenPort": self._port,
                     "grpcServerPort": grpc_port,
                     "metricsExporterType": "DISABLE",
+                    "transactionHeartbeatPeriodSecond": 1,
                 }
             ),
             encoding="utf-8",
