@@ -297,7 +297,7 @@ class BrokerController:
                 timeout_ms=config.transaction_timeout_ms,
                 interval_ms=config.transaction_check_interval_ms,
                 checks_max=config.transaction_check_max,
-                reserved_hours=config.store.file_reserved_time_hours,
+                reserved_hours=lambda: self.store.cleaner.config.file_reserved_time_hours,
             ),
             put=self.store.put_message,
             when_stored=lambda *stored: self.processors.acknowledger.when_stored(*stored),  # noqa: PLW0108  # they come later

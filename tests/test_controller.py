@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
+from enum import Enum
+from operator import attrgetter
+from pathlib import Path
 
 import pytest
 from support.brokers.in_process import make_topic, run, small_broker, started, tell
@@ -13,8 +17,10 @@ from support.suite.log_records import lines_of
 
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.hosts import parse_host
+from rocketpoll.broker.common.setting import Secret
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.server.server import CannotListen
+from rocketpoll.broker.settings.settings import KEYS, RELOADABLE
 from rocketpoll.broker.store.errors import DamagedTable, StoreInUse
 
 pytestmark = pytest.mark.usefixtures("on_each_loop")
@@ -250,5 +256,75 @@ def test_limits_of_tables_that_are_read_again_count_at_once(tmp_path):
         refused = await client.call(send_request("a", topic="T2"))
         assert f"(maxQueues={queues})" in refused.remark
         assert (tables.groups.max_groups, tables.offsets.max_offsets) == (7, 9)
+
+    tell(story, tmp_path)
+
+
+# The reloadable settings, by the values that the parts of a broker use.
+VALUES_IN_USE = {
+    "maxConnections": "server.limits.max_connections",
+    "maxConnectionsPerAddress": "server.limits.max_connections_per_address",
+    "maxAcceptsPerSecond": "server.limits.max_accepts_per_second",
+    "firstFrameTimeoutMills": "server.limits.first_frame_timeout_ms",
+    "partialFrameTimeoutMills": "server.limits.partial_frame_timeout_ms",
+    "serverChannelMaxIdleTimeMills": "server.limits.idle_timeout_ms",
+    "slowReaderTimeoutMills": "server.limits.slow_reader_timeout_ms",
+    "maxInFlightBytes": "server.limits.in_flight_bytes_max",
+    "tls.server.mode": "tls._config.mode",
+    "tls.server.certPath": "tls._config.cert_path",
+    "tls.server.keyPath": "tls._config.key_path",
+    "tls.server.keyPassword": "tls._config.key_password",
+    "tls.server.authClient": "tls._config.auth_client",
+    "tls.server.need.client.auth": "tls._config.need_client_auth",
+    "tls.server.trustCertPath": "tls._config.trust_cert_path",
+    "fileReservedTime": "store.cleaner.config.file_reserved_time_hours",
+    "deleteWhen": "store.cleaner.config.delete_when_hours",
+    "diskMaxUsedSpaceRatio": "store.cleaner.config.disk_max_used_space_ratio",
+    "diskSpaceCleanForciblyRatio": "store.cleaner.config.disk_space_clean_forcibly_ratio",
+    "cleanFileForciblyEnable": "store.cleaner.config.clean_file_forcibly_enable",
+    "diskSpaceWarningLevelRatio": "store.cleaner.config.disk_space_warning_level_ratio",
+    "maxTopics": "tables.topics.max_topics",
+    "maxQueues": "tables.topics.max_queues",
+    "maxGroups": "tables.groups.max_groups",
+    "maxConsumerOffsets": "tables.offsets.max_offsets",
+}
+
+
+def _other_value(value):
+    """Another value of the same type."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, Enum):
+        return next(other for other in type(value) if other is not value)
+    others = {int: 7, float: 0.5, tuple: (1, 2), Secret: Secret("other"), type(None): Path("other")}
+    return others[type(value)]
+
+
+def _with_other_values(config):
+    """A configuration of which every reloadable setting has another value."""
+    for key in RELOADABLE:
+        section, name = KEYS[key].section, KEYS[key].name
+        of = getattr(config, section) if section else config
+        changed = replace(of, **{name: _other_value(getattr(of, name))})
+        config = replace(config, **{section: changed}) if section else changed
+    return config
+
+
+def test_reload_reaches_the_part_that_uses_a_setting(tmp_path):
+    async def story(broker):
+        controller = broker.controller
+        new = _with_other_values(broker.limits)
+        wanted = {
+            key: attrgetter(f"{KEYS[key].section}.{KEYS[key].name}".lstrip("."))(new)
+            for key in RELOADABLE
+        }
+        before = {key: attrgetter(path)(controller) for key, path in VALUES_IN_USE.items()}
+        reload = controller.reload(new)
+        assert {text.split("=")[0] for text in reload.reloaded} == RELOADABLE
+        after = {key: attrgetter(path)(controller) for key, path in VALUES_IN_USE.items()}
+        assert after == wanted
+        assert [key for key in RELOADABLE if before[key] == after[key]] == []
+        assert controller.processors.admin.config == controller._config
+        assert controller.transactions._rules.reserved_hours() == new.store.file_reserved_time_hours
 
     tell(story, tmp_path)

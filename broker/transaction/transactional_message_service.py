@@ -86,13 +86,14 @@ class CheckRules:
         timeout_ms: The age from which a half message is checked, unless its producer says another.
         interval_ms: The time between the beginnings of two rounds.
         checks_max: The number of checks after which a half message is given up.
-        reserved_hours: The age at which it is given up, at the latest.
+        reserved_hours: Returns the age at which it is given up, at the latest; a reload may change
+            it.
     """
 
     timeout_ms: int
     interval_ms: int
     checks_max: int
-    reserved_hours: int
+    reserved_hours: Callable[[], int]
 
 
 @dataclass
@@ -350,8 +351,9 @@ class TransactionalMessageService:
         elapsed_ms = self._clock_ms - self._start.monotonic_ms
         wall_ms = min(self._now_ms(), self._start.wall_ms + elapsed_ms)
         age_ms = wall_ms - message.born_timestamp
-        if times and age_ms > self._rules.reserved_hours * _HOUR_MS:
-            return f"it is older than fileReservedTime={self._rules.reserved_hours} hours"
+        reserved_hours = self._rules.reserved_hours()
+        if times and age_ms > reserved_hours * _HOUR_MS:
+            return f"it is older than fileReservedTime={reserved_hours} hours"
         return None
 
     def _give_up(self, message: StoredMessage, reason: str) -> bool | None:

@@ -13,7 +13,7 @@ import pytest
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options.options import read_options, write_options
 from rmq_spark.spark.options.table import OPTIONS
-from rmq_spark.spark.schemas.columns import check_columns
+from rmq_spark.spark.schemas.columns import DDL_TYPES, check_columns
 
 OF_READS = [
     (
@@ -328,23 +328,23 @@ _READ = [
     ({"zzz": "1"}, "zzz: there is no such option. The options are "),
     (
         {"kafka.bootstrap.servers": "h:9092"},
-        "kafka.bootstrap.servers: there is no such option. it is Kafka's. Use namesrvAddr",
+        "kafka.bootstrap.servers: there is no such option. It is Kafka's. Use namesrvAddr",
     ),
     (
         {"kafka.group.id": "g"},
-        "kafka.group.id: there is no such option. it is Kafka's. Use consumerGroup",
+        "kafka.group.id: there is no such option. It is Kafka's. Use consumerGroup",
     ),
     (
         {"kafka.security.protocol": "SSL"},
-        "kafka.security.protocol: there is no such option. it is Kafka's. Use tls",
+        "kafka.security.protocol: there is no such option. It is Kafka's. Use tls",
     ),
     (
         {"kafka.max.poll.records": "5"},
-        "kafka.max.poll.records: there is no such option. it is Kafka's. Remove it",
+        "kafka.max.poll.records: there is no such option. It is Kafka's. Remove it",
     ),
     (
         {"kafka.ssl.truststore.location": "/x"},
-        "kafka.ssl.truststore.location: there is no such option. it is Kafka's. Use tlsCaFile",
+        "kafka.ssl.truststore.location: there is no such option. It is Kafka's. Use tlsCaFile",
     ),
     (
         {"path": "orders"},
@@ -406,7 +406,7 @@ _READ = [
         {"profile": "prod"},
         (
             "profile: cannot read /nowhere/profiles.ini: No such file or directory. Create it with "
-            'the lines "[prod]" and "namesrv = HOST:PORT"'
+            "rocketpoll profile create prod --namesrv HOST:PORT"
         ),
     ),
     ({"accessKey": "a"}, "secretKey: it is required together with accessKey"),
@@ -512,23 +512,11 @@ _READ = [
     ({"columns": "body,Body"}, "columns: body is named twice. Keep one of them"),
     (
         {"columns": "bod"},
-        (
-            "columns: there is no bod; the columns are topic, brokerName, queueId, "
-            "queueOffset, keys, "
-            "tags, body, bornTimestamp, storeTimestamp, msgId, offsetMsgId, properties, flag, "
-            "sysFlag, bornHost, storeHost, reconsumeTimes, commitLogOffset, "
-            "preparedTransactionOffset"
-        ),
+        f"columns: there is no bod; the columns are {', '.join(DDL_TYPES)}",
     ),
     (
         {"columns": "value"},
-        (
-            "columns: there is no value; the columns are topic, brokerName, queueId, "
-            "queueOffset, keys, "
-            "tags, body, bornTimestamp, storeTimestamp, msgId, offsetMsgId, properties, flag, "
-            "sysFlag, bornHost, storeHost, reconsumeTimes, commitLogOffset, "
-            "preparedTransactionOffset"
-        ),
+        f"columns: there is no value; the columns are {', '.join(DDL_TYPES)}",
     ),
     ({"columns": "body,,tags"}, "columns: there is an empty name in 'body,,tags'"),
     (
@@ -898,7 +886,7 @@ _WRITE = [
         {"producerGroup": "a b"},
         "producerGroup: group: needed letters, digits and % | _ -, 1 to 248 of them, found 'a b'",
     ),
-    ({"kafka.acks": "all"}, "kafka.acks: there is no such option. it is Kafka's. Remove it"),
+    ({"kafka.acks": "all"}, "kafka.acks: there is no such option. It is Kafka's. Remove it"),
     (
         {"path": "orders"},
         (

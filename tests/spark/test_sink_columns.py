@@ -1,10 +1,13 @@
 """Which columns a sink takes."""
 
+import re
+
 import pytest
+from support.programs.python_programs import ROOT
 from support.spark.source_queries import schema_of
 
 from rmq_spark.spark.errors import SchemaError
-from rmq_spark.spark.options.sink_columns import IGNORED_COLUMNS, SINK_COLUMNS, check_sink_columns
+from rmq_spark.spark.options.sink_columns import SINK_COLUMNS, check_sink_columns
 from rmq_spark.spark.schemas.columns import DDL_TYPES, ddl_of
 
 
@@ -35,10 +38,17 @@ def test_topic_option_overrides_the_topic_column():
 
 
 def test_source_columns_are_valid_sink_columns():
-    assert set(DDL_TYPES) <= {*SINK_COLUMNS, *IGNORED_COLUMNS}
     everything = ddl_of(DDL_TYPES)
     assert names(everything, has_topic=False) == [
         *("topic", "brokerName", "queueId", "keys", "tags", "body", "properties", "flag")
+    ]
+
+
+def test_sink_page_names_the_columns_that_a_sink_ignores():
+    page = (ROOT / "docs" / "sink.md").read_text(encoding="utf-8")
+    ignored = page.partition("The sink ignores these columns")[2].partition("\n- ")[0]
+    assert re.findall(r"`(\w+)`", ignored) == [
+        name for name in DDL_TYPES if name not in SINK_COLUMNS
     ]
 
 

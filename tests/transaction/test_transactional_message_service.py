@@ -61,7 +61,7 @@ class Broker:
         self.service = TransactionalMessageService(
             self.store,
             self.offsets,
-            CheckRules(TIMEOUT_MS, INTERVAL_MS, CHECKS_MAX, HOURS),
+            CheckRules(TIMEOUT_MS, INTERVAL_MS, CHECKS_MAX, lambda: HOURS),
             self.put,
             lambda result, then: then(self.store.wait_until_stored(result)),
             lambda _: self.is_topic_ready,

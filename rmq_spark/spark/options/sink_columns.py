@@ -15,7 +15,7 @@ from rmq_spark.errors import nearest_name
 from rmq_spark.spark.errors import SchemaError
 from rmq_spark.spark.options.bodies import BINARY_BODIES, BodyOptions
 from rmq_spark.spark.options.values import BodyFormat
-from rmq_spark.spark.schemas.columns import BROKER_NAME
+from rmq_spark.spark.schemas.columns import BROKER_NAME, DDL_TYPES
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -47,21 +47,7 @@ SINK_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The types that a column may have, by its name."""
 
-IGNORED_COLUMNS: Final = frozenset(
-    [
-        "queueOffset",
-        "bornTimestamp",
-        "storeTimestamp",
-        "msgId",
-        "offsetMsgId",
-        "sysFlag",
-        "bornHost",
-        "storeHost",
-        "reconsumeTimes",
-        "commitLogOffset",
-        "preparedTransactionOffset",
-    ]
-)
+IGNORED_COLUMNS: Final = frozenset(DDL_TYPES) - SINK_COLUMNS.keys()
 """Columns of the source that a sink ignores, as a broker sets their values when storing."""
 
 _COLLATION: Final = re.compile(r" collate \w+")
