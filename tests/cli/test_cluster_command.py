@@ -85,7 +85,7 @@ def test_cluster_health_finds_an_unreachable_name_server(run, cluster):
     assert ran.code == 10
     [bad] = [row for row in ran.json if row["state"] == "FAIL"]
     assert bad["check"] == "name server 127.0.0.1:1"
-    assert bad["fix"] == "start it, or remove it from --namesrv"
+    assert bad["fix"] == "start it, or correct the address"
 
 
 def test_cluster_health_finds_a_killed_broker(run, two_brokers):

@@ -165,7 +165,7 @@ def _check_cluster(access: ClusterAccess) -> Iterator[HealthCheck]:
                 found = query_brokers(admin)
         except ClientError as error:
             yield HealthCheck(
-                what, " ".join(str(error).split()), "start it, or remove it from --namesrv"
+                what, " ".join(str(error).split()), "start it, or correct the address"
             )
             continue
         yield HealthCheck(what, f"answers, knows {format_count(len(found), 'broker')}")
@@ -200,7 +200,7 @@ def check_broker(broker: BrokerStatus) -> Iterator[HealthCheck]:
         yield HealthCheck(f"{what}: losses", found, remedy if loss else None)
     disk = broker.number("commitLogDiskRatio")
     if disk is not None:
-        remedy = "free some; run rocketpoll topic list --sizes to see the largest topics"
+        remedy = "free disk space; run rocketpoll topic list --sizes to see the largest topics"
         yield HealthCheck(
             f"{what}: disk", f"{disk:.0%} in use", remedy if disk >= _DISK_RATIO_MAX else None
         )

@@ -152,13 +152,15 @@ def consume(
     with access.admin() as admin:
         if group is not None:
             with closing(_consume_in_group(admin, wish, group, is_endless=follow)) as found:
-                show_messages(found, render, flush_each=True)
+                shown = show_messages(found, render, flush_each=True)
         elif follow:
-            show_messages(islice(_follow(admin, wish), count), render, flush_each=True)
+            shown = show_messages(islice(_follow(admin, wish), count), render, flush_each=True)
         elif key is not None:
-            show_messages(islice(_query_by_key(admin, wish, key), count), render)
+            shown = show_messages(islice(_query_by_key(admin, wish, key), count), render)
         else:
-            show_messages(islice(_read_stored(admin, wish), count), render)
+            shown = show_messages(islice(_read_stored(admin, wish), count), render)
+    if not shown and count != 0:
+        click.echo("rocketpoll: no messages found", err=True)
 
 
 @click.command(cls=CommandWithExample, example="rocketpoll tail orders payments -n 1")

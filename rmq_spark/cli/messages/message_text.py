@@ -71,10 +71,11 @@ def renderer(output: str, text_format: str | None) -> Renderer:
 
 def show_messages(
     messages: Iterable[MessageExt], render: Renderer, *, flush_each: bool = False
-) -> None:
-    """Write messages to stdout, and name those that cannot be read on stderr."""
-    left_out = 0
+) -> int:
+    """Write messages to stdout and return their number; name unreadable ones on stderr."""
+    count = left_out = 0
     for message in messages:
+        count += 1
         text = render(message)
         if message.fault is not None:
             print_error(
@@ -89,6 +90,7 @@ def show_messages(
             f"cannot read the bodies of {format_count(left_out, 'message')}, named above",
             "Print their stored bytes with -o json",
         )
+    return count
 
 
 def describe_location(message: MessageExt) -> str:

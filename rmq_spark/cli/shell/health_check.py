@@ -89,5 +89,11 @@ def report_lines(
                 )
             )
     failures = sum(not each.is_ok for each in checks)
+    warnings = sum(each.state == "warning" for each in checks)
     yield ""
-    yield well_text if not failures else f"{failures} of {len(checks)} checks failed"
+    if failures:
+        yield f"{failures} of {len(checks)} checks failed"
+    elif warnings:
+        yield f"no check failed, {warnings} warned"
+    else:
+        yield well_text
