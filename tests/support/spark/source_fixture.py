@@ -16,7 +16,7 @@ _NOT_STARTED = "Python worker failed to connect back"
 
 _STARTS_MAX = 20
 _COMPLAINT = re.compile(
-    r"^(?:rmq_spark\.\w+\.errors|pyspark\.\w+(?:\.\w+)*)\.(\w+: .*)$", re.MULTILINE
+    r"^(?:rocketpoll\.(?:spark|errors)|pyspark\.\w+(?:\.\w+)*)\.(\w+: .*)$", re.MULTILINE
 )
 
 
