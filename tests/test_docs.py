@@ -121,6 +121,34 @@ def test_paths_on_pages_exist(document):
     assert missing_paths(document, document.read_text(encoding="utf-8")) == []
 
 
+RECIPES = dict(
+    re.findall(
+        r"^### (.+?)\n(.*?)(?=^##)",
+        (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("\n## Recipes\n")[2],
+        re.MULTILINE | re.DOTALL,
+    )
+)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_names_in_a_recipe_are_in_the_files_that_it_lists(recipe):
+    codes = [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", RECIPES[recipe])]
+    linked = re.findall(r"\]\(([^)#]+)", RECIPES[recipe])
+    places = [place for place in [*codes, *linked] if re.fullmatch(r"[\w./*-]+", place)]
+    listed = [path for place in places for path in ROOT.glob(place)]
+    files = [file for path in listed for file in (path, *path.rglob("*.py")) if file.is_file()]
+    words = set(re.findall(r"\w+", " ".join(each.read_text(encoding="utf-8") for each in files)))
+    names = {
+        name
+        for code in codes
+        if "/" not in code
+        and " " not in code
+        and not (code.startswith(".") or (ROOT / code).exists())
+        for name in re.findall(r"[A-Za-z_]\w{2,}", code)
+    }
+    assert sorted(names - words) == []
+
+
 def test_exempt_paths_are_still_on_their_pages():
     for name, paths in _NOT_OURS.items():
         text = (ROOT / name).read_text(encoding="utf-8")
