@@ -708,17 +708,18 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
             if not slot.has_delivered or not slot.is_whole:
                 continue
             first = last = NO_POSITION
-            positions = slot.positions()
-            for position in positions:
+            timers = 0
+            for position in slot.positions():
                 entry = self._timer_log.read(position)
-                if entry is not None:
+                if entry is not None and not self._drop_recalled(entry, slot_ms, slot):
                     last = self._timer_log.append(entry._replace(previous=last, slot_ms=slot_ms))
                     first = last if first == NO_POSITION else first
+                    timers += 1
                     self._is_last_entry_last = False
             if last == NO_POSITION:
                 self._wheel.clear(slot_ms)
             else:
-                self._wheel.put(TimerSlot(slot_ms, first, last, len(positions)))
+                self._wheel.put(TimerSlot(slot_ms, first, last, timers))
         current = self._open.get(time_ms)
         if current is not None and current.has_delivered and not current.size:
             # RocketMQ finds delivered entries of this slot in the timer log
@@ -728,6 +729,18 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
             self._read_ms = max(
                 self._read_ms, min(left, default=time_ms + self._wheel.precision_ms)
             )
+
+    def _drop_recalled(self, entry: TimerEntry, slot_ms: int, slot: _OpenSlot) -> bool:
+        """Return whether an entry's message was recalled: a new chain has no recalls."""
+        message = None if entry.is_roll else self._message_of(entry)
+        if message is None:
+            return False
+        topic = message.properties.get(REAL_TOPIC, "")
+        if not self._is_recalled(message, topic, slot_ms, slot):
+            return False
+        self.recalled_total += 1
+        self._change_count(topic, -1)
+        return True
 
     def close(self) -> None:
         """Close all files."""

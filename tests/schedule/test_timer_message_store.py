@@ -114,6 +114,21 @@ def test_clean_stop_repeats_no_timer_message_within_a_second(broker):
     assert broker.delivered() == [str(number) for number in range(10)]
 
 
+def test_clean_stop_in_a_slot_delivers_no_recalled_timer_message(broker):
+    for text, delay_ms in [("first", 1_100), ("recalled", 1_700), ("last", 1_800)]:
+        due_ms = broker.set(text, delay_ms)
+        if text == "recalled":
+            assert broker.recall(text, due_ms)
+    broker.run_until(broker.monotonic_ms + 1_200)
+    assert broker.delivered() == ["first"]
+    for _ in range(2):
+        broker.restart()
+    assert broker.timers.pending == 1
+    broker.run_until(broker.monotonic_ms + 2_000)
+    assert broker.delivered() == ["first", "last"]
+    assert broker.timers.pending == 0
+
+
 @pytest.mark.parametrize("is_saved", [True, False])
 def test_kill_loses_no_timer_message(broker, is_saved):
     for number in range(30):  # several files of the timer log

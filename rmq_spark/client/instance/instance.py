@@ -94,12 +94,76 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 CONCURRENT_REQUESTS_MAX: Final = 16
+WAITING_CHECKS_MAX: Final = 2_000
+"""A broker sends the checks of all open transactions in one burst, and counts each."""
+WAITING_CHECKS_BYTES_MAX: Final = 32 << 20
 _PRODUCER_GROUP: Final = "PGROUP"
 
 
-def _new_slots() -> Mapping[bool, threading.Semaphore]:
-    """Return the slots of resets (True), and of all other requests (False)."""
-    return {is_reset: threading.Semaphore(CONCURRENT_REQUESTS_MAX) for is_reset in (False, True)}
+def _new_slots() -> Mapping[int | None, threading.Semaphore]:
+    """Return the slots of resets, of checks, and of all other requests (None)."""
+    codes = RequestCode.RESET_CONSUMER_CLIENT_OFFSET, RequestCode.CHECK_TRANSACTION_STATE, None
+    return {code: threading.Semaphore(CONCURRENT_REQUESTS_MAX) for code in codes}
+
+
+class _WaitingChecks:
+    """Checks of transactions that wait for a slot, up to a limit. All methods are thread-safe.
+
+    A check of a message takes the place of an earlier one, so that it is not answered twice.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._waiting: dict[
+            tuple[str, str | int], tuple[RemotingConnection, RemotingCommand, Any]
+        ] = {}
+        self._bytes = 0
+        self._dropped = 0
+
+    def acquire_or_wait(
+        self,
+        slots: threading.Semaphore,
+        connection: RemotingConnection,
+        request: RemotingCommand,
+        header: Any,
+    ) -> bool:
+        """Take a slot and return True; or keep the check for later, or drop it."""
+        with self._mutex:
+            if slots.acquire(blocking=False):
+                return True
+            key = connection.address, header.transaction_id or header.tran_state_table_offset
+            earlier = self._waiting.get(key)
+            bytes_left = self._bytes - (0 if earlier is None else len(earlier[1].body))
+            has_place = earlier is not None or len(self._waiting) < WAITING_CHECKS_MAX
+            if has_place and bytes_left + len(request.body) <= WAITING_CHECKS_BYTES_MAX:
+                self._waiting[key] = connection, request, header
+                self._bytes = bytes_left + len(request.body)
+                return False
+            self._dropped += 1
+            is_first = self._dropped == 1
+        if is_first:
+            _log.warning(
+                "%s: checks of transactions are dropped, and the broker will ask again: %d already "
+                "wait for check_listener. Make it faster",
+                connection.address,
+                len(self._waiting),
+            )
+        return False
+
+    def release_or_next(
+        self, slots: threading.Semaphore
+    ) -> tuple[RemotingConnection, RemotingCommand, Any] | None:
+        """Return the next check for the caller's slot; without one, give the slot back."""
+        with self._mutex:
+            if self._waiting:
+                found = self._waiting.pop(next(iter(self._waiting)))
+                self._bytes -= len(found[1].body)
+                return found
+            slots.release()
+            dropped, self._dropped = self._dropped, 0
+        if dropped:
+            _log.warning("checks of transactions are accepted again; %d were dropped", dropped)
+        return None
 
 
 # The methods that an instance calls on its members. Threads that read from a connection call only
@@ -174,6 +238,7 @@ class ClientRequestProcessor(ForkAware):
         self._producers = producers
         self._max_body_bytes = max_body_bytes
         self._slots = _new_slots()
+        self._checks = _WaitingChecks()
         self._handlers: Mapping[int, Callable[[str, RemotingCommand, Any], object]] = {
             RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction_state,
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offsets,
@@ -200,12 +265,15 @@ class ClientRequestProcessor(ForkAware):
             remark = f" request type {request.code} not supported"
             return request.respond(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
         header = codec.decode(request.ext_fields)
-        free = self._slots[request.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET]
-        if not free.acquire(blocking=False):
+        free = self._slots.get(request.code) or self._slots[None]
+        if request.code == RequestCode.CHECK_TRANSACTION_STATE:
+            if not self._checks.acquire_or_wait(free, connection, request, header):
+                return None
+        elif not free.acquire(blocking=False):
             remark = f"the client is busy with {CONCURRENT_REQUESTS_MAX} other requests"
             return self._busy_reply(connection, request, remark)
         thread = threading.Thread(
-            target=self._handle,
+            target=self._serve,
             args=(connection, request, handler, header, free),
             name=f"rocketpoll request {request.code}",
             daemon=True,
@@ -238,8 +306,27 @@ class ClientRequestProcessor(ForkAware):
         return request.respond(ResponseCode.SYSTEM_BUSY, remark)
 
     def _after_fork(self) -> None:
-        """Free all slots: the requests being processed belong to the parent."""
-        self._slots = _new_slots()
+        """Free all slots: the requests being processed or waiting belong to the parent."""
+        self._slots, self._checks = _new_slots(), _WaitingChecks()
+
+    def _serve(
+        self,
+        connection: RemotingConnection,
+        request: RemotingCommand,
+        handler: Callable[[str, RemotingCommand, Any], object],
+        header: Any,
+        slots: threading.Semaphore,
+    ) -> None:
+        """Handle a request in a slot, and then the checks that wait for this slot."""
+        if request.code != RequestCode.CHECK_TRANSACTION_STATE:
+            self._handle(connection, request, handler, header, slots.release)
+            return
+        checks = self._checks
+        following: tuple[RemotingConnection, RemotingCommand, Any] | None
+        following = connection, request, header
+        while following is not None:
+            self._handle(following[0], following[1], handler, following[2])
+            following = checks.release_or_next(slots)
 
     def _handle(
         self,
@@ -247,7 +334,7 @@ class ClientRequestProcessor(ForkAware):
         request: RemotingCommand,
         handler: Callable[[str, RemotingCommand, Any], object],
         header: Any,
-        slots: threading.Semaphore,
+        release: Callable[[], object] = lambda: None,
     ) -> None:
         try:
             body = handler(connection.address, request, header)
@@ -260,7 +347,7 @@ class ClientRequestProcessor(ForkAware):
             _log.exception("%s: request %d failed", connection.address, request.code)
             answer = request.respond(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         finally:
-            slots.release()
+            release()
         if not request.is_one_way:
             try:
                 connection.send(answer)

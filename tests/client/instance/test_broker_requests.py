@@ -7,7 +7,11 @@ import pytest
 from support.clients.fake_members import Consumer, Producer
 
 from rmq_spark.client.errors import ConnectionClosed
-from rmq_spark.client.instance.instance import CONCURRENT_REQUESTS_MAX, ClientRequestProcessor
+from rmq_spark.client.instance.instance import (
+    CONCURRENT_REQUESTS_MAX,
+    WAITING_CHECKS_MAX,
+    ClientRequestProcessor,
+)
 from rmq_spark.client.instance.request_futures import RequestFutureHolder
 from rmq_spark.errors import BodyError, HeaderError
 from rmq_spark.wire.bodies import decode_body, encode_body
@@ -21,6 +25,7 @@ from rmq_spark.wire.bodies.operators import (
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import StoredMessage, encode_record
+from rocketpoll import wait_until
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 
@@ -114,6 +119,41 @@ def test_transaction_check_request_reaches_its_producer(requests, producer, line
     assert requests(line, RemotingCommand(39, flag=2, ext_fields=fields, body=record())) is None
     assert producer.checked.wait(10)
     assert producer.checks == [("h:1", b"x", 3)]
+
+
+def test_burst_of_transaction_checks_waits_and_each_message_is_checked_once(
+    requests, consumer, producer, line, caplog
+):
+    go_on, checked, done = threading.Event(), [], threading.Semaphore(0)
+
+    def checks(_, __, header):
+        go_on.wait(10)
+        checked.append(header.tran_state_table_offset)
+        done.release()
+
+    producer.check_transaction_state = checks
+
+    def check(number, offset):
+        fields = {"tranStateTableOffset": str(offset), "commitLogOffset": "4"}
+        fields["transactionId"] = f"id-{number}"
+        requests(line, RemotingCommand(39, flag=2, ext_fields=fields, body=record()))
+
+    held = CONCURRENT_REQUESTS_MAX + WAITING_CHECKS_MAX
+    for number in range(held + 2):
+        check(number, number)
+    check(held - 1, held + 100)  # the broker asks again about one that waits
+    assert caplog.text.count("checks of transactions are dropped") == 1
+    status = RemotingCommand(221, ext_fields={"topic": "T", "group": "G"})
+    assert requests(line, status) is None
+    assert line.answer().code == 0  # others have their own threads
+    go_on.set()
+    for _ in range(held):
+        assert done.acquire(timeout=10)
+    assert sorted(checked) == [*range(held - 1), held + 100]
+    wait_until(lambda: "accepted again; 2 were dropped" in caplog.text)
+    for number in range(held, held + 2):
+        check(number, number)
+    assert done.acquire(timeout=10)
 
 
 ELSEWHERE = {
