@@ -183,6 +183,16 @@ class TimerFiles:
                 save_timer_checkpoint(self._disk, self._check_path, saved)
                 self._saved = saved
 
+    def save_read_ms(self, read_ms: int) -> None:
+        """Make it durable that slots from an earlier time on are read, before they get timers.
+
+        `open` would take later entries of these slots for delivered ones.
+        """
+        with self._lock:
+            saved = replace(self._saved, read_ms=read_ms)
+            save_timer_checkpoint(self._disk, self._check_path, saved)
+            self._saved = saved
+
     def clear_clock_was_set(self) -> None:
         """Record with the next save that all slots are those of the times of day again."""
         with self._lock:

@@ -175,6 +175,8 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         """While timers are indexed again: up to this queue offset, earlier slots are delivered."""
         time_ms = self._wheel.slot_time(start.monotonic_ms + self._base_ms)
         self._read_ms = min(checkpoint.read_ms, time_ms) if checkpoint.read_ms else time_ms
+        self._has_gone_back = loaded.has_index and self._read_ms < checkpoint.read_ms
+        """True until it is saved that slots before those of the last run are read."""
         self._last_entry = self._timer_log.last()
         self._note_progress()
         self._opened_until_ms = self._read_ms
@@ -288,6 +290,9 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         if not self._has_arrivals:
             return True
         self._check_clock(now)
+        if self._has_gone_back:
+            self._files.save_read_ms(self._read_ms)
+            self._has_gone_back = False
         found = self._store.get_message(
             TIMER_TOPIC,
             TIMER_QUEUE_ID,

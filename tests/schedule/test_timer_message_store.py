@@ -129,6 +129,21 @@ def test_clean_stop_in_a_slot_delivers_no_recalled_timer_message(broker):
     assert broker.timers.pending == 0
 
 
+@pytest.mark.parametrize("back_ms", [1, 5_000, HOUR_MS])
+def test_kill_soon_after_the_clock_was_set_back_loses_no_timer_message(broker, back_ms):
+    broker.set("old", 1, has_delay=False)
+    broker.deliver_all()
+    broker.timers.save()
+    broker.clock.now_ms -= back_ms
+    broker.restart(is_clean=False)
+    broker.set("new", 1, has_delay=False)
+    broker.deliver_all()
+    broker.restart(is_clean=False)
+    broker.run_until(broker.monotonic_ms + back_ms + LATE_MS)
+    assert sorted(broker.delivered()) == ["new", "old"]
+    assert broker.timers.pending == 0
+
+
 @pytest.mark.parametrize("is_saved", [True, False])
 def test_kill_loses_no_timer_message(broker, is_saved):
     for number in range(30):  # several files of the timer log
