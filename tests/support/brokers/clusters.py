@@ -51,10 +51,11 @@ _numbers = itertools.count(1)
 class Cluster:
     """A name server, a broker, and producers for it."""
 
-    def __init__(self, name_server, address, broker_name):
+    def __init__(self, name_server, address, broker_name, attributes=None):
         self.name_server = name_server
         self.address = address
         self.broker_name = broker_name
+        self._attributes = attributes
         self._stack = ExitStack()
         self.sender = self.instance()
 
@@ -84,7 +85,7 @@ class Cluster:
             read_queue_nums=queues,
             write_queue_nums=queues,
             perm=6,
-            attributes=attributes,
+            attributes=attributes or self._attributes,
         )
         self.api.admin.create_topic(self.address, config)
 
