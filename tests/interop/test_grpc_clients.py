@@ -20,12 +20,35 @@ from support.rocketmq.proxy import Proxy
 from support.rocketmq.real_broker import CLUSTER
 from support.suite.selection import PEERS
 
+from rmq_spark.client.admin.access_lists import AclPolicy
+from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.transport.remoting_client import Credentials
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
 
 pytestmark = [pytest.mark.interop, pytest.mark.peers]
 
 CLIENT = "rocketmq-python-client==5.1.2"
 SECONDS_MAX = 300
+
+OPERATOR, PROXY = Credentials("the-operator", "12345678"), Credentials("the-proxy", "87654321")
+WITH_USERS = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "initAuthenticationUser": json.dumps(
+        {"username": OPERATOR.access_key, "password": OPERATOR.secret_key}
+    ),
+}
+RIGHTS = (
+    ("Topic:*", "Pub", "Sub", "Get"),
+    ("Topic:DefaultHeartBeatSyncerTopic", "Pub", "Sub", "Get", "Create"),
+    ("Group:*", "Sub", "Get"),
+)
+SIGNED = {
+    "enableAclRpcHookForClusterMode": True,
+    "innerClientAuthenticationCredentials": json.dumps(
+        {"accessKey": PROXY.access_key, "secretKey": PROXY.secret_key}
+    ),
+}
 
 _BEGIN = """
 import json, sys, time
@@ -246,25 +269,48 @@ def python():
     return executable
 
 
-@pytest.fixture(scope="module", params=["rocketpoll", *(["5.5.0"] if PEERS else [])])
+class SignedCluster(Cluster):
+    """Creates clients that sign with the key of an operator."""
+
+    def instance(self, **more):
+        return super().instance(credentials=OPERATOR, **more)
+
+
+@pytest.fixture(
+    scope="module", params=["rocketpoll", "rocketpoll with users", *(["5.5.0"] if PEERS else [])]
+)
 def proxied(request, tmp_path_factory):
-    """A broker as a cluster, and the proxy in front of it."""
+    """A broker as a cluster, and the proxy in front of it, which signs where there are users."""
     root = tmp_path_factory.mktemp("grpc")
+    kind, has_users, _ = request.param.partition(" with users")
     settings = {
         "brokerClusterName": CLUSTER,
         "brokerIP1": "127.0.0.1",
         "recallMessageEnable": "true",
         "transactionTimeOut": 4_000,
         "transactionCheckInterval": 1_000,
+        **(WITH_USERS if has_users else {}),
     }
-    with running(request.param, root, **settings) as (name_server, address):
-        proxy = Proxy("5.5.0", root / "proxy", name_server)
-        cluster = Cluster(name_server, address, NAME)
+    with running(kind, root, **settings) as (name_server, address):
+        cluster = (SignedCluster if has_users else Cluster)(name_server, address, NAME)
         try:
-            yield cluster, proxy
+            if has_users:
+                make_user_of_proxy(cluster)
+            proxy = Proxy("5.5.0", root / "proxy", name_server, **(SIGNED if has_users else {}))
+            try:
+                yield cluster, proxy
+            finally:
+                proxy.close()
         finally:
             cluster.close()
-            proxy.close()
+
+
+def make_user_of_proxy(cluster):
+    """Create the user with which the proxy signs, with the rights that it needs."""
+    with Admin(instance=cluster.instance()) as admin:
+        admin.create_user(PROXY.access_key, PROXY.secret_key)
+        for resource, *actions in RIGHTS:
+            admin.create_acl(AclPolicy(PROXY.access_key, resource, tuple(actions)))
 
 
 @pytest.fixture

@@ -22,9 +22,12 @@ from support.rocketmq.real_broker import (
 
 
 class Proxy:
-    """A proxy of one version, in cluster mode. It is listening when this has been made."""
+    """A proxy of one version, in cluster mode, and optional further settings.
 
-    def __init__(self, version: str, home: Path, name_server: str) -> None:
+    It is listening when this has been made.
+    """
+
+    def __init__(self, version: str, home: Path, name_server: str, **more: object) -> None:
         home.mkdir()
         self._port = free_port()
         self.address = f"127.0.0.1:{self._port}"
@@ -43,6 +46,7 @@ class Proxy:
                     "grpcServerPort": grpc_port,
                     "metricsExporterType": "DISABLE",
                     "transactionHeartbeatPeriodSecond": 1,
+                    **more,
                 }
             ),
             encoding="utf-8",
