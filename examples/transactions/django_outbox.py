@@ -15,6 +15,8 @@ from django.conf import settings
 
 from rocketpoll import Message, Producer
 
+if len(sys.argv) < 3:
+    raise SystemExit(__doc__)
 settings.configure(
     DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": sys.argv[1]}},
     DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",

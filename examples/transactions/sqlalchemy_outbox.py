@@ -58,6 +58,8 @@ def send_outbox(engine: Engine, producer: Producer) -> None:
 
 def main() -> None:
     """Place the orders of the command line, and send the outbox."""
+    if len(sys.argv) < 3:
+        raise SystemExit(__doc__)
     database, address, *numbers = sys.argv[1:]
     engine = create_engine(f"sqlite:///{database}")
     Base.metadata.create_all(engine)

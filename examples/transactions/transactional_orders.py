@@ -58,6 +58,8 @@ def check(database: str) -> Callable[[MessageExt], TransactionState]:
 
 def main() -> None:
     """Place the orders of the command line, and answer the broker for ten seconds."""
+    if len(sys.argv) < 3:
+        raise SystemExit(__doc__)
     database, address, *numbers = sys.argv[1:]
     with TransactionProducer(
         "orders", address, check_listener=check(database), topics=["orders"]

@@ -100,20 +100,20 @@ def check_worker_python() -> list[HealthCheck]:
     found = f"{path}, Python {text} ({origin})"
     return [
         HealthCheck("worker Python", found),
-        _check_packages(path, seen),
+        _check_packages(path, seen, here),
         _check_format(path, seen, here),
     ]
 
 
-def _check_packages(path: str, report: dict[str, Any]) -> HealthCheck:
+def _check_packages(path: str, report: dict[str, Any], remedy: str) -> HealthCheck:
     missing = report["missing"]
     if missing:
         names = " ".join(missing)
         found = f"{path} has no {', '.join(missing)}"
+        install = f"run {shlex.quote(path)} -m pip install {names}"
+        is_another = Path(path).parent != Path(sys.executable).parent
         return HealthCheck(
-            "its packages",
-            found,
-            f"run {shlex.quote(path)} -m pip install {names}, or set {PYTHON_VARIABLE} to another",
+            "its packages", found, f"{remedy}, or {install}" if is_another else install
         )
     return HealthCheck("its packages", ", ".join(_REQUIRED_PACKAGES))
 
@@ -279,9 +279,10 @@ def doctor(
 ) -> int:
     """Check what a first Spark stream needs, and say how to fix what is missing.
 
-    With TLS, it says what is wrong with certificates; with keys, which rights are missing.
+    With TLS, it says what is wrong with certificates; with keys, which rights are missing. If a
+    cluster is checked, a missing PySpark is only a warning: clients and brokers do without it.
 
-    The exit code is 1 if there is something to fix.
+    The exit code is 1 if a check failed.
     """
     if logs and bundle is None:
         raise click.UsageError("--log needs --bundle FILE. Give the file to write")
@@ -290,12 +291,9 @@ def doctor(
         profile = current_profile_name()
     if profile is not None:
         of_read["profile"] = profile
-    findings = [
-        _check_pyspark(),
-        _check_java(),
-        *check_worker_python(),
-        *check_cluster(namesrv, topic, of_read),
-    ]
+    of_cluster = check_cluster(namesrv, topic, of_read)
+    has_cluster = not of_cluster[0].is_skipped
+    findings = [*_check_spark(is_needed=not has_cluster), *of_cluster]
     columns = terminal_width() if sys.stdout.isatty() else None
     write_text("".join(f"{line}\n" for line in report_lines(findings, columns=columns)))
     if bundle is not None:
@@ -303,6 +301,14 @@ def doctor(
         files = write_bundle(bundle, access, findings, of_read, logs)
         write_text("".join(f"{wrap_text(line)}\n" for line in ("", *bundle_lines(bundle, files))))
     return 0 if all(each.is_ok for each in findings) else 1
+
+
+def _check_spark(*, is_needed: bool) -> list[HealthCheck]:
+    pyspark = _check_pyspark()
+    if not is_needed and not has_pyspark():
+        hint = "only Spark needs them"
+        return [pyspark._replace(is_warning=True), _skipped("Java and workers", hint)]
+    return [pyspark, _check_java(), *check_worker_python()]
 
 
 def _check_pyspark() -> HealthCheck:

@@ -9,6 +9,7 @@ import pytest
 
 from rmq_spark.cli.main import main
 from rmq_spark.cli.spark.spark_runtime import java_fault
+from rocketpoll import EmbeddedBroker
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +40,16 @@ def test_doctor_gives_the_command_to_install_pyspark(pyspark_that_is_missing, ca
     assert main(["doctor"]) == 1
     command = f"{sys.executable} -m pip install '{pyspark_that_is_missing}'"
     assert f"fix: run {command}" in capsys.readouterr().out
+
+
+def test_doctor_of_a_cluster_only_warns_of_missing_pyspark(pyspark_that_is_missing, capsys):
+    with EmbeddedBroker() as broker:
+        assert main(["doctor", "--namesrv", broker.address]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:2] == ["warning", "pyspark"]
+    assert f"pip install '{pyspark_that_is_missing}'" in lines[1]
+    assert not any(" java " in line for line in lines)
+    assert lines[-1] == "no check failed, 1 warned"
 
 
 @pytest.mark.skipif(java_fault() is not None, reason="this machine has no Java for Spark")
