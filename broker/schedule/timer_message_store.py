@@ -266,8 +266,13 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         return is_done
 
     def _next_due(self) -> int | None:
-        due = [slot.next_due() for slot in self._open.values()]
-        times = [each + _ROUNDED_MS for each in due if each is not None]
+        times = []
+        for slot_ms, slot in self._open.items():
+            due_ms = slot.next_due()
+            if due_ms is not None:
+                times.append(due_ms + _ROUNDED_MS)
+            elif slot.is_whole:  # closed at its end, or a kill repeats it
+                times.append(slot_ms + self._wheel.precision_ms)
         next_ms = self._next_slot()
         if next_ms is not None:
             times.append(next_ms - self._open_ahead_ms)
@@ -628,8 +633,8 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         elif entry.physical_offset < self._store.state().min_offset:
             text = (
                 f"a timer message at {entry.physical_offset} was deleted with old files of the log "
-                "before it was due: fileReservedTime was shortened, the disk was full, or the time "
-                "of day has jumped ahead"
+                "before it was due, or before its delivery was recorded: fileReservedTime was "
+                "shortened, the disk was full, or the time of day has jumped ahead"
             )
         else:
             text = (

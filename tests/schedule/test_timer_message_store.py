@@ -163,6 +163,17 @@ def test_kill_loses_no_timer_message(broker, is_saved):
     assert broker.timers.pending == 0
 
 
+def test_kill_repeats_no_timer_message_of_a_second_that_is_over(broker):
+    broker.set("x", 1)
+    while (again := broker.deliver_all()) is not None:
+        broker.wait(again)
+    broker.timers.save()
+    broker.restart(is_clean=False)
+    broker.deliver_all()
+    assert broker.delivered() == ["x"]
+    assert broker.timers.dropped_total == 0
+
+
 @pytest.mark.parametrize("lost", ["timerwheel", "timerlog", "config/timercheck", "all"])
 def test_lost_index_of_timers_is_built_again_from_the_log(broker, lost, caplog):
     broker.set("past", 1_000)
