@@ -17,8 +17,7 @@ from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.message import MessageExt
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import (
-    NAMESPACE_SEPARATOR,
-    topic_fault,
+    is_namespace,
     without_namespace,
     wrap_namespace,
 )
@@ -35,7 +34,7 @@ class Namespace:
         """
         if name is not None:
             name = check_text("namespace", name, "eu")
-            if topic_fault(name) is not None or NAMESPACE_SEPARATOR in name:
+            if not is_namespace(name):
                 needed = "a name of letters, digits and _ - |"
                 raise MessageRejected("namespace", needed, name)
         self.name = name

@@ -18,6 +18,7 @@ from typing import Final
 from rmq_spark.client.errors import ProfileRejected
 from rmq_spark.errors import nearest_name
 from rmq_spark.wire.compression import PLAIN_BYTES_LIMIT_MAX
+from rmq_spark.wire.names import is_namespace
 
 PROFILES_VARIABLE: Final = "ROCKETPOLL_PROFILES"
 PROFILES_FILE: Final = Path("rocketpoll") / "profiles.ini"
@@ -28,7 +29,7 @@ FLAGS: Final = frozenset({"tls", "tls-verify"})
 FILES: Final = frozenset({"tls-ca-file", "tls-cert-file", "tls-key-file"})
 PROFILE_KEYS: Final = (
     *("namesrv", "access-key", "secret-key", "tls", "tls-ca-file", "tls-cert-file", "tls-key-file"),
-    *("tls-key-password", "tls-verify", "tls-server-name", "max-body-bytes"),
+    *("tls-key-password", "tls-verify", "tls-server-name", "max-body-bytes", "namespace"),
     *("registry-user", "registry-password"),
 )
 """The settings of a profile: the options, and what is for a key or a registry, and no option."""
@@ -160,6 +161,9 @@ def parse_profile(name: str, text: str, path: Path, *, others_may_read: bool = F
                     f"{PLAIN_BYTES_LIMIT_MAX}",
                 )
             found[key] = int(value)
+        elif key == "namespace" and not is_namespace(value):
+            needed = "Write a name of letters, digits and _ - |"
+            raise ProfileRejected(name, f"{path}: [{name}] {key} = {value}. {needed}")
         else:
             found[key] = os.path.expanduser(value) if key in FILES else value  # noqa: PTH111  # where there is no home, it stays
     return Profile(name, path, found, others_may_read and not SECRETS.isdisjoint(found))

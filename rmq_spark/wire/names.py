@@ -133,6 +133,11 @@ def is_system_group(group: str) -> bool:
     return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
+def is_namespace(name: str) -> bool:
+    """Return whether a name can be that of a namespace."""
+    return topic_fault(name) is None and NAMESPACE_SEPARATOR not in name
+
+
 def wrap_namespace(namespace: str | None, name: str) -> str:
     """Return the full name of a topic or group, given its name within a namespace."""
     if not namespace or not name or _is_outside_namespaces(name):

@@ -25,6 +25,9 @@ secret-key = 100%secret
 namesrv = secure:9876
 tls = yes
 tls-verify = false
+[in-eu]
+namesrv = a:1
+namespace = eu
 """
 
 
@@ -59,6 +62,22 @@ def test_connection_option_overrides_profile_and_environment(access_of, monkeypa
 def test_empty_namesrv_option_is_refused(access_of):
     with pytest.raises(click.UsageError, match=r"--namesrv is empty\. Give HOST:PORT"):
         access_of("--namesrv", "")
+
+
+def test_namespace_comes_from_option_profile_or_environment(access_of, monkeypatch):
+    assert not access_of().instance().namespace
+    assert access_of("--profile", "in-eu").instance().namespace.name == "eu"
+    assert access_of("--profile", "in-eu", "--namespace", "us").instance().namespace.name == "us"
+    monkeypatch.setenv("ROCKETPOLL_NAMESPACE", "asia")
+    access = access_of()
+    assert access.instance().namespace.name == "asia"
+    assert "--namespace asia" in access.command("topic list")
+
+
+@pytest.mark.parametrize("name", ["", "a%b", "a b"])
+def test_name_that_is_no_namespace_is_refused(access_of, name):
+    with pytest.raises(click.UsageError, match=r"--namespace .* cannot be one"):
+        access_of("--namespace", name)
 
 
 def test_profile_file_with_a_byte_order_mark_is_read(access_of, monkeypatch, tmp_path):
@@ -110,6 +129,8 @@ STARTS = {
     "current profile": (),
     "profile with keys": ("--profile", "prod"),
     "profile and an option": ("--profile", "prod", "--namesrv", "option:1"),
+    "namespace": ("--namesrv", "a:1", "--namespace", "eu"),
+    "profile with a namespace": ("--profile", "in-eu"),
     "profile without name servers": ("--profile", "only-tls"),
     "keys": ("--namesrv", "a:1", "--access-key", "operator", "--secret-key", "hidden-1"),
     "TLS": ("--namesrv", "a:1", "--tls"),

@@ -43,6 +43,7 @@ def test_profile_has_the_settings_of_its_section(monkeypatch, tmp_path):
         ("[prod]\n" + "#" * (1 << 20), "characters. Point ROCKETPOLL_PROFILES at"),
         ("secret-key = s3cr3t\n", "is not an INI file: line 1 stands before any section"),
         ("[prod]\nsecret-key s3cr3t\n", "is not an INI file: line 2 has no ="),
+        ("[prod]\nnamespace = a%b\n", "namespace = a%b. Write a name of letters"),
         ("[prod]\nmax-body-bytes = many\n", "max-body-bytes = many. Write a number from 1 to"),
         (b"[prod]\nnamesrv = \xff\n", "is not an INI file"),
     ],

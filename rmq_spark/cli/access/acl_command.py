@@ -21,7 +21,7 @@ from rmq_spark.cli.access.user_command import (
     policy_rows,
 )
 from rmq_spark.cli.shell.command_tree import CommandGroup
-from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
+from rmq_spark.cli.shell.connection import ClusterAccess, cluster_options
 from rmq_spark.cli.shell.failures import Failure, confirm
 from rmq_spark.cli.shell.output import output_option, show_rows, write_text
 from rmq_spark.client.admin.access_lists import ACTIONS, AclPolicy, parse_actions, parse_resource
@@ -62,7 +62,7 @@ _ENTRY_PARAMETERS: Final = (
     click.option("--from", "sources", multiple=True, metavar="ADDRESS",
                  help="Limit to clients at this IP address or range, as 10.0.0.0/8. Repeatable."),
     broker_options,
-    connection_options,
+    cluster_options,
 )  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def acl() -> None:
               "such as Topic:orders: who may use it.")  # fmt: skip
 @output_option
 @broker_options
-@connection_options
+@cluster_options
 def list_acls(
     user: str | None,
     resource: str | None,
@@ -154,7 +154,7 @@ def deny(
 @click.option("--all", "is_all", is_flag=True, help="Remove all entries of the user.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @broker_options
-@connection_options
+@cluster_options
 def revoke(
     user: str,
     resources: tuple[str, ...],

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from rmq_spark.cli.shell.command_tree import CommandGroup
-from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
+from rmq_spark.cli.shell.connection import ClusterAccess, cluster_options
 from rmq_spark.cli.shell.failures import Failure, confirm
 from rmq_spark.cli.shell.output import Row, output_option, show_document, show_rows, write_text
 from rmq_spark.client.admin.access_lists import AclPolicy, ClusterUser
@@ -65,7 +65,7 @@ def user() -> None:
 @user.command("list", example="rocketpoll user list")
 @output_option
 @broker_options
-@connection_options
+@cluster_options
 def list_users(output: str, where: Mapping[str, Any], access: ClusterAccess) -> None:
     """List all users.
 
@@ -81,7 +81,7 @@ def list_users(output: str, where: Mapping[str, Any], access: ClusterAccess) -> 
 @click.argument("name", metavar="NAME")
 @output_option
 @broker_options
-@connection_options
+@cluster_options
 def show(name: str, output: str, where: Mapping[str, Any], access: ClusterAccess) -> None:
     """Show a user with its access list."""
     with access_admin(access) as admin:
@@ -106,7 +106,7 @@ def show(name: str, output: str, where: Mapping[str, Any], access: ClusterAccess
 @click.option("--password", metavar="TEXT", help="Password. Other users can see command lines: "
               f"prefer the prompt, --password-stdin or ${PASSWORD_VARIABLE}.")  # fmt: skip
 @broker_options
-@connection_options
+@cluster_options
 def create(
     name: str,
     password: str | None,
@@ -149,7 +149,7 @@ def create(
               "what its access list allows.")  # fmt: skip
 @click.option("--enable/--disable", "is_enabled", default=None, help="Let the user in, or not.")
 @broker_options
-@connection_options
+@cluster_options
 def update(
     name: str,
     password: str | None,
@@ -186,7 +186,7 @@ def update(
 @click.argument("name", metavar="NAME")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @broker_options
-@connection_options
+@cluster_options
 def delete(name: str, where: Mapping[str, Any], access: ClusterAccess, *, yes: bool) -> None:
     """Delete a user with its access list, on all brokers."""
     with access_admin(access) as admin:

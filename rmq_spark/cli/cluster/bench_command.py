@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import click
 
 from rmq_spark.cli.shell.command_tree import CommandGroup
-from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
+from rmq_spark.cli.shell.connection import ClusterAccess, full_name_options
 from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.cli.shell.output import ByteSize, output_option, show_document
 from rmq_spark.cli.shell.parameter_types import (
@@ -60,7 +60,7 @@ def bench() -> None:
 @click.option("--in-flight", type=click.IntRange(1, 10_000), default=1, show_default=True,
               metavar="N", help="Unanswered requests at a time. Needs --batch 1.")  # fmt: skip
 @output_option
-@connection_options
+@full_name_options
 def produce(
     topic: str,
     seconds: float,
@@ -92,7 +92,7 @@ def produce(
 @bench.command(example="rocketpoll bench consume orders")
 @click.argument("topic")
 @output_option
-@connection_options
+@full_name_options
 def consume(topic: str, output: str, access: ClusterAccess) -> None:
     """Read all messages of a topic, queue by queue, and show the rate. Moves no offsets."""
     from rmq_spark.client.message import decode_pulled  # noqa: PLC0415  # not for help
@@ -119,7 +119,7 @@ def consume(topic: str, output: str, access: ClusterAccess) -> None:
 @click.option("--rate", type=PositiveFloat(), default=100.0, show_default=True, metavar="N",
               help="Messages per second.")  # fmt: skip
 @output_option
-@connection_options
+@full_name_options
 def latency(
     topic: str, seconds: float, body_bytes: int, rate: float, output: str, access: ClusterAccess
 ) -> None:

@@ -17,7 +17,7 @@ import click
 from rmq_spark.cli.cluster.group_checks import check_groups
 from rmq_spark.cli.groups.diagnosis import OffsetWatch
 from rmq_spark.cli.shell.command_tree import CommandGroup
-from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
+from rmq_spark.cli.shell.connection import ClusterAccess, cluster_options
 from rmq_spark.cli.shell.failures import UNHEALTHY
 from rmq_spark.cli.shell.health_check import HealthCheck, report_lines
 from rmq_spark.cli.shell.output import Row, local_time, output_option, show_rows, terminal_width
@@ -89,7 +89,7 @@ def cluster() -> None:
 
 @cluster.command(example="rocketpoll cluster info")
 @output_option
-@connection_options
+@cluster_options
 def info(output: str, access: ClusterAccess) -> None:
     """Show all brokers with address, version, rates and disk usage."""
     with access.admin() as admin:
@@ -107,7 +107,7 @@ def info(output: str, access: ClusterAccess) -> None:
 @click.option("--groups/--no-groups", "with_groups", default=True, show_default=True,
               help="Look for stuck groups and dead letters.")  # fmt: skip
 @output_option
-@connection_options
+@cluster_options
 def health(
     output: str,
     *,

@@ -28,7 +28,7 @@ from rmq_spark.cli.groups.diagnosis import (
     examine_group,
 )
 from rmq_spark.cli.shell.command_tree import CommandWithExample
-from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
+from rmq_spark.cli.shell.connection import ClusterAccess, cluster_options
 from rmq_spark.cli.shell.output import Row, json_line, rich_table, text_lines
 from rmq_spark.cli.shell.parameter_types import PositiveFloat
 from rmq_spark.wire.names import RETRY_PREFIX, is_system_group
@@ -69,7 +69,7 @@ class ClusterSample(NamedTuple):
               help="Show at most N topics and N groups.")  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table",
               show_default=True, help="Tables, or one JSON line per sample.")  # fmt: skip
-@connection_options
+@cluster_options
 def top(count: int | None, interval: float, rows: int, output: str, access: ClusterAccess) -> None:
     """Show live rates and lags: brokers, the busiest topics, the groups with the most lag.
 

@@ -25,7 +25,12 @@ from rmq_spark.cli.cluster.topic_settings import (
     plan_edit,
 )
 from rmq_spark.cli.shell.command_tree import CommandGroup
-from rmq_spark.cli.shell.connection import ClusterAccess, connection_options, other_cluster
+from rmq_spark.cli.shell.connection import (
+    ClusterAccess,
+    connection_options,
+    full_name_options,
+    other_cluster,
+)
 from rmq_spark.cli.shell.failures import Failure, confirm, print_error
 from rmq_spark.cli.shell.output import (
     ByteSize,
@@ -225,7 +230,7 @@ def describe(name: str, output: str, access: ClusterAccess) -> None:
               help="Copy at most this many messages per second.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show what would be copied, and copy nothing.")
 @output_option
-@connection_options
+@full_name_options
 def copy(
     source: str,
     destination: str,

@@ -8,7 +8,7 @@ import secrets
 import click
 
 from rmq_spark.cli.shell.command_tree import CommandWithExample
-from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
+from rmq_spark.cli.shell.connection import ClusterAccess, cluster_options
 
 
 @click.command(
@@ -25,7 +25,7 @@ from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
               "browsers reach the console, for example behind a proxy. Repeatable.")  # fmt: skip
 @click.option("--checkpoint", "checkpoints", multiple=True, metavar="DIR",
               help="Checkpoint of a Spark query to show. Repeatable.")  # fmt: skip
-@connection_options
+@cluster_options
 def console(
     *,
     host: str,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmq_spark.cli.shell.command_tree import CommandWithExample
-from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
+from rmq_spark.cli.shell.connection import ClusterAccess, cluster_options
 from rmq_spark.cli.shell.failures import explain_port_errors
 from rmq_spark.cli.shell.parameter_types import PositiveFloat
 from rmq_spark.http_server import MetricsServer, PathHandler
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
               help="Port to listen on; 0 takes any free one.")  # fmt: skip
 @click.option("--interval", type=PositiveFloat(1, 3_600), default=15.0, show_default=True,
               metavar="SECONDS", help="Time between two reads of the cluster.")  # fmt: skip
-@connection_options
+@cluster_options
 def exporter(*, host: str, port: int, interval: float, access: ClusterAccess) -> None:
     """Serve lag, offsets and rates of a cluster to Prometheus at /metrics, until Ctrl-C.
 

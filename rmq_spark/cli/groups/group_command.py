@@ -211,6 +211,7 @@ def clone(
     with access.admin() as admin:
         check_group_exists(admin, source)
         _check_offline(admin, target)
+        topic = None if topic is None else admin.instance.namespace.strip(topic)
         copied = {lag.queue for lag in admin.progress(source) if topic in (None, lag.queue.topic)}
         replaced = [
             lag

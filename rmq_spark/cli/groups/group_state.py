@@ -88,7 +88,8 @@ def queue_text(queue: MessageQueue) -> str:
 
 def is_unknown_group(admin: Admin, name: str) -> bool:
     """Return whether no broker knows a group or has offsets of it."""
-    return name not in admin.groups() and not admin.progress(name)
+    short = admin.instance.namespace.strip(name)
+    return short not in admin.groups() and not admin.progress(name)
 
 
 def check_group_exists(admin: Admin, name: str) -> None:
@@ -193,14 +194,15 @@ def _plan_topic(
 ) -> list[OffsetMove]:
     """Plan a seek in one topic, asking all its brokers."""
     lags = {lag.queue: lag for lag in admin.lag(name, topic)}
+    strip = admin.instance.namespace.strip_queue
     is_relative = position.kind in (PositionKind.BACKWARD, PositionKind.FORWARD)
     held = {
-        span.queue: span
+        strip(span.queue): span
         for span in resolve_ranges(admin.instance, topic, TopicPosition(PositionKind.START), queue)
     }
     if not is_relative:
         targets = {
-            span.queue: span.start
+            strip(span.queue): span.start
             for span in resolve_ranges(admin.instance, topic, position, queue)
         }
     moves = []

@@ -203,7 +203,8 @@ def _read_stored(admin: Admin, query: ConsumeQuery) -> Iterator[MessageExt]:
 
     spans: list[ReadRange] = []
     for topic in dict.fromkeys(query.topics):
-        subscription = subscription_data(topic, query.selector, 0)
+        full = admin.instance.namespace.wrap(topic)
+        subscription = subscription_data(full, query.selector, 0)
         reader = GroupBrokerClient(admin.instance, READER_GROUP, lambda _: None)
         reader.check_subscription(subscription)
         spans += resolve_ranges(admin.instance, topic, query.position, query.queue, query.end)
@@ -225,7 +226,7 @@ def _read_range(admin: Admin, span: ReadRange, query: ConsumeQuery) -> Iterator[
     for message in stored_messages(admin.instance.api, span, rules):
         # The tag of a damaged record may be damaged; the broker considered it a match.
         if message.fault is not None or filter_by_tags([message], subscription):
-            yield message
+            yield admin.instance.namespace.strip_message(message)
 
 
 def _query_by_key(admin: Admin, query: ConsumeQuery, key: str) -> Iterator[MessageExt]:
@@ -385,13 +386,15 @@ def _check_subscriptions(admin: Admin, query: ConsumeQuery, group: str) -> None:
     from rmq_spark.client.admin.lookups import ADMIN_TIMEOUT_MS  # noqa: PLC0415  # only in groups
     from rmq_spark.client.api.broker_api import BrokerApi  # noqa: PLC0415  # only in groups
 
+    names = admin.instance.namespace
     wanted = {
-        topic: subscription_data(topic, query.selector, 0).sub_string for topic in query.topics
+        names.wrap(topic): subscription_data(topic, query.selector, 0).sub_string
+        for topic in query.topics
     }
     api = BrokerApi(admin.instance.connections, ADMIN_TIMEOUT_MS)
     for address in admin.masters().values():
         with suppress(ConsumerNotOnline):
-            online = api.admin.consumer_connection(address, group).subscription_table
+            online = api.admin.consumer_connection(address, names.wrap(group)).subscription_table
             for topic, found in online.items():
                 if not topic.startswith(RETRY_PREFIX) and wanted.get(topic) != found.sub_string:
                     raise Failure(

@@ -167,7 +167,8 @@ def read_dead_letters(
         ) from None
 
     queues = [stored_messages(admin.instance.api, span) for span in spans]
-    found = heapq.merge(*queues, key=store_order_key)
+    strip = admin.instance.namespace.strip_message
+    found = map(strip, heapq.merge(*queues, key=store_order_key))
     if selector is None:
         return found
     subscription = subscription_data(source.topic, selector, 0)

@@ -174,10 +174,10 @@ def resend(
             confirm(f"send {format_count(len(chosen), 'message')} again", yes=yes)
         rows: list[dict[str, object]] = []
         try:
-            if dry_run:
-                rows += (_plan_row(letter, to) for letter in chosen)
-            else:
-                rows += map(_row, resend_dead_letters(admin, chosen, to, rate))
+            plan = (_plan_row(letter, to) for letter in chosen)
+            outcomes = plan if dry_run else map(_row, resend_dead_letters(admin, chosen, to, rate))
+            strip = admin.instance.namespace.strip
+            rows += ({**row, "topic": strip(str(row["topic"]))} for row in outcomes)
         finally:  # report what was sent even after an error
             show_rows(rows, _COLUMNS, output, empty_text=f"{source.name} has no such dead letters")
     sent = sum(row["fault"] is None for row in rows)

@@ -17,7 +17,7 @@ import click
 
 from rmq_spark.cli.messages.delta_table import UNKNOWN_TIME, HeldRange, TopicTable
 from rmq_spark.cli.shell.command_tree import CommandWithExample
-from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
+from rmq_spark.cli.shell.connection import ClusterAccess, full_name_options
 from rmq_spark.cli.shell.failures import Failure, describe_error, print_error
 from rmq_spark.cli.shell.output import write_text
 from rmq_spark.cli.shell.parameter_types import (
@@ -80,7 +80,7 @@ _NEEDED: Final = ("brokerName", "queueId", "queueOffset", "storeTimestamp")
               "the table does not have yet.")  # fmt: skip
 @click.option("--commit-messages", type=click.IntRange(1), default=_COMMIT_MESSAGES,
               show_default=True, metavar="N", help="Most messages of one commit.")  # fmt: skip
-@connection_options
+@full_name_options
 def lake(
     topic: str,
     table: str,

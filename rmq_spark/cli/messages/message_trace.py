@@ -83,7 +83,7 @@ def find_copies(
             return admin.messages_by_unique_id(topic, message_id)
         except NotFound:
             found = find_by_offset_id(admin, message_id)
-            if found is None or found.topic != topic:
+            if found is None or found.topic != admin.instance.namespace.strip(topic):
                 raise _no_message(
                     f"{topic} does not have", message_id, "Leave --topic out to search all topics"
                 ) from None

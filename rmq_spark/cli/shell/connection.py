@@ -42,8 +42,9 @@ from rmq_spark.client.profiles import (
     current_profile_name,
     read_profile,
 )
-from rmq_spark.errors import RocketPollError, nearest_name
+from rmq_spark.errors import RocketPollError, excerpt, nearest_name
 from rmq_spark.wire.compression import PLAIN_BYTES_LIMIT_MAX
+from rmq_spark.wire.names import is_namespace
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
@@ -51,7 +52,11 @@ if TYPE_CHECKING:
     from rmq_spark.client.transport.tls.settings import TlsSettings
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:9876"
-_VARIABLES: Final = {"namesrv": "NAMESRV_ADDR", **CREDENTIAL_VARIABLES}
+_VARIABLES: Final = {
+    "namesrv": "NAMESRV_ADDR",
+    "namespace": "ROCKETPOLL_NAMESPACE",
+    **CREDENTIAL_VARIABLES,
+}
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _BODY_BYTES: Final = click.IntRange(1, PLAIN_BYTES_LIMIT_MAX)
@@ -77,6 +82,8 @@ _OPTIONS: Final = (
                  help="Name in the brokers' certificates. [default: the host of the address]"),
     _option("--max-body-bytes", type=_BODY_BYTES, metavar="N",
                  help="Size up to which a compressed body is inflated. [default: 16777216]"),
+    _option("--namespace", metavar="NAME", help="Namespace of the names of topics and groups: "
+                 "orders is eu%orders for brokers. [default: $ROCKETPOLL_NAMESPACE]"),
     _option("--profile", metavar="NAME", help="Named settings, see rocketpoll "
                  "profile. [default: that of profile use]"),
 )  # fmt: skip
@@ -176,7 +183,12 @@ class ClusterAccess:
             raise click.UsageError(f"{option}: {error.problem}") from error
         limits = {"max_body_bytes": given["max-body-bytes"]} if "max-body-bytes" in given else {}
         return ClientInstance(
-            self.name_servers, credentials=credentials, tls=tls, request_timeout_ms=5_000, **limits
+            self.name_servers,
+            credentials=credentials,
+            tls=tls,
+            request_timeout_ms=5_000,
+            namespace=given.get("namespace"),
+            **limits,
         )
 
     def _tls(self) -> TlsSettings | None:
@@ -239,9 +251,10 @@ def explain_missing_topics(admin: Admin) -> Iterator[None]:
     except TopicNotUsable:
         raise
     except RouteNotFound as error:
+        topic = admin.instance.namespace.strip(error.topic)
         try:
             admin.masters()
-            near = nearest_name(error.topic, sorted(admin.topics()))
+            near = nearest_name(topic, sorted(admin.topics()))
         except BrokerNotFound as no_broker:
             raise no_broker from error
         except RocketPollError:  # the first error is more useful
@@ -250,7 +263,7 @@ def explain_missing_topics(admin: Admin) -> Iterator[None]:
         raise Failure(
             f"there is no topic {error.topic}",
             f"{what}List all with rocketpoll topic list, or create it with "
-            f"rocketpoll topic create {error.topic}",
+            f"rocketpoll topic create {topic}",
         ) from error
     except TopicNotFound as error:
         raise Failure(
@@ -260,11 +273,60 @@ def explain_missing_topics(admin: Admin) -> Iterator[None]:
 
 def connection_options(function: _Function) -> _Function:
     """Add the connection options to a command, which gets them as its argument ``access``."""
+    return _with_access(function, lambda access, _: access)
+
+
+def cluster_options(function: _Function) -> _Function:
+    """Add the connection options to a command that shows or changes a whole cluster.
+
+    It has the full names of all namespaces, and ignores the namespace of a profile or variable.
+    """
+
+    def of_cluster(access: ClusterAccess, option: str | None) -> ClusterAccess:
+        if option is not None:
+            raise click.UsageError(
+                f"{_command_path()} is for all namespaces, with full names. Leave out --namespace"
+            )
+        settings = {name: each for name, each in access.settings.items() if name != "namespace"}
+        return replace(access, settings=settings)
+
+    return _with_access(function, of_cluster)
+
+
+def full_name_options(function: _Function) -> _Function:
+    """Add the connection options to a command that takes full names, and refuses a namespace."""
+
+    def without_namespace(access: ClusterAccess, option: str | None) -> ClusterAccess:
+        namespace = access.settings.get("namespace")
+        if namespace is None:
+            return access
+        fix = (
+            f"Unset {_VARIABLES['namespace']}, or use a profile without a namespace"
+            if option is None
+            else "Leave out --namespace"
+        )
+        raise click.UsageError(
+            f"{_command_path()} takes full names, such as {namespace}%orders, and no namespace. "
+            f"{fix}"
+        )
+
+    return _with_access(function, without_namespace)
+
+
+def _command_path() -> str:
+    return click.get_current_context().command_path
+
+
+def _with_access(
+    function: _Function, adapt: Callable[[ClusterAccess, str | None], ClusterAccess]
+) -> _Function:
+    """Add the connection options; ``adapt`` gets the access and the option --namespace."""
 
     @functools.wraps(function)
     def run(*arguments: Any, **given: Any) -> Any:
         names = [*(name.replace("-", "_") for name in PROFILE_KEYS), "profile"]
-        access = access_of({name: given.pop(name, None) for name in names})
+        options = {name: given.pop(name, None) for name in names}
+        access = adapt(access_of(options), options["namespace"])
         return function(*arguments, access=access, **given)
 
     decorated: Any = run
@@ -335,6 +397,12 @@ def _resolve_access(options: Mapping[str, Any], profile: str | None) -> ClusterA
     }
     if options["namesrv"] == "":  # an unset variable in a script must not lead to this machine
         raise click.UsageError("--namesrv is empty. Give HOST:PORT, or leave the option out")
+    namespace = options["namespace"]
+    if namespace is not None and not is_namespace(namespace):
+        raise click.UsageError(
+            f"--namespace {excerpt(namespace)} cannot be one. Give a name of letters, digits and "
+            "_ - |, or leave the option out"
+        )
     is_chosen = profile is not None
     if not is_chosen and not options["namesrv"] and "namesrv" not in of_environment:
         profile = current_profile_name()
@@ -348,6 +416,8 @@ def _resolve_access(options: Mapping[str, Any], profile: str | None) -> ClusterA
             continue
         if name == "namesrv":
             shown += ["--namesrv", settings.get(name) or DEFAULT_ADDRESS]
+        elif name == "namespace" and name in settings:
+            shown += ["--namespace", settings[name]]
         elif name in FLAGS and name in given:
             shown.append(f"--{name}" if given[name] else f"--no-{name}")
         elif name in given:

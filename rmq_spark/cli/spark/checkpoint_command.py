@@ -17,7 +17,7 @@ import click
 from rmq_spark.cli.groups.group_command import confirm_moves
 from rmq_spark.cli.groups.group_state import OffsetMove, apply_seek, is_unknown_group
 from rmq_spark.cli.shell.command_tree import CommandWithExample
-from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
+from rmq_spark.cli.shell.connection import ClusterAccess, cluster_options
 from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.cli.shell.output import (
     local_time,
@@ -86,7 +86,7 @@ def _source_id(text: str) -> int | str:
               help="Source of the query, by number or name. Needed for --start and --to-group if "
               "there are several.")  # fmt: skip
 @output_option
-@connection_options
+@cluster_options
 def checkpoint(directory: str, *, output: str, access: ClusterAccess, **how: Any) -> None:
     """Show a streaming query's checkpoint and lag, and let others continue from it.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from rmq_spark.cli.shell.command_tree import CommandGroup
-from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
+from rmq_spark.cli.shell.connection import ClusterAccess, full_name_options
 from rmq_spark.cli.shell.failures import Failure, confirm
 from rmq_spark.cli.shell.output import local_time, output_option, show_rows, write_text
 from rmq_spark.client.errors import RouteNotFound
@@ -32,7 +32,7 @@ def sink() -> None:
 @sink.command("list", example="rocketpoll sink list bills")
 @click.argument("topic", metavar="[TOPIC]", required=False)
 @output_option
-@connection_options
+@full_name_options
 def list_sinks(topic: str | None, output: str, access: ClusterAccess) -> None:
     """List the queries and batch writes that have committed to a topic.
 
@@ -78,7 +78,7 @@ def list_sinks(topic: str | None, output: str, access: ClusterAccess) -> None:
 @click.option("-n", "--count", type=click.IntRange(1), default=_BATCHES_SHOWN, show_default=True,
               metavar="N", help="Show the latest N batches.")  # fmt: skip
 @output_option
-@connection_options
+@full_name_options
 def show(topic: str, name: str | None, count: int, output: str, access: ClusterAccess) -> None:
     """Show the latest batches committed to a topic."""
     with access.admin() as admin:
@@ -128,7 +128,7 @@ def show(topic: str, name: str | None, count: int, output: str, access: ClusterA
 @sink.command(example="rocketpoll sink forget bills-writer --yes")
 @click.argument("name", metavar="SINK")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@connection_options
+@full_name_options
 def forget(name: str, *, yes: bool, access: ClusterAccess) -> None:
     """Make brokers forget a sink and its staged rows.
 

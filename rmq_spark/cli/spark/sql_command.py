@@ -18,7 +18,7 @@ import click
 
 from rmq_spark.cli.cluster.topic_command import is_internal_topic
 from rmq_spark.cli.shell.command_tree import CommandGroup
-from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
+from rmq_spark.cli.shell.connection import ClusterAccess, full_name_options
 from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.cli.shell.output import write_text
 from rmq_spark.spark.schemas.columns import DDL_TYPES
@@ -55,7 +55,7 @@ def sql() -> None:
               "each queue.")  # fmt: skip
 @click.option("--prefix", default="", help="Begin all names with this, for example a schema and a "
               "dot.")  # fmt: skip
-@connection_options
+@full_name_options
 def init(
     topics: tuple[str, ...],
     texts: tuple[str, ...],

@@ -45,6 +45,7 @@ _PROFILE_OPTIONS: Final = {
     "access-key": "accessKey",
     "secret-key": "secretKey",
     "max-body-bytes": "maxBodyBytes",
+    "namespace": "namespace",
     "registry-user": "bodyRegistryUser",
     "registry-password": "bodyRegistryPassword",
     "tls": "tls",
