@@ -69,6 +69,15 @@ _TIMING_SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 
 _log = logging.getLogger(__name__)
 
 
+def _recall_key(topic: str, unique_key: str) -> str:
+    """Return what identifies a message: a recall counts for its own topic only.
+
+    RocketMQ's recalls name the unique id, with the topic before it if so configured.
+    """
+    prefix = f"{topic}+"
+    return prefix + unique_key.removeprefix(prefix)
+
+
 class _OpenSlot:
     """The entries of one slot in memory: positions in the timer log, by due time."""
 
@@ -79,7 +88,7 @@ class _OpenSlot:
         self.has_delivered = False
         """True if entries of the chain were delivered, so that it must be written again."""
         self.recalled: set[str] = set()
-        """The unique ids of recalled messages."""
+        """The keys of recalled messages, by `_recall_key`."""
         self._chain: dict[int, array[int]] = {}
         self._due: list[int] = []
         self._later: list[tuple[int, int, int]] = []
@@ -222,7 +231,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         """Record that the timer topic has new messages."""
         self._has_arrivals = True
 
-    def recall(self, unique_key: str, deliver_ms: int, now_ms: int) -> None:
+    def recall(self, topic: str, unique_key: str, deliver_ms: int, now_ms: int) -> None:
         """Do not deliver a message any more; its recall is stored, and counts after a restart.
 
         This is for a message that may be due before its recall is indexed.
@@ -230,7 +239,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         slot_ms = self.rules.slot_ms(deliver_ms - self._slot_offset_ms())
         now = now_ms + self._base_ms
         if slot_ms <= now + _RECALL_AHEAD_MS:
-            self._recalled.setdefault(slot_ms, set()).add(unique_key)
+            self._recalled.setdefault(slot_ms, set()).add(_recall_key(topic, unique_key))
 
     # ---- one call
 
@@ -383,7 +392,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
             if opened is None:
                 opened = self._open[slot_ms] = _OpenSlot(NO_POSITION)
             if entry.is_recall and recalled_key is not None:
-                opened.recalled.add(recalled_key)
+                opened.recalled.add(_recall_key(topic, recalled_key))
                 self._change_count(topic, 1)
             else:
                 opened.add(position, self._at_of(entry))
@@ -509,8 +518,9 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
             properties = {} if message is None else message.properties
             key = properties.get(TIMER_RECALLED_KEY)
             if key is not None:
-                slot.recalled.add(key)
-                self._change_count(properties.get(REAL_TOPIC, ""), 1)
+                topic = properties.get(REAL_TOPIC, "")
+                slot.recalled.add(_recall_key(topic, key))
+                self._change_count(topic, 1)
         elif entry.is_roll or entry.due_ms:
             slot.add_older(position, self._at_of(entry))
         else:  # RocketMQ indexed it
@@ -620,8 +630,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         keys = slot.recalled | self._recalled.get(slot_ms, set())
         if not keys:
             return False
-        unique_key = message.properties.get(UNIQ_KEY, "")
-        return unique_key in keys or f"{topic}+{unique_key}" in keys
+        return _recall_key(topic, message.properties.get(UNIQ_KEY, "")) in keys
 
     def _lose(self, count: int, text: str) -> None:
         _log.error("%s", text)

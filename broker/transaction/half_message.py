@@ -2,9 +2,10 @@
 
     half        topic RMQ_SYS_TRANS_HALF_TOPIC, queue 0; properties + REAL_TOPIC, REAL_QID and
                 __transactionId__; no transaction bits in sysFlag, so that it gets a queue entry
-    checked     the half message again, at the end of that queue; + TRANSACTION_CHECK_TIMES
-    immune      the same for one whose CHECK_IMMUNITY_TIME_IN_SECONDS is not over;
-                + TRAN_PREPARED_QUEUE_OFFSET, where the producer knows it
+    checked     the half message again, at the end of that queue; + TRANSACTION_CHECK_TIMES, and
+                TRAN_PREPARED_QUEUE_OFFSET, where the producer knows it
+    immune      the same without TRANSACTION_CHECK_TIMES for one whose
+                CHECK_IMMUNITY_TIME_IN_SECONDS is not over
     committed   topic and queue from REAL_TOPIC, REAL_QID; sysFlag + commit; the physical offset of
                 the half message as preparedTransactionOffset
     op          topic RMQ_SYS_TRANS_OP_HALF_TOPIC, queue 0, tag d: the half message at the queue
@@ -88,14 +89,19 @@ def to_committed(half: StoredMessage) -> StoredMessage:
 
 def to_checked(half: StoredMessage, times: int) -> StoredMessage:
     """Return a half message as it is stored again when it is checked for the ``times``-th time."""
-    return _renewed(half, {CHECK_TIMES: str(times)})
+    return _renewed(half, {CHECK_TIMES: str(times), **_known_place(half)})
 
 
 def to_immune(half: StoredMessage) -> StoredMessage:
     """Return a half message as it is stored again while it must not be checked yet."""
+    return _renewed(half, _known_place(half))
+
+
+def _known_place(half: StoredMessage) -> dict[str, str]:
+    """Return the property by which an end at the place that the producer knows counts."""
     known_offset = prepared_queue_offset(half)
     at = half.queue_offset if known_offset is None else known_offset
-    return _renewed(half, {PREPARED_QUEUE_OFFSET: str(at)})
+    return {PREPARED_QUEUE_OFFSET: str(at)}
 
 
 def to_resumed(half: StoredMessage) -> StoredMessage:

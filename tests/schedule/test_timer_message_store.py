@@ -221,10 +221,22 @@ def test_recalled_timer_message_is_not_delivered(broker, delay_ms, is_restarted)
     assert broker.timers.pending == 0
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("delay_ms", [1_700, HOUR_MS])
+def test_recall_of_another_topic_recalls_nothing(broker, delay_ms, is_restarted):
+    due_ms = broker.set("x", delay_ms)
+    broker.deliver_all()
+    assert broker.recall("x", due_ms, topic="U")
+    if is_restarted:
+        broker.restart()
+    broker.run_until(broker.monotonic_ms + delay_ms + LATE_MS)
+    assert broker.delivered() == ["x"]
+
+
 def test_recall_counts_even_while_it_is_not_visible(broker):
     due_ms = broker.set("x", 2_500)
     broker.run_until(broker.monotonic_ms + (due_ms - 1) // 1_000 * 1_000 - broker.clock())
-    broker.timers.recall("id-x", RULES.slot_ms(due_ms) + 1, broker.monotonic_ms)
+    broker.timers.recall("T", "id-x", RULES.slot_ms(due_ms) + 1, broker.monotonic_ms)
     broker.run_until(broker.monotonic_ms + 3_000)
     assert broker.delivered() == []
 

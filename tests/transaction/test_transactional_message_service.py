@@ -188,6 +188,16 @@ def test_immune_half_message_is_not_checked_before_its_time_and_its_first_place_
     assert broker.service.pending_count == 1
 
 
+def test_end_at_the_first_place_of_a_checked_half_message_ends_its_checks(broker):
+    first = broker.prepare("slow")
+    assert broker.check() == ["slow"]
+    assert broker.check() == ["slow"]
+    broker.commit(first)  # its producer knows the first place only
+    assert broker.check() == []
+    assert bodies(broker.store) == ["slow"]
+    assert broker.service.pending_count == 0
+
+
 @pytest.mark.parametrize("restart", [Broker.restart, Broker.restart_after_kill])
 def test_end_of_an_immune_half_message_counts_after_a_restart(broker, restart):
     half = broker.prepare("immune", CHECK_IMMUNITY_TIME_IN_SECONDS="70")

@@ -64,7 +64,8 @@ class RecallMessageProcessor(Processor):
         message = recall_message(recalled, handle.unique_id, handle.deliver_ms, timers.rules)
         result = self._broker.store.put_message(message)
         if result.status is PutMessageStatus.PUT_OK:
-            timers.recall(handle.unique_id, handle.deliver_ms, self._broker.monotonic_ms())
+            monotonic_ms = self._broker.monotonic_ms()
+            timers.recall(handle.topic, handle.unique_id, handle.deliver_ms, monotonic_ms)
         asked = request.without_content()
         self._sends.acknowledger.when_stored(
             result, lambda known: reply(connection, asked, _response(asked, handle, known))

@@ -110,13 +110,13 @@ class TimerBroker:
         self.timers.record_arrival()
         return deliver_ms
 
-    def recall(self, text, deliver_ms):
+    def recall(self, text, deliver_ms, topic="T"):
         due_ms = RULES.slot_ms(deliver_ms) + 1
         if due_ms <= self.clock():
             return False
-        recalled = replace(message("0"), born_timestamp=self.clock())
+        recalled = replace(message("0"), topic=topic, born_timestamp=self.clock())
         self.store.put_message(recall_message(recalled, f"id-{text}", due_ms, RULES))
-        self.timers.recall(f"id-{text}", due_ms, self.monotonic_ms)
+        self.timers.recall(topic, f"id-{text}", due_ms, self.monotonic_ms)
         self.timers.record_arrival()
         return True
 
