@@ -35,6 +35,7 @@ _COMPLETION_VARIABLE: Final = "_ROCKETPOLL_COMPLETE"  # as in shell.completion
 SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
     "Messages": {
         "produce": LazyCommand(".messages.produce_command", "send lines, files or JSON lines"),
+        "request": LazyCommand(".messages.produce_command", "send requests, and print the replies"),
         "consume": LazyCommand(".messages.consume_command", "print messages of a topic"),
         "tail": LazyCommand(".messages.consume_command", "print new messages of topics"),
         "message": LazyCommand(".messages.message_command", "find a message and its consumers"),

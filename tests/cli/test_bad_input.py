@@ -27,6 +27,7 @@ VERBS = {
     "topic copy": ("topic", "copy", "orders", "other"),
     "topic delete": ("topic", "delete", "orders", "--yes"),
     "produce": ("produce", "orders"),
+    "request": ("request", "orders"),
     "consume": ("consume", "orders"),
     "consume --key": ("consume", "orders", "--key", "k"),
     "consume --follow": ("consume", "orders", "--follow"),
@@ -78,7 +79,7 @@ NEED_A_TOPIC = (
     *("bench produce", "bench consume", "bench latency", "sink list TOPIC", "sink show", "lake"),
     *("checkpoint --lag", "checkpoint --to-group"),
 )
-GO_ON = ("cluster info", "produce", "bench produce")
+GO_ON = ("cluster info", "produce", "request", "bench produce")
 """Those that do with one of two brokers."""
 
 NOT_REFUSED = ("cluster info", "sink list", "sink forget")
@@ -88,8 +89,8 @@ NEED_USERS = ("user ", "acl ")
 """Those that a broker without authentication refuses, before it comes to the other one."""
 
 ASK_ONLY_NAME_SERVERS = ("cluster info",)
-HELPLESS = ("produce",)
-"""One that knows of no topic where there is no broker, and says so."""
+HELPLESS = ("produce", "request")
+"""Those that know of no topic where there is no broker, and say so."""
 
 
 @pytest.fixture
@@ -227,6 +228,7 @@ WRITTEN = "no broker with a master allows writing to it. Set its perm to 6"
     ("verb", "perm", "why"),
     [
         ("produce", "r", WRITTEN),
+        ("request", "r", WRITTEN),
         ("bench produce", "r", WRITTEN),
         ("consume", "w", READ),
         ("consume --follow", "none", READ),

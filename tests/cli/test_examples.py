@@ -9,12 +9,14 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from support.brokers.broker_kinds import NAME, wait_until
 from support.brokers.clusters import Cluster
 from support.brokers.secured import OPERATOR, secured_broker
+from support.clients.repliers import replying
 from support.programs.cli_commands import EVERY
 from support.stores.staged_batches import commit_batch
 
@@ -186,7 +188,11 @@ def test_help_example_runs_as_written(home, cluster, stage, shell, name, line):
     if name in SERVING:
         serves(shell, name, line)
         return
-    with shell(line) as running:
+    with ExitStack() as stack:
+        if name == "request":
+            cluster.topic(name="prices")
+            stack.enter_context(replying(cluster.name_server, "prices", "quotes"))
+        running = stack.enter_context(shell(line))
         if name == "tail":
             wait_until(
                 "a message that came after it began",

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from support.brokers.broker_kinds import wait_until
+from support.clients.repliers import replying
 from support.programs.terminals import new_terminal, terminal_environment
 
 
@@ -151,3 +152,31 @@ def test_progress_is_shown_in_a_terminal(cluster):
 def test_options_that_mean_nothing_together_are_refused(run, cluster):
     assert "--whole needs files" in run("produce", "T", "--whole").err
     assert "--property x has no name or no =" in run("produce", "T", "-p", "x").err
+
+
+def test_request_prints_the_reply_to_each_line_as_consume_does(run, cluster):
+    topic = cluster.topic(1)
+    with replying(cluster.name_server, topic, cluster.group()):
+        line = ("request", topic, "-t", "paid", "-k", "k", "--timeout", "20s")
+        assert run(*line, "-f", "%s\\n", stdin=b"one\ntwo\n") == (0, "ONE\nTWO\n", "")
+        found = [json.loads(each) for each in run(*line, "-o", "json", stdin=b"x").out.splitlines()]
+        assert [each["body"] for each in found] == ["X"]
+    sent = json.loads(run("consume", topic, "-n", 1, "-o", "json").out)
+    assert (sent["tags"], sent["keys"], sent["body"]) == ("paid", ["k"], "one")
+
+
+def test_request_within_a_namespace_is_answered_there(run, cluster):
+    topic = f"T{cluster.group()}"
+    cluster.topic(1, f"eu%{topic}")
+    with replying(cluster.name_server, topic, cluster.group(), namespace="eu"):
+        ran = run("request", topic, "--namespace", "eu", "--timeout", "20s", "-f", "%s", stdin=b"x")
+    assert (ran.code, ran.out) == (0, "X")
+
+
+def test_request_without_a_reply_ends_with_code_1_and_says_where_it_is_stored(run, cluster):
+    topic = cluster.topic(1)
+    ran = run("request", topic, "--timeout", "300ms", stdin=b"x\n")
+    assert (ran.code, ran.out) == (1, "")
+    assert f"no reply from a consumer of {topic} within 300ms: the request is stored" in ran.err
+    assert "raise --timeout" in ran.err
+    assert "needed" in run("request", topic, "--timeout", "soon", stdin=b"x").err

@@ -1,5 +1,7 @@
 """``rocketpoll produce``: sends lines of stdin or files, whole files, or JSON lines.
 
+``rocketpoll request`` sends them one by one, and prints the reply to each.
+
     texts (where each stands) ──> messages ──> batches ──> the producer, at no more than --rate
 
 The command stops at the first text that cannot be sent, and the error names its line: everything
@@ -20,12 +22,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 import click
 import orjson
 
+from rmq_spark.cli.messages.message_text import BODY_FORMATS, TEXT, renderer, show_messages
 from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import Failure, explain_error
 from rmq_spark.cli.shell.output import json_line, write_text
 from rmq_spark.cli.shell.parameter_types import PositiveFloat, paced, parse_pairs
-from rmq_spark.client.errors import ClientError, MessageRejected, PartlySent
+from rmq_spark.client.errors import ClientError, MessageRejected, PartlySent, ReplyTimeout
 from rmq_spark.client.message import Message
 from rmq_spark.client.times import normalize_duration, normalize_time
 from rmq_spark.errors import format_count
@@ -288,6 +291,60 @@ def produce(
             raise Failure(f"{explained.problem}{before}", explained.remedy) from error
     if output == "text":
         write_text(f"{sent}{sent.last_location}\n")
+
+
+@click.command(
+    cls=CommandWithExample,
+    example="echo AAPL | rocketpoll request prices --timeout 5s",
+)
+@click.argument("topic")
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.option("-t", "--tags", metavar="TAG", help="Tag by which consumers can filter.")
+@click.option("-k", "--key", "keys", multiple=True, metavar="KEY",
+              help="Key by which messages can be found. Repeatable.")  # fmt: skip
+@click.option("-p", "--property", "properties", multiple=True, metavar="NAME=VALUE",
+              help="User property. Repeatable.")  # fmt: skip
+@click.option("--sharding-key", metavar="KEY", help="Send all messages to one queue, in order.")
+@click.option("--timeout", default="3s", show_default=True, metavar="TIME",
+              callback=_check_duration, help="How long to wait for each reply.")  # fmt: skip
+@click.option("-f", "--format", "text_format", metavar="FORMAT",
+              help="Line format, as in rocketpoll consume.")  # fmt: skip
+@click.option("-o", "--output", type=click.Choice(BODY_FORMATS), default=TEXT, show_default=True,
+              help="Output format, as in rocketpoll consume.")  # fmt: skip
+@connection_options
+def request(
+    topic: str,
+    files: tuple[str, ...],
+    tags: str | None,
+    keys: tuple[str, ...],
+    properties: tuple[str, ...],
+    sharding_key: str | None,
+    timeout: str,
+    text_format: str | None,
+    output: str,
+    access: ClusterAccess,
+) -> None:
+    """Send each line of stdin, or of files, as a request, and print its reply.
+
+    A consumer of the topic replies, with producer.reply of the Python or Java client. Without a
+    reply within --timeout, the command stops with exit code 1.
+    """
+    render = renderer(output, text_format)
+    named = parse_pairs("--property", properties)
+    settings = MessageDefaults(topic, tags, keys, named, sharding_key, delay_level=0)
+    made = parse_messages(read_texts(files, whole=False), settings, is_json=False)
+    timeout_ms = normalize_duration("--timeout", timeout)
+    from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # not for help
+
+    with Producer(_GROUP, instance=access.instance()) as producer:
+        replies = (producer.request(each, timeout_ms=timeout_ms) for each in made)
+        try:
+            show_messages(replies, render, flush_each=True)
+        except ReplyTimeout as error:
+            raise Failure(
+                f"no reply from a consumer of {topic} within {timeout}: {error.where}",
+                "Check that a consumer of the topic replies, or raise --timeout",
+            ) from error
 
 
 class SendCounter:
