@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import random
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -228,7 +229,11 @@ class BrokerController:
             on_opened=self._reconciliation.reconcile_complete_queues,
             name_servers=len(config.namesrv_addr),
         )
-        self.processors = Processors(self._parts(config), self._real_topic_delivery("half message"))
+        self.processors = Processors(
+            self._parts(config),
+            self._real_topic_delivery("half message"),
+            random.Random(self._random_bytes(8)).randrange,  # noqa: S311  # which queue comes first
+        )
         self.revive = self._revive_service(config)
         self.server = RemotingServer(
             config.server,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 
 from rmq_spark.wire.command import RemotingCommand
 
@@ -52,8 +53,10 @@ _log = logging.getLogger(__name__)
 class Processors:
     """All processors of a broker."""
 
-    def __init__(self, broker: BrokerParts, commits: RealTopicDelivery) -> None:
-        """Build them; ``commits`` finds the topics of committed messages."""
+    def __init__(
+        self, broker: BrokerParts, commits: RealTopicDelivery, choose: Callable[[int], int]
+    ) -> None:
+        """Build them; ``commits`` finds topics of committed messages, ``choose`` draws a number."""
         self.broker = broker
         self._is_busy = False
         self._closed_connections: deque[Channel] = deque()
@@ -77,7 +80,7 @@ class Processors:
             broker.loop, broker.order_info, broker.pop_waiters, broker.now_ms
         )
         self.pop = PopMessageProcessor(
-            broker, self.filters, self.acknowledger, pop_offsets, self.order_releases
+            broker, self.filters, self.acknowledger, pop_offsets, self.order_releases, choose
         )
         self.notification = NotificationProcessor(broker, self.pop, pop_offsets)
         self.clients = ClientManageProcessor(broker, self.filters.check)

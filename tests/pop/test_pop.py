@@ -174,6 +174,18 @@ def test_pops_in_order_block_a_queue_until_all_is_acknowledged(tmp_path):
     run(story, tmp_path)
 
 
+def test_ack_in_order_skips_no_message_when_the_record_of_the_pop_is_lost(tmp_path):
+    async def story(s):
+        await s.client.put("a", "b", "c", queue_id=0)
+        popped = await pop(s.client, order=True)
+        s.broker.controller.tables.order_info.clear(("T", "G", 0))  # as a crash does
+        assert await ack(s.client, popped[2]) == ResponseCode.MESSAGE_ILLEGAL
+        assert await ack(s.client, popped[0]) == 0
+        assert await s.texts(order=True) == ["b", "c"]
+
+    run(story, tmp_path)
+
+
 def test_wrong_receipts_and_numbers_are_refused(tmp_path):
     async def story(s):
         await s.client.put("a")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from world.acts import ACTS, OF_CLIENTS, OF_COMMITTERS, OF_SINKS
+from world.acts import ACTS, OF_CLIENTS, OF_COMMITTERS, OF_POPPERS, OF_SINKS
 from world.story import Client, Ending, Step, Story, Trouble
 
 DELAY_LEVELS_MS = (1_000, 2_000, 3_000, 10_000)
@@ -48,6 +48,7 @@ def draw(seed):
             *(_consumer(dice, number) for number in range(dice.choice([0, 0, 1, 2]))),
             *_sinks(random.Random(f"{seed} sinks")),
             *_committers(random.Random(f"{seed} transactions")),
+            *_poppers(random.Random(f"{seed} pops")),
         ),
         troubles=(
             *(_trouble(dice) for _ in range(dice.choice([0, 0, 0, 1, 2, 4]))),
@@ -118,6 +119,18 @@ def _committers(dice):
             if pause := dice.choice(_PAUSES):
                 steps.append(Step("wait", {"seconds": pause}))
         yield Client(f"committer{number}", tuple(steps))
+
+
+def _poppers(dice):
+    """Draw the members of groups that pop, in some of the stories."""
+    for number in range(dice.choice([0, 0, 1, 2])):
+        steps = []
+        for _ in range(dice.choice([6, 15, 30])):
+            kind = dice.choice(("pop", *OF_POPPERS))
+            steps.append(Step(kind, ACTS[kind].draw(dice)))
+            if pause := dice.choice(_PAUSES):
+                steps.append(Step("wait", {"seconds": pause}))
+        yield Client(f"popper{number}", tuple(steps))
 
 
 def _trouble(dice):

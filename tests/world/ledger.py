@@ -17,6 +17,7 @@ from collections import defaultdict
 
 from world.batches import Batches
 from world.messages import Sent, body_of, number_of
+from world.pops import Pops
 from world.returns import Returns
 from world.stage import Broken
 
@@ -63,6 +64,7 @@ class Ledger:
         )  # a deletion of theirs is under way, or nobody knows how it ended
         self.returns = Returns(self, world)
         self.batches = Batches(self)
+        self.pops = Pops(self, world)
         self.life = 0
         self._wiped = []  # in this life
 

@@ -12,9 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.suite.selection import count, spread
+from support.suite.selection import count, some, spread
 from world.acts import ACTS
 from world.drawing import draw
+from world.pops import POP_GROUPS
 from world.shrinking import failure_of, shrunk
 from world.story import Client, Ending, Step, Story, Trouble
 from world.trials import (
@@ -38,6 +39,7 @@ SEEDS = count("ROCKETPOLL_WORLD_SEEDS", 100, wide=200)
 FIRST = int(os.environ.get("ROCKETPOLL_WORLD_FIRST", "0"))
 AT_A_TIME = 20
 FEW_AT_A_TIME = 5
+CHANGES = some(range(30, 275), "ROCKETPOLL_POP_CHANGES", 4)
 KEPT = sorted((Path(__file__).parent / "stories").glob("*.json"))
 
 
@@ -296,3 +298,90 @@ def test_world_finds_a_half_message_that_is_passed_without_a_check(monkeypatch):
     failures = (failure_of(transactions_of(seed), World) for seed in range(20))
     found = [str(failure.error) for failure in failures if failure is not None]
     assert any("was committed and never delivered" in error for error in found), found
+
+
+def pops_of(seed):
+    """Return a story of pops and sends alone, whose broker is ended twice, at times with a clock
+    that jumps.
+    """
+    dice = random.Random(f"pops {seed}")
+    drawn = draw(1)
+    kinds = ("pop", "pop", "acknowledge", "change_invisible_time")
+    clients = (
+        *(Client(f"c{number}", tuple(_steps(dice, ("send", "batch"), 8))) for number in range(2)),
+        *(Client(f"popper{number}", tuple(_steps(dice, kinds, 14))) for number in range(2)),
+    )
+    endings = tuple(
+        Ending(
+            dice.choice(["stop", "kill", "power"]),
+            dice.uniform(0.5, 6.0),
+            dice.choice([None, dice.randrange(1, 60), dice.randrange(1, 400)]),
+            is_done=dice.random() < 0.5,
+            down_seconds=dice.choice([0.1, 5.0]),
+        )
+        for _ in range(dice.choice([0, 1, 2, 3]))
+    )
+    jumps = tuple(
+        Trouble("clock", dice.uniform(0, 12), 1.0, {"ahead_seconds": dice.choice([-30, -3, 3, 30])})
+        for _ in range(dice.choice([0, 0, 1, 2]))
+    )
+    settings = {
+        **drawn.settings,
+        "flushDiskType": dice.choice(["SYNC_FLUSH", "SYNC_FLUSH", "ASYNC_FLUSH"]),
+    }
+    return Story(seed, settings, endings, clients, jumps)
+
+
+def _steps(dice, kinds, count):
+    for _ in range(count):
+        kind = dice.choice(kinds)
+        yield Step(kind, ACTS[kind].draw(dice))
+        if pause := dice.choice([0, 0.01, 0.7, 2.5]):
+            yield Step("wait", {"seconds": pause})
+
+
+def test_popped_messages_come_again_until_acknowledged_although_the_broker_is_killed():
+    assert_all_end_well(range(FIRST, FIRST + SEEDS // 5), pops_of, World, "world")
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("name", "instead", "what"),
+    [
+        (
+            "state.tables.consumer_order_info.ConsumerOrderInfoManager.commit_and_next",
+            lambda _self, _queue, queue_offset, *_: queue_offset + 1,
+            "never came",
+        ),
+        ("pop.pop_revive_service.PopReviveService._unacknowledged", lambda *_: (), "never came"),
+        ("pop.pop_revive_service.acked_offsets", lambda _: (), "was acknowledged"),
+    ],
+)
+def test_world_finds_popped_messages_that_are_lost_or_come_again(monkeypatch, name, instead, what):
+    monkeypatch.setattr(f"rocketpoll.broker.{name}", instead)
+    failures = (failure_of(pops_of(seed), World) for seed in range(10))
+    found = [str(failure.error) for failure in failures if failure is not None]
+    assert any(what in error for error in found), found
+
+
+def test_popped_message_comes_again_whatever_disk_change_ends_the_broker():
+    base = pops_of(1)
+    place = {"topic": "T0", "queue_id": 0}
+    send = Step("batch", {**place, "sizes": [60, 60, 60]})
+    pop = {"topic": "T0", "queue_id": -1, "count": 32, "invisible_ms": 1_000, "poll_ms": 0}
+    steps = [
+        step
+        for group in POP_GROUPS
+        for step in (
+            Step("pop", {**pop, "group": group}),
+            Step("change_invisible_time", {"group": group, "invisible_ms": 1_000}),
+            Step("acknowledge", {"group": group, "share": 0.5}),
+        )
+    ]
+    client = Client("popper", (send, *steps, Step("wait", {"seconds": 2.5}), *steps))
+    settings = {**base.settings, "flushDiskType": "SYNC_FLUSH"}
+    for number in CHANGES:
+        for kind in ("kill", "power"):
+            for done in (False, True):
+                ending = Ending(kind, 6.0, number, is_done=done, down_seconds=0.01)
+                World(Story(number, settings, (ending,), (client,), ())).tell()

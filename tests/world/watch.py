@@ -22,6 +22,8 @@ _BUSY = {
     ResponseCode.FLUSH_DISK_TIMEOUT,
 }
 _OF_DISK = ("slow", "lack", "broken", "full")
+_OF_EXPIRED = ("cannot be redelivered: OFFSET_TOO_SMALL", "is older than fileReservedTime")
+"""What a broker logs of expired messages: popped ones, and those of open transactions."""
 _ENDING = ("stopping", "shut down")
 _KEPT_SECONDS = 72 * 3_600
 _ASYNC_FLUSH_SECONDS = 1.0
@@ -111,6 +113,18 @@ class Watch:
         """Whether the broker was killed, or could not save what it knew, at that time or later."""
         return self._crashed_at >= time
 
+    def is_undisturbed_since(self, time):
+        """Whether since then no crash, trouble of the disk or change of the clock came."""
+        return (
+            not self.crashed_since(time)
+            and self._times_of_day[-1][0] <= time
+            and all(
+                trouble.begin > self._world.kernel.now
+                or trouble.begin + trouble.seconds + _AFTER_TROUBLE_SECONDS < time
+                for trouble in self._of_disk
+            )
+        )
+
     def delays_pass_since(self, time):
         """Whether delays that began then go by the time that passes:
         a start knows the time of day alone."""
@@ -155,7 +169,9 @@ class Watch:
         )
 
     def is_expected(self, record):
-        """Whether a line of a broker's log is about a trouble that is not of the disk."""
+        """Whether a line of a broker's log is about a trouble, and not one of the disk's errors."""
+        if any(text in record.getMessage() for text in _OF_EXPIRED):
+            return self.may_expire
         return record.msg.startswith("accepting clients failed") and bool(self.troubles("accept"))
 
     def is_excused(self, error):

@@ -13,6 +13,7 @@ from pathlib import Path
 from support.brokers.in_process import small_broker
 from world.acts import GROUPS, QUEUES
 from world.acts.groups import query_offset
+from world.acts.pops import acknowledge_all, pop
 from world.acts.pulls import Asked, pull_once
 from world.acts.staging import ask_last
 from world.acts.transactions import answer_checks
@@ -47,6 +48,8 @@ _IDLE_SECONDS = 135.0
 _SETTLE_SECONDS = 300.0
 _SETTLED_LOOKS = 3
 _LOOK_SECONDS = 1.0
+_INVISIBLE_SECONDS = 9.0
+_REVIVED_SECONDS = 4.0
 
 
 class World(Stage):
@@ -114,6 +117,7 @@ class World(Stage):
                 self.ledger.complain(f"it does not come to an end: {self.tasks.running}")
         self._wait_for_delays()
         self._settle_transactions()
+        self._settle_pops()
         self._audit()
         self.kernel.run(_QUIET_SECONDS)
         if self.life.controller.server.connections:  # of clients that fell silent
@@ -228,6 +232,33 @@ class World(Stage):
             await answer_checks(producer, _LOOK_SECONDS)
             quiet = 0 if self.life.controller.transactions.pending_count else quiet + 1
         producer.leave()
+
+    def _settle_pops(self):
+        """Pop and acknowledge until all messages must have come, and none comes again."""
+        if not self.ledger.pops.topics:
+            return
+        member = Player(self, Client("last member", ()))
+        ended = self.tasks.begin(self._pop_all(member), member.name)
+        if not self.kernel.run(_SETTLE_SECONDS, ended):
+            self.ledger.complain("the pops do not come to an end")
+        self.ledger.pops.check_all_came()
+
+    async def _pop_all(self, member):
+        pops = self.ledger.pops
+        invisible_ms = int(_INVISIBLE_SECONDS * 1_000)
+        longest = _INVISIBLE_SECONDS + _REVIVED_SECONDS + self.watch.slack_seconds
+        until = self.kernel.now + longest
+        while True:
+            is_last = self.kernel.now >= until or next(pops.pending(), None) is None
+            if is_last:
+                await self.tasks.sleep(longest)
+            for group, topic in pops.topics:
+                while found := await pop(member, group, topic, -1, 32, invisible_ms, 0):
+                    await acknowledge_all(member, found)
+            if is_last:
+                break
+            await self.tasks.sleep(_LOOK_SECONDS)
+        member.leave()
 
     def _audit(self):
         """Read every queue from one end to the other."""

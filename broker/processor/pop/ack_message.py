@@ -259,7 +259,7 @@ class AckMessageProcessor(Processor):
         stored = self._broker.offsets.query(group, topic, queue_id)
         if stored is not None and queue_offset < stored:
             return  # acknowledged before, or the group was moved past it
-        next_offset = self._order.commit_and_next(queue, queue_offset, pop_time)
+        next_offset = self._order.commit_and_next(queue, queue_offset, pop_time, stored)
         if next_offset == UNKNOWN_MESSAGE:
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL,

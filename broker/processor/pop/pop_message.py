@@ -17,7 +17,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from random import randrange
 from typing import Any, Final, cast
 
 from rmq_spark.wire.bodies.pop import PopCheckPoint
@@ -121,7 +120,7 @@ class PopMessageProcessor(Processor):
         acknowledger: Acknowledger,
         offsets: PopOffsets,
         releases: OrderReleases,
-        choose: Callable[[int], int] = randrange,
+        choose: Callable[[int], int],
     ) -> None:
         """Store the collaborators; ``choose`` picks one of a number of things at random."""
         super().__init__(broker)

@@ -104,15 +104,20 @@ class ConsumerOrderInfoManager(SavedTable[ConsumerOrderInfoWrapper]):
         free_ms = None if info is None else self._free_ms(info)
         return free_ms if free_ms is not None and free_ms > self._now_ms() else None
 
-    def commit_and_next(self, queue: OrderQueue, queue_offset: int, pop_time: int) -> int:
+    def commit_and_next(
+        self, queue: OrderQueue, queue_offset: int, pop_time: int, stored: int | None
+    ) -> int:
         """Acknowledge a message; return the first offset that is not acknowledged.
+
+        Without a record of the pop, which a crash can take, only the message at the ``stored``
+        offset of the group can be acknowledged: those before another may not be.
 
         Return `UNKNOWN_MESSAGE` if the pop did not return this message, and `OTHER_POP` if a later
         pop has returned it again.
         """
         info = self._infos.get(queue)
         if info is None:
-            return queue_offset + 1
+            return queue_offset + 1 if queue_offset == stored else UNKNOWN_MESSAGE
         if not info.offset_list:
             return UNKNOWN_MESSAGE
         if pop_time != info.pop_time:

@@ -23,18 +23,21 @@ from rmq_spark.wire.record import decode_records
 
 
 class Popped:
-    """One popped message: its text, its receipt, and the topic in which it lies."""
+    """One popped message: its receipt, and the topic in which it lies."""
 
     def __init__(self, message, receipt, group):
         self.message = message
-        self.text = message.body.decode()
         self.receipt = receipt
         self.group = group
         self.topic = real_topic(message.topic, group, receipt.retry)
         self.times = message.reconsume_times
 
+    @property
+    def text(self):
+        return self.message.body.decode()
+
     def __repr__(self):
-        return f"{self.text} ({self.receipt.encode()})"
+        return f"{self.message.body[:20]!r} ({self.receipt.encode()})"
 
 
 async def pop(client, topic="T", group="G", **fields):

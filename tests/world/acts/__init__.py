@@ -61,3 +61,8 @@ import_module("world.acts.transactions")
 
 OF_COMMITTERS = tuple(name for name in ACTS if name not in (*OF_CLIENTS, *OF_SINKS))
 """The acts of producers with transactions."""
+
+import_module("world.acts.pops")
+
+OF_POPPERS = tuple(name for name in ACTS if name not in (*OF_CLIENTS, *OF_SINKS, *OF_COMMITTERS))
+"""The acts of members of groups that pop."""
