@@ -240,16 +240,16 @@ def _invalid_name(what: str, name: str, characters_max: int) -> MessageRejected:
 
 
 _FOREIGN_KEYWORDS: Final = {
-    "auto_offset_reset": "start",
-    "bootstrap_servers": "namesrv",
-    "enable_auto_commit": "settings=LitePullSettings(auto_commit=...)",
-    "group_id": "group",
-    "name_server": "namesrv",
-    "name_servers": "namesrv",
-    "namesrv_addr": "namesrv",
-    "num_partitions": "queues",
-    "queue_nums": "queues",
-    "value_serializer": "serializer",
+    "auto_offset_reset": ("start", "consume_from_where"),
+    "bootstrap_servers": ("namesrv",),
+    "enable_auto_commit": ("settings=LitePullSettings(auto_commit=...)", "auto_commit"),
+    "group_id": ("group",),
+    "name_server": ("namesrv",),
+    "name_servers": ("namesrv",),
+    "namesrv_addr": ("namesrv",),
+    "num_partitions": ("queues",),
+    "queue_nums": ("queues",),
+    "value_serializer": ("serializer",),
 }
 """Names of arguments in clients of Kafka and RocketMQ, and what they are called here."""
 
@@ -257,14 +257,16 @@ _FOREIGN_KEYWORDS: Final = {
 def explain_keywords(
     init: Callable[Concatenate[_Self, _Arguments], None],
 ) -> Callable[Concatenate[_Self, _Arguments], None]:
-    """Decorate a constructor: an unknown keyword is an error that suggests the right one."""
+    """Decorate a constructor or method: an unknown keyword is an error that suggests one."""
 
     @wraps(init)
     def call(self: _Self, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
         try:
             init(self, *args, **kwargs)
         except TypeError:
-            check_keywords(type(self).__name__, init, kwargs)
+            kind = type(self).__name__
+            is_made = init.__name__ == "__init__"
+            check_keywords(kind if is_made else f"{kind}.{init.__name__}()", init, kwargs)
             raise
 
     return call
@@ -277,8 +279,11 @@ def check_keywords(call: str, method: Callable[..., object], keywords: Iterable[
         return
     for name in keywords:
         if name not in parameters:
-            known = _FOREIGN_KEYWORDS.get(name)
-            is_known = known in parameters or (known or "").partition("=")[0] in parameters
-            nearest = known if is_known else nearest_name(name, parameters)
+            known = (
+                each
+                for each in _FOREIGN_KEYWORDS.get(name, ())
+                if each.partition("=")[0] in parameters
+            )
+            nearest = next(known, None) or nearest_name(name, parameters)
             hint = "" if nearest is None else f": did you mean {nearest}?"
             raise TypeError(f"{call} got an unexpected keyword argument {name!r}{hint}") from None

@@ -7,7 +7,16 @@ import inspect
 import pytest
 from support.clients.asyncio_tests import told_in_a_loop
 
-from rocketpoll import Admin, ClientInstance, Consumer, Producer, PushConsumer, aio
+from rocketpoll import (
+    Admin,
+    ClientInstance,
+    Consumer,
+    LitePullSettings,
+    Producer,
+    PushConsumer,
+    PushSettings,
+    aio,
+)
 
 NOBODY = "127.0.0.1:9"
 WITHOUT_ARGUMENTS = {"start", "close", "shutdown"}  # these are not handed on
@@ -107,3 +116,22 @@ def test_poll_without_subscription_logs_once_why_it_returns_nothing(running_brok
     with Consumer("nothing", running_broker.address) as consumer:
         assert consumer.poll(0) == consumer.poll(0) == []
     assert caplog.text.count("Call subscribe or assign") == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        (lambda: LitePullSettings(auto_offset_reset="earliest"), "consume_from_where"),
+        (lambda: LitePullSettings(enable_auto_commit=True), "auto_commit"),
+        (lambda: PushSettings(consume_thread_maxx=1), "consume_thread_max"),
+        (lambda: Admin("127.0.0.1:1").create_topic("T", queue_nums=4), "queues"),
+    ],
+)
+def test_unknown_argument_of_settings_and_of_topics_suggests_the_right_one(call, hint):
+    with pytest.raises(TypeError, match=rf"unexpected keyword argument .* did you mean {hint}\?"):
+        call()
+
+
+def test_iterating_over_a_consumer_names_poll():
+    with pytest.raises(TypeError, match=r"not iterable: write for message in consumer\.poll"):
+        list(Consumer("g", "127.0.0.1:1"))

@@ -267,6 +267,7 @@ class Admin(GroupOffsets, AccessLists):
         cluster = check_name("cluster", cluster, DEFAULT_CLUSTER)
         return self._names.own(self.instance.name_servers.admin.topics(cluster))
 
+    @explain_keywords
     def create_topic(
         self,
         topic: str,

@@ -6,7 +6,7 @@ This is the public class; `lite_pull_consumer_impl` implements it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 from rmq_spark.client.arguments import explain_keywords
 from rmq_spark.client.consumer.lite_pull_consumer_impl import (
@@ -95,6 +95,17 @@ class Consumer(GroupConsumer):
     resume = delegate(LitePullConsumerImpl.resume)
 
     poll = delegate(LitePullConsumerImpl.poll)
+
+    def __iter__(self) -> NoReturn:
+        """Refuse to be iterated over: `poll` returns messages.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            "a Consumer is not iterable: write for message in consumer.poll(timeout_ms=5_000), in "
+            "a loop"
+        )
 
     @property
     def cached_messages(self) -> int:
