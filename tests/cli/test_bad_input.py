@@ -220,8 +220,8 @@ def test_command_on_a_missing_topic_suggests_the_nearest_name(cluster, failed, v
     )
 
 
-READ = "no broker allows reading it. Set its perm to 6"
-WRITTEN = "no broker with a master allows writing to it. Set its perm to 6"
+READ = "no broker allows reading it. Set its perm to 6 (rw)"
+WRITTEN = "no broker with a master allows writing to it. Set its perm to 6 (rw)"
 
 
 @pytest.mark.parametrize(

@@ -147,5 +147,5 @@ def test_sink_to_an_unwritable_topic_is_refused(sink):
         sink.write(sink.spark.sql("select 'a' as body"), topic=topic)
     assert complaint(raised) == (
         f"OptionError: option topic: no route to topic {topic}: no broker with a master allows "
-        "writing to it. Set its perm to 6, or start its masters"
+        "writing to it. Set its perm to 6 (rw), or start its masters"
     )

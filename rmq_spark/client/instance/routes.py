@@ -111,8 +111,8 @@ class Routes(ForkAware):
         queues = self.route(topic).publish_queues or self.refresh(topic).publish_queues
         if not queues:
             why = (
-                "no broker with a master allows writing to it. Set its perm to 6, or start its "
-                "masters"
+                "no broker with a master allows writing to it. Set its perm to 6 (rw), or start "
+                "its masters"
             )
             raise TopicNotUsable(topic, why)
         return queues
@@ -126,7 +126,7 @@ class Routes(ForkAware):
         """Return the queues that a topic's messages may be pulled from."""
         queues = self.route(topic).subscribe_queues or self.refresh(topic).subscribe_queues
         if not queues:
-            raise TopicNotUsable(topic, "no broker allows reading it. Set its perm to 6")
+            raise TopicNotUsable(topic, "no broker allows reading it. Set its perm to 6 (rw)")
         return queues
 
     def sendable_queues(
