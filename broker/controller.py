@@ -709,7 +709,11 @@ class BrokerController:
                 _log.exception("checking half messages failed, retrying")
             next_ms = now_ms + _DELIVERY_RETRY_MS
         if not self._is_stopping:
-            self._checks.schedule(next_ms)
+            self._checks.schedule(next_ms, is_deadline=self.transactions.pending_count > 0)
+
+    def look_for_transactions(self) -> None:
+        """Look for half messages, so that the next check of those that wait is a deadline."""
+        self._checks.schedule(self._monotonic_ms())
 
     # ---- popped messages
 

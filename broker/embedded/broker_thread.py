@@ -53,7 +53,7 @@ async def advance(controller: BrokerController, loop: EmbeddedLoop, seconds: flo
     """
     loop.network.pause_reading(is_paused=True)
     try:
-        await wait_idle(controller, loop)
+        await _find_deadlines(controller, loop)
         await _advance_in_steps(controller, loop, seconds)
     finally:
         loop.network.pause_reading(is_paused=False)
@@ -75,11 +75,18 @@ async def _advance_in_steps(
         loop.advance(step)
         controller.server.skip_time(step)
         controller.processors.skip_time(round(step * 1_000))
-        await wait_idle(controller, loop)
+        await _find_deadlines(controller, loop)
     moment = loop.next_deadline()
     if moment is not None and moment - loop.time() < _ROUNDING_SECONDS:
         await asyncio.sleep(moment - loop.time())
         await wait_idle(controller, loop)
+
+
+async def _find_deadlines(controller: BrokerController, loop: EmbeddedLoop) -> None:
+    """Wait until everything due is done; then see whether checks of transactions are deadlines."""
+    await wait_idle(controller, loop)
+    controller.look_for_transactions()
+    await wait_idle(controller, loop)
 
 
 async def wait_idle(controller: BrokerController, loop: EmbeddedLoop) -> None:

@@ -80,14 +80,21 @@ class EarliestTimer:
         self._at_ms = 0
         self._handle: asyncio.Handle | None = None
 
-    def schedule(self, at_ms: int) -> None:
-        """Ring at this time of the loop's clock, unless the timer rings before that."""
+    def schedule(self, at_ms: int, *, is_deadline: bool = True) -> None:
+        """Ring at this time of the loop's clock, unless the timer rings before that.
+
+        A moved clock stops at deadlines. What is none, such as a look for work when none is there,
+        may ring late in a move.
+        """
         if self._handle is not None:
             if self._at_ms <= at_ms:
                 return
             self._handle.cancel()
         self._at_ms = at_ms
-        self._handle = self._loop.call_at(at_ms / 1_000, self._fire)
+        if is_deadline:
+            self._handle = self._loop.call_at(at_ms / 1_000, self._fire)
+        else:
+            self._handle = self._loop.call_later(at_ms / 1_000 - self._loop.time(), self._fire)
 
     def cancel(self) -> None:
         """Do not fire until scheduled again."""

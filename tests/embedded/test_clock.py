@@ -88,6 +88,19 @@ def test_clock_advance_brings_the_next_check_of_a_transaction(broker, topic):
     assert [each.body for each in broker.messages(topic)] == [b"x"]
 
 
+def test_move_of_an_hour_makes_every_check_of_an_open_transaction(broker, topic):
+    with (
+        TransactionProducer(
+            "shop", broker.address, check_listener=lambda _: TransactionState.UNKNOWN
+        ) as producer,
+        producer.transaction(Message(topic, b"x")) as begun,
+    ):
+        begun.leave_open()
+    broker.clock.advance(timedelta(hours=1))
+    given_up = [each.body for each in broker.messages("TRANS_CHECK_MAX_TIME_TOPIC")]
+    assert given_up == [b"x"], "the 15th check came at its time"
+
+
 def test_messages_expire_file_by_file_however_many_once_newer_ones_are_there():
     with EmbeddedBroker(**SMALL_FILES) as broker:
         old = [os.urandom(20_000) for _ in range(60)]
