@@ -340,6 +340,7 @@ class BrokerController:
             delivery=delivery,
             start=StartTime(self._now_ms(), self._monotonic_ms()),
             now_ms=self._now_ms,
+            monotonic_ms=self._monotonic_ms,
             # half of the time for which its file is kept at least
             roll_window_ms=lambda: min(
                 window_ms, self.store.cleaner.config.file_reserved_time_hours * _HOUR_MS // 2

@@ -61,6 +61,7 @@ _ROUNDED_MS: Final = 1
 """Clocks show whole milliseconds: the actual time may be nearly one millisecond earlier."""
 _CLOCK_STEP_MS: Final = 1
 """A difference between the clocks that rounding explains."""
+_CLOCK_READS_MAX: Final = 10
 _SMALL_STEP_MS: Final = 1_000
 """Up to this step of the clock, slots stay those of the time of day, so that recalls find them."""
 _RECALL_AHEAD_MS: Final = 60_000
@@ -150,6 +151,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         delivery: RealTopicDelivery,
         start: StartTime,
         now_ms: Callable[[], int],
+        monotonic_ms: Callable[[], int],
         roll_window_ms: Callable[[], int],
     ) -> None:
         """Load the state. ``now_ms`` is the time of day.
@@ -163,6 +165,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         self.rules = rules
         self._delivery = delivery
         self._now_ms = now_ms
+        self._monotonic_ms = monotonic_ms
         self._roll_window_ms = roll_window_ms
         super().__init__(files, self._snapshot)
         log_end = store.state().written_offset
@@ -303,7 +306,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         """Index some messages of the timer topic; return whether all are indexed."""
         if not self._has_arrivals:
             return True
-        self._check_clock(now)
+        self._check_clock()
         if self._has_gone_back:
             self._files.save_read_ms(self._read_ms)
             self._has_gone_back = False
@@ -339,9 +342,17 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
             position += size
         return False
 
-    def _check_clock(self, now: int) -> None:
-        """Measure the time of day minus the broker's time, which changes if the clock is set."""
-        measured_ms = self._now_ms() - now
+    def _check_clock(self) -> None:
+        """Measure the time of day minus the broker's time, which changes if the clock is set.
+
+        A pause between two readings would look like a clock that was set. So they are repeated, and
+        the broker's time is read last: what a pause adds to it makes messages late, never early.
+        """
+        for _ in range(_CLOCK_READS_MAX):
+            began_ms, wall_ms, ended_ms = self._monotonic_ms(), self._now_ms(), self._monotonic_ms()
+            if ended_ms - began_ms <= _CLOCK_STEP_MS:
+                break
+        measured_ms = wall_ms - (ended_ms + self._base_ms)
         if abs(measured_ms - self._clock_offset_ms) > _CLOCK_STEP_MS:
             self._files.save_clock_was_set()
             self._clock_offset_ms = measured_ms

@@ -280,6 +280,33 @@ def test_timers_set_by_a_clock_that_was_set_are_on_time_after_a_restart(
     assert "x" in broker.delivered()
 
 
+class PausingClock(ManualClock):
+    """The time of day, before which others have the processor for a while, as often as wanted."""
+
+    pauses = 0
+
+    def __call__(self):
+        if self.pauses:
+            self.pauses -= 1
+            self.broker.wait(15)
+        return super().__call__()
+
+
+@pytest.mark.parametrize("pauses", [1, 5])
+def test_pause_while_the_clocks_are_read_makes_no_timer_message_early(tmp_path, pauses):
+    clock = PausingClock()
+    clock.broker = broker = TimerBroker(tmp_path, clock)
+    deliver_ms = broker.set("x", 2_000)
+    clock.pauses = pauses
+    broker.deliver()
+    clock.pauses = 0
+    broker.run_until(broker.monotonic_ms + deliver_ms - clock())
+    assert broker.delivered() == []
+    broker.run_until(broker.monotonic_ms + LATE_MS)
+    assert broker.delivered() == ["x"]
+    broker.close()
+
+
 def test_timers_due_while_the_broker_was_away_are_delivered_at_the_start(broker):
     for number in range(5):
         broker.set(str(number), HOUR_MS * (number + 1))

@@ -74,6 +74,7 @@ class TimerBroker:
             delivery,
             StartTime(self.clock(), self.monotonic_ms),
             self.clock,
+            lambda: self.monotonic_ms,
             lambda: self.window_ms,
         )
 
