@@ -101,7 +101,15 @@ ANSWERS = [
         "(certificate has expired). Renew it at the broker, or correct this machine's clock",
         TLS_OPTIONS,
     ),
-    ("server.pem", None, "Does it require TLS? If so, turn TLS on here", OFFERED),
+    (
+        "server.pem",
+        None,
+        (
+            "Does it require TLS? If so, turn TLS on here. Check that this is the address of a "
+            "name server, or of a rocketpoll broker"
+        ),
+        OFFERED,
+    ),
     (
         None,
         CA,

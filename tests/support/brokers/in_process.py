@@ -83,8 +83,9 @@ if uvloop is not None:
         def move(self, seconds):
             """Move the clock, and run what is due."""
             self.moved_seconds += seconds
-            self._timers = {timer: None for timer in self._timers if not timer.handle.cancelled()}
-            for timer in self._timers:
+            timers = tuple(self._timers)  # a destructor may add one meanwhile
+            self._timers = {timer: None for timer in timers if not timer.handle.cancelled()}
+            for timer in tuple(self._timers):
                 super().call_later(timer.when - self.time(), self._ring, timer)
 
         def _ring(self, timer):
