@@ -191,9 +191,9 @@ def test_delayed_message_due_during_topic_deletion_is_delivered_afterwards(tmp_p
         broker.make_topic("T", queues=1)
         operator, consumer = await broker.connect(), await broker.connect()
         await consumer.put("delayed", queue_id=0, properties={"DELAY": "1"})
-        schedule = broker.controller.schedule
-        queue_nums = schedule._queue_nums
-        schedule._queue_nums = lambda topic: asked.append(topic) or queue_nums(topic)
+        delivery = broker.controller.schedule._delivery
+        queue_nums = delivery._queue_nums
+        delivery._queue_nums = lambda topic: asked.append(topic) or queue_nums(topic)
         await begun(broker, disk, operator)
         broker.move(2)
         await broker.until(lambda: asked == ["T"])
