@@ -168,7 +168,8 @@ class TimerWheel:
         if self._file is not None:
             self._group.close_file(self._file)
             self._file = None
-        self._group.disk.delete(self._path)
+        if self._group.disk.size_of(self._path) is not None:  # a read-only disk refuses to delete
+            self._group.disk.delete(self._path)
         self._occupied = bytearray(SLOTS)
         self._changed = {}
 
