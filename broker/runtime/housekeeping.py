@@ -187,7 +187,7 @@ class Housekeeping:
 
     async def _wait_for(self, jobs: Iterable[Future[object]], seconds: float) -> None:
         """Wait at most ``seconds`` for jobs to end; their owners log their exceptions."""
-        waiting = [asyncio.wrap_future(job) for job in jobs]
+        waiting = [asyncio.wrap_future(job) for job in tuple(jobs)]  # jobs end meanwhile
         for job in waiting:  # asyncio logs exceptions that were never retrieved
             job.add_done_callback(_retrieve_exception)
         if waiting:
