@@ -45,8 +45,17 @@ CLASSES = {
         "store.config.MessageStoreConfig",
     )
 }
-DIFFERENT_SETTINGS = {"brokerName", "brokerIP1", "enablePropertyFilter", "flushDiskType"}
-"""Settings with other defaults on purpose; those of the first two are a machine's in RocketMQ."""
+DIFFERENT_SETTINGS = {
+    "brokerName",
+    "brokerIP1",
+    "enablePropertyFilter",
+    "flushDiskType",
+    "namesrvAddr",
+    "transactionCheckInterval",
+}
+"""Settings with other defaults on purpose; the first two are a machine's in RocketMQ, the fifth is
+null there, and the last is that of 5.x.
+"""
 
 
 @cache

@@ -32,7 +32,7 @@ BODY_CLASSES = {
 } | {"UnlockBatchRequestBody": clients.LockBatchRequestBody}
 
 # A version lacks them, or the program does not look for them where they are:
-# DelayOffsetSerializeWrapper, and those within AclInfo.
+# DelayOffsetSerializeWrapper, those of timers, and those within AclInfo.
 UNKNOWN_CLASSES = {
     "4.9.7": {
         "AclInfo",
@@ -45,9 +45,17 @@ UNKNOWN_CLASSES = {
         "PolicyInfo",
         "QuerySubscriptionResponseBody",
         "SubscriptionGroupList",
+        "TimerMetric",
+        "TimerMetricsSerializeWrapper",
         "UserInfo",
     },
-    "5.5.0": {"DelayOffsetSerializeWrapper", "PolicyEntryInfo", "PolicyInfo"},
+    "5.5.0": {
+        "DelayOffsetSerializeWrapper",
+        "PolicyEntryInfo",
+        "PolicyInfo",
+        "TimerMetric",
+        "TimerMetricsSerializeWrapper",
+    },
 }
 # Members of ours that a class of a version lacks.
 UNKNOWN_MEMBERS = {
