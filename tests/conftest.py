@@ -14,6 +14,7 @@ import signal
 import pytest
 from hypothesis import settings
 from support.spark.class_data_archive import quick_start
+from support.suite.log_records import note_earlier_threads
 from support.suite.selection import DEEP, WIDE, is_left_out, may_be_deep
 from support.suite.spark_scheduling import OneSpark, needs_spark
 from support.suite.temporary_files import choose_scratch
@@ -45,6 +46,10 @@ def pytest_collection_modifyitems(config, items):
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not is_left_out(item)]
     items.sort(key=_turn)
+
+
+def pytest_runtest_setup():
+    note_earlier_threads()
 
 
 def pytest_ignore_collect(collection_path, config):

@@ -193,7 +193,7 @@ class LiteRole(ConsumerRole):
     def create(self, instance):
         return LitePullConsumer(
             self.group_name(),
-            instance=instance,
+            **_instance_or_address(instance),
             settings=LitePullSettings(consume_from_where=FIRST, broker_suspend_max_time_ms=2_000),
             message_queue_listener=lambda *_: self.story.at("rebalance"),
         )
@@ -232,7 +232,10 @@ class PushRole(ConsumerRole):
     def create(self, instance):
         given = {self.listens: self.listen}
         return PushConsumer(
-            self.group_name(), instance=instance, settings=self.settings_now(), **given
+            self.group_name(),
+            **_instance_or_address(instance),
+            settings=self.settings_now(),
+            **given,
         )
 
     def settings_now(self):

@@ -107,7 +107,8 @@ class TestAddresses:
                 source.load(namesrvAddr=address, topic="T", requestTimeoutMs=200)
         assert complaint(raised) == (
             f"OptionError: option namesrvAddr: no name server answers: {address} did not answer "
-            "GET_ROUTEINFO_BY_TOPIC within 200 ms"
+            "GET_ROUTEINFO_BY_TOPIC within 200 ms. Check that this is the address of a name "
+            "server, or of a rocketpoll broker"
         )
 
     def test_load_without_name_server_option_is_refused(self, source):

@@ -12,26 +12,25 @@ BROKER = ("rocketpoll.broker", "asyncio")
 """The loggers of a whole broker, including its event loop."""
 
 
+_earlier_threads = set()
+
+
+def note_earlier_threads():
+    """Note the threads that run before a test, such as those of a broker that tests share."""
+    _earlier_threads.clear()
+    _earlier_threads.update(thread.ident for thread in threading.enumerate())
+    _earlier_threads.discard(threading.get_ident())
+
+
 def lines_of(caplog, *rooms):
     """Return the lines of loggers such as `rocketpoll.broker.store`, and of their children.
 
-    Without a name, they are those of a broker.
+    Without a name, they are those of a broker that the test started: one that other tests share
+    may meanwhile close their idle connections.
     """
-    return _lines(caplog.records, rooms)
-
-
-def lines_of_this_thread(caplog, *rooms):
-    """Return the lines that were logged in the test's thread, where the story's broker has run.
-
-    A broker that other tests share may meanwhile close their idle connections.
-    """
-    own = [record for record in caplog.records if record.thread == threading.get_ident()]
-    return _lines(own, rooms)
-
-
-def _lines(records, rooms):
     return [
         record.getMessage()
-        for record in records
+        for record in caplog.records
         if any(f"{record.name}.".startswith(f"{room}.") for room in rooms or BROKER)
+        and (rooms or record.thread not in _earlier_threads)
     ]
