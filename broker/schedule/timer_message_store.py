@@ -304,9 +304,9 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
 
     def _index(self, now: int) -> bool:
         """Index some messages of the timer topic; return whether all are indexed."""
+        self._check_clock()
         if not self._has_arrivals:
             return True
-        self._check_clock()
         if self._has_gone_back:
             self._files.save_read_ms(self._read_ms)
             self._has_gone_back = False
@@ -451,7 +451,8 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         end_ms = self._read_ms + self._wheel.span_ms
         while next_ms is not None and next_ms < end_ms:
             slot_ms = next_ms
-            slot = self._wheel.get(slot_ms)
+            # if the clock was set back by more than the wheel's span, slots are that far ahead
+            slot = self._wheel.get_in_place(slot_ms)
             position = NO_POSITION if slot is None else slot.last
             kept: list[TimerEntry] = []
             moved: list[TimerEntry] = []
@@ -716,12 +717,13 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
     def save_final(self, now_ms: int) -> None:
         """Save at a stop, so that the next start, even of RocketMQ, delivers nothing again."""
         now = now_ms + self._base_ms
+        self._check_clock()
         self._close_slots(now)
         if any(slot.has_delivered for slot in self._open.values()):
             self._write_open_slots_again(self._wheel.slot_time(now))
             self.is_dirty = True
         if not self._is_last_entry_last and self._last_entry is not None:
-            # RocketMQ goes on from the message of the last entry of the timer log: so that is
+            # RocketMQ continues at the message of the last entry of the timer log: so that is
             # repeated, in a slot that is over
             over_ms = self._wheel.slot_time(self._read_ms - self._wheel.span_ms // 2)
             self._timer_log.append(

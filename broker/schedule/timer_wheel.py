@@ -92,11 +92,15 @@ class TimerWheel:
 
     def get(self, time_ms: int) -> TimerSlot | None:
         """Return the slot that begins at a time, or None if it is empty."""
+        slot = self.get_in_place(time_ms)
+        return slot if slot is not None and slot.time_ms == time_ms else None
+
+    def get_in_place(self, time_ms: int) -> TimerSlot | None:
+        """Return what has the place of a time: its slot, or one that is whole spans away."""
         at = self._index(time_ms)
         if not self._occupied[at]:
             return None
-        slot = self._changed.get(at) or self._read(at)
-        return slot if slot.time_ms == time_ms else None
+        return self._changed.get(at) or self._read(at)
 
     def _read(self, at: int) -> TimerSlot:
         if self._file is None:

@@ -1,4 +1,4 @@
-"""Timers in flight go on when a real RocketMQ opens our store, and when ours opens its store."""
+"""Timers in flight are delivered when a real RocketMQ opens our store, and when ours opens its."""
 
 from __future__ import annotations
 

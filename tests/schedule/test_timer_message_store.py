@@ -307,6 +307,28 @@ def test_pause_while_the_clocks_are_read_makes_no_timer_message_early(tmp_path, 
     broker.close()
 
 
+def test_timer_set_after_the_clock_went_back_by_more_than_the_wheel_is_delivered(broker):
+    broker.clock.now_ms -= 300 * 24 * HOUR_MS
+    broker.set("x", 2_000, has_delay=False)
+    broker.deliver_all()
+    broker.restart()
+    broker.run_until(broker.monotonic_ms + 1_999)
+    assert broker.delivered() == []
+    broker.run_until(broker.monotonic_ms + LATE_MS + 1)
+    assert broker.delivered() == ["x"]
+
+
+def test_timer_beyond_the_window_is_on_time_after_the_clock_was_set(broker):
+    broker.window_ms = HOUR_MS
+    broker.set("x", 2 * HOUR_MS)
+    broker.deliver_all()
+    broker.clock.now_ms -= 3_000
+    broker.run_until(broker.monotonic_ms + 2 * HOUR_MS)
+    assert broker.delivered() == []
+    broker.run_until(broker.monotonic_ms + LATE_MS)
+    assert broker.delivered() == ["x"]
+
+
 def test_timers_due_while_the_broker_was_away_are_delivered_at_the_start(broker):
     for number in range(5):
         broker.set(str(number), HOUR_MS * (number + 1))
@@ -350,7 +372,7 @@ class TimerMachine(RuleBasedStateMachine):
         self.broker.window_ms = HOUR_MS
         self.low_ms, self.high_ms, self.deliver_ms, self.delay_ms = {}, {}, {}, {}
         self.recalled, self.perhaps_recalled = set(), set()
-        self.seen_ms, self.may_come_again = {}, set()
+        self.seen_ms, self.may_come_again, self.beyond_window = {}, set(), set()
         self.clock_was_set = False
         self.count = 0
 
@@ -370,6 +392,8 @@ class TimerMachine(RuleBasedStateMachine):
         self.low_ms[text] = self.high_ms[text] = self.broker.monotonic_ms + delay_ms
         if has_delay:
             self.delay_ms[text] = delay_ms
+        if delay_ms > self.broker.window_ms:
+            self.beyond_window.add(text)
         self.broker.deliver_all()
 
     @rule(ms=st.sampled_from([1, 500, 1_000, 5_000, 2_000_000, 9_000_000]))
@@ -384,12 +408,22 @@ class TimerMachine(RuleBasedStateMachine):
         self._go_by_the_clock()
 
     def _go_by_the_clock(self):
-        """Move what waits to the time of day, or at most its delay from now on."""
+        """Move what waits to the time of day, or at most its delay from now on.
+
+        A broker that starts looks for timers at once, by the time of day that it has then.
+        """
         for text in self.low_ms.keys() - self.seen_ms.keys():
             left_ms = self.deliver_ms[text] - self.broker.clock()
-            self.high_ms[text] = self.broker.monotonic_ms + max(left_ms, 0) + LATE_MS
+            high_ms = self.broker.monotonic_ms + max(left_ms, 0) + LATE_MS
             left_ms = min(left_ms, self.delay_ms.get(text, left_ms))
-            self.low_ms[text] = self.broker.monotonic_ms + left_ms
+            low_ms = self.broker.monotonic_ms + left_ms
+            # Two kinds may keep what is left of their time: those stored again, and delays that
+            # an earlier start has shortened.
+            if text in self.beyond_window or text in self.delay_ms:
+                low_ms = min(low_ms, self.low_ms[text])
+                high_ms = max(high_ms, self.high_ms[text])
+            self.low_ms[text], self.high_ms[text] = low_ms, high_ms
+        self.broker.deliver_all()
 
     @rule(ms=st.sampled_from([1, 700, 3_000, HOUR_MS, 300 * 24 * HOUR_MS]), is_back=st.booleans())
     def set_clock(self, ms, is_back):
@@ -423,6 +457,8 @@ class TimerMachine(RuleBasedStateMachine):
         if not is_clean:  # what was delivered within a second may come again
             since_ms = 0 if not is_saved else self.broker.monotonic_ms - RULES.precision_ms
             self.may_come_again |= {t for t, at_ms in self.seen_ms.items() if at_ms >= since_ms}
+            if not is_saved:  # and so may what was stored again, as its file could have expired
+                self.may_come_again |= self.beyond_window
             if self.clock_was_set:  # some may be sorted twice
                 self.may_come_again |= self.low_ms.keys() - self.seen_ms.keys()
         self.broker.restart(is_clean=is_clean)

@@ -1,4 +1,4 @@
-"""A small store with timer messages, which can be started again; time passes when it is told to."""
+"""A small store with timer messages, which can be started again; the test moves its time."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class TimerBroker:
         return True
 
     def wait(self, ms):
-        """Let time pass, and the time of day go on as well."""
+        """Let time pass, by both clocks."""
         self.monotonic_ms += ms
         self.clock.now_ms += ms
 
