@@ -673,17 +673,28 @@ class BrokerController:
         degradation: Degradation,
         now_ms: int,
     ) -> None:
+        next_ms = self._next_due(deliver_due, "delivery", degradation, now_ms)
+        if next_ms is not None:
+            timer.schedule(next_ms)
+
+    def _next_due(
+        self,
+        step: Callable[[int], int | None],
+        name: str,
+        degradation: Degradation,
+        now_ms: int,
+    ) -> int | None:
+        """Do a step of a service; return when the next is due, soon if this one has failed."""
         try:
-            next_ms = deliver_due(now_ms)
+            next_ms = step(now_ms)
             degradation.end()
         except Exception as error:  # noqa: BLE001  # whatever it is, the others must not wait endlessly
             if is_transient(error):
                 degradation.begin(error)
             else:
-                _log.exception("delivery failed, retrying")
-            next_ms = now_ms + _DELIVERY_RETRY_MS
-        if next_ms is not None:
-            timer.schedule(next_ms)
+                _log.exception("%s failed, retrying", name)
+            return now_ms + _DELIVERY_RETRY_MS
+        return next_ms
 
     def _real_topic_delivery(
         self, kind: str, put: Callable[[StoredMessage], PutMessageResult] | None = None
@@ -700,16 +711,9 @@ class BrokerController:
     # ---- half messages
 
     def _check_transactions(self, now_ms: int) -> None:
-        try:
-            next_ms = self.transactions.check(now_ms)
-            self._check_degradation.end()
-        except Exception as error:  # noqa: BLE001  # whatever it is, the others must not wait endlessly
-            if is_transient(error):
-                self._check_degradation.begin(error)
-            else:
-                _log.exception("checking half messages failed, retrying")
-            next_ms = now_ms + _DELIVERY_RETRY_MS
-        if not self._is_stopping:
+        name = "checking half messages"
+        next_ms = self._next_due(self.transactions.check, name, self._check_degradation, now_ms)
+        if next_ms is not None and not self._is_stopping:
             self._checks.schedule(next_ms, is_deadline=self.transactions.pending_count > 0)
 
     def look_for_transactions(self) -> None:

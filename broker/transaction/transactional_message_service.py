@@ -457,7 +457,7 @@ class TransactionalMessageService:
         return messages
 
     def _after_missing(self, topic: str, at: int, found: GetMessageResult) -> int:
-        """Return where to go on after messages that a queue has lost."""
+        """Return where to continue after messages that a queue has lost."""
         to = found.next_begin_offset
         if to <= at:  # nothing is there, although the queue is longer: read on after it
             to = QueueOffset(at + 1)

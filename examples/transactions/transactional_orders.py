@@ -29,7 +29,7 @@ def connect(database: str) -> sqlite3.Connection:
 def place_order(database: str, producer: TransactionProducer, number: int) -> None:
     """Store an order, and send its message with it; an order that exists is left alone.
 
-    The order has the id of its message, so that a second try with another message is told apart.
+    The order has the id of its message, which distinguishes a second try with another message.
     """
     body = json.dumps({"id": number, "total": 9.5}).encode()
     with closing(connect(database)) as connection:
@@ -66,7 +66,7 @@ def main() -> None:
     ) as producer:
         for number in numbers:
             place_order(database, producer, int(number))
-        time.sleep(10)  # a service goes on: the broker may ask for messages of earlier runs
+        time.sleep(10)  # a service keeps running: the broker may ask about messages of earlier runs
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from functools import partial
 from typing import Final
 
 FIELD_SEPARATOR: Final = "\x01"
@@ -185,13 +186,16 @@ def _decode_fields(kind: TraceType, fields: list[str]) -> MessageTrace:
             group=group,
         )
     timestamp, region_id, group, *rest = fields
+    head = partial(
+        MessageTrace,
+        trace_type=kind,
+        timestamp_ms=int(timestamp),
+        region_id=region_id,
+        group=group,
+    )
     if kind is TraceType.SUB_BEFORE:
         request_id, message_id, retry_times, *more = rest
-        return MessageTrace(
-            trace_type=kind,
-            timestamp_ms=int(timestamp),
-            region_id=region_id,
-            group=group,
+        return head(
             request_id=request_id,
             message_id=message_id,
             retry_times=int(retry_times),
@@ -199,28 +203,19 @@ def _decode_fields(kind: TraceType, fields: list[str]) -> MessageTrace:
         )
     topic, message_id, *rest = rest
     if kind is TraceType.RECALL:
-        return MessageTrace(
-            trace_type=kind,
-            timestamp_ms=int(timestamp),
-            region_id=region_id,
-            group=group,
-            topic=topic,
-            message_id=message_id,
-            is_success=_flag(rest[0]),
-        )
+        return head(topic=topic, message_id=message_id, is_success=_flag(rest[0]))
     tags, keys, store_host, *rest = rest
+    about = partial(
+        head,
+        topic=topic,
+        message_id=message_id,
+        tags=_optional(tags),
+        keys=_optional(keys),
+        store_host=store_host,
+    )
     if kind is TraceType.END_TRANSACTION:
         message_type, transaction_id, state, is_from_check = rest[:4]
-        return MessageTrace(
-            trace_type=kind,
-            timestamp_ms=int(timestamp),
-            region_id=region_id,
-            group=group,
-            topic=topic,
-            message_id=message_id,
-            tags=_optional(tags),
-            keys=_optional(keys),
-            store_host=store_host,
+        return about(
             message_type=TraceMessageType(int(message_type)),
             transaction_id=transaction_id,
             transaction_state=state,
@@ -229,16 +224,7 @@ def _decode_fields(kind: TraceType, fields: list[str]) -> MessageTrace:
     body_length, cost, message_type, *rest = rest
     # Clients before 4.4 wrote no offset id, those of the cloud add the client's address.
     offset_message_id, is_success = ("", rest[0]) if len(rest) == 1 else rest[:2]
-    return MessageTrace(
-        trace_type=kind,
-        timestamp_ms=int(timestamp),
-        region_id=region_id,
-        group=group,
-        topic=topic,
-        message_id=message_id,
-        tags=_optional(tags),
-        keys=_optional(keys),
-        store_host=store_host,
+    return about(
         body_length=int(body_length),
         cost_ms=int(cost),
         message_type=TraceMessageType(int(message_type)),

@@ -1,6 +1,6 @@
 """A store with open transactions moves between our broker and a real RocketMQ, in both directions.
 
-Each broker goes on from the half messages, op messages and progress that the other has left: what
+Each broker continues from the half messages, op messages and progress that the other has left: what
 has ended is not asked about again, and what is open is asked about and ends as its producer says.
 """
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
@@ -21,7 +21,7 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.names import HALF_TOPIC, OP_HALF_TOPIC
-from rmq_spark.wire.properties import MSG_REGION, TRACE_ON, UNIQ_KEY, decode_properties
+from rmq_spark.wire.properties import MSG_REGION, TRACE_ON, UNIQ_KEY
 from rmq_spark.wire.recall_handle import RecallHandle
 from rmq_spark.wire.record import StoredMessage
 
@@ -165,9 +165,9 @@ class SendMessageProcessor(Processor):
             raise RequestRejected(_ILLEGAL, "the message body is empty")
         for topic in (HALF_TOPIC, OP_HALF_TOPIC):
             self._admission.admit_send_back(topic, 1)
-        draft = replace(plan.template.common, body=request.body, born_timestamp=born_timestamp)
-        half = to_half_topic(draft.message(properties.text))
-        transaction_id = decode_properties(properties.text).get(UNIQ_KEY)
+        message = _message_of(plan, request, properties, born_timestamp)
+        half = to_half_topic(message)
+        transaction_id = message.properties.get(UNIQ_KEY)
         tell = partial(
             self._acknowledge_half, connection, request.without_content(), plan, transaction_id
         )
@@ -188,14 +188,9 @@ class SendMessageProcessor(Processor):
             reply(connection, request, request.respond(CODES[result.status], result.remark))
             return
         self._stats.record_put(HALF_TOPIC, 1, result.end_offset - result.physical_offset)
-        fields = {
-            "msgId": _ids(plan.id_start, [result.physical_offset]),
-            "queueId": str(plan.template.queue[1]),
-            "queueOffset": str(result.queue_offset),
-            **({"transactionId": transaction_id} if transaction_id else {}),
-            **self._response_fields,
-        }
-        reply(connection, request, request.respond(CODES[result.status], result.remark, fields))
+        more = {"transactionId": transaction_id} if transaction_id else {}
+        ids = _ids(plan.id_start, [result.physical_offset])
+        self._reply(connection, request, plan, ids, result, more)
 
     def put_one(self, send: Send, body: Buffer, properties: bytes, born_timestamp: int) -> None:
         """Put a message that is written and answered at the end of the turn, or refused now."""
@@ -295,15 +290,8 @@ class SendMessageProcessor(Processor):
             return
         size = result.end_offset - result.physical_offset
         self._stats.record_put(plan.topic, result.message_count, size)
-        fields = {
-            "msgId": _ids(plan.id_start, (result.physical_offset,)),
-            "queueId": str(plan.template.queue[1]),
-            "queueOffset": str(result.queue_offset),
-            "recallHandle": handle,
-            **self._response_fields,
-        }
-        answer = request.respond(CODES[result.status], result.remark, fields)
-        reply(connection, request, answer)
+        ids = _ids(plan.id_start, [result.physical_offset])
+        self._reply(connection, request, plan, ids, result, {"recallHandle": handle})
 
     def _put_large(
         self, send: Send, properties: StoredProperties, born_timestamp: int
@@ -351,12 +339,26 @@ class SendMessageProcessor(Processor):
         if status is _PUT_OK:
             self._batch_response.send(connection, request, ids, queue_id, queue_offset)
             return
-        fields = {"msgId": ids, "queueId": str(queue_id), "queueOffset": str(queue_offset)}
-        reply(
-            connection,
-            request,
-            request.respond(CODES[status], remark, {**fields, **self._response_fields}),
-        )
+        self._reply(connection, request, plan, ids, result, {})
+
+    def _reply(
+        self,
+        connection: Channel,
+        request: RemotingCommand,
+        plan: CachedSend,
+        ids: str,
+        result: PutMessageResult,
+        more: Mapping[str, str],
+    ) -> None:
+        """Answer with a message's place, and with fields that no template has."""
+        fields = {
+            "msgId": ids,
+            "queueId": str(plan.template.queue[1]),
+            "queueOffset": str(result.queue_offset),
+            **more,
+            **self._response_fields,
+        }
+        reply(connection, request, request.respond(CODES[result.status], result.remark, fields))
 
 
 def _message_of(

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeVar
 
 import click
 import orjson
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rmq_spark.client.results import SendResult
 
 _GROUP: Final = "rocketpoll-produce"
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 # ---- Input: messages from lines, whole files or JSON lines, each with its place for errors.
@@ -209,6 +210,34 @@ def _checked(normalize: Callable[[str, str], int], name: str, text: str | None) 
     return text
 
 
+def _message_options(function: _Function) -> _Function:
+    """Add the options for what all messages of a command have in common."""
+    for option in (
+        click.option(
+            "--sharding-key", metavar="KEY", help="Send all messages to one queue, in order."
+        ),
+        click.option(
+            "-p",
+            "--property",
+            "properties",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="User property. Repeatable.",
+        ),
+        click.option(
+            "-k",
+            "--key",
+            "keys",
+            multiple=True,
+            metavar="KEY",
+            help="Key by which messages can be found. Repeatable.",
+        ),
+        click.option("-t", "--tags", metavar="TAG", help="Tag by which consumers can filter."),
+    ):
+        function = option(function)
+    return function
+
+
 @click.command(
     cls=CommandWithExample,
     example="echo 'one order' | rocketpoll produce orders --key order-42 --tags paid\n"
@@ -220,12 +249,7 @@ def _checked(normalize: Callable[[str, str], int], name: str, text: str | None) 
 @click.option("--json", "is_json", is_flag=True, help="Read lines as JSON objects with body or "
               "body_base64, keys, tags, properties, sharding_key, delay_level, flag.")  # fmt: skip
 @click.option("--whole", is_flag=True, help="Send each file as one message, not each line.")
-@click.option("-t", "--tags", metavar="TAG", help="Tag by which consumers can filter.")
-@click.option("-k", "--key", "keys", multiple=True, metavar="KEY",
-              help="Key by which messages can be found. Repeatable.")  # fmt: skip
-@click.option("-p", "--property", "properties", multiple=True, metavar="NAME=VALUE",
-              help="User property. Repeatable.")  # fmt: skip
-@click.option("--sharding-key", metavar="KEY", help="Send all messages to one queue, in order.")
+@_message_options
 @click.option("--delay-level", type=click.IntRange(0, 18), default=0, show_default=True,
               metavar="N", help="Delay delivery: 1 to 18 are 1 s to 2 h, unless the broker is "
               "configured otherwise.")  # fmt: skip
@@ -299,12 +323,7 @@ def produce(
 )
 @click.argument("topic")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
-@click.option("-t", "--tags", metavar="TAG", help="Tag by which consumers can filter.")
-@click.option("-k", "--key", "keys", multiple=True, metavar="KEY",
-              help="Key by which messages can be found. Repeatable.")  # fmt: skip
-@click.option("-p", "--property", "properties", multiple=True, metavar="NAME=VALUE",
-              help="User property. Repeatable.")  # fmt: skip
-@click.option("--sharding-key", metavar="KEY", help="Send all messages to one queue, in order.")
+@_message_options
 @click.option("--timeout", default="3s", show_default=True, metavar="TIME",
               callback=_check_duration, help="How long to wait for each reply.")  # fmt: skip
 @click.option("-f", "--format", "text_format", metavar="FORMAT",

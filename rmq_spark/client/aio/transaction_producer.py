@@ -13,21 +13,21 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final
 
 from rmq_spark.client.aio.producer import LoopProducer, Producer
-from rmq_spark.client.arguments import wrong_kind
 from rmq_spark.client.message import Message, MessageExt
 from rmq_spark.client.producer.topic_sender import Selector
 from rmq_spark.client.producer.transaction_producer import (
     Transaction,
     TransactionResult,
     TransactionState,
+    check_local_transaction,
     check_state,
     check_topics,
+    check_transaction_listener,
 )
 from rmq_spark.client.producer.transaction_producer import (
     TransactionProducer as ThreadedTransactionProducer,
 )
 from rmq_spark.client.results import SendResult
-from rmq_spark.errors import excerpt
 from rmq_spark.wire.message_queue import MessageQueue
 
 CHECK_SECONDS_MAX: Final = 60.0
@@ -75,13 +75,7 @@ class TransactionProducer(Producer):
         topics: Iterable[str] = (),
         **settings: Any,
     ) -> None:
-        if not callable(check_listener):
-            raise wrong_kind(
-                "check_listener",
-                "a function from a message to a TransactionState",
-                excerpt(check_listener),
-                "lambda message: TransactionState.COMMIT",
-            )
+        check_transaction_listener(check_listener)
         self._check_listener = check_listener
         self._topics = check_topics(topics)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -196,13 +190,7 @@ class TransactionProducer(Producer):
                 The function was not called.
             TypeError: The function returned something else. The transaction stays open.
         """
-        if not callable(local_transaction):
-            raise wrong_kind(
-                "local_transaction",
-                "a function that returns a TransactionState",
-                excerpt(local_transaction),
-                "lambda result: TransactionState.COMMIT",
-            )
+        check_local_transaction(local_transaction)
         begun = self.transaction(
             message, queue, timeout_ms, check_immunity_seconds=check_immunity_seconds
         )

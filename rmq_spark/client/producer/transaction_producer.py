@@ -4,9 +4,9 @@
         ─> the application's own work, such as the commit of a database
         ─> COMMIT: delivered     ROLLBACK: dropped     neither: the broker asks `check_listener`
 
-The broker asks a client of the group as long as it knows no end: after a crash of this process, a
-lost request, or UNKNOWN. So the listener must find out from what the work has left, for example
-from a row of the database, and not from memory.
+The broker asks a client of the group until the transaction has ended: after a crash of this
+process, a lost request, or UNKNOWN. So the listener must find out from what the work has left, for
+example from a row of the database, and not from memory.
 
 The end is a request with a response, so that the log of a producer shows an end that no broker has
 accepted. That is no error of the caller, because the work is done by then: the check settles it.
@@ -182,13 +182,7 @@ class TransactionProducer(Producer):
         instance: ClientInstance | None = None,
         **settings: Any,
     ) -> None:
-        if not callable(check_listener):
-            raise wrong_kind(
-                "check_listener",
-                "a function from a message to a TransactionState",
-                excerpt(check_listener),
-                "lambda message: TransactionState.COMMIT",
-            )
+        check_transaction_listener(check_listener)
         self._topics = check_topics(topics)
         member = _CheckResponder(group, check_listener, lambda: self.instance)
         super().__init__(group, namesrv, instance=instance, member=member, **settings)
@@ -290,13 +284,7 @@ class TransactionProducer(Producer):
                 The function was not called.
             TypeError: The function returned something else. The transaction stays open.
         """
-        if not callable(local_transaction):
-            raise wrong_kind(
-                "local_transaction",
-                "a function that returns a TransactionState",
-                excerpt(local_transaction),
-                "lambda result: TransactionState.COMMIT",
-            )
+        check_local_transaction(local_transaction)
         begun = self.transaction(
             message, queue, timeout_ms, check_immunity_seconds=check_immunity_seconds
         )
@@ -463,6 +451,22 @@ def check_topics(topics: Iterable[str]) -> tuple[str, ...]:
     if isinstance(topics, str) or not isinstance(topics, Iterable):
         raise wrong_kind("topics", "several names of topics", excerpt(topics), '["orders"]')
     return tuple(check_send_topic(check_topic(topic, "topics")) for topic in topics)
+
+
+def check_transaction_listener(listener: object) -> None:
+    """Raise TypeError if a check listener is no function."""
+    if not callable(listener):
+        needed = "a function from a message to a TransactionState"
+        example = "lambda message: TransactionState.COMMIT"
+        raise wrong_kind("check_listener", needed, excerpt(listener), example)
+
+
+def check_local_transaction(function: object) -> None:
+    """Raise TypeError if what does the work of a transaction is no function."""
+    if not callable(function):
+        needed = "a function that returns a TransactionState"
+        example = "lambda result: TransactionState.COMMIT"
+        raise wrong_kind("local_transaction", needed, excerpt(function), example)
 
 
 def check_state(what: str, state: object) -> TransactionState:

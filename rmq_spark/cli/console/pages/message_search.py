@@ -240,7 +240,7 @@ class MessageQuery(NamedTuple):
         queue: The only queue to search; None for all.
         before: A time before which messages were stored, as typed; empty for now.
         before_ms: That time, in milliseconds since the epoch.
-        ends: The places in each queue before which to go on; empty for the newest.
+        ends: The places in each queue before which to continue; empty for the newest.
         looked: Number of messages that earlier pages of the search have looked at.
     """
 
