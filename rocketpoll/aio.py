@@ -12,6 +12,7 @@ from rmq_spark.client.aio.admin import Admin
 from rmq_spark.client.aio.client import Client
 from rmq_spark.client.aio.consumer import Consumer
 from rmq_spark.client.aio.producer import Producer
+from rmq_spark.client.aio.simple_consumer import SimpleConsumer
 from rmq_spark.client.aio.transaction_producer import TransactionProducer
 
-__all__ = ["Admin", "Client", "Consumer", "Producer", "TransactionProducer"]
+__all__ = ["Admin", "Client", "Consumer", "Producer", "SimpleConsumer", "TransactionProducer"]

@@ -454,7 +454,7 @@ def test_opentelemetry_page_programs_run(tmp_path):
 
 def test_asyncio_page_lists_all_methods():
     page = (ROOT / "docs" / "asyncio.md").read_text(encoding="utf-8")
-    for kind in (aio.Producer, aio.Consumer):
+    for kind in (aio.Producer, aio.Consumer, aio.SimpleConsumer):
         [row] = [line for line in page.splitlines() if line.startswith(f"| `{kind.__name__}`")]
         stated = set(re.findall(r"`(\w+)`", row)) - {kind.__name__}
         named = {name for name in dir(kind) if not name.startswith("_")}

@@ -40,6 +40,7 @@ from rocketpoll import (
     Producer,
     PushConsumer,
     SendResult,
+    SimpleConsumer,
     aio,
     by_sql,
 )
@@ -103,6 +104,21 @@ async def loop() -> None:
         async with aio.Consumer("billing", client=client) as consumer:
             async for message in consumer:
                 assert_type(message, MessageExt)
+        async with aio.SimpleConsumer("packing", client=client, from_first=True) as simple:
+            await simple.subscribe("orders", by_sql("total > 5"))
+            found = await simple.receive(16, invisible_ms=30_000)
+            assert_type(found, list[MessageExt])
+            assert_type(await simple.change_invisible_duration(found[0], 0), MessageExt)
+            await simple.ack(found)
+
+
+def pop(instance: ClientInstance) -> None:
+    with SimpleConsumer("packing", ["localhost:9876"]) as consumer:
+        consumer.subscribe("orders")
+        for message in consumer.receive():
+            assert_type(message, MessageExt)
+            consumer.ack(message)
+    SimpleConsumer("packing", instance=instance).close()
 
 
 def timeouts(error: NotInTime, other: OptionError) -> tuple[TimeoutError, str]:
@@ -141,6 +157,12 @@ async def wrong_in_the_loop(producer: aio.Producer, consumer: aio.Consumer) -> N
     consumer.subscribe("orders")  # unused-coroutine
     async for message in consumer:
         message.body.encode()  # attr-defined
+
+
+async def wrong_pops(simple: aio.SimpleConsumer) -> None:
+    await simple.receive(timeout=5)  # call-arg
+    await simple.ack("orders")  # arg-type
+    simple.receive()  # unused-coroutine
 """
 
 

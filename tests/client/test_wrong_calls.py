@@ -15,6 +15,7 @@ from rocketpoll import (
     Producer,
     PushConsumer,
     PushSettings,
+    SimpleConsumer,
     aio,
 )
 
@@ -38,7 +39,7 @@ THREADED = [
 ]
 AWAITED = [
     (kind, name)
-    for kind in (aio.Consumer, aio.Admin)
+    for kind in (aio.Consumer, aio.SimpleConsumer, aio.Admin)
     for name in methods_of(kind)
     if inspect.iscoroutinefunction(getattr(kind, name)) and name not in WITHOUT_ARGUMENTS
 ]
@@ -105,6 +106,8 @@ def test_python_reports_missing_arguments():
         (lambda: Admin(bootstrap_servers=NOBODY), "Admin.* did you mean namesrv"),
         (lambda: aio.Producer("p", bootstrap_servers=NOBODY), "did you mean namesrv"),
         (lambda: aio.Consumer("g", clients=None), "did you mean client"),
+        (lambda: SimpleConsumer("g", name_servers=NOBODY), "SimpleConsumer.* did you mean namesrv"),
+        (lambda: aio.SimpleConsumer("g", clients=None), "did you mean client"),
     ],
 )
 def test_constructor_with_an_unknown_argument_suggests_the_right_one(make, says):

@@ -232,6 +232,11 @@ class _BlockingCallThreads(ForkAware):
 _threads = _BlockingCallThreads()
 
 
+def schedule_call(call: Callable[[], object]) -> None:
+    """Make a blocking call in one of the threads of `call_in_thread`; from any thread."""
+    _threads.calls.schedule(call)
+
+
 def call_in_thread(bridge: LoopBridge, call: Callable[[], _Result]) -> asyncio.Future[_Result]:
     """Make a blocking call in a thread, and return the future of its result.
 

@@ -451,26 +451,12 @@ class BrokerApi:
 
     # ---- popping
 
-    def pop(self, address: str, header: PopMessageRequestHeader) -> PopResult:
+    def pop_async(self, address: str, header: PopMessageRequestHeader) -> ResponseFuture[PopResult]:
         """Pop messages, or wait for some as long as the header says; the result may be empty."""
-        code = RequestCode.POP_MESSAGE
+        command = build_request(RequestCode.POP_MESSAGE, header)
         timeout_ms = header.poll_time + HOLD_MARGIN_MS
-        answer = self.requests.call(
-            address, code, header, accepted=_POP_STATUSES, timeout_ms=timeout_ms
-        )
-        if answer.code != ResponseCode.SUCCESS:
-            return PopResult()
-        found = response_header(address, code, answer)
-        try:
-            messages = tuple(decode_records(answer.body))
-        except WireError as error:
-            raise ProtocolError(address, str(error)) from error
-        return PopResult(
-            messages,
-            found.pop_time,
-            found.invisible_time,
-            found.revive_qid,
-            found.start_offset_info,
+        return self.connections.request_async(
+            address, command, timeout_ms, lambda answer: pop_result(address, answer)
         )
 
     def ack(self, address: str, header: AckMessageRequestHeader) -> None:
@@ -581,4 +567,24 @@ def pull_result(address: str, request_code: int, response: RemotingCommand) -> P
         records,
         sizes,
         places,
+    )
+
+
+def pop_result(address: str, response: RemotingCommand) -> PopResult:
+    """Return the result of a pop from its response, or raise the refusal."""
+    code = RequestCode.POP_MESSAGE
+    check_response(address, code, response, _POP_STATUSES)
+    if response.code != ResponseCode.SUCCESS:
+        return PopResult()
+    found = response_header(address, code, response)
+    try:
+        messages = tuple(decode_records(response.body))
+    except WireError as error:
+        raise ProtocolError(address, str(error)) from error
+    return PopResult(
+        messages,
+        found.pop_time,
+        found.invisible_time,
+        found.revive_qid,
+        found.start_offset_info,
     )

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from concurrent.futures import InvalidStateError
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
-from types import NoneType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rmq_spark.client.arguments import (
     check_flag,
@@ -25,6 +26,7 @@ from rmq_spark.client.arguments import (
     check_range,
     check_time_ms,
     check_topic,
+    explain_keywords,
     wrong_kind,
 )
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
@@ -64,12 +66,21 @@ from rmq_spark.wire.record import StoredMessage
 
 if TYPE_CHECKING:
     from rmq_spark.client.results import PopResult
+    from rmq_spark.client.transport.pending_requests import ResponseFuture
     from rmq_spark.wire.bodies.operators import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 
 _FROM_FIRST, _FROM_LAST = 0, 1
 _TURN_MS: Final = 1_000
 """Milliseconds for which one of several brokers may hold a pop before the next is asked."""
+INVISIBLE_MS: Final = 60_000
 INVISIBLE_MS_MIN: Final = 1_000
+RECEIVE_TIMEOUT_MS: Final = 20_000
+
+PopSteps: TypeAlias = Generator[tuple[str, PopMessageRequestHeader], "PopResult", list[MessageExt]]
+"""A `receive` that leaves waiting to its caller.
+
+It yields each address to pop from, with the request, is sent the result, and returns the messages.
+"""
 
 
 class PopMember:
@@ -146,9 +157,10 @@ class SimpleConsumer(ForkAware):
 
     Args:
         group: Name of the consumer group.
-        instance: A shared `ClientInstance`, or addresses of name servers
-            (``"host:port;host:port"``) for an instance of its own; None takes them from the
-            environment variable NAMESRV_ADDR.
+        namesrv: Addresses of the name servers, as ``"host:port;host:port"`` or an iterable of
+            ``"host:port"``. Defaults to the environment variable NAMESRV_ADDR.
+        instance: A `ClientInstance` to share with other producers and consumers; ``namesrv`` is
+            then ignored. Without it, the consumer has an instance of its own.
         from_first: True to begin a new group at the first message of each queue; by default it
             begins before the last one, and in a young queue at the first.
         in_order: True to receive the messages of each queue in their order: the next ones come
@@ -161,11 +173,13 @@ class SimpleConsumer(ForkAware):
         TypeError: An argument has the wrong type.
     """
 
+    @explain_keywords
     def __init__(
         self,
         group: str,
-        instance: ClientInstance | str | None = None,
+        namesrv: str | Iterable[str] | None = None,
         *,
+        instance: ClientInstance | None = None,
         from_first: bool = False,
         in_order: bool = False,
         namespace: str | None = None,
@@ -174,17 +188,15 @@ class SimpleConsumer(ForkAware):
         check_flag("from_first", from_first)
         check_flag("in_order", in_order)
         is_instance = hasattr(instance, "register_consumer") and not isinstance(instance, type)
-        if not isinstance(instance, (str, NoneType)) and not is_instance:
-            raise wrong_kind(
-                "instance", "a ClientInstance or addresses", excerpt(instance), "'localhost:9876'"
-            )
+        if instance is not None and not is_instance:
+            example = "ClientInstance('localhost:9876')"
+            raise wrong_kind("instance", "a ClientInstance", excerpt(instance), example)
+        Namespace.check_unshared(namespace, instance, "instance")
         self._init_mode = _FROM_FIRST if from_first else _FROM_LAST
         self._in_order = in_order
         self._private_instance: ClientInstance | None = None
-        if instance is None or isinstance(instance, str):
-            instance = self._private_instance = ClientInstance(instance, namespace=namespace)
-        else:
-            Namespace.check_unshared(namespace, instance, "instance")
+        if instance is None:
+            instance = self._private_instance = ClientInstance(namesrv, namespace=namespace)
         self._instance: ClientInstance = instance
         self._namespace = instance.namespace
         self._full_group = self._namespace.wrap(self.group)
@@ -195,6 +207,7 @@ class SimpleConsumer(ForkAware):
         self._subscriptions_lock = threading.Lock()
         self._member = PopMember(self._full_group, self._current_subscriptions)
         self._turns = count()
+        self._pending_pops: set[ResponseFuture[PopResult]] = set()
         ForkAware.__init__(self)
 
     def _current_subscriptions(self) -> Iterable[SubscriptionData]:
@@ -241,7 +254,7 @@ class SimpleConsumer(ForkAware):
             self._safe_stop.run()
             raise ClientShutDown("the consumer was shut down while it was being started")
 
-    def shutdown(self) -> None:
+    def close(self) -> None:
         """Leave the group, within two seconds; a `receive` that waits raises `ClientShutDown`.
 
         Messages that were received and not acknowledged are delivered to other members when their
@@ -254,18 +267,30 @@ class SimpleConsumer(ForkAware):
             return
         machine.compare_and_set(ServiceState.RUNNING, ServiceState.SHUTDOWN_ALREADY)
         if machine.state is ServiceState.SHUTDOWN_ALREADY:
+            for pending in list(self._pending_pops):
+                pending.abandon()
+                with suppress(InvalidStateError):  # its response is here
+                    pending.on_error(ClientShutDown(f"the consumer {machine.state.value}"))
             self._safe_stop.run()
+
+    def shutdown(self) -> None:
+        """Leave the group: RocketMQ's name of `close`."""
+        self.close()
 
     def __enter__(self) -> SimpleConsumer:
         try:
             self.start()
         except BaseException:  # Ctrl-C, perhaps when all was done: the block is not entered
-            self.shutdown()
+            self.close()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.shutdown()
+        try:
+            self.close()
+        except BaseException:  # Ctrl-C, perhaps before anything was done
+            self.close()
+            raise
 
     def _new_safe_stop(self) -> SafeStop:
         return SafeStop(f"{self.group} leaves", self._leave_group, SHUTDOWN_MS / 1000)
@@ -282,6 +307,7 @@ class SimpleConsumer(ForkAware):
         """Leave a started consumer to the parent process; in the child it does nothing."""
         self._state_machine.after_fork()
         self._subscriptions_lock = threading.Lock()
+        self._pending_pops = set()
         self._has_joined = False
         self._safe_stop = self._new_safe_stop()
 
@@ -332,8 +358,8 @@ class SimpleConsumer(ForkAware):
         self,
         max_messages: int = POP_MESSAGES_MAX,
         *,
-        invisible_ms: int = 60_000,
-        timeout_ms: int = 20_000,
+        invisible_ms: int = INVISIBLE_MS,
+        timeout_ms: int = RECEIVE_TIMEOUT_MS,
     ) -> list[MessageExt]:
         """Return the next messages, or an empty list if none comes in time.
 
@@ -345,23 +371,74 @@ class SimpleConsumer(ForkAware):
         Raises:
             MessageRejected: A number is out of range, or no topic is subscribed to.
         """
-        check_range("max_messages", max_messages, 1, POP_MESSAGES_MAX)
-        check_range("invisible_ms", invisible_ms, INVISIBLE_MS_MIN)
-        check_time_ms("timeout_ms", timeout_ms)
+        check_receive(max_messages, invisible_ms, timeout_ms)
+        steps = self._receive_steps(max_messages, invisible_ms, timeout_ms)
+        try:
+            address, header = next(steps)
+            while True:
+                address, header = steps.send(self._pop(address, header))
+        except StopIteration as end:
+            found: list[MessageExt] = end.value
+            return found
+
+    def _pop(self, address: str, header: PopMessageRequestHeader) -> PopResult:
+        pending = self._instance.api.pop_async(address, header)
+        self._pending_pops.add(pending)
+        try:
+            self._check_running()
+            return pending.result()
+        finally:
+            self._pending_pops.discard(pending)
+
+    def _receive_steps(self, max_messages: int, invisible_ms: int, timeout_ms: int) -> PopSteps:
         deadline = time.monotonic() + timeout_ms / 1_000
         hold_ms = 0
         while True:
             self._check_running()
             targets = self._targets()
             for topic, broker_name in targets:
+                subscription = self._subscriptions.get(topic)
+                if subscription is None:
+                    continue  # unsubscribed meanwhile
                 left_ms = max(int((deadline - time.monotonic()) * 1_000), 0)
-                most_ms = left_ms if len(targets) == 1 else min(left_ms, hold_ms)
-                found = self._pop(topic, broker_name, max_messages, invisible_ms, most_ms)
-                if found:
-                    return [self._namespace.strip_message(each) for each in found]
+                header = PopMessageRequestHeader(
+                    consumer_group=self._full_group,
+                    topic=topic,
+                    queue_id=ANY_QUEUE,
+                    max_msg_nums=max_messages,
+                    invisible_time=invisible_ms,
+                    poll_time=left_ms if len(targets) == 1 else min(left_ms, hold_ms),
+                    born_time=time.time_ns() // 1_000_000,
+                    init_mode=self._init_mode,
+                    exp_type=subscription.expression_type,
+                    exp=subscription.sub_string,
+                    order=self._in_order or None,
+                    broker_name=broker_name,
+                )
+                result = yield self._address(topic, broker_name), header
+                if result.messages:
+                    return self._popped(broker_name, result)
             hold_ms = _TURN_MS
             if time.monotonic() >= deadline:
                 return []
+
+    def _popped(self, broker_name: str, result: PopResult) -> list[MessageExt]:
+        """Return the messages of a pop, each with its receipt."""
+        starts, api = decode_offsets(result.start_offset_info), self._instance.api
+        return [
+            self._namespace.strip_message(
+                replace(
+                    to_message(
+                        stored, broker_name, max_body_bytes=api.max_body_bytes, with_fault=True
+                    ),
+                    properties={
+                        **stored.properties,
+                        POP_CK: _receipt_text(stored, broker_name, result, starts),
+                    },
+                )
+            )
+            for stored in result.messages
+        ]
 
     def ack(self, messages: MessageExt | Iterable[MessageExt]) -> None:
         """Acknowledge ``messages``, one or several at once; they are not delivered again.
@@ -374,8 +451,11 @@ class SimpleConsumer(ForkAware):
             BrokerRefused: A broker does not know the message.
         """
         self._check_running()
-        several = [messages] if isinstance(messages, MessageExt) else list(messages)
-        receipts = [(each, _receipt_of(each)) for each in several]
+        if isinstance(messages, MessageExt):
+            messages = [messages]
+        elif not isinstance(messages, Iterable):
+            raise wrong_kind("messages", "a message or several", excerpt(messages), "receive()")
+        receipts = [(each, _receipt_of(each)) for each in messages]
         by_broker: dict[str, list[tuple[MessageExt, PopReceipt]]] = {}
         for each, receipt in receipts:
             by_broker.setdefault(receipt.broker_name, []).append((each, receipt))
@@ -430,39 +510,6 @@ class SimpleConsumer(ForkAware):
         first = next(self._turns) % len(targets)
         return targets[first:] + targets[:first]
 
-    def _pop(
-        self, topic: str, broker_name: str, count_max: int, invisible_ms: int, hold_ms: int
-    ) -> list[MessageExt]:
-        subscription = self._subscriptions.get(topic)
-        if subscription is None:
-            return []
-        header = PopMessageRequestHeader(
-            consumer_group=self._full_group,
-            topic=topic,
-            queue_id=ANY_QUEUE,
-            max_msg_nums=count_max,
-            invisible_time=invisible_ms,
-            poll_time=hold_ms,
-            born_time=time.time_ns() // 1_000_000,
-            init_mode=self._init_mode,
-            exp_type=subscription.expression_type,
-            exp=subscription.sub_string,
-            order=self._in_order or None,
-            broker_name=broker_name,
-        )
-        result = self._instance.api.pop(self._address(topic, broker_name), header)
-        starts, api = decode_offsets(result.start_offset_info), self._instance.api
-        return [
-            replace(
-                to_message(stored, broker_name, max_body_bytes=api.max_body_bytes, with_fault=True),
-                properties={
-                    **stored.properties,
-                    POP_CK: _receipt_text(stored, broker_name, result, starts),
-                },
-            )
-            for stored in result.messages
-        ]
-
     def _ack_header(self, message: MessageExt, receipt: PopReceipt) -> AckMessageRequestHeader:
         return AckMessageRequestHeader(
             consumer_group=self._full_group,
@@ -501,6 +548,13 @@ class SimpleConsumer(ForkAware):
         except BrokerNotFound:
             routes.refresh(topic)
             return routes.master_address(broker_name)
+
+
+def check_receive(max_messages: int, invisible_ms: int, timeout_ms: int) -> None:
+    """Check the arguments of `SimpleConsumer.receive`."""
+    check_range("max_messages", max_messages, 1, POP_MESSAGES_MAX)
+    check_range("invisible_ms", invisible_ms, INVISIBLE_MS_MIN)
+    check_time_ms("timeout_ms", timeout_ms)
 
 
 def _receipt_of(message: MessageExt) -> PopReceipt:

@@ -22,6 +22,9 @@ KINDS = [
     pytest.param(
         lambda group, client: aio.Consumer(group, client=client, settings=FIRST), id="consumer"
     ),
+    pytest.param(
+        lambda group, client: aio.SimpleConsumer(group, client=client), id="simple-consumer"
+    ),
     pytest.param(lambda _, client: aio.Admin(client=client), id="admin"),
 ]
 

@@ -279,11 +279,13 @@ def test_simple_consumer_of_a_namespace_acknowledges_and_gets_redeliveries(
 
 
 @pytest.mark.parametrize(
-    "make", [Producer, Consumer, PushConsumer, SimpleConsumer, Admin, aio.Producer]
+    "make",
+    [Producer, Consumer, PushConsumer, SimpleConsumer, Admin, aio.Producer, aio.SimpleConsumer],
 )
 def test_namespace_is_refused_with_a_shared_client(make):
-    name = "client" if make is aio.Producer else "instance"
-    shared = aio.Client("a:1") if make is aio.Producer else ClientInstance("127.0.0.1:1")
+    is_aio = make.__module__.startswith(aio.Producer.__module__.rpartition(".")[0])
+    name = "client" if is_aio else "instance"
+    shared = aio.Client("a:1") if is_aio else ClientInstance("127.0.0.1:1")
     more = {"listener": print} if make is PushConsumer else {}
     with pytest.raises(MessageRejected, match=f"namespace: needed none with {name}"):
         make(*() if make is Admin else ("g",), namespace="eu", **{name: shared}, **more)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from support.brokers.broker_kinds import wait_until
 
 from rmq_spark.client.consumer.simple_consumer import SimpleConsumer
-from rmq_spark.client.errors import MessageRejected
+from rmq_spark.client.errors import ClientShutDown, MessageRejected
+from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.subscriptions import by_sql
 
@@ -111,3 +114,29 @@ def test_acknowledgement_of_a_pulled_message_is_refused(cluster, clients, simple
     (pulled,) = clients.read(topic, 1)
     with pytest.raises(MessageRejected, match="receive has returned"):
         simple(topic).ack(pulled)
+
+
+@pytest.mark.parametrize("reads_itself", [False, True])
+def test_closed_consumer_of_a_shared_instance_ends_a_receive_that_waits(
+    cluster, simple, reads_itself
+):
+    topic = cluster.topic()
+    simple(topic)  # or the cluster cannot pop
+    with ClientInstance(cluster.name_server, reads_itself=reads_itself) as instance:
+        consumer = SimpleConsumer(cluster.group(), instance=instance)
+        consumer.subscribe(topic)
+        consumer.start()
+        raised = []
+
+        def receive():
+            try:
+                consumer.receive(timeout_ms=600_000)
+            except ClientShutDown as error:
+                raised.append(error)
+
+        receiver = threading.Thread(target=receive)
+        receiver.start()
+        wait_until("the pop", lambda: consumer._pending_pops)
+        consumer.close()
+        receiver.join(60)
+        assert len(raised) == 1

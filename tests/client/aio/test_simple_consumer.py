@@ -1,0 +1,164 @@
+"""The asyncio SimpleConsumer awaits messages without a thread, and gives back cancelled ones."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+
+import pytest
+from support.clients.asyncio_tests import NoWaiting, told_in_a_loop
+from support.faults.cancellations import Belongings, cancelled_everywhere
+
+from rmq_spark.client.aio.loop_bridge import CALLS_MAX
+from rocketpoll import Message, aio
+from rocketpoll.errors import ClientError, ClientShutDown, MessageRejected
+
+
+def bodies(messages):
+    return sorted(each.body.decode() for each in messages)
+
+
+async def received(consumer, count, **options):
+    found = []
+    while len(found) < count:
+        found += await consumer.receive(count - len(found), **options)
+    return found
+
+
+@told_in_a_loop
+async def test_aio_simple_consumer_acknowledges_and_gets_redeliveries(broker, topic, group):
+    broker.send(topic, *"abc")
+    async with (
+        aio.Client(broker.address) as client,
+        aio.SimpleConsumer(group, client=client, from_first=True) as consumer,
+    ):
+        await consumer.subscribe(topic)
+        found = await received(consumer, 3)
+        assert bodies(found) == ["a", "b", "c"]
+        first, second, third = sorted(found, key=lambda each: each.body)
+        await consumer.ack([first, second])
+        later = await consumer.change_invisible_duration(third, 0)
+        (again,) = await received(consumer, 1)
+        assert (again.body, again.reconsume_times) == (b"c", 1)
+        await consumer.ack(again)
+        assert await consumer.receive(timeout_ms=0) == []
+        with pytest.raises(TypeError, match="messages: needed a message or several"):
+            await consumer.ack(Message(topic, b"x"))
+        assert later.body == b"c"
+
+
+@told_in_a_loop
+async def test_waiting_aio_receives_use_no_thread_and_are_woken_by_messages(broker, group):
+    broker.create_topic(f"of-{group}", 1)
+    async with aio.SimpleConsumer(group, broker.address, from_first=True) as consumer:
+        await consumer.subscribe(f"of-{group}")
+        waiting = [asyncio.create_task(consumer.receive(1)) for _ in range(3 * CALLS_MAX)]
+        await asyncio.sleep(0)
+        await asyncio.wait_for(consumer.subscribe(f"of-{group}"), 10)  # a thread is free for it
+        broker.send(f"of-{group}", *(f"{number}" for number in range(len(waiting))))
+        found = list(itertools.chain.from_iterable(await asyncio.gather(*waiting)))
+        assert len({each.body for each in found}) == len(waiting)
+        await consumer.ack(found)
+
+
+@told_in_a_loop
+async def test_aio_receive_and_ack_never_block_the_loop(broker, topic, group, monkeypatch):
+    broker.send(topic, *"abc")
+    async with aio.SimpleConsumer(group, broker.address, from_first=True) as consumer:
+        await consumer.subscribe(topic)
+        with NoWaiting(monkeypatch) as no_waiting:
+            await consumer.ack(await received(consumer, 3))
+            assert await consumer.receive(timeout_ms=100) == []
+    assert no_waiting.faults == []
+
+
+@told_in_a_loop
+async def test_messages_of_a_cancelled_aio_receive_are_delivered_again_at_once(broker, group):
+    topic = f"of-{group}"
+    broker.create_topic(topic, 1)
+    belongings, numbers = Belongings(), itertools.count()
+    async with aio.SimpleConsumer(group, broker.address, from_first=True) as consumer:
+        await consumer.subscribe(topic)
+
+        async def make():
+            body = f"{next(numbers)}"
+            await asyncio.to_thread(broker.send, topic, body)
+            return body
+
+        got = []
+
+        async def receive(_):
+            got.extend(await consumer.receive(invisible_ms=600_000))
+
+        async def check(body):
+            found = list(got) or await received(consumer, 1, invisible_ms=600_000)
+            got.clear()
+            assert bodies(found) == [body]
+            await consumer.ack(found)
+
+        await cancelled_everywhere(make, receive, check)
+    await belongings.are_as_before()
+
+
+@told_in_a_loop
+async def test_cancelled_aio_receive_gives_back_a_message_that_comes_later(broker, group):
+    topic = f"of-{group}"
+    broker.create_topic(topic, 1)
+    async with aio.SimpleConsumer(group, broker.address, from_first=True) as consumer:
+        await consumer.subscribe(topic)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(consumer.receive(invisible_ms=600_000), 0.3)
+        broker.send(topic, "late")
+        (message,) = await received(consumer, 1)
+        assert message.body == b"late"
+        await consumer.ack(message)
+
+
+@pytest.mark.parametrize("shares", [True, False], ids=["shared-client", "own-client"])
+@told_in_a_loop
+async def test_closed_aio_consumer_ends_receives_that_wait(broker, topic, group, shares):
+    async with aio.Client(broker.address) as client:
+        where = {"client": client} if shares else {"namesrv": broker.address}
+        consumer = aio.SimpleConsumer(group, **where)
+        await consumer.start()
+        await consumer.subscribe(topic)
+        waiting = asyncio.create_task(consumer.receive())
+        await asyncio.sleep(0.05)
+        started = time.monotonic()
+        await consumer.close()
+        with pytest.raises(ClientShutDown, match=r"was closed|was shut down"):
+            await waiting
+        assert time.monotonic() - started < 15
+        with pytest.raises(ClientShutDown):
+            await consumer.receive()
+
+
+@told_in_a_loop
+async def test_aio_receive_with_wrong_arguments_is_refused(broker, topic, group):
+    async with aio.SimpleConsumer(group, broker.address) as consumer:
+        with pytest.raises(MessageRejected, match="call subscribe first"):
+            await consumer.receive()
+        await consumer.subscribe(topic)
+        with pytest.raises(MessageRejected, match="max_messages"):
+            await consumer.receive(33)
+        with pytest.raises(MessageRejected, match="invisible_ms"):
+            await consumer.receive(invisible_ms=999)
+    with pytest.raises(TypeError, match="did you mean client"):
+        aio.SimpleConsumer(group, clients=None)
+
+
+@told_in_a_loop
+async def test_error_of_a_pop_reaches_the_aio_receive(broker, topic, group):
+    other = f"other-{group}"
+    broker.create_topic(other, 1)
+    async with aio.SimpleConsumer(group, broker.address) as consumer:
+        await consumer.subscribe(other)
+        broker.delete_topic(other)
+
+        async def receive_until_error():
+            while True:
+                await consumer.receive(timeout_ms=500)
+
+        with pytest.raises(ClientError, match=other):
+            await receive_until_error()
