@@ -1,14 +1,15 @@
 """ReplyAfterSave: sends a response only once the change that it reports is on the disk.
 
 The broker's one thread must not wait for the disk, so another thread saves, through the executor
-that is passed in.
+that is passed in. Changes of a table that arrive while it is being saved share the next save, so
+many clients that create topics at the same time wait for a few flushes, not for one each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
@@ -23,11 +24,22 @@ _Config = TypeVar("_Config")
 _FAILURE: Final = "the change could not be saved"
 
 
+class _Unsaved(NamedTuple):
+    """The changes of one request, and the response once they are saved."""
+
+    connection: Channel
+    request: RemotingCommand
+    success: RemotingCommand
+    changes: tuple[Change[Any, Any], ...]
+
+
 class ReplyAfterSave:
     """Responses that wait for a save; all methods return None and reply later."""
 
     def __init__(self, run_in_thread: JobExecutor) -> None:
         self._run_in_thread = run_in_thread
+        self._next_groups: dict[NamedTable[Any, Any, Any], list[_Unsaved]] = {}
+        """For each table that is being saved, the changes that its next save includes."""
 
     def reply(
         self,
@@ -88,9 +100,22 @@ class ReplyAfterSave:
         success: RemotingCommand,
         change: Change[Any, Any],
     ) -> None:
-        self.commit_changes(
-            connection, request, table.save_changes, success, change, overwrite=table.save
-        )
+        unsaved = _Unsaved(connection, request.without_content(), success, (change,))
+        next_group = self._next_groups.get(table)
+        if next_group is None:
+            self._save_group(table, [unsaved])
+        else:
+            next_group.append(unsaved)
+
+    def _save_group(self, table: NamedTable[Any, Any, Any], group: Sequence[_Unsaved]) -> None:
+        self._next_groups[table] = []
+
+        def save_next() -> None:
+            next_group = self._next_groups.pop(table)
+            if next_group:
+                self._save_group(table, next_group)
+
+        self._save(table.save_changes, group, table.save, save_next)
 
     def commit_changes(
         self,
@@ -99,24 +124,33 @@ class ReplyAfterSave:
         save: Callable[[], None],
         success: RemotingCommand,
         *changes: Change[Any, Any],
-        overwrite: Callable[[], None] | None = None,
     ) -> None:
-        """Save changes, then reply; if that fails, undo them, and reply with the reason.
+        """Save changes, then reply; if that fails, undo them, and reply with the reason."""
+        unsaved = _Unsaved(connection, request.without_content(), success, changes)
+        self._save(save, [unsaved], save)
 
-        ``overwrite`` saves what was restored; by default ``save`` does.
-        """
-        request = request.without_content()
+    def _save(
+        self,
+        save: Callable[[], None],
+        group: Sequence[_Unsaved],
+        overwrite: Callable[[], None],
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Save changes, then reply to all, or undo all; then call ``on_end``."""
 
         def saved() -> None:
-            for change in changes:
-                change.commit()
-            reply(connection, request, success)
+            for each in group:
+                for change in each.changes:
+                    change.commit()
+                reply(each.connection, each.request, each.success)
 
         def undo() -> None:
-            for change in changes:
-                change.rollback()
+            for each in group:
+                for change in each.changes:
+                    change.rollback()
 
-        self.run(connection, request, save, saved, undo, overwrite=overwrite or save)
+        waiting = [(each.connection, each.request) for each in group]
+        self._run(waiting, save, saved, undo, _FAILURE, overwrite, on_end)
 
     def run(
         self,
@@ -133,14 +167,30 @@ class ReplyAfterSave:
         A failed save may leave the new state on the disk, and so may another one at that time.
         ``overwrite`` overwrites it with the restored state before the response.
         """
-        request = request.without_content()
+        waiting = [(connection, request.without_content())]
+        self._run(waiting, save, callback, on_failure, failure, overwrite)
+
+    def _run(
+        self,
+        waiting: Sequence[tuple[Channel, RemotingCommand]],
+        save: Callable[[], None],
+        callback: Callable[[], None],
+        on_failure: Callable[[], None],
+        failure: str,
+        overwrite: Callable[[], None],
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        def refuse(error: BaseException) -> None:
+            for connection, request in waiting:
+                refusal = request.respond(ResponseCode.SYSTEM_ERROR, f"{failure}: {error}")
+                reply(connection, request, refusal)
 
         def done(error: BaseException | None) -> None:
             if error is None:
                 callback()
-                return
-            on_failure()
-            refusal = request.respond(ResponseCode.SYSTEM_ERROR, f"{failure}: {error}")
-            self._run_in_thread(overwrite, lambda _: reply(connection, request, refusal))
+            else:
+                on_failure()
+                self._run_in_thread(overwrite, lambda _: refuse(error))
+            on_end()
 
         self._run_in_thread(save, done)

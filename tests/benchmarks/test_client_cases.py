@@ -14,7 +14,7 @@ from benchmarks.broker.arena import Arena
 from benchmarks.broker.figures import OURS
 from benchmarks.broker.rocketpoll import RocketPoll
 from benchmarks.client import __main__ as command_line
-from benchmarks.client import beside, ending, hurry, stalled
+from benchmarks.client import beside, ending, hurry, stalled, topics
 from benchmarks.client.cases import QUICK, client_cases
 
 ROOT = Path(__file__).parents[2]
@@ -66,6 +66,12 @@ def test_vanished_host_benchmark_reports_latency(said):
 def test_client_ending_benchmark_reaches_and_ends_every_state(said):
     lines = said(ending, ROUNDS=1)
     assert len(lines) == len(ending.STATES) + 1
+
+
+@pytest.mark.deep
+def test_topics_benchmark_prints_a_line_for_each_way(capsys):
+    topics.main(20)
+    assert len(capsys.readouterr().out.splitlines()) == 2 + len(topics.WAYS)
 
 
 @pytest.mark.deep

@@ -29,6 +29,20 @@ def test_topic_commands_create_update_list_and_delete(run, cluster):
     assert "orders" not in run("topic", "list", "-o", "csv").out
 
 
+def test_topic_create_makes_several_topics_or_none(run, cluster):
+    names = [f"several-{number}" for number in range(3)]
+    made = run("topic", "create", *names, names[0], "--queues", 2)
+    assert made.out == f"created 3 topics with 2 queues each on {cluster.broker_name}\n"
+    refused = run("topic", "create", "several-3", *names)
+    assert (refused.code, refused.out) == (1, "")
+    assert "several-0 exists already, and so do 2 more" in refused.err
+    rows = run("topic", "list", "-o", "json").json
+    found = {row["topic"]: row["queues"] for row in rows if row["topic"].startswith("several-")}
+    assert found == dict.fromkeys(names, 2)
+    for name in names:
+        run("topic", "delete", name, "--yes")
+
+
 def test_topic_alter_keeps_settings_that_are_not_given(run, cluster):
     topic = cluster.topic(queues=2)
     _, after = run("topic", "alter", topic, "--write-queues", 4, "-o", "json").json

@@ -320,6 +320,8 @@ def test_negative_offset_makes_commit_store_none_of_its_offsets(consumer):
 WRONG_OF_OPERATORS = {
     "topic to make: a list": lambda admin: admin.create_topic(["T"], 4),
     "queues: text": lambda admin: admin.create_topic("T", "4"),
+    "topics to make: one name": lambda admin: admin.create_topics("T"),
+    "topics to make: bytes": lambda admin: admin.create_topics([b"T"]),
     "topic to find: none": lambda admin: admin.route(None),
     "group to make: bytes": lambda admin: admin.create_group(b"G"),
     "lag: of groups": lambda admin: admin.lag(["G"], "T"),

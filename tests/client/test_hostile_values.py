@@ -333,6 +333,17 @@ def calls_of(world):
                 "config": TopicConfig(topic_name="Changed"),
             },
         ),
+        "Admin.create_topics": Call(
+            admin.create_topics,
+            {
+                "topics": ["Changed", "Changed2"],
+                "queues": 1,
+                "cluster": None,
+                "broker_name": None,
+                "config": TopicConfig(topic_name="Changed"),
+            },
+        ),
+        "Admin.all_topic_configs": Call(admin.all_topic_configs, {"cluster": "DefaultCluster"}),
         "Admin.delete_topic": Call(admin.delete_topic, {"topic": "Gone", "cluster": None}),
         "Admin.topic_offsets": Call(admin.topic_offsets, {"topic": "T"}),
         "Admin.create_group": Call(

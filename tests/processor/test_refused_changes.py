@@ -233,6 +233,33 @@ def test_accepted_change_survives_an_equal_refused_one(room, kind):
     assert kind.look(room, name) == 5
 
 
+def test_changes_during_a_save_share_the_next_save(room, kind):
+    """Sixteen clients that create topics at the same time wait for two saves, not for sixteen."""
+    clients = Clients(room, kind)
+    name, other = kind.names
+    for value in range(2, 18):
+        clients.ask(other if value % 2 else name, value)
+    saves = 0
+    while not clients.aside.is_idle:
+        clients.aside.work()
+        clients.aside.tell()
+        saves += 1
+    assert saves == 2
+    clients.check()
+    assert (kind.look(room, name), kind.look(room, other)) == (16, 17)
+
+
+def test_changes_after_a_refused_save_are_saved_by_the_next(room, kind):
+    clients = Clients(room, kind)
+    name, other = kind.names
+    clients.ask(name, 2)
+    clients.ask(other, 3)
+    clients.aside.work(kind.file)
+    clients.aside.tell()
+    clients.check()
+    assert (kind.look(room, name), kind.look(room, other)) == (None, 3)
+
+
 _steps = st.lists(
     st.one_of(
         st.tuples(st.just("ask"), st.integers(0, 1), st.integers(0, 3)),

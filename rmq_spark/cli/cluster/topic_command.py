@@ -75,32 +75,35 @@ def topic() -> None:
 
 
 @topic.command(example="rocketpoll topic create orders --queues 4")
-@click.argument("name", metavar="TOPIC")
+@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
 @click.option("--queues", type=_count, default=DEFAULT_QUEUES, show_default=True, metavar="N",
-              help="Read and write queues on each master.")  # fmt: skip
+              help="Read and write queues of each on each master.")  # fmt: skip
 @_perm
 @_attributes
 @_cluster
 @connection_options
 def create(
-    name: str,
+    names: tuple[str, ...],
     queues: int,
     perm: str | None,
     attributes: tuple[str, ...],
     cluster: str | None,
     access: ClusterAccess,
 ) -> None:
-    """Create a topic on all masters.
+    """Create topics on all masters.
 
-    An existing topic is not changed: use rocketpoll topic alter.
+    Nothing is created if one of them exists: to change a topic, use rocketpoll topic alter.
     """
     pairs = parse_pairs("--attribute", attributes)
-    config = new_topic_config(name, queues, perm or "rw", pairs)
+    config = new_topic_config(names[0], queues, perm or "rw", pairs)
     with access.admin() as admin:
-        masters = plan_creation(admin, name, cluster)
-        admin.create_topic(name, cluster=cluster, config=config)
+        masters = plan_creation(admin, names, cluster)
+        admin.create_topics(names, cluster=cluster, config=config)
+    count = len(set(names))
+    what = names[0] if count == 1 else format_count(count, "topic")
+    each = "" if count == 1 else " each"
     places = ", ".join(masters)
-    write_text(f"created {name} with {format_count(queues, 'queue')} on {places}\n")
+    write_text(f"created {what} with {format_count(queues, 'queue')}{each} on {places}\n")
 
 
 @topic.command(example="rocketpoll topic alter orders --queues 8 --perm rw")

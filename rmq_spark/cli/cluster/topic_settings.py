@@ -6,13 +6,11 @@ Brokers of a cluster may have different settings of a topic, so each plan is mad
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq_spark.cli.shell.failures import Failure
-from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.wire.bodies.configs import TopicConfig
 
 if TYPE_CHECKING:
@@ -42,17 +40,18 @@ class TopicChange(NamedTuple):
     new: TopicConfig
 
 
-def plan_creation(admin: Admin, topic: str, cluster: str | None = None) -> list[str]:
-    """Return the names of the masters on which a new topic would be created."""
+def plan_creation(admin: Admin, topics: Sequence[str], cluster: str | None = None) -> list[str]:
+    """Return the names of the masters on which new topics would be created."""
     masters = admin.masters(cluster)
-    have_it: Collection[str] = ()
-    with suppress(RouteNotFound):
-        have_it = admin.topic_configs(topic)
-    if masters.keys() <= set(have_it):
+    tables = admin.all_topic_configs(cluster).values()
+    found = [topic for topic in topics if all(topic in table for table in tables)]
+    if found:
+        first = found[0]
+        more = f", and so do {len(found) - 1} more" if len(found) > 1 else ""
         raise Failure(
-            f"{topic} exists already",
-            f"Show it with rocketpoll topic describe {topic}, or change it with rocketpoll "
-            f"topic alter {topic}",
+            f"{first} exists already{more}",
+            f"Show it with rocketpoll topic describe {first}, or change it with rocketpoll "
+            f"topic alter {first}",
         )
     return list(masters)
 

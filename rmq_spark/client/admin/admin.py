@@ -18,6 +18,7 @@ from rmq_spark.client.admin.access_lists import AccessLists
 from rmq_spark.client.admin.group_offsets import GroupOffsets
 from rmq_spark.client.admin.lookups import ADMIN_TIMEOUT_MS, DEFAULT_CLUSTER
 from rmq_spark.client.admin.table_display import MessageTable
+from rmq_spark.client.admin.topic_creation import create_topics
 from rmq_spark.client.arguments import (
     INT32_MAX,
     INT64_MAX,
@@ -29,6 +30,7 @@ from rmq_spark.client.arguments import (
     check_text,
     check_topic,
     explain_keywords,
+    wrong_kind,
 )
 from rmq_spark.client.errors import (
     AccessDenied,
@@ -45,7 +47,7 @@ from rmq_spark.client.reading.read_bounds import READER_GROUP, Bound, ReadRange
 from rmq_spark.client.results import PullStatus, SendResult
 from rmq_spark.client.serializers import Serializer
 from rmq_spark.client.times import EARLIEST, LATEST
-from rmq_spark.errors import RecordError
+from rmq_spark.errors import RecordError, excerpt
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig, TopicFilterType
 from rmq_spark.wire.bodies.operators import TopicOffset
 from rmq_spark.wire.bodies.staged_batches import SinkState
@@ -187,9 +189,8 @@ class Admin(GroupOffsets, AccessLists):
     the order of their names. After an error, the brokers before the failed one have the change, and
     the others do not. Any call may be repeated: it changes nothing twice.
 
-    Topics: `topics`, `create_topic`, `delete_topic`, `topic_configs`, `timer_count`,
-    `all_topic_configs`,
-    `topic_offsets`, `topic_size`, `route`, `groups_of_topic`.
+    Topics: `topics`, `create_topic`, `create_topics`, `delete_topic`, `topic_configs`,
+    `all_topic_configs`, `topic_offsets`, `topic_size`, `timer_count`, `route`, `groups_of_topic`.
 
     Consumer groups: `groups`, `create_group`, `delete_group`, `members`, `queue_owners`,
     `queue_reports`.
@@ -290,20 +291,59 @@ class Admin(GroupOffsets, AccessLists):
             MessageRejected: The name is not valid, or ``queues`` is less than 1.
             BrokerNotFound: There are no masters, or none of that name.
         """
-        topic = self._names.wrap(check_topic(topic))
+        self.create_topics(
+            [check_topic(topic)],
+            queues,
+            cluster=cluster,
+            broker_name=broker_name,
+            config=config,
+        )
+
+    @explain_keywords
+    def create_topics(
+        self,
+        topics: Iterable[str],
+        queues: int = 8,
+        *,
+        cluster: str | None = None,
+        broker_name: str | None = None,
+        config: TopicConfig | None = None,
+    ) -> None:
+        """Create topics with the same settings on all masters, or change those that exist.
+
+        Many topics take a few requests where a broker knows lists of topics (RocketMQ from 5.3 on,
+        and rocketpoll), and a request for each elsewhere. After an error, some may be created.
+
+        Args:
+            topics: Names of the topics.
+            queues: Number of queues of each on each master, for reading and for writing.
+            cluster: Name of the cluster; None for the masters of all clusters.
+            broker_name: Name of the only broker to create them on; None for all masters.
+            config: Full settings, instead of ``queues``; its ``topic_name`` is ignored.
+
+        Raises:
+            MessageRejected: A name is not valid, or ``queues`` is less than 1. Nothing is created.
+            BrokerNotFound: There are no masters, or none of that name.
+        """
+        example = '["orders", "bills"]'
+        if isinstance(topics, str):
+            raise wrong_kind("topics", "several names", f"str {excerpt(topics)}", example)
+        check_kind("topics", topics, Iterable, "several names", example)
+        names = dict.fromkeys(self._names.wrap(check_topic(each)) for each in topics)
         broker_name = check_name("broker_name", broker_name, "broker-a")
         check_range("queues", queues, 1, INT32_MAX)
         check_topic_config(config)
-        config = config or TopicConfig(
-            topic_name=topic, read_queue_nums=queues, write_queue_nums=queues
+        settings = config or TopicConfig(
+            topic_name="", read_queue_nums=queues, write_queue_nums=queues
         )
+        configs = [replace(settings, topic_name=name) for name in names]
         masters = self.masters(cluster)
         if broker_name is not None:
             if broker_name not in masters:
                 raise BrokerNotFound(broker_name, "the name servers know no such master")
             masters = {broker_name: masters[broker_name]}
         for address in masters.values():
-            self._api.admin.create_topic(address, replace(config, topic_name=topic))
+            create_topics(self._api, address, configs)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Delete a topic, with its messages, from all masters and name servers.

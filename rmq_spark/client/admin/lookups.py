@@ -353,11 +353,17 @@ class Lookups:
 
     # ---- topics
 
-    def all_topic_configs(self) -> Mapping[str, Mapping[str, TopicConfig]]:
-        """Return the settings of all topics of each master, by broker name, then by topic."""
+    def all_topic_configs(
+        self, cluster: str | None = None
+    ) -> Mapping[str, Mapping[str, TopicConfig]]:
+        """Return the settings of all topics of each master, by broker name, then by topic.
+
+        Args:
+            cluster: Name of the cluster; None for all clusters.
+        """
         return {
             name: self._own_configs(self._api.admin.topic_configs(address))
-            for name, address in self.masters().items()
+            for name, address in self.masters(cluster).items()
         }
 
     def _own_configs(self, configs: Mapping[str, TopicConfig]) -> Mapping[str, TopicConfig]:

@@ -56,6 +56,7 @@ class Admin(AsyncWrapper[ThreadedAdmin]):
 
     topics = run_in_thread(ThreadedAdmin.topics)
     create_topic = run_in_thread(ThreadedAdmin.create_topic)
+    create_topics = run_in_thread(ThreadedAdmin.create_topics)
     delete_topic = run_in_thread(ThreadedAdmin.delete_topic)
     topic_offsets = run_in_thread(ThreadedAdmin.topic_offsets)
     timer_count = run_in_thread(ThreadedAdmin.timer_count)

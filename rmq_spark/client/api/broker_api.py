@@ -122,7 +122,7 @@ class BrokerApi:
         """Requests of operators; a program that only sends or consumes never loads them."""
         from rmq_spark.client.api.admin_api import AdminApi  # noqa: PLC0415  # for operators only
 
-        return AdminApi(self.requests)
+        return AdminApi(self.requests, self.connections)
 
     @cached_property
     def access(self) -> AccessApi:

@@ -18,6 +18,7 @@ from rmq_spark.client.errors import (
     RouteNotFound,
 )
 from rmq_spark.client.message import Message
+from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.names import retry_topic
 
 HOUR_MS = 3_600_000
@@ -105,6 +106,36 @@ def test_topics_come_change_and_go(cluster, clients, admin):
     assert topic not in cluster.api.admin.topic_configs(cluster.address)
     with pytest.raises(RouteNotFound):
         admin.route(topic)
+
+
+def test_topics_created_together_exist_with_their_settings_beside_known_ones(
+    cluster, brokers, admin
+):
+    """RocketMQ from 5.3 on leaves a list undone if the first topic of it is known as it is."""
+    prefix = cluster.group().replace("Group", "Many")
+    names = [f"{prefix}{number}" for number in range(40)]
+    fifo = TopicConfig(
+        topic_name="", read_queue_nums=2, write_queue_nums=2, attributes={"message.type": "FIFO"}
+    )
+
+    def queues():
+        table = cluster.api.admin.topic_configs(cluster.address)
+        return {name: table[name].read_queue_nums for name in names if name in table}
+
+    admin.create_topics(names[:1], 3)
+    admin.create_topics(names, 3)
+    assert queues() == dict.fromkeys(names, 3)
+    admin.create_topics(names[:20], 5)
+    admin.create_topics(names, 5)
+    admin.create_topics(names, 5)
+    assert queues() == dict.fromkeys(names, 5)
+    admin.create_topics(names[:30], config=fifo)
+    assert queues() == dict.fromkeys(names[:30], 2) | dict.fromkeys(names[30:], 5)
+    if brokers[0] != "4.9.7":
+        table = cluster.api.admin.topic_configs(cluster.address)
+        assert table[names[7]].attributes == fifo.attributes
+    for name in names:
+        admin.delete_topic(name)
 
 
 def test_groups_come_and_go_with_their_offsets(cluster, clients, admin):

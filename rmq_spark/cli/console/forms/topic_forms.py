@@ -79,7 +79,7 @@ def create(visit: Visit) -> Page:
         page = _create_page(visit, form)
         return replace(page, outcome=f"refused: {', '.join(form.faults)}")
     name, cluster = config.topic_name, form.text("cluster") or None
-    masters = plan_creation(visit.admin, name, cluster)
+    masters = plan_creation(visit.admin, [name], cluster)
     visit.admin.create_topic(name, cluster=cluster, config=config)
     queues = format_count(config.read_queue_nums, "queue")
     done = el(
@@ -121,7 +121,7 @@ def _create_plan_page(visit: Visit, form: FormInput) -> Page:
         return _create_page(visit, form)
     name, cluster = config.topic_name, form.text("cluster") or None
     try:
-        masters = plan_creation(visit.admin, name, cluster)
+        masters = plan_creation(visit.admin, [name], cluster)
     except Failure as error:
         link = el("a", "Show it", href=topic_path(name))
         form.faults["name"] = [f"{error.problem}. ", link, ", or choose another name."]
