@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, NamedTuple
@@ -42,7 +43,7 @@ def by_threads(threads: int, admin: Admin, names: list[str]) -> None:
             pass
 
 
-WAYS: Final = {
+WAYS: Final[Mapping[str, Callable[[Admin, list[str]], None]]] = {
     "one call of create_topics": in_one_call,
     "create_topic by 16 threads": partial(by_threads, 16),
     "create_topic by one thread": partial(by_threads, 1),
@@ -52,10 +53,14 @@ WAYS: Final = {
 def measured(way: str, topics: int) -> Took:
     """Create topics on a new broker, and check that it has them."""
     names = [f"topic-{number}" for number in range(topics)]
-    settings = {"flushDiskType": "SYNC_FLUSH", "maxTopics": topics + _OTHERS_MAX}
     with (
         tempfile.TemporaryDirectory() as directory,
-        EmbeddedBroker(directory, own_process=True, **settings) as broker,
+        EmbeddedBroker(
+            directory,
+            own_process=True,
+            flushDiskType="SYNC_FLUSH",
+            maxTopics=topics + _OTHERS_MAX,
+        ) as broker,
         Admin(broker.address) as admin,
     ):
         admin.topics()
