@@ -561,6 +561,8 @@ class BrokerController:
             topics=self.tables.topics,
             groups=self.tables.groups,
             delivery=delivery,
+            timers=self.timers,
+            start_ms=self._monotonic_ms(),
             when_stored=self.processors.acknowledger.when_stored,
             counters=self.processors.broker.pop_counters,
             losses=self._losses,

@@ -11,8 +11,8 @@ group's offsets, which move only when the redelivered messages are stored. Redel
 once.
 
 It needs no clock but a monotonic one. Timers deliver a check point a second before its messages are
-due, rounded down to the second, and their acknowledgements when they are due, rounded likewise: so
-two seconds after a check point they are due, and all acknowledgements came a second ago.
+visible again, and their acknowledgements at that time: two seconds after a check point came, all
+acknowledgements came a second ago. If timers are late, `AckBarrier` makes the redelivery wait.
 
 The caller provides the thread, the timer and the clock, as for delay levels.
 """
@@ -36,6 +36,7 @@ from rmq_spark.wire.record import StoredMessage, decode_record, magic_of
 from ..common.recent_losses import RecentLosses
 from ..schedule.delayed_message import WITHOUT_DELAY
 from ..schedule.real_topic_delivery import RETRY_MS, DeliveryBudget, RealTopicDelivery
+from ..schedule.timer_message_store import TimerMessageStore
 from ..state.tables.consumer_offset import ConsumerOffsetManager
 from ..state.tables.subscription_group import SubscriptionGroupManager
 from ..state.tables.topic_config import TopicConfigManager
@@ -48,8 +49,10 @@ from ..store.results import (
     PutMessageStatus,
     QueueOffset,
 )
+from .ack_barrier import AckBarrier
 from .pop_counters import PopCounters
 from .revive_log import (
+    ACK_INTERVAL_MS,
     REVIVE_GROUP,
     CheckPointKey,
     acked_offsets,
@@ -64,6 +67,8 @@ REVIVE_AFTER_MS: Final = 2_000
 """Milliseconds from the arrival of a check point to the redelivery of its messages."""
 PENDING_MAX: Final = 20_000
 """Check points of one revive queue in memory; the service reads on when the first is done."""
+BARRIER_MS: Final = 5
+"""Milliseconds between two looks for acknowledgements that are late."""
 _MESSAGES_PER_READ: Final = 256
 _BYTES_PER_READ: Final = 1 << 20
 _INT32_MAX: Final = (1 << 31) - 1
@@ -104,6 +109,8 @@ class PopReviveService:
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
         delivery: RealTopicDelivery,
+        timers: TimerMessageStore,
+        start_ms: int,
         when_stored: Callable[[PutMessageResult, Callable[[PutMessageResult], None]], None],
         counters: PopCounters,
         losses: RecentLosses,
@@ -114,13 +121,16 @@ class PopReviveService:
     ) -> None:
         """Begin at the stored offsets; ``when_stored`` calls back when an append is stored.
 
-        ``delivery`` appends messages; its results have to reach `record_put`.
+        ``delivery`` appends messages; its results have to reach `record_put`. ``timers`` deliver
+        check points and acknowledgements; ``start_ms`` is the monotonic time.
         """
         self._store = store
         self._offsets = offsets
         self._topics = topics
         self._groups = groups
         self._delivery = delivery
+        lead_ms = REVIVE_AFTER_MS - ACK_INTERVAL_MS
+        self._barrier = AckBarrier(store, timers, lead_ms, start_ms)
         self._when_stored = when_stored
         self._counters = counters
         self._losses = losses
@@ -143,9 +153,19 @@ class PopReviveService:
         Return when to call again, by the monotonic clock; None for not before an arrival.
         """
         budget = DeliveryBudget()
+        if self._is_due(now_ms):
+            self._barrier.advance(now_ms)
         due = [self._try_queue(queue, now_ms, budget) for queue in self._queues]
         self._delivery.confirm()
         return min((at_ms for at_ms in due if at_ms is not None), default=None)
+
+    def _is_due(self, now_ms: int) -> bool:
+        """Return whether a check point is due whose acknowledgements may be on their way."""
+        firsts = (next(iter(queue.pending.values()), None) for queue in self._queues)
+        return any(
+            first is not None and self._barrier.passed_ms < first.due_ms <= now_ms
+            for first in firsts
+        )
 
     # ---- one revive queue
 
@@ -175,10 +195,13 @@ class PopReviveService:
         is_read = self._read(queue, now_ms)
         while queue.pending:
             pending = next(iter(queue.pending.values()))
-            if pending.due_ms > now_ms and len(pending.acked) < pending.check_point.count:
+            is_acked = len(pending.acked) >= pending.check_point.count
+            if pending.due_ms > now_ms and not is_acked:
                 return pending.due_ms if is_read else now_ms
             if not is_read and len(queue.pending) < PENDING_MAX:
                 return now_ms  # an acknowledgement may follow
+            if pending.due_ms > self._barrier.passed_ms and not is_acked:
+                return now_ms + BARRIER_MS
             if not budget:
                 return now_ms
             if not self._finish(queue, pending, budget):

@@ -224,11 +224,15 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
     @property
     def unindexed(self) -> int:
         """The number of messages that wait to be indexed."""
-        return max(self._next_offset() - self._queue_offset, 0)
+        return max(self.end_offset() - self._queue_offset, 0)
 
     def counts(self) -> dict[str, int]:
         """Return the number of waiting messages by topic."""
         return {topic: count for topic, count in self._counts.items() if count > 0}
+
+    def end_offset(self) -> int:
+        """Return the offset of the next message of the timer topic."""
+        return self._store.queue_offsets(TIMER_TOPIC, TIMER_QUEUE_ID, allow_incomplete=True).next
 
     def record_arrival(self) -> None:
         """Record that the timer topic has new messages."""
@@ -243,6 +247,22 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         now = now_ms + self._base_ms
         if slot_ms <= now + _RECALL_AHEAD_MS:
             self._recalled.setdefault(slot_ms, set()).add(_recall_key(topic, unique_key))
+
+    def has_delivered(self, due_ms: int, queue_offset: int) -> bool:
+        """Return whether messages that were due by a time are delivered.
+
+        Those of the timer topic from ``queue_offset`` on do not count, and those that are tried
+        again later.
+        """
+        due = due_ms + self._base_ms
+        if self._sorting is not None or self._queue_offset < queue_offset:
+            return False
+        for slot_ms, slot in self._open.items():
+            next_ms = slot.next_due() if slot.is_whole else slot_ms
+            if next_ms is not None and next_ms <= due:
+                return False
+        next_slot_ms = self._next_slot()
+        return next_slot_ms is None or next_slot_ms > due
 
     # ---- one call
 
@@ -298,9 +318,6 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         return time_ms
 
     # ---- from the timer topic to the wheel
-
-    def _next_offset(self) -> int:
-        return self._store.queue_offsets(TIMER_TOPIC, TIMER_QUEUE_ID, allow_incomplete=True).next
 
     def _index(self, now: int) -> bool:
         """Index some messages of the timer topic; return whether all are indexed."""
