@@ -107,6 +107,7 @@ UNKNOWN_FIELDS = {
         "QueryMessageRequestHeader": {
             "_UNIQUE_KEY_QUERY"
         },  # read from the ext fields, past the header
+        "RecallMessageResponseHeader": {"MSG_REGION"},  # likewise
         "SendMessageResponseHeader": {"MSG_REGION", "TRACE_ON"},  # likewise
     },
 }

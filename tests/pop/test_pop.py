@@ -59,6 +59,30 @@ def test_batch_of_acknowledgements_covers_queues_and_retries(tmp_path):
     run(story, tmp_path)
 
 
+@pytest.mark.parametrize("others", [0, 300])
+def test_acknowledged_message_does_not_come_again_after_the_broker_stood_still(tmp_path, others):
+    """The timers of acknowledgements are late, and so is what they deliver to the revive topic."""
+
+    async def story(s):
+        s.broker.make_topic("U")
+        for number in range(40):
+            await s.client.put(f"{number}", queue_id=number % 4)
+        popped = [(await pop(s.client, max_msg_nums=1))[0] for _ in range(40)]
+        for each in popped[1:]:
+            assert await ack(s.client, each) == 0
+        for number in range(others):
+            due = {"TIMER_DELIVER_MS": str(s.clock.now_ms + 9_900)}
+            await s.client.put(f"{number}", topic="U", properties=due)
+        await s.pass_time(9_500)
+        s.clock.now_ms += 5_000
+        s.broker.move(5)
+        await s.settle()
+        await s.pass_time(REDELIVERED_MS)
+        assert await s.texts() == [popped[0].text]
+
+    run(story, tmp_path)
+
+
 def test_change_of_the_invisible_time_moves_the_redelivery(tmp_path):
     async def story(s):
         await s.client.put("a", "b")
@@ -89,6 +113,29 @@ def test_message_that_nobody_acknowledges_becomes_a_dead_letter(tmp_path):
         dead = (await s.client.pull(0, "%DLQ%G")).messages
         assert [each.body for each in dead] == [b"a"]
         assert dead[0].properties["RETRY_TOPIC"] == "T"
+
+    run(story, tmp_path)
+
+
+@pytest.mark.parametrize("order", [None, True])
+def test_message_that_was_popped_and_sent_on_has_the_receipt_of_its_own_pop(tmp_path, order):
+    """Clients make no receipt for a message that has one, and would acknowledge the first pop."""
+
+    async def story(s):
+        s.broker.make_topic("U")
+        await s.client.put("a", "b")
+        first = {each.text: each.receipt.encode() for each in await pop(s.client)}
+        await s.client.put("a", properties={"POP_CK": first["a"], "k": "v"}, topic="U")
+        await s.client.put("POP_CK", topic="U")
+        again = await pop(s.client, "U", order=order)
+        assert sorted(each.text for each in again) == ["POP_CK", "a"]
+        for each in again:
+            assert each.receipt.pop_time == s.clock.now_ms
+            assert each.message.properties.get("k") == ("v" if each.text == "a" else None)
+            assert await ack(s.client, each) == 0
+        await s.pass_time(10_000 + REDELIVERED_MS)
+        assert await s.texts(topic="U") == []
+        assert await s.texts() == ["a", "b"]
 
     run(story, tmp_path)
 
@@ -225,7 +272,11 @@ async def set_mode(client, topic="T", group="G", **more):
 def test_request_mode_of_a_group_is_kept_and_decides_what_members_are_assigned(tmp_path):
     async def first(s):
         pops = {"mode": MessageRequestMode.POP}
-        assert await set_mode(s.client, **pops) == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        invalid = "not a group"
+        unknown = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        assert await set_mode(s.client, group=invalid, **pops) == unknown
+        assert await set_mode(s.client, group="new", **pops) == 0
+        assert s.broker.controller.tables.groups.get("new") is not None
         await s.client.heartbeat("G", "T")
         assert await assigned(s.client) == [(each, "PULL") for each in range(4)]
         assert await set_mode(s.client, topic="none", **pops) == ResponseCode.TOPIC_NOT_EXIST
@@ -260,6 +311,30 @@ def test_reset_of_a_popping_group_takes_effect_with_the_next_pop(tmp_path):
                 },
             )
             assert answer.code == 0
+
+    run(story, tmp_path)
+
+
+def test_offset_that_an_operator_sets_takes_effect_with_the_next_pop_in_order(tmp_path):
+    """So do mqadmin and `rocketpoll group reset` reset a group that no heartbeat keeps online."""
+
+    async def story(s):
+        for text in "abcd":
+            await s.client.put(text)
+        old = await pop(s.client, order=True)
+        assert [each.text for each in old] == ["a", "b", "c", "d"]
+        fields = {"consumerGroup": "G", "topic": "T", "queueId": "0", "commitOffset": "2"}
+        answer = await s.client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=fields)
+        assert answer.code == 0
+        await s.pass_time(1_000)
+        new = await pop(s.client, order=True)
+        assert [each.text for each in new] == ["c", "d"]
+        for each in old:
+            await ack(s.client, each)
+        assert await s.texts(order=True) == []
+        assert [await ack(s.client, each) for each in new] == [0, 0]
+        await s.client.put("e")
+        assert await s.texts(order=True) == ["e"]
 
     run(story, tmp_path)
 

@@ -97,7 +97,7 @@ class ConsumerGroupProcessor(Processor):
                 ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode"
             )
         require_topic(self._broker.topics, body.topic)
-        if self._broker.groups.get(body.consumer_group) is None:
+        if self._broker.groups.find_or_create(body.consumer_group) is None:
             raise RequestRejected(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group [{body.consumer_group}] does not exist, create it first",

@@ -74,6 +74,8 @@ class ConsumerOffsetProcessor(Processor):
         ):  # the offset belongs to a message from before the reset
             return success_response(request)._replace(remark="Offset has been previously reset")
         self._broker.offsets.commit(group, header.topic, header.queue_id, header.commit_offset)
+        # what the group has popped in order does not block the queue at its new offset
+        self._broker.order_info.clear((header.topic, group, header.queue_id))
         return success_response(request)
 
     @handles(RequestCode.GET_MAX_OFFSET)

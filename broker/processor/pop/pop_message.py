@@ -66,6 +66,7 @@ _READ = TopicPermission.READ.value
 _QUEUE_OFFSET: Final = struct.Struct(">q")
 _QUEUE_OFFSET_AT: Final = 20
 """The position of the queue offset in a record."""
+_RECEIPT_NAME: Final = POP_CK.encode()
 INIT_MODE_MIN: Final = 0
 """A new group begins at the first message; otherwise it begins before the last one."""
 
@@ -373,7 +374,8 @@ class PopMessageProcessor(Processor):
         """Make messages invisible to other members, and add them to the response."""
         header = popped.header
         topic, group, queue_id = queue
-        data = memoryview(b"".join(found.buffers))
+        joined = b"".join(found.buffers)
+        data = memoryview(joined)
         places = _places(found.sizes)
         offsets = [_QUEUE_OFFSET.unpack_from(data, at + _QUEUE_OFFSET_AT)[0] for at, _ in places]
         if header.order:
@@ -406,19 +408,23 @@ class PopMessageProcessor(Processor):
             popped.moved.append((queue, found.next_begin_offset))
         popped.starts.append((topic, queue_id, begin))
         popped.offsets.append((topic, queue_id, offsets))
+        # clients make the receipt unless there is one, as in a popped message that was sent on
+        needs_receipts = topic.startswith(RETRY_PREFIX) or _RECEIPT_NAME in joined
         for (at, end), queue_offset in zip(places, offsets, strict=True):
-            popped.buffers.append(self._record(popped, topic, begin, queue_offset, data[at:end]))
+            popped.buffers.append(
+                self._with_receipt(popped, topic, begin, queue_offset, data[at:end])
+                if needs_receipts
+                else data[at:end]
+            )
         popped.count += len(offsets)
         popped.bytes_left -= len(data)
         self._counters.pop(queue, len(offsets))
         self._broker.stats.record_get(topic, group, len(offsets), len(data), 0)
 
-    def _record(
+    def _with_receipt(
         self, popped: _Popped, topic: str, begin: int, queue_offset: int, record: memoryview
     ) -> Buffer:
-        """Return a record as clients expect it: redelivered ones have their topic and a receipt."""
-        if not topic.startswith(RETRY_PREFIX):
-            return record
+        """Return a record with the receipt of this pop, and with its first topic."""
         message = decode_record(record, check_crc=False)
         receipt = PopReceipt(
             begin,

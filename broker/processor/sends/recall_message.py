@@ -67,8 +67,9 @@ class RecallMessageProcessor(Processor):
             monotonic_ms = self._broker.monotonic_ms()
             timers.recall(handle.topic, handle.unique_id, handle.deliver_ms, monotonic_ms)
         asked = request.without_content()
+        fields = RecallMessageResponseHeader(handle.unique_id, self._broker.config.region_id)
         self._sends.acknowledger.when_stored(
-            result, lambda known: reply(connection, asked, _response(asked, handle, known))
+            result, lambda known: reply(connection, asked, _response(asked, fields, known))
         )
         return None
 
@@ -101,8 +102,8 @@ def _illegal(why: str) -> RequestRejected:
 
 
 def _response(
-    request: RemotingCommand, handle: RecallHandle, result: PutMessageResult
+    request: RemotingCommand, fields: RecallMessageResponseHeader, result: PutMessageResult
 ) -> RemotingCommand:
     if result.status in _STORED:
-        return success_response(request, RecallMessageResponseHeader(handle.unique_id))
+        return success_response(request, fields)
     return request.respond(CODES[result.status], result.remark)

@@ -66,9 +66,14 @@ class RecallMessageRequestHeader(NamedTuple):
 
 
 class RecallMessageResponseHeader(NamedTuple):
-    """The unique id of the recalled message."""
+    """The unique id of the recalled message.
+
+    Java's class does not have the last field: its broker adds it, and its client traces no recall
+    without it.
+    """
 
     msg_id: str
+    msg_region: Annotated[str | None, "MSG_REGION"] = None
 
 
 class EndTransactionRequestHeader(NamedTuple):

@@ -10,7 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 from support.brokers.connections import finished
-from support.brokers.state_tables import groups_in, modes_in, offsets_in, topics_in
+from support.brokers.state_tables import (
+    groups_in,
+    modes_in,
+    offsets_in,
+    order_info_in,
+    topics_in,
+)
 from support.disks.faulty_disk import ManualClock
 from support.stores.small_store import message, open_store, small_config
 
@@ -70,6 +76,7 @@ class Parts:
             "groups": self.groups,
             "offsets": self.offsets,
             "request_modes": modes_in(self.root / "config"),
+            "order_info": order_info_in(self.root / "config", self.clock, self.topics, self.groups),
             "stats": BrokerStats("C", 0),
             "losses": self.losses,
             "now_ms": self.clock,

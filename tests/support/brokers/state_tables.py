@@ -10,10 +10,11 @@ from rmq_spark.wire.bodies.configs import (
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
 )
-from rmq_spark.wire.bodies.pop import MessageRequestModeWrapper
+from rmq_spark.wire.bodies.pop import ConsumerOrderInfoWrapper, MessageRequestModeWrapper
 from rmq_spark.wire.codes import LanguageCode
 from rocketpoll.broker.state.members.client_channel_info import ClientChannelInfo, MembershipLimits
 from rocketpoll.broker.state.tables.consumer_offset import ConsumerOffsetManager
+from rocketpoll.broker.state.tables.consumer_order_info import ConsumerOrderInfoManager
 from rocketpoll.broker.state.tables.kv_config import KVConfigs, KVConfigSerializeWrapper
 from rocketpoll.broker.state.tables.message_request_mode import MessageRequestModes
 from rocketpoll.broker.state.tables.subscription_group import SubscriptionGroupManager
@@ -63,6 +64,16 @@ def offsets_in(root, *, max_offsets=1_000):
     """Return the offsets of a broker."""
     table = table_in(root, "consumerOffset.json", ConsumerOffsetSerializeWrapper)
     return ConsumerOffsetManager(table, max_offsets=max_offsets)
+
+
+def order_info_in(root, clock, topics, groups):
+    """Return what groups have popped in order."""
+    return ConsumerOrderInfoManager(
+        table_in(root, "consumerOrderInfo.json", ConsumerOrderInfoWrapper),
+        now_ms=clock,
+        queue_nums=topics.read_queue_nums,
+        has_group=groups.groups.__contains__,
+    )
 
 
 def kv_in(root):
