@@ -186,11 +186,13 @@ class ReplyAfterSave:
                 reply(connection, request, refusal)
 
         def done(error: BaseException | None) -> None:
-            if error is None:
-                callback()
-            else:
-                on_failure()
-                self._run_in_thread(overwrite, lambda _: refuse(error))
-            on_end()
+            try:
+                if error is None:
+                    callback()
+                else:
+                    on_failure()
+                    self._run_in_thread(overwrite, lambda _: refuse(error))
+            finally:
+                on_end()
 
         self._run_in_thread(save, done)
