@@ -117,6 +117,19 @@ def test_message_that_nobody_acknowledges_becomes_a_dead_letter(tmp_path):
     run(story, tmp_path)
 
 
+def test_busy_queues_do_not_starve_the_others_of_a_large_topic(tmp_path):
+    async def story(s):
+        s.broker.make_topic("T", 200)
+        for queue_id in range(200):
+            await s.client.put("a", queue_id=queue_id)
+        popped = []
+        for _ in range(60):
+            popped += await pop(s.client, max_msg_nums=1, invisible_time=600_000)
+        assert sum(each.receipt.queue_id >= 100 for each in popped) > 12
+
+    run(story, tmp_path, flushDiskType="ASYNC_FLUSH")
+
+
 @pytest.mark.parametrize("order", [None, True])
 def test_message_that_was_popped_and_sent_on_has_the_receipt_of_its_own_pop(tmp_path, order):
     """Clients make no receipt for a message that has one, and would acknowledge the first pop."""

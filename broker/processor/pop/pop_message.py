@@ -267,29 +267,30 @@ class PopMessageProcessor(Processor):
         self, header: PopHeader | PeekMessageRequestHeader, *, is_in_order: bool
     ) -> Iterator[tuple[str, int]]:
         """Yield the queues to read, and those of retry topics before or after them."""
-        start = self._choose(100)
-        is_retry_first = start < self._settings.from_retry_percent
+        is_retry_first = self._choose(100) < self._settings.from_retry_percent
         if is_retry_first and not is_in_order:
-            yield from self._retry_queues(header, start)
+            yield from self._retry_queues(header)
         if header.queue_id > ANY_QUEUE:
             yield header.topic, header.queue_id
         else:
-            yield from self._queues_of(header.topic, start)
+            yield from self._queues_of(header.topic)
         if not is_retry_first and not is_in_order:
-            yield from self._retry_queues(header, start)
+            yield from self._retry_queues(header)
 
     def _retry_queues(
-        self, header: PopHeader | PeekMessageRequestHeader, start: int
+        self, header: PopHeader | PeekMessageRequestHeader
     ) -> Iterator[tuple[str, int]]:
         is_v2 = self._settings.retry_topic_v2
         for version in (True, False) if is_v2 else (False,):
             if version == is_v2 or self._settings.retrieve_from_retry_topic_v1:
                 topic = pop_retry_topic(header.topic, header.consumer_group, is_v2=version)
-                yield from self._queues_of(topic, start)
+                yield from self._queues_of(topic)
 
-    def _queues_of(self, topic: str, start: int) -> Iterator[tuple[str, int]]:
+    def _queues_of(self, topic: str) -> Iterator[tuple[str, int]]:
+        """Yield all queues from a random one on: busy ones must not starve the others."""
         config = self._broker.topics.get(topic)
-        if config is not None:
+        if config is not None and config.read_queue_nums:
+            start = self._choose(config.read_queue_nums)
             for number in range(config.read_queue_nums):
                 yield topic, (start + number) % config.read_queue_nums
 
