@@ -17,9 +17,9 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import StoredMessage, decode_record
 
 from .append.chunk_appender import Admit, ChunkAppender, Sizes, run_steps
+from .append.column_batches import ColumnBatch
 from .append.message_appender import MessageAppender
 from .append.record_encoding import (
-    FixedSizeBatch,
     RecordDraft,
     RecordRun,
     RecordTemplate,
@@ -215,7 +215,7 @@ class MessageStore:
             self._wake()
         return self._appender.results()
 
-    def put_batch(self, batch: RecordRun | FixedSizeBatch) -> PutMessageResult:
+    def put_batch(self, batch: RecordRun | ColumnBatch) -> PutMessageResult:
         """Append the messages of a batch of one queue, all or none."""
         return self._wake_after_append(self._appender.put_batch(batch))
 

@@ -3,97 +3,45 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.stores.small_store import message, open_store
 
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch, fixed_size_entries
-from rmq_spark.wire.properties import KEYS, UNIQ_KEY
+from rmq_spark.wire.properties import KEYS, TAGS, UNIQ_KEY
 from rmq_spark.wire.record import StoredMessage, encode_record
-from rocketpoll.broker.store.append.record_encoding import (
-    FixedSizeBatch,
-    RecordTemplate,
-    draft_of,
-    properties_of_batch,
-)
+from rocketpoll.broker.store.append.column_batches import FixedSizeBatch
+from rocketpoll.broker.store.append.record_encoding import RecordTemplate, draft_of
 from rocketpoll.broker.store.bulk import bulk_tools
 from rocketpoll.broker.store.bulk.index_hash import hash_keys
-from rocketpoll.broker.store.index.index_keys import hash_fixed_size, hash_records, hash_runs
-from rocketpoll.broker.store.records.fields import pattern_of, property_of
-from rocketpoll.broker.store.records.recent_writes import FixedSizeRun, RecentRecord, RecentRun
+from rocketpoll.broker.store.index.index_keys import hash_records, hash_runs
+from rocketpoll.broker.store.records.fields import PropertyColumns, pattern_of, property_of
+from rocketpoll.broker.store.records.recent_writes import ColumnRun, RecentRecord, RecentRun
 
-PIECES = ("UNIQ_KEY\x01", "KEYS\x01", "XUNIQ_KEY\x01", "\x01", "\x02", "a", "b", "\u00e9", " ")
-
-
-def text_of(value):
-    return None if value is None else value.decode("utf-8", "replace")
-
-
-def looked_for(topic, rows):
-    """The hashes of what a look at each message finds."""
-    found = ([property_of(row, pattern_of(name)) for name in (UNIQ_KEY, KEYS)] for row in rows)
-    return [
-        key_hash
-        for unique, words in found
-        for key_hash in hash_keys(topic, text_of(unique), text_of(words))
-    ]
-
-
-@st.composite
-def rows_of_one_width(draw):
-    """Rows of one producer, of which some may have been told to differ from the first."""
-    first = "".join(draw(st.lists(st.sampled_from(PIECES), max_size=6))).encode()
-    rows = [first]
-    for _ in range(draw(st.integers(0, 4))):
-        row = bytearray(first)
-        for at in draw(st.lists(st.integers(0, len(first) - 1), max_size=3)) if first else ():
-            row[at] = draw(st.sampled_from(b"ab\x01\x02\xe9"))
-        rows.append(bytes(row))
-    return rows
-
-
-@given(st.sampled_from(["T", "%RETRY%g", "\u00fc"]), rows_of_one_width())
-@example("T", [b"UNIQ_KEY\x01a\x02UNIQ_KEY\x01b\x02", b"UNIQ_KEY\x01a\x02unIQ_KEY\x01b\x02"])
-@example("T", [b"UNIQ_KEY\x01\x02a", b"UNIQ_KEY\x01\x02a"])
-@example("T", [b"aUNIQ_KEY\x01ab", b"aUNIQ_KEY\x01ab"])
-@example("T", [b"UNIQ_KEY\x01ab", b"a\x02UNIQ_KEYb"])
-@example("T", [b"UNIQ_KEY\x01abc\x02zzzzzzzzzzzz", b"kkkkkkkkkkkk\x01v\x02UNIQ_KEY\x01a"])
-def test_keys_hashed_by_columns_are_those_of_each_message(topic, rows):
-    hashes = hash_fixed_size(topic, b"".join(rows), len(rows))
-    if hashes is not None:
-        assert hashes.tolist() == looked_for(topic, rows)
-
-
-ids = st.text("0123456789ABCDEF", min_size=32, max_size=32)
-
-
-@pytest.mark.parametrize(
-    "form",
-    [
-        "UNIQ_KEY\x01{}\x02WAIT\x01true",
-        "UNIQ_KEY\x01{}\x02",
-        "TAGS\x01t\x02UNIQ_KEY\x01{}",
-        "a\x01b",
-    ],
+PIECES = (
+    *("UNIQ_KEY\x01", "KEYS\x01", "TAGS\x01", "XUNIQ_KEY\x01", "UNIQ_KE", "\x01", "\x02"),
+    *("a", "b", "\u00e9", " "),
 )
-@given(st.lists(ids, min_size=1, max_size=5))
-def test_unique_keys_of_producers_are_hashed_by_columns(form, keys):
-    rows = [form.format(key).encode() for key in keys]
-    hashes = hash_fixed_size("orders", b"".join(rows), len(rows))
-    assert hashes.tolist() == looked_for("orders", rows)
 
 
-def rows_at(start, own, ending=b"", topic="T"):
-    return FixedSizeRun((topic, 0), 0, start, 100, len(own), b"".join(own), ending, start)
+def terminated(text):
+    return text + b"\x02" if text and not text.endswith(b"\x02") else text
+
+
+def rows_at(start, own, topic="T", sizes=100, time=None):
+    """A batch of messages with these properties."""
+    sizes = np.full(len(own), sizes) if isinstance(sizes, int) else np.array(sizes)
+    places, lengths = start + sizes.cumsum() - sizes, np.array([*map(len, own)])
+    time = start if time is None else time
+    return ColumnRun((topic, 0), 0, places, sizes, b"".join(own), lengths, time)
 
 
 def test_batches_of_several_producers_are_hashed_in_the_order_of_the_log():
     batches = [
-        rows_at(0, [b"UNIQ_KEY\x01a", b"UNIQ_KEY\x01b"]),
-        rows_at(200, [b"UNIQ_KEY\x01c"]),
-        rows_at(300, [b"k\x01v"]),
-        rows_at(400, [b"UNIQ_KEY\x01d"], topic="U"),
+        rows_at(0, [b"UNIQ_KEY\x01a\x02", b"UNIQ_KEY\x01b\x02"]),
+        rows_at(200, [b"UNIQ_KEY\x01c\x02"]),
+        rows_at(300, [b"k\x01v\x02"]),
+        rows_at(400, [b"UNIQ_KEY\x01d\x02"], topic="U"),
     ]
     hashes, places, times = hash_runs(batches)
     keys = [("T", "a"), ("T", "b"), ("T", "c"), ("U", "d")]
@@ -103,11 +51,25 @@ def test_batches_of_several_producers_are_hashed_in_the_order_of_the_log():
     assert [part.dtype for part in hash_runs(batches[2:3])] == [np.int32, np.int64, np.int64]
 
 
-@pytest.mark.parametrize("ending", [b"KEYS\x01k\x02", b"\x02UNIQ_KEY\x01k\x02"])
-def test_keys_that_a_batch_has_for_all_of_its_messages_are_looked_for(ending):
-    hashes, _, _ = hash_runs([rows_at(0, [b"UNIQ_KEY\x01a\x02"], ending)])
-    unique_key, keys = ("k", None) if b"UNIQ_KEY" in ending else ("a", "k")
-    assert hashes.tolist() == hash_keys("T", unique_key, keys)
+names = [UNIQ_KEY, KEYS, TAGS]
+rows_of_pieces = st.lists(
+    st.lists(st.sampled_from(PIECES), max_size=6).map("".join).map(str.encode).map(terminated),
+    max_size=5,
+)
+
+
+@given(rows_of_pieces, st.sampled_from(names))
+@example([b"UNIQ_KEY\x01a\x02UNIQ_KEY\x01b\x02", b"UNIQ_KEY\x01a\x02UNIQ_KEY\x01\x02"], UNIQ_KEY)
+@example([b"", b"aKEYS\x01ab\x02", b"\x02\x02KEYS\x01b\x02", b""], KEYS)
+@example([b"UNIQ_KEY\x02UNIQ_KEYS\x01a\x02UNIQ_KE\x02"], UNIQ_KEY)
+@example([b"KEYS\x01\x01\x02", b"KEYS\x02"], KEYS)
+def test_property_columns_find_what_a_search_of_each_message_finds(rows, name):
+    columns = PropertyColumns(rows, np.array([*map(len, rows)], np.int64))
+    found = zip(*(part.tolist() for part in columns.find(pattern_of(name))), strict=True)
+    searched = ((row, property_of(text, pattern_of(name))) for row, text in enumerate(rows))
+    assert [(row, columns.text[start:stop]) for row, start, stop in found] == [
+        (row, value) for row, value in searched if value
+    ]
 
 
 pieces = st.sampled_from(
@@ -124,13 +86,12 @@ texts = st.lists(pieces, max_size=4).map(lambda some: "".join(some).encode())
         st.tuples(st.booleans(), st.sampled_from("TÜ"), st.lists(texts, min_size=1, max_size=6)),
         max_size=6,
     ),
-    copies=st.sampled_from([1, 20]),  # few are hashed one by one, many by columns
+    copies=st.sampled_from([1, 20]),
 )
 def test_any_recent_writes_have_the_same_keys_as_their_records_in_the_log(runs, copies):
     bulk_tools.start_loading().result()
     made, records, place = [], [], 0
-    for time, (is_fixed, topic, given_texts) in enumerate(runs * copies):
-        own = given_texts[:1] * len(given_texts) if is_fixed else given_texts
+    for time, (is_batch, topic, given_texts) in enumerate(runs * copies):
         fields = [
             StoredMessage(
                 topic=topic,
@@ -139,19 +100,16 @@ def test_any_recent_writes_have_the_same_keys_as_their_records_in_the_log(runs, 
                 store_timestamp=time,
                 physical_offset=place,
             )
-            for text in own
+            for text in given_texts
         ]
         encoded = [encode_record(each) for each in fields]
         start = place
         recent = []
-        for text, record in zip(own, encoded, strict=True):
+        for text, record in zip(given_texts, encoded, strict=True):
             recent.append(RecentRecord((topic, 0), 0, place, len(record), text))
             place += len(record)
-        if is_fixed:
-            size = len(encoded[0])
-            made.append(
-                FixedSizeRun((topic, 0), 0, start, size, len(own), b"".join(own), b"", time)
-            )
+        if is_batch:
+            made.append(rows_at(start, given_texts, topic, [*map(len, encoded)], time))
         else:
             made.append(RecentRun(recent, time, place))
         records += encoded
@@ -177,7 +135,7 @@ def test_batch_keys_are_indexed_without_reading_the_log(tmp_path):
         keys = [f"{batch}-{number:02d}" for number in range(20)]
         each = [BatchedMessage(b"x" * 9, f"UNIQ_KEY\x01{key}\x02WAIT\x01true") for key in keys]
         entries = fixed_size_entries(encode_batch(each))
-        even = FixedSizeBatch(template, entries, properties_of_batch(entries), b"\x02C\x01c\x02", 5)
+        even = FixedSizeBatch(template, entries, b"\x02C\x01c\x02", 5)
         start = store.put_batch(even).physical_offset
         places |= {key: start + number * even.record_bytes for number, key in enumerate(keys)}
     end = store.state().written_offset

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
+
+import numpy as np
 import pytest
 
 from rocketpoll.broker.store.records.recent_writes import (
-    FixedSizeRun,
+    ColumnRun,
     RecentRecord,
     RecentRun,
     UnindexedRuns,
@@ -14,8 +17,11 @@ from rocketpoll.broker.store.records.recent_writes import (
 SIZE = 10
 
 
+@cache  # the same run each time, as arrays cannot be compared as a whole
 def rows_at(start, rows):
-    return FixedSizeRun(("T", 0), 0, start, SIZE, rows, b"", b"", 5)
+    places = start + np.arange(rows) * SIZE
+    sizes, lengths = np.full(rows, SIZE), np.zeros(rows, np.int64)
+    return ColumnRun(("T", 0), 0, places, sizes, b"", lengths, 5)
 
 
 @pytest.fixture

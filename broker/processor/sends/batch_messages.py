@@ -15,15 +15,22 @@ from typing import Final
 
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.message_batch import BatchEntry, fixed_size_entries, split_batch, split_in_parts
+from rmq_spark.wire.message_batch import (
+    BatchColumns,
+    batch_columns,
+    fixed_size_entries,
+    split_in_parts,
+)
 from rmq_spark.wire.properties import TIMER_PROPERTIES
 
-from ...store.append.record_encoding import (
+from ...store.append.column_batches import (
+    COLUMN_BATCH_MIN,
+    ColumnBatch,
     FixedSizeBatch,
-    RecordRun,
-    UniformParts,
+    VariableSizeBatch,
     properties_of_batch,
 )
+from ...store.append.record_encoding import RecordRun, UniformParts
 from ...store.bulk.lazy_numpy import is_loaded as is_numpy_loaded
 from ...store.message_store import MessageStore
 from ...store.results import PutMessageResult
@@ -37,8 +44,6 @@ _ILLEGAL: Final = ResponseCode.MESSAGE_ILLEGAL
 
 LARGE_BATCH_BYTES: Final = 32_768
 """A shorter batch has at most 1,424 messages, mostly far fewer, and is put at once."""
-_FIXED_SIZE_MIN = 16
-"""Below this many messages, encoding them one by one is faster than by columns."""
 _ENTRIES_PER_STEP = 256
 _SMALL_BATCH_STEPS = 4
 SPLITTING_BYTES_MAX: Final = 4 << 20
@@ -82,11 +87,11 @@ class BatchPuts:
     ) -> tuple[PutMessageResult, Sequence[int]]:
         """Put a batch at once; return its result, and the sizes of its records."""
         of_batch = self._properties.batch_properties(properties.text)
-        batch: RecordRun | FixedSizeBatch | None
+        batch: RecordRun | ColumnBatch | None
         batch = self._fixed_size_batch(plan, body, of_batch, born_timestamp)
         if batch is None:
-            parts = self._parts_of(split_batch(body), of_batch)
-            batch = RecordRun.uniform(plan.template, parts, born_timestamp)
+            parts = self._parts_of(batch_columns(body), of_batch)
+            batch = _batch_of(plan, parts, born_timestamp)
         return self._store.put_batch(batch), batch.sizes
 
     def put_in_steps(
@@ -98,12 +103,12 @@ class BatchPuts:
         sizes: Sequence[int]
         taken_apart = 0
         try:
-            for entries in split_in_parts(body, _ENTRIES_PER_STEP):
+            for columns in split_in_parts(body, _ENTRIES_PER_STEP):
                 if len(parts) == _SMALL_BATCH_STEPS:
                     self._check_splitting_limit(len(body))
                     taken_apart = len(body)
                     self._splitting_bytes += taken_apart
-                parts.append(self._parts_of(entries, of_batch))
+                parts.append(self._parts_of(columns, of_batch))
                 if len(parts) * _ENTRIES_PER_STEP > BATCH_MESSAGES_MAX:
                     raise RequestRejected(
                         _ILLEGAL, f"a batch of over {BATCH_MESSAGES_MAX} messages"
@@ -117,7 +122,7 @@ class BatchPuts:
                 self._cache.check_admission(plan)
                 each_field = zip(*parts, strict=True)
                 together = UniformParts(*(list(chain.from_iterable(each)) for each in each_field))
-                batch = RecordRun.uniform(plan.template, together, born_timestamp)
+                batch = _batch_of(plan, together, born_timestamp)
                 result, sizes = self._store.put_batch(batch), batch.sizes
         finally:  # also if its client goes
             self._splitting_bytes -= taken_apart
@@ -128,14 +133,14 @@ class BatchPuts:
     ) -> FixedSizeBatch | None:
         """Return the messages of a batch as a table, if they are one, and enough to be worth it."""
         entries = fixed_size_entries(body) if is_numpy_loaded() else None
-        if entries is None or entries.rows < _FIXED_SIZE_MIN:
+        if entries is None or entries.rows < COLUMN_BATCH_MIN:
             return None
         width = len(entries.first.properties)
         own = properties_of_batch(entries)
         ending = self._properties.batch_suffix(own, width, batch_properties)
         if ending is None:
             return None
-        return FixedSizeBatch(plan.template, entries, own, ending, born_timestamp)
+        return FixedSizeBatch(plan.template, entries, ending, born_timestamp)
 
     def _check_splitting_limit(self, size: int) -> None:
         """Reject another large batch while too many are being split; one is always allowed."""
@@ -146,8 +151,8 @@ class BatchPuts:
                 f"[REJECTREQUEST]system busy, batches of {under_way} bytes are being taken apart",
             )
 
-    def _parts_of(self, entries: Sequence[BatchEntry], batch_properties: bytes) -> UniformParts:
-        flags, bodies, own = zip(*entries, strict=True)
+    def _parts_of(self, columns: BatchColumns, batch_properties: bytes) -> UniformParts:
+        flags, bodies, own = columns
         if not all(bodies):
             raise RequestRejected(_ILLEGAL, "the body of a batched message is empty")
         later = self._properties.find_delay_in_batch(own)
@@ -160,6 +165,15 @@ class BatchPuts:
         return UniformParts(
             flags, bodies, self._properties.join_all_in_batch(own, batch_properties)
         )
+
+
+def _batch_of(
+    plan: CachedSend, parts: UniformParts, born_timestamp: int
+) -> RecordRun | ColumnBatch:
+    """Return the batch of these messages in the form in which it is encoded fastest."""
+    if len(parts.bodies) < COLUMN_BATCH_MIN or not is_numpy_loaded():
+        return RecordRun.uniform(plan.template, parts, born_timestamp)
+    return VariableSizeBatch(plan.template, parts, born_timestamp)
 
 
 def timer_refusal(name: str) -> RequestRejected:

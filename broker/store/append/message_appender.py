@@ -28,7 +28,7 @@ from ..errors import StoreFailed, TransientFailure, describe_error
 from ..log.commit_log import BLANK_BYTES, CommitLog, Draft
 from ..queues.queue_table import QueueTable
 from ..records.fields import STATES_WITHOUT_ENTRY, TRANSACTION_MASK, topic_fault
-from ..records.recent_writes import FixedSizeRun, RecentRun, RecentWriteQueue
+from ..records.recent_writes import ColumnRun, RecentRun, RecentWriteQueue
 from ..results import (
     FIRST_IN_QUEUE,
     PhysicalOffset,
@@ -36,8 +36,8 @@ from ..results import (
     PutMessageStatus,
     QueueOffset,
 )
+from .column_batches import ColumnBatch
 from .record_encoding import (
-    FixedSizeBatch,
     RecordDraft,
     RecordRun,
     RecordTemplate,
@@ -81,7 +81,7 @@ class MessageAppender:
         queues: QueueTable,
         message_bytes_max: int,
         refusal_reason: Callable[[], str | None],
-        recent_writes: RecentWriteQueue[RecentRun | FixedSizeRun],
+        recent_writes: RecentWriteQueue[RecentRun | ColumnRun],
     ) -> None:
         """Prepare the only writer of a log.
 
@@ -188,7 +188,7 @@ class MessageAppender:
                 return None
             return self._put_run(run)
 
-    def put_batch(self, batch: RecordRun | FixedSizeBatch) -> PutMessageResult:
+    def put_batch(self, batch: RecordRun | ColumnBatch) -> PutMessageResult:
         """Append the messages of a batch of one queue, all or none."""
         if not batch.size:
             return illegal_result("the batch is empty")
@@ -201,7 +201,7 @@ class MessageAppender:
             self._write_buffered()
             return self._put_run(batch)
 
-    def _put_run(self, run: RecordRun | FixedSizeBatch) -> PutMessageResult:
+    def _put_run(self, run: RecordRun | ColumnBatch) -> PutMessageResult:
         """Append a run, and return the result of its first message, under the lock."""
         refusal = self._refusal_reason()
         if refusal is not None:
@@ -213,7 +213,7 @@ class MessageAppender:
         first = new.start_offset, new.queue_offset
         return PutMessageResult(_PUT_OK, *first, new.end_offset, new.store_timestamp, new.rows)
 
-    def _append_run(self, run: RecordRun | FixedSizeBatch) -> None:
+    def _append_run(self, run: RecordRun | ColumnBatch) -> None:
         """Append a run, all or none; if it was not written, set its `refusal`."""
         next_offsets, log = self._next_offsets, self._log
         log_end = log.written_offset

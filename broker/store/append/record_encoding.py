@@ -10,9 +10,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
@@ -20,24 +20,18 @@ from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.hosts import decode_host
 from rmq_spark.wire.isa_l import crc32
-from rmq_spark.wire.message_batch import FixedSizeEntries
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.properties import PROPERTY_SEPARATOR
 from rmq_spark.wire.record import StoredMessage, encode_record
 from rmq_spark.wire.record_layout import (
     CHECKSUM_BYTES,
-    HEX_PIECES,
     encode_checksum,
     with_empty_checksum,
 )
 
-from ..bulk import lazy_numpy as np
 from ..records.fields import STATES_WITHOUT_ENTRY, TRANSACTION_MASK, head_struct
-from ..records.recent_writes import FixedSizeRun, RecentRecord, RecentRun
+from ..records.recent_writes import ColumnRun, RecentRecord, RecentRun
 from ..results import LOG_START, PhysicalOffset, PutMessageResult, PutMessageStatus, QueueOffset
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 _HOSTS_V6 = (MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6).value
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
@@ -276,7 +270,7 @@ class RecordBatch:
         """The size of all records together, in bytes."""
         self.next_offsets: dict[QueueKey, QueueOffset] = {}
         """The next offset of each queue: set this before `encode`, which advances it."""
-        self.recent: RecentRun | FixedSizeRun = RecentRun((), 0, LOG_START)
+        self.recent: RecentRun | ColumnRun = RecentRun((), 0, LOG_START)
         """The records made by `encode`, for reput and for the responses."""
         self.refusal: PutMessageResult | None = _NOT_WRITTEN
         """The result of each message as long as they are not in the log."""
@@ -364,128 +358,3 @@ class RecordRun(RecordBatch):
             ).fault() from error
         self.recent = RecentRun(records, store_timestamp, physical_offset)
         return b"".join(pieces)
-
-
-# ---- FixedSizeBatch: messages of a batch that are all of the same size, encoded by columns.
-
-_KINDS = {"i": ">i4", "q": ">i8"}
-
-
-class FixedSizeBatch(RecordBatch):
-    """Messages of one template and one size, with successive queue offsets."""
-
-    def __init__(
-        self,
-        template: RecordTemplate,
-        entries: FixedSizeEntries,
-        message_properties: bytes,
-        ending: bytes,
-        born_timestamp: int,
-    ) -> None:
-        """Store at least one message; all ``message_properties`` get the same ending.
-
-        With that ending, either all of them end with a separator or none of them.
-        """
-        self._template = template
-        self._entries = entries
-        self._message_properties = message_properties
-        first = entries.first
-        properties = terminated_properties(first.properties + ending)
-        self._properties = properties
-        self._ending = properties[len(first.properties) :]
-        self._born_timestamp = born_timestamp
-        self.count = entries.rows
-        """The number of messages."""
-        self.body_bytes_max = len(first.body)
-        self.properties_bytes_max = len(properties)
-        self.record_bytes = template.fixed_bytes + self.body_bytes_max + self.properties_bytes_max
-        """The size of each record, in bytes."""
-        super().__init__({template.queue}, self.record_bytes * self.count)
-
-    @property
-    def sizes(self) -> list[int]:
-        """The sizes of the records, in bytes."""
-        return [self.record_bytes] * self.count
-
-    def encode(
-        self, _: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
-    ) -> bytes:
-        """Return all records, given the first one's position and their common time."""
-        entries, size, count = self._entries, self.record_bytes, self.count
-        queue = self._template.queue
-        queue_offset = self.next_offsets[queue]
-        first = entries.first
-        pieces = self._template.seal(
-            size,
-            first.flag,
-            first.body,
-            self._properties,
-            self._born_timestamp,
-            queue_offset,
-            physical_offset,
-            store_timestamp,
-        )
-        given = np.frombuffer(entries.data, np.uint8).reshape(count, entries.entry_bytes)
-        records = np.empty((count, size), np.uint8)
-        records[:] = np.frombuffer(b"".join(pieces), np.uint8)
-
-        bodies = slice(entries.body_at, entries.body_at + self.body_bytes_max)
-        body_at = self._template.head_bytes
-        records[:, body_at : body_at + self.body_bytes_max] = given[:, bodies]
-        own_bytes = len(first.properties)
-        ending_at = size - CHECKSUM_BYTES - len(self._ending)
-        records[:, ending_at - own_bytes : ending_at] = given[:, entries.entry_bytes - own_bytes :]
-
-        heads: Any = np.ndarray((count,), _head_dtype(), records, strides=(size,))
-        heads["body_crc"] = _crcs(entries.data, entries.entry_bytes, bodies) & layout.BODY_CRC_MASK
-        heads["flag"] = np.ndarray(
-            (count,), ">i4", entries.data, entries.flag_at, (entries.entry_bytes,)
-        )
-        heads["queue_offset"] = np.arange(queue_offset, queue_offset + count)
-        heads["physical_offset"] = np.arange(physical_offset, physical_offset + self.size, size)
-
-        watched = slice(0, size - CHECKSUM_BYTES)
-        crcs = _crcs(records.reshape(-1).data, size, watched).astype(">u4")
-        digits = _digits_by_byte()[crcs.view(np.uint8)]
-        records[:, watched.stop :] = digits.view(np.uint8).reshape(count, CHECKSUM_BYTES)
-        self.next_offsets[queue] = queue_offset + count
-        self.recent = FixedSizeRun(
-            queue,
-            queue_offset,
-            physical_offset,
-            size,
-            count,
-            self._message_properties,
-            self._ending,
-            store_timestamp,
-        )
-        return records.tobytes()
-
-
-def properties_of_batch(entries: FixedSizeEntries) -> bytes:
-    """Return the properties of all messages, back to back."""
-    rows = np.frombuffer(entries.data, np.uint8).reshape(entries.rows, entries.entry_bytes)
-    return rows[:, entries.entry_bytes - len(entries.first.properties) :].tobytes()
-
-
-def _crcs(data: Buffer, width: int, columns: slice) -> npt.NDArray[np.uint32]:
-    """Return the CRC of some columns of each row."""
-    rows = len(data) // width
-    cut = _column_struct(columns.start, columns.stop - columns.start, width - columns.stop, rows)
-    return np.fromiter(map(crc32, cut.unpack(data)), np.uint32, rows)
-
-
-@lru_cache(maxsize=8)
-def _column_struct(before: int, length: int, after: int, rows: int) -> struct.Struct:
-    """Return a struct that cuts columns out of all rows at once; a tuple per row is slow."""
-    return struct.Struct(f"{before}x{length}s{after}x" * rows)
-
-
-@cache
-def _head_dtype() -> Any:
-    return np.dtype([(name, _KINDS[kind]) for name, kind in layout.HEAD])
-
-
-@cache
-def _digits_by_byte() -> Any:
-    return np.frombuffer(b"".join(HEX_PIECES), f"V{len(HEX_PIECES[0])}")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rmq_spark.wire.chunk.columns import COLUMNS
     from rmq_spark.wire.chunk.decode import RecordChunk
 
-    from .java_hash import hash_index_keys, hash_message_keys, keys_before
+    from .java_hash import hash_index_keys, hash_slices, keys_before
 
 _MODULE_BY_NAME = {
     "COLUMNS": "rmq_spark.wire.chunk.columns",
@@ -34,7 +34,7 @@ _MODULE_BY_NAME = {
     "py_buffer": "pyarrow",
     "ChecksumWriter": "rmq_spark.wire.chunk.checksums",
     "hash_index_keys": "rocketpoll.broker.store.bulk.java_hash",
-    "hash_message_keys": "rocketpoll.broker.store.bulk.java_hash",
+    "hash_slices": "rocketpoll.broker.store.bulk.java_hash",
     "keys_before": "rocketpoll.broker.store.bulk.java_hash",
     "intact_records": "rmq_spark.wire.chunk.checksums",
     "take_bytes": "rmq_spark.wire.chunk.buffer_slices",
@@ -47,7 +47,7 @@ __all__ = [
     "RecordChunk",
     "are_loaded",
     "hash_index_keys",
-    "hash_message_keys",
+    "hash_slices",
     "intact_records",
     "keys_before",
     "load_in_steps",

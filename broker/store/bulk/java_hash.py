@@ -8,7 +8,6 @@ for ASCII, where a byte is a code unit; the few other pieces go through `java_st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
@@ -17,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq_spark.wire.chunk.buffer_slices import Bytes, Positions, as_text, offsets_of
+from rmq_spark.wire.chunk.buffer_slices import Bytes, Positions, offsets_of
 from rmq_spark.wire.properties import java_string_hash
 
 from .index_hash import INDEX_KEY_SEPARATOR, IndexHashes, index_hashes
@@ -68,21 +67,19 @@ def hash_index_keys(
     return rows[in_order], index_hashes(hashes.with_prefixes(prefixes[rows]))[in_order]
 
 
-def hash_message_keys(
-    topics: Sequence[str], unique_keys: Sequence[bytes | None], keys: Sequence[bytes | None]
-) -> tuple[Positions, IndexHashes]:
-    """Return index hashes of messages, given the topic, the UNIQ_KEY and the KEYS of each.
-
-    The result is the row of each hash, in order, and the hashes.
-    """
-    texts = (as_text(pa.array(each, pa.binary())) for each in (unique_keys, keys))
-    return hash_index_keys(pa.array(topics, pa.string()), *texts)
-
-
 def hash_texts(texts: pa.StringArray) -> Hashes:
     """Return the hashes of the texts; the hash of a null is undefined."""
     text, offsets = _text_of(texts)
     return hash_pieces(text, offsets[:-1], offsets[1:])
+
+
+def hash_slices(text: Bytes, starts: Positions, ends: Positions) -> Hashes:
+    """Return the hashes of a small part of a UTF-8 text, as `hash_pieces` does of most of it."""
+    lengths = ends - starts
+    new_ends = np.cumsum(lengths)
+    new_starts = new_ends - lengths
+    places = np.arange(lengths.sum()) + np.repeat(starts - new_starts, lengths)
+    return hash_pieces(text[places], new_starts, new_ends)
 
 
 def hash_words(texts: pa.StringArray) -> tuple[Positions, Hashes]:

@@ -24,11 +24,12 @@ from ..records.fields import (
     STATE_ROLLED_BACK,
     STATES_WITHOUT_ENTRY,
     TRANSACTION_MASK,
+    PropertyColumns,
     pattern_of,
     property_of,
     read_fields,
 )
-from ..records.recent_writes import FixedSizeRun, RecentRun
+from ..records.recent_writes import ColumnRun, RecentRun
 from ..results import PhysicalOffset, QueueOffset
 
 if TYPE_CHECKING:
@@ -113,9 +114,7 @@ class Dispatcher:
             if before <= first:
                 del self.deleted_topics[topic]
 
-    def entries_of_recent(
-        self, recent: Iterable[RecentRun | FixedSizeRun]
-    ) -> Iterable[QueueEntries]:
+    def entries_of_recent(self, recent: Iterable[RecentRun | ColumnRun]) -> Iterable[QueueEntries]:
         """Return the entries of records that were just written, in log order."""
         return self.exclude_deleted(self._from_memory(recent))
 
@@ -151,13 +150,13 @@ class Dispatcher:
             tags_codes=run.tags_codes[deleted_count:],
         )
 
-    def _from_memory(self, recent: Iterable[RecentRun | FixedSizeRun]) -> list[QueueEntries]:
+    def _from_memory(self, recent: Iterable[RecentRun | ColumnRun]) -> list[QueueEntries]:
         runs: list[_EntryRun | QueueEntries] = []
         last_of_queue: dict[QueueKey, _EntryRun] = {}
         pack = ENTRY_STRUCT.pack
         for written in recent:
-            if isinstance(written, FixedSizeRun):
-                runs.append(self._of_fixed_size_run(written))
+            if isinstance(written, ColumnRun):
+                runs.append(self._of_column_run(written))
                 continue
             records, store_timestamp, _ = written
             for queue, queue_offset, place, size, properties in records:
@@ -175,18 +174,20 @@ class Dispatcher:
                 run.end += 1
         return [run if isinstance(run, QueueEntries) else run.build() for run in runs]
 
-    def _of_fixed_size_run(self, run: FixedSizeRun) -> QueueEntries:
-        """Return the entries of records of one size, which differ only in positions and codes."""
-        (topic, queue_id), start, size = run.queue, run.start_offset, run.record_bytes
+    def _of_column_run(self, run: ColumnRun) -> QueueEntries:
+        """Return the entries of records of one queue."""
+        topic, queue_id = run.queue
+        codes = [0] * run.rows
         if topic == SCHEDULE_TOPIC:
             codes = [run.store_timestamp + self._delay_ms(queue_id)] * run.rows
-        elif run.message_properties.count(_TAGS_NAME) or run.ending.count(_TAGS_NAME):
-            codes = [_tags_code(property_of(each, _TAGS)) for each in run.properties()]
-        else:
-            codes = [0] * run.rows
+        elif run.properties.count(_TAGS_NAME):
+            columns = PropertyColumns([run.properties], run.properties_lengths)
+            bounds = (each.tolist() for each in columns.find(_TAGS))
+            for row, start, stop in zip(*bounds, strict=True):
+                codes[row] = _tags_code(columns.text[start:stop])
         entries = np.empty(run.rows, ENTRY)
-        entries["physical_offset"] = np.arange(start, run.end_offset, size)
-        entries["size"] = size
+        entries["physical_offset"] = run.places
+        entries["size"] = run.sizes
         entries["tags_code"] = codes
         return QueueEntries(topic, queue_id, run.queue_offset, entries.tobytes(), codes)
 

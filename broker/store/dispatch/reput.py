@@ -44,7 +44,7 @@ from ..queues.consume_queue import ConsumeQueue, first_physical_offset, last_phy
 from ..queues.queue_table import QueueTable
 from ..records.fields import read_fields
 from ..records.integrity import RecordCheck
-from ..records.recent_writes import FixedSizeRun, RecentRun, RecentWrites, UnindexedRuns
+from ..records.recent_writes import ColumnRun, RecentRun, RecentWrites, UnindexedRuns
 from ..results import LOG_START, Hole, PhysicalOffset, QueueOffset
 from .dispatcher import FEW, Dispatcher, MessageArrivingListener, QueueEntries
 from .hidden_entries import HiddenEntries, PrecomputedDispatch, with_tags_codes
@@ -300,7 +300,7 @@ class ReputMessageService:
             self._dispatch(self._dispatcher.exclude_deleted(runs), ahead.end_offset)
             return
         confirmed = self._precomputed.entries.next_start(start, confirmed)
-        fresh: list[RecentRun | FixedSizeRun] = []
+        fresh: list[RecentRun | ColumnRun] = []
         next_offset = start
         while run := self._recent_writes.runs.pop_at(next_offset, confirmed):
             fresh.append(run)

@@ -10,26 +10,30 @@ limited number of keys together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
-from itertools import chain, groupby
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.properties import (
+    KEY_SEPARATOR,
     KEYS,
-    NAME_VALUE_SEPARATOR,
-    PROPERTY_SEPARATOR,
     UNIQ_KEY,
     java_string_hash,
 )
 
 from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np
-from ..bulk.index_hash import INDEX_KEY_SEPARATOR, IndexHashes, hash_keys, index_hashes
-from ..records.fields import pattern_of, property_of, read_fields
-from ..records.recent_writes import FixedSizeRun, RecentRun
+from ..bulk.index_hash import (
+    INDEX_KEY_SEPARATOR,
+    IndexHashes,
+    hash_keys,
+    index_hashes,
+)
+from ..records.fields import PropertyColumns, pattern_of, property_of, read_fields
+from ..records.recent_writes import ColumnRun, RecentRun
 from ..results import PhysicalOffset
 
 if TYPE_CHECKING:
@@ -159,124 +163,72 @@ def _with_few_properties(chunk: RecordChunk) -> RecordChunk:
 
 # ---- Index keys of recent writes, computed in memory: by columns, unless they are few.
 
-_SEPARATOR = PROPERTY_SEPARATOR.encode()
-_UNIQ_KEY_NAME = f"{UNIQ_KEY}{NAME_VALUE_SEPARATOR}".encode()
-_KEYS_NAME = f"{KEYS}{NAME_VALUE_SEPARATOR}".encode()
-_SEPARATORS_END = 3
-_NOT_ASCII = 0x80
 _MODULUS = 1 << 32
 
-
-_FEW = 16
-"""Up to this number of messages, columns cost more than loops."""
 _KEYS_MAX = 8_192
 """Keys of one step; messages with more are read from the log, some at a time."""
 
 
-def hash_runs(runs: Sequence[RecentRun | FixedSizeRun]) -> HashedKeys | None:
+def hash_runs(runs: Sequence[RecentRun | ColumnRun]) -> HashedKeys | None:
     """Return the keys of recent writes, at least one, in log order.
 
-    None if they have too many keys for one step, or the bulk tools are not loaded yet.
+    None if they are too much for one step, or the bulk tools are not loaded yet.
     """
-    fixed = [each for each in runs if isinstance(each, FixedSizeRun)]
-    found = _hash_fixed_size_runs(fixed) if len(fixed) == len(runs) else None
-    return _hash_any_runs(runs) if found is None else found
-
-
-def _hash_any_runs(runs: Sequence[RecentRun | FixedSizeRun]) -> HashedKeys | None:
-    topics: list[str] = []
     texts: list[bytes] = []
-    places: list[int] = []
-    for run in runs:
-        if isinstance(run, FixedSizeRun):
-            topics += [run.queue[0]] * run.rows
-            texts += run.properties()
-            places += range(run.start_offset, run.end_offset, run.record_bytes)
+    lengths: list[npt.ArrayLike] = []
+    places: list[npt.ArrayLike] = []
+    prefixes: list[npt.ArrayLike] = []
+    for is_columns, some in groupby(runs, lambda each: isinstance(each, ColumnRun)):
+        if is_columns:
+            for run in cast("Iterable[ColumnRun]", some):
+                texts.append(run.properties)
+                lengths.append(run.properties_lengths)
+                places.append(run.places)
+                prefixes.append([_prefix_hash(run.queue[0])] * run.rows)
         else:
-            for queue, _, place, _, properties in run.records:
-                topics.append(queue[0])
-                texts.append(properties)
-                places.append(place)
-    # Each search takes a fraction of a microsecond, columns of properties several for a message.
-    unique_keys = [property_of(text, _UNIQ_KEY) for text in texts]
-    keys = [property_of(text, _KEYS) for text in texts]
-    if sum([each.count(b" ") for each in keys if each]) + 2 * len(texts) > _KEYS_MAX:
+            records = [each for run in cast("Iterable[RecentRun]", some) for each in run.records]
+            own = [each[4] for each in records]  # by name it takes twice as long
+            texts += own
+            lengths.append([*map(len, own)])
+            places.append([each[2] for each in records])
+            prefixes.append([_prefix_hash(each[0][0]) for each in records])
+    if sum(map(len, texts)) > _PROPERTY_BYTES_MAX or not bulk_tools.are_loaded():
         return None
-    if len(texts) <= _FEW:
-        of_each = [
-            hash_keys(topic, _text(unique_key), _text(words))
-            for topic, unique_key, words in zip(topics, unique_keys, keys, strict=True)
-        ]
-        rows = np.repeat(np.arange(len(texts)), [*map(len, of_each)])
-        hashes = np.array([*chain.from_iterable(of_each)], np.int32)
-    else:
-        if not bulk_tools.are_loaded():
-            return None
-        rows, hashes = bulk_tools.hash_message_keys(topics, unique_keys, keys)
+    columns = PropertyColumns(texts, np.concatenate(lengths))
+    unique_rows, *unique_bounds = columns.find(_UNIQ_KEY)
+    words = _words_of(columns, *columns.find(_KEYS))
+    rows = np.concatenate((unique_rows, words[0]))
+    if len(rows) > _KEYS_MAX:
+        return None
+    starts, stops = map(np.concatenate, zip(unique_bounds, words[1:], strict=True))
+    of_keys = bulk_tools.hash_slices(columns.data, starts, stops)
+    hashes = index_hashes(of_keys.with_prefixes(np.concatenate(prefixes).astype(np.uint32)[rows]))
+    in_order = np.argsort(rows, kind="stable")
+    rows = rows[in_order]
     times = np.repeat([run.store_timestamp for run in runs], [run.rows for run in runs])
-    return hashes, np.array(places, np.int64)[rows], times[rows]
+    return hashes[in_order], np.concatenate(places)[rows], times[rows]
 
 
-def _hash_fixed_size_runs(runs: Sequence[FixedSizeRun]) -> HashedKeys | None:
-    """Return the keys of batches; None if a batch has keys that must be searched for."""
-    found: list[HashedKeys] = []
-    # Batches of a topic with properties of the same width are processed together.
-    for (topic, _), some in groupby(runs, lambda each: (each.queue[0], each.properties_width)):
-        alike = list(some)
-        if any(
-            each.ending.count(_UNIQ_KEY_NAME) or each.ending.count(_KEYS_NAME) for each in alike
-        ):
-            return None
-        rows = [each.rows for each in alike]
-        hashes = hash_fixed_size(
-            topic, b"".join(each.message_properties for each in alike), sum(rows)
-        )
-        if hashes is None:
-            return None
-        places = [
-            np.arange(each.start_offset, each.end_offset, each.record_bytes) for each in alike
-        ]
-        times = np.repeat([each.store_timestamp for each in alike], rows)
-        keyed = slice(len(hashes))  # all or none
-        found.append((hashes, np.concatenate(places)[keyed], times[keyed]))
-    all_hashes, all_places, all_times = map(np.concatenate, zip(*found, strict=True))
-    return all_hashes, all_places, all_times
+def _words_of(
+    columns: PropertyColumns, rows: Positions, starts: Positions, stops: Positions
+) -> tuple[Positions, Positions, Positions]:
+    """Return the words of values with spaces between them, as `PropertyColumns.find` does."""
+    spaces = np.flatnonzero(columns.data == ord(KEY_SEPARATOR))
+    before = starts.searchsorted(spaces, "right") - 1
+    within = np.flatnonzero(before >= 0)
+    within = within[spaces[within] < stops[before[within]]]
+    if not len(within):
+        return rows, starts, stops
+    spaces, rows = spaces[within], np.concatenate((rows, rows[before[within]]))
+    starts, stops = np.concatenate((starts, spaces + 1)), np.concatenate((spaces, stops))
+    starts.sort()
+    stops.sort()
+    rows.sort()
+    is_word = starts < stops
+    return rows[is_word], starts[is_word], stops[is_word]
 
 
-def hash_fixed_size(topic: str, text: bytes, count: int) -> IndexHashes | None:
-    """Return the hash of the key of each message of a topic, or no hashes if none has a key.
-
-    ``text`` has their properties, back to back and all of one width. None if the keys are not the
-    first property, are not unique keys only, or are not ASCII.
-    """
-    named = text.count(_UNIQ_KEY_NAME)
-    if text.count(_KEYS_NAME):
-        return None
-    if not named:
-        return np.zeros(0, np.int32)
-    width = len(text) // count
-    name_at = text.find(_UNIQ_KEY_NAME)
-    begin, start = max(name_at - len(_SEPARATOR), 0), name_at + len(_UNIQ_KEY_NAME)
-    end = text.find(_SEPARATOR, start, width)
-    if end < 0:
-        end = width
-    if named != count or not start < end or (name_at and not text.startswith(_SEPARATOR, begin)):
-        return None
-    rows = np.frombuffer(text, np.uint8).reshape(count, width)
-    keys, around = rows[:, start:end], (rows[:, begin:start], rows[:, end : end + 1])
-    if (
-        any((columns != columns[0]).any() for columns in around)
-        or keys.min() < _SEPARATORS_END
-        or keys.max() >= _NOT_ASCII
-    ):
-        return None
-    powers, scale = _powers(end - start)
-    prefix = java_string_hash(topic + INDEX_KEY_SEPARATOR) * scale % _MODULUS
-    return index_hashes(keys.astype(np.uint32) @ powers + np.uint32(prefix))
-
-
-@lru_cache(maxsize=16)
-def _powers(width: int) -> tuple[npt.NDArray[np.uint32], int]:
-    """Return the weight of each character in a text of this width, and of the text before it."""
-    before, *powers = (pow(31, exponent, _MODULUS) for exponent in range(width, -1, -1))
-    return np.array(powers, np.uint32), before
+@lru_cache(maxsize=1024)
+def _prefix_hash(topic: str) -> int:
+    """Return the unsigned Java hash of what precedes each key of a topic."""
+    return java_string_hash(topic + INDEX_KEY_SEPARATOR) % _MODULUS

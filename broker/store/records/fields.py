@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from rmq_spark.errors import RecordError
@@ -29,7 +29,10 @@ from ..bulk import lazy_numpy as np
 from ..results import QueueOffset
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from rmq_spark.wire.chunk import RecordChunk
+    from rmq_spark.wire.chunk.buffer_slices import Positions
 
 _BORN_V6 = MessageSysFlag.BORN_HOST_V6.value
 _STORE_V6 = MessageSysFlag.STORE_HOST_V6.value
@@ -38,6 +41,8 @@ _READ_FIELDS = ("magic", "queue_id", "queue_offset", "sys_flag", "store_timestam
 _LENGTH = struct.Struct(">h")
 _TOPIC_LENGTH = {layout.MAGIC_V1: struct.Struct(">B"), layout.MAGIC_V2: _LENGTH}
 _PIECE_ENDS = PROPERTY_SEPARATOR.encode()
+_PADDING = bytes(16)
+"""No property begins within it, so that the first bytes of each may be read."""
 
 
 def pattern_of(name: str) -> bytes:
@@ -133,6 +138,46 @@ def property_of(properties: bytes, pattern: bytes) -> bytes | None:
         if properties.startswith(pattern[1:])
         else None
     )
+
+
+class PropertyColumns:
+    """The properties of many messages, in which one property of all is found at once."""
+
+    def __init__(self, texts: Iterable[bytes], lengths: npt.NDArray[np.int64]) -> None:
+        """Search texts of properties, which are each empty or end with a separator.
+
+        ``lengths`` are those of each message, and a text may have those of several.
+        """
+        self.text = b"".join((_PIECE_ENDS, *texts, _PADDING))
+        self.data = np.frombuffer(self.text, np.uint8)
+        self._ends = np.cumsum(lengths) + len(_PIECE_ENDS)
+        separators = np.flatnonzero(self.data == ord(PROPERTY_SEPARATOR))
+        self._starts, self._stops = separators[:-1] + 1, separators[1:]
+        # The first bytes of each property as one number: overlapping cells, one at every byte.
+        cells = np.ndarray((len(self.text) - 7,), "<u8", self.text, strides=(1,))
+        self._names = cells[self._starts]
+
+    def find(self, pattern: bytes) -> tuple[Positions, Positions, Positions]:
+        """Find a property by its `pattern_of`, in each message as `property_of` does.
+
+        Returns:
+            The rows of the messages that have it, in order, and the bounds of its values.
+        """
+        name = pattern[len(_PIECE_ENDS) :]
+        first = name[:8]
+        mask = np.uint64((1 << 8 * len(first)) - 1)
+        hits = np.flatnonzero(self._names & mask == np.uint64(int.from_bytes(first, "little")))
+        for at in range(len(first), len(name)):
+            hits = hits[self.data[self._starts[hits] + at] == name[at]]
+        starts, stops = self._starts[hits] + len(name), self._stops[hits]
+        rows = self._ends.searchsorted(starts, "right")
+        is_good = starts < stops
+        if not is_good.all():
+            rows, starts, stops = rows[is_good], starts[is_good], stops[is_good]
+        is_last = np.append(rows[1:] != rows[:-1], True)[: len(rows)]
+        if not is_last.all():
+            rows, starts, stops = rows[is_last], starts[is_last], stops[is_last]
+        return rows, starts, stops
 
 
 def has_key(record: Buffer, topic: bytes, key: bytes) -> bool:

@@ -21,6 +21,9 @@ from rmq_spark.wire.message_queue import QueueKey
 from ..results import PhysicalOffset, QueueOffset
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from rmq_spark.wire.chunk import RecordChunk
 
 _RUNS_MAX = 64
@@ -29,6 +32,7 @@ RUN_BYTES_MAX = 1 << 16
 log, many at once."""
 
 _ROW_BYTES = 100
+_COLUMNS_BYTES = 24
 
 _CHUNKS_MAX = 8
 CHUNK_BYTES_MAX = 8 << 20
@@ -50,7 +54,10 @@ _Run = TypeVar("_Run", bound=_LogRange)
 
 
 class RecentRecord(NamedTuple):
-    """One record with an entry in its consume queue."""
+    """One record with an entry in its consume queue.
+
+    Its properties are empty or end with a separator.
+    """
 
     queue: QueueKey
     queue_offset: QueueOffset
@@ -88,41 +95,38 @@ class RecentRun(NamedTuple):
         return properties + len(self.records) * _ROW_BYTES
 
 
-class FixedSizeRun(NamedTuple):
-    """Contiguous records of one queue and one size that were stored at the same time."""
+class ColumnRun(NamedTuple):
+    """Contiguous records of one queue that were stored at the same time, as columns."""
 
     queue: QueueKey
     queue_offset: QueueOffset
-    start_offset: PhysicalOffset
-    record_bytes: int
-    rows: int
-    message_properties: bytes
-    """The properties of all messages, back to back and of one width, without their common
-    ending."""
-    ending: bytes
-    """The common ending of each message's properties."""
+    places: npt.NDArray[np.int64]
+    """The physical offset of each record."""
+    sizes: npt.NDArray[np.int64]
+    properties: bytes
+    """The properties of all messages, back to back; each text is empty or ends with a separator."""
+    properties_lengths: npt.NDArray[np.int64]
     store_timestamp: int
+
+    @property
+    def start_offset(self) -> PhysicalOffset:
+        """The log offset where the records begin."""
+        return PhysicalOffset(int(self.places[0]))
 
     @property
     def end_offset(self) -> PhysicalOffset:
         """The log offset past the records."""
-        return self.start_offset + self.rows * self.record_bytes
+        return PhysicalOffset(int(self.places[-1] + self.sizes[-1]))
+
+    @property
+    def rows(self) -> int:
+        """The number of records."""
+        return len(self.sizes)
 
     @property
     def kept_bytes(self) -> int:
-        """The size of what is kept in memory, as if it were a `RecentRun`."""
-        return len(self.message_properties) + self.rows * (len(self.ending) + _ROW_BYTES)
-
-    @property
-    def properties_width(self) -> int:
-        """The bytes of each message's properties without the ending."""
-        return len(self.message_properties) // self.rows
-
-    def properties(self) -> list[bytes]:
-        """Return the properties of each message."""
-        width = self.properties_width
-        starts = range(0, self.rows * width, width) if width else [0] * self.rows
-        return [self.message_properties[start : start + width] + self.ending for start in starts]
+        """The size of what is kept in memory."""
+        return len(self.properties) + self.rows * _COLUMNS_BYTES
 
 
 class RecentChunk(NamedTuple):
@@ -196,7 +200,7 @@ class RecentWriteQueue(Generic[_Run]):
 class RecentWrites(NamedTuple):
     """The last writes of all kinds; ``uncommitted`` has those of the commit under way."""
 
-    runs: RecentWriteQueue[RecentRun | FixedSizeRun]
+    runs: RecentWriteQueue[RecentRun | ColumnRun]
     chunks: RecentWriteQueue[RecentChunk]
     uncommitted: RecentWriteQueue[RecentChunk]
 
@@ -222,15 +226,15 @@ class UnindexedRuns:
     """The last dispatched runs, in log order."""
 
     def __init__(self) -> None:
-        self._runs: deque[RecentRun | FixedSizeRun] = deque(maxlen=_RUNS_KEPT_MAX)
+        self._runs: deque[RecentRun | ColumnRun] = deque(maxlen=_RUNS_KEPT_MAX)
 
-    def add(self, runs: Iterable[RecentRun | FixedSizeRun]) -> None:
+    def add(self, runs: Iterable[RecentRun | ColumnRun]) -> None:
         """Keep the runs that were just dispatched."""
         self._runs += runs
 
     def next_contiguous(
         self, start: PhysicalOffset, limit: PhysicalOffset
-    ) -> Sequence[RecentRun | FixedSizeRun]:
+    ) -> Sequence[RecentRun | ColumnRun]:
         """Return the first contiguous runs from a log offset on that are worth a step.
 
         A smaller number also counts if the runs end at the limit; none past it are returned. All
@@ -240,7 +244,7 @@ class UnindexedRuns:
         while runs and runs[0].start_offset < start:
             runs.popleft()
         while runs and runs[0].end_offset <= limit:
-            stretch: list[RecentRun | FixedSizeRun] = []
+            stretch: list[RecentRun | ColumnRun] = []
             rows, end = 0, runs[0].start_offset
             for each in runs:
                 is_next = each.start_offset == end
@@ -253,7 +257,7 @@ class UnindexedRuns:
             self.discard(stretch)
         return ()
 
-    def discard(self, runs: Sequence[RecentRun | FixedSizeRun]) -> None:
+    def discard(self, runs: Sequence[RecentRun | ColumnRun]) -> None:
         """Drop the first runs, whose keys are read from the log."""
         for _ in runs:
             self._runs.popleft()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import replace
 
 import pytest
@@ -25,7 +26,8 @@ from rocketpoll.broker.processor.sends import batch_messages, send_message
 from rocketpoll.broker.processor.sends.admission import RetryRules, TopicAdmission
 from rocketpoll.broker.processor.sends.send_message import SendMessageProcessor, SendParts
 from rocketpoll.broker.settings.config import BrokerConfig
-from rocketpoll.broker.store.append.record_encoding import FixedSizeBatch
+from rocketpoll.broker.store.append.column_batches import FixedSizeBatch, VariableSizeBatch
+from rocketpoll.broker.store.append.record_encoding import RecordRun
 from rocketpoll.broker.store.results import PutMessageStatus
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
@@ -243,35 +245,38 @@ def test_number_of_messages_in_a_batch_is_limited(parts, monkeypatch):
     assert parts.store.state().written_offset == 0
 
 
-class CountedEven:
-    """A store that counts the batches that come to it as tables."""
+class BatchKinds:
+    """A store that notes as what batches come to it."""
 
     def __init__(self, store):
         self._store = store
-        self.batches = 0
+        self.kinds = []
 
     def __getattr__(self, name):
         return getattr(self._store, name)
 
     def put_batch(self, batch):
-        self.batches += isinstance(batch, FixedSizeBatch)
+        self.kinds.append(type(batch))
         return self._store.put_batch(batch)
 
 
 @pytest.mark.parametrize("count", [15, 16, 100])
 @pytest.mark.parametrize(
-    ("each", "is_usual"),
+    ("form", "each", "kind"),
     [
-        ({"KEYS": "k"}, False),
-        ({"TAGS": "t"}, False),
-        ({}, False),
-        ({"CLUSTER": "x"}, True),
-        ({"DELAY": "3"}, True),
-        ({"TIMER_DELAY_MS": "3"}, True),
+        ("{:03}", {"KEYS": "k"}, FixedSizeBatch),
+        ("{:03}", {"TAGS": "t"}, FixedSizeBatch),
+        ("{:03}", {}, FixedSizeBatch),
+        ("{:03}", {"CLUSTER": "x"}, VariableSizeBatch),
+        ("{}", {"KEYS": "k l", "TAGS": "t"}, VariableSizeBatch),
+        ("{}", {"CLUSTER": "x"}, VariableSizeBatch),
+        ("{:*>3{:02}}", {}, VariableSizeBatch),  # the longest of a hundred is put in steps
+        ("{:03}", {"DELAY": "3"}, None),
+        ("{:03}", {"TIMER_DELAY_MS": "3"}, None),
     ],
 )
-def test_uniform_batch_is_stored_and_answered_as_without_numpy(
-    tmp_path, monkeypatch, count, each, is_usual
+def test_batch_is_stored_and_answered_as_without_numpy(
+    tmp_path, monkeypatch, count, form, each, kind
 ):
     """In one room numpy is not loaded yet."""
     came_to = []
@@ -280,13 +285,17 @@ def test_uniform_batch_is_stored_and_answered_as_without_numpy(
             batch_messages, "is_numpy_loaded", lambda is_loaded=is_loaded: is_loaded
         )
         parts = open_parts(tmp_path / str(is_loaded))
-        store, parts.store = parts.store, CountedEven(parts.store)
+        store, parts.store = parts.store, BatchKinds(parts.store)
         room = Room(parts)
         room.ask(send_request("first"))
-        texts = [f"{number:03}" for number in range(count)]
+        texts = [form.format(number, number) for number in range(count)]
         answer = room.ask(batch_request(*texts, properties={"a": "b"}, each=each))
+        if isinstance(answer, Generator):
+            finished(answer)
+            answer = room.connection.sent.pop()
         log = bytes(store._log.read(0, store.state().written_offset))
         came_to.append((answer.code, answer.remark, answer.ext_fields, log))
-        assert parts.store.batches == (is_loaded and count >= 16 and not is_usual)
+        usual = kind if is_loaded and count >= 16 else RecordRun
+        assert parts.store.kinds == ([usual] if kind else [])
         store.shutdown()
     assert came_to[0] == came_to[1]
