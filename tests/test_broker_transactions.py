@@ -137,6 +137,48 @@ def test_rolled_back_half_message_is_never_delivered_nor_checked(tmp_path):
     tell(story, tmp_path, now_ms=clock)
 
 
+def test_repeated_commit_delivers_nothing_and_ends_the_copy_that_a_check_has_stored(tmp_path):
+    clock = Clock()
+
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await join(client)
+        sent = await client.call(half_request())
+        pass_time(broker, clock, 30.1)
+        await join(client)
+        first, _ = await next_check(client)
+        pass_time(broker, clock, 30.1)
+        await join(client)
+        second, _ = await next_check(client)
+        for place in (first, sent, second, sent):  # the first answer is late
+            assert (await client.call(end_request(place))).code == 0
+        for _ in range(3):
+            pass_time(broker, clock, 31)
+            await join(client)
+        assert client.notices == []
+        assert (await client.pull()).bodies == ["half"]
+        assert broker.controller.transactions.pending_count == 0
+        assert broker.controller.transactions.committed_total == 1
+
+    tell(story, tmp_path, now_ms=clock)
+
+
+def test_commit_after_a_rollback_is_delivered_as_by_rocketmq(tmp_path):
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        sent = await client.call(half_request())
+        assert (await client.call(end_request(sent, ROLLBACK))).code == 0
+        assert (await client.call(end_request(sent))).code == 0
+        assert (await client.pull()).bodies == ["half"]
+        assert (await client.call(end_request(sent, ROLLBACK))).code == 0
+        assert (await client.call(end_request(sent))).code == 0
+        assert (await client.pull()).bodies == ["half"]
+
+    tell(story, tmp_path, now_ms=Clock())
+
+
 def test_one_way_end_commits_a_half_message_without_an_answer(tmp_path):
     async def story(broker):
         broker.make_topic("T")

@@ -69,6 +69,10 @@ CHECK_GROUP: Final = "CID_RMQ_SYS_TRANS"
 PASSED_PER_CALL: Final = 5_000
 """Half messages that one call may pass because they have ended, without reading them."""
 OPS_PER_CALL: Final = 256
+
+COMMITS_MAX: Final = 10_000
+"""Last commits that are remembered, so that a repeated one is not delivered again."""
+
 _MESSAGES_PER_READ = 16
 _OPS_PER_READ = 32
 _BYTES_PER_READ = 1 << 18
@@ -149,6 +153,8 @@ class TransactionalMessageService:
         self._round: _Round | None = None
         self._ending: set[int] = set()
         """Half messages whose end was requested, and whose op message was not read yet."""
+        self._commits: dict[tuple[int, str], None] = {}
+        """The last half messages that were committed: their first place, and message id."""
         self._read: deque[StoredMessage] = deque()
         """Half messages that were read ahead."""
         self._end_offset = LOG_START
@@ -185,6 +191,16 @@ class TransactionalMessageService:
     def cancel_end(self, half_offset: int) -> None:
         """Check a half message after all, because its op message could not be stored."""
         self._ending.discard(half_offset)
+
+    def record_commit(self, half: StoredMessage) -> None:
+        """Remember that the message of a half message is on the disk in its topic."""
+        self._commits[_first_place(half)] = None
+        if len(self._commits) > COMMITS_MAX:
+            del self._commits[next(iter(self._commits))]
+
+    def is_committed(self, half: StoredMessage) -> bool:
+        """Return whether this half message, or a copy of it, is among the last commits."""
+        return _first_place(half) in self._commits
 
     def save_final(self) -> None:
         """Record the progress of the checks at a stop, when all of the log is on the disk."""
@@ -477,3 +493,8 @@ class TransactionalMessageService:
 
 def _size_of(message: StoredMessage) -> int:
     return RECORD_BYTES_MIN + len(message.body) + len(message.properties_text)
+
+
+def _first_place(half: StoredMessage) -> tuple[int, str]:
+    known_offset = prepared_queue_offset(half)
+    return half.queue_offset if known_offset is None else known_offset, half.message_id

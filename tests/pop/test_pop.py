@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from support.brokers.pop_stories import REDELIVERED_MS, run
-from support.clients.pops import ack, ack_all, change, pop, pop_fields, popped_of
+from support.clients.pops import Popped, ack, ack_all, change, pop, pop_fields, popped_of
 
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import (
@@ -79,6 +79,33 @@ def test_acknowledged_message_does_not_come_again_after_the_broker_stood_still(t
         await s.settle()
         await s.pass_time(REDELIVERED_MS)
         assert await s.texts() == [popped[0].text]
+
+    run(story, tmp_path)
+
+
+def test_refused_acknowledgement_of_a_batch_does_not_hold_up_the_others(tmp_path):
+    async def story(s):
+        await s.client.put("a", "b", queue_id=0)
+        await s.client.put("c", queue_id=1)
+        first, second, third = sorted(await pop(s.client), key=lambda each: each.text)
+        wrong = Popped(second.message, second.receipt._replace(revive_queue_id=8), second.group)
+        assert await ack_all(s.client, [first, wrong, third]) == ResponseCode.MESSAGE_ILLEGAL
+        await s.pass_time(10_000 + REDELIVERED_MS)
+        assert [each.text for each in await pop(s.client)] == ["b"]
+
+    run(story, tmp_path)
+
+
+def test_refused_acknowledgement_of_a_batch_in_order_does_not_hold_up_the_others(tmp_path):
+    async def story(s):
+        await s.client.put("a", "b", queue_id=0)
+        await s.client.put("c", "d", queue_id=1)
+        popped = await pop(s.client, order=True) + await pop(s.client, order=True)
+        _, b, c, d = sorted(popped, key=lambda each: each.text)
+        s.broker.controller.tables.order_info.clear(("T", "G", 0))  # as a crash does
+        assert await ack_all(s.client, [b, c, d]) == ResponseCode.MESSAGE_ILLEGAL
+        assert s.broker.controller.tables.offsets.query("G", "T", 1) == 2
+        assert await s.texts(order=True) == ["a", "b"]
 
     run(story, tmp_path)
 

@@ -231,14 +231,16 @@ class Ledger:
         if sent.delay_seconds:
             self._check_delayed(sent, message, where)
             return
+        watch = self._world.watch
+        ends = sent.ends - sent.repeats * watch.is_undisturbed_since(sent.sent_at)
         if (
             message.queue_offset not in sent.seen
             and sent.seen
-            and sent.ends < 2
-            and not self._world.watch.crashed_since(sent.sent_at)
+            and ends < 2
+            and not watch.crashed_since(sent.sent_at)
         ):
             self.complain(
-                f"{sent} was committed once and delivered twice, at {list(sent.seen)} and "
+                f"{sent} was committed {ends} times and delivered twice, at {list(sent.seen)} and "
                 f"{message.queue_offset}"
             )
 

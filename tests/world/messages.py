@@ -32,6 +32,7 @@ class Sent:
     delay_seconds: float = 0.0
     end: str | None = None  # of a transaction: "open", "commit" or "rollback"
     ends: int = 0  # how often a client has asked for that end
+    repeats: int = 0  # how often of these after the broker had said that it has ended
     decided_at: float | None = None
     batch: object = None  # the staged batch that it is a row of
     queue_offset: int | None = None

@@ -76,7 +76,9 @@ class AckMessageProcessor(Processor):
         receipt = self._check(header)
         queue = header.topic, header.consumer_group, header.queue_id
         if receipt.is_in_order:
-            self._ack_in_order(queue, header.offset, receipt.pop_time)
+            refusal = self._ack_in_order(queue, header.offset, receipt.pop_time)
+            if refusal is not None:
+                raise refusal
             return success_response(request)
         put = self._put_ack(header, receipt)
         self._count(queue, 1, receipt.pop_time)
@@ -88,19 +90,30 @@ class AckMessageProcessor(Processor):
 
     @handles(RequestCode.BATCH_ACK_MESSAGE)
     def batch_ack_message(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer BATCH_ACK_MESSAGE when all acknowledgements are stored."""
+        """Answer BATCH_ACK_MESSAGE when all acknowledgements are stored.
+
+        One that is refused does not hold up the others; the answer is the last refusal.
+        """
         if not request.body:
             raise RequestRejected(ResponseCode.NO_MESSAGE, "the body has no acks")
         body = yield from body_in_steps(request, BatchAckMessageRequestBody)
         if not body.acks:
             raise RequestRejected(ResponseCode.NO_MESSAGE, "the body has no acks")
         last: PutMessageResult | None = None
+        refusal: RequestRejected | None = None
         for ack in body.acks:
-            put = self._ack_batch(ack, body.broker_name)
-            if put is not None and put.status is not PutMessageStatus.PUT_OK:
-                return _stored_response(request, put)
-            last = put or last
+            try:
+                put = self._ack_batch(ack, body.broker_name)
+            except RequestRejected as error:
+                refusal = error
+            else:
+                if put is not None and put.status is not PutMessageStatus.PUT_OK:
+                    refusal = RequestRejected(CODES[put.status], put.remark or "")
+                else:
+                    last = put or last
             yield None
+        if refusal is not None:
+            raise refusal
         if last is None:
             return success_response(request)
         asked = request.without_content()
@@ -234,8 +247,11 @@ class AckMessageProcessor(Processor):
         ]
         queue = topic, batch.consumer_group, batch.queue_id
         if batch.revive_queue_id == ORDER_REVIVE_QUEUE:
-            for queue_offset in offsets:
-                self._ack_in_order(queue, queue_offset, batch.pop_time)
+            refusals = [
+                self._ack_in_order(queue, queue_offset, batch.pop_time) for queue_offset in offsets
+            ]
+            for refusal in filter(None, refusals):
+                raise refusal
             return None
         if not offsets:
             return None
@@ -254,24 +270,28 @@ class AckMessageProcessor(Processor):
 
     # ---- in order
 
-    def _ack_in_order(self, queue: PopQueue, queue_offset: int, pop_time: int) -> None:
+    def _ack_in_order(
+        self, queue: PopQueue, queue_offset: int, pop_time: int
+    ) -> RequestRejected | None:
+        """Acknowledge a message, or return why not."""
         topic, group, queue_id = queue
         stored = self._broker.offsets.query(group, topic, queue_id)
         if stored is not None and queue_offset < stored:
-            return  # acknowledged before, or the group was moved past it
+            return None  # acknowledged before, or the group was moved past it
         next_offset = self._order.commit_and_next(queue, queue_offset, pop_time, stored)
         if next_offset == UNKNOWN_MESSAGE:
-            raise RequestRejected(
+            return RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{stored}, "
                 f"commit:{queue_offset}, next:{next_offset}",
             )
         if next_offset < 0:
-            return  # a later pop has the message
+            return None  # a later pop has the message
         self._count(queue, 1, pop_time)
         if not self._broker.consumers.is_reset(group, topic, queue_id):
             self._broker.offsets.advance(group, topic, queue_id, next_offset)
         self._releases.schedule(queue)
+        return None
 
     def _change_in_order(
         self,

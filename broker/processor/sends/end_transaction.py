@@ -8,7 +8,9 @@
 
 The op message is appended only when the committed message is on the disk, so that a half message
 never counts as ended while a crash could take its message back. A crash between both leaves the
-half message to the next check, whose answer delivers it a second time.
+half message to the next check, whose answer delivers it a second time. Another commit of a message
+that this process has committed delivers nothing, and adds only an op message. A commit that follows
+a rollback delivers the message, as in RocketMQ: its producer's work is done after all.
 
 Most producers end transactions one-way: they do not learn of a refusal, and the check settles what
 was refused.
@@ -86,9 +88,11 @@ class EndTransactionProcessor(Processor):
             )
         half = self._find(connection, header)
         asked = request.without_content()
-        if header.commit_or_rollback == ROLLBACK:
+        is_rollback = header.commit_or_rollback == ROLLBACK
+        if is_rollback or self._broker.transactions.is_committed(half):
             result = self._put_op(half)
-            self._broker.transactions.rolled_back_total += result.status in _STORED_STATUSES
+            if is_rollback and result.status in _STORED_STATUSES:
+                self._broker.transactions.rolled_back_total += 1
             self._acknowledger.when_stored(result, partial(self._reply, connection, asked))
             return None
         committed = self._committed(half)
@@ -154,6 +158,7 @@ class EndTransactionProcessor(Processor):
             topic = half.properties[REAL_TOPIC]
             broker.stats.record_put(topic, 1, result.end_offset - result.physical_offset)
         if result.status is PutMessageStatus.PUT_OK:
+            broker.transactions.record_commit(half)
             op = self._put_op(half)
             if op.status is not PutMessageStatus.PUT_OK:
                 _log.warning(

@@ -31,7 +31,7 @@ _BORN = "g"
         **place(dice),
         "size": dice.choice(SIZES[1:6]),
         "end": dice.choice(["commit", "commit", "rollback"]),
-        "how": dice.choice(["asked", "asked", "one-way", "never"]),
+        "how": dice.choice(["asked", "asked", "twice", "one-way", "never"]),
         "immunity": dice.choice([None, None, None, 1]),
     }
 )
@@ -54,8 +54,12 @@ async def transact(player, topic, queue_id, size, end, how, immunity=None):
     request = _end_request(sent, int(answer.ext_fields["queueOffset"]), position)
     if how == "one-way":
         connection.tell(request)
-    else:
-        await player.answer(connection, request)
+        return
+    ended = await player.answer(connection, request)
+    if how == "twice":
+        again = _end_request(sent, int(answer.ext_fields["queueOffset"]), position)
+        sent.repeats += ended is not None and not ended.code
+        await player.answer(connection, again)
 
 
 @act(lambda dice: {"seconds": dice.choice([0.5, 2.0, 6.0])})
