@@ -13,6 +13,7 @@ import pytest
 from support.brokers.broker_kinds import wait_until
 from support.clients.conformance_clients import Clients
 
+from rmq_spark.client.consumer.simple_consumer import SimpleConsumer
 from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.wire.codes import RequestCode
 
@@ -111,6 +112,61 @@ def test_member_of_a_group_commits_nothing_that_it_could_not_print(filled, clust
     assert done.returncode == 1
     assert "No space left on device" in done.stderr
     assert not any(committed(cluster, group, filled))
+
+
+@pytest.fixture
+def popping(kind):
+    if "4.9" in kind:
+        pytest.skip("RocketMQ 4.9 cannot pop")
+
+
+@pytest.mark.usefixtures("popping")
+def test_popping_member_of_a_group_acknowledges_what_it_printed(run, filled, cluster):
+    group = cluster.group()
+    pop = ("consume", filled, "--group", group, "--pop", "-o", "raw")
+    first = run(*pop, "-n", 4)
+    assert len(set(bodies(first))) == 4
+    assert f"a member of {group}: pops {filled}" in first.err
+    second = run(*pop)
+    assert sorted(bodies(first) + bodies(second)) == list(range(10))
+    assert bodies(run(*pop)) == []
+    late = run("consume", filled, "-g", cluster.group(), "--pop", "--offset", "end", "-o", "raw")
+    assert bodies(late) == []
+    red = run("consume", filled, "-g", cluster.group(), "--pop", "--tags", "red", "-o", "raw")
+    assert sorted(bodies(red)) == [0, 2, 4, 6, 8]
+
+
+@pytest.mark.usefixtures("popping")
+def test_popping_member_gives_back_what_it_could_not_print(run, filled, cluster):
+    pop = ["consume", filled, "--group", cluster.group(), "--pop", "-o", "raw"]
+    with open("/dev/full", "w", encoding="ascii") as full:  # noqa: PTH123  # a device
+        done = subprocess.run(
+            [*ROCKETPOLL, *pop, "--namesrv", cluster.name_server], stdout=full,
+            stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    assert sorted(bodies(run(*pop))) == list(range(10))
+
+
+@pytest.mark.usefixtures("popping")
+def test_members_that_pull_and_members_that_pop_refuse_each_other(run, filled, cluster):
+    clients, pulls, pops = Clients(cluster), cluster.group(), cluster.group()
+    clients.lite(pulls, filled)
+    wait_until("the member", lambda: cluster.members(pulls))
+    refused = run("consume", filled, "--group", pulls, "--pop")
+    assert (refused.code, "Leave out --pop, stop the members" in refused.err) == (1, True)
+    consumer = SimpleConsumer(pops, cluster.name_server)
+    consumer.subscribe(filled)
+    with consumer:
+        wait_until("the member", lambda: cluster.members(pops))
+        refused = run("consume", filled, "--group", pops)
+        assert (refused.code, "Add --pop, stop the members" in refused.err) == (1, True)
+
+
+def test_pop_without_a_group_is_refused(run, filled):
+    refused = run("consume", filled, "--pop")
+    assert (refused.code, "Add --group GROUP" in refused.err) == (2, True)
 
 
 def test_members_of_a_group_share_the_queues(run, filled, cluster):

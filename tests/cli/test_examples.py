@@ -36,6 +36,7 @@ OF_USERS = ("user ", "acl ")
 SAID = (
     r"|moved\n|dry run: nothing was (changed|sent|copied)\n"
     r"|(rocketpoll: a member of billing: reads \d of \d queues of orders\n)+"
+    r"|rocketpoll: a member of packing: pops orders\n"
     r"|rocketpoll: no messages found\n"
     r"|rocketpoll: NAMESRV_ADDR is set and has precedence. Unset it\n"
     r"|(created the directory \S+\n)*wrote \S+, .+\n"

@@ -2,13 +2,15 @@
 
 Messages are read between offsets (`BulkPull`), in the order in which they were stored, or followed
 by a consumer of RocketMQ's own group for tools. No offsets of users' groups change, unless
-``--group`` is given: then a member of that group prints messages, and commits those it has printed.
+``--group`` is given: then a member of that group prints messages, and commits those it has printed;
+with ``--pop`` it pops messages, and acknowledges those it has printed.
 """
 
 from __future__ import annotations
 
 import heapq
 import time
+from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing, suppress
 from itertools import islice
@@ -39,15 +41,18 @@ from rmq_spark.client.subscriptions import (
     subscription_data,
 )
 from rmq_spark.errors import format_count
+from rmq_spark.wire.bodies.clients import ConsumeType
 from rmq_spark.wire.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
     from rmq_spark.client.consumer.lite_pull_consumer import Consumer
+    from rmq_spark.client.consumer.simple_consumer import SimpleConsumer
     from rmq_spark.client.reading.read_bounds import ReadRange
     from rmq_spark.wire.message_queue import MessageQueue
 
 _POLL_MS: Final = 500
+_POP_MS: Final = 1_000
 _KEY_QUERY_MESSAGES: Final = 64
 _CHUNK_BYTES: Final = 1 << 20
 _MOMENT_MS: Final = 20
@@ -101,11 +106,14 @@ def _consume_options(function: Any) -> Any:
     "rocketpoll consume orders --from 2026-11-23T09:00Z --until 2026-11-23T09:05Z\n"
     "rocketpoll consume orders --offset -1h --tags paid -f '%o %k %s\\n'\n"
     "rocketpoll consume orders -n 1 -o json\n"
-    "rocketpoll consume orders --group billing -n 5",
+    "rocketpoll consume orders --group billing -n 5\n"
+    "rocketpoll consume orders --group packing --pop",
 )
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
 @click.option("-g", "--group", metavar="GROUP",
               help="Consume as a member of this group, and commit what was printed.")  # fmt: skip
+@click.option("--pop", "is_popping", is_flag=True,
+              help="With --group: pop messages, and acknowledge what was printed.")  # fmt: skip
 @click.option("--offset", "--from", "place", type=parse_position, default="start",
               show_default=True, metavar="POSITION",
               help="Where to start in each queue: start, end, -10, +5, 42, -1h, 09:00, "
@@ -130,6 +138,7 @@ def consume(
     text_format: str | None,
     output: str,
     *,
+    is_popping: bool,
     follow: bool,
     access: ClusterAccess,
 ) -> None:
@@ -138,9 +147,12 @@ def consume(
     Stops at the last message that was there at the start, unless --follow is given.
 
     With --group, joins GROUP as a member: starts where GROUP is, prints the messages of its share
-    of the queues, each at least once, and commits what it has printed. Stops when no message has
-    come for 3 s. Without --group, no offsets move.
+    of the queues, each at least once, and commits what it has printed. With --pop, brokers divide
+    messages among the members, and not queues. Stops when no message has come for 3 s. Without
+    --group, no offsets move.
     """
+    if is_popping and group is None:
+        raise click.UsageError("--pop needs the group that pops. Add --group GROUP")
     if follow and end.kind is not PositionKind.END:
         raise click.UsageError("--follow and --until exclude each other. Give one")
     if key is not None and len(topics) > 1:
@@ -151,7 +163,8 @@ def consume(
         _check_group_query(wish)
     with access.admin() as admin:
         if group is not None:
-            with closing(_consume_in_group(admin, wish, group, is_endless=follow)) as found:
+            consume_in = _pop_in_group if is_popping else _consume_in_group
+            with closing(consume_in(admin, wish, group, is_endless=follow)) as found:
                 shown = show_messages(found, render, flush_each=True)
         elif follow:
             shown = show_messages(islice(_follow(admin, wish), count), render, flush_each=True)
@@ -315,7 +328,7 @@ def _consume_in_group(
     from rmq_spark.client.consumer.lite_pull_consumer import Consumer  # noqa: PLC0415  # only in groups
     from rmq_spark.client.consumer.settings import LitePullSettings  # noqa: PLC0415  # --help needs no client
 
-    _check_subscriptions(admin, query, group)
+    _check_subscriptions(admin, query, group, is_popping=False)
     if query.position.kind is PositionKind.END:
         _commit_ends(admin, query, group)
     consumer = Consumer(
@@ -345,6 +358,54 @@ def _consume_in_group(
             if time.monotonic() - committed_at >= _COMMIT_SECONDS:
                 _commit(consumer, printed)
                 committed_at = time.monotonic()
+
+
+def _pop_in_group(
+    admin: Admin, query: ConsumeQuery, group: str, *, is_endless: bool
+) -> Generator[MessageExt, None, None]:
+    """Yield messages as a popping member of a group; acknowledge each after the next was asked for.
+
+    Messages that were popped and not printed are given back to the group at the end.
+    """
+    from rmq_spark.client.consumer.simple_consumer import SimpleConsumer  # noqa: PLC0415  # only in groups
+    from rmq_spark.wire.pop import POP_MESSAGES_MAX  # noqa: PLC0415  # only in groups
+
+    _check_subscriptions(admin, query, group, is_popping=True)
+    if query.position.kind is PositionKind.END:
+        _commit_ends(admin, query, group)
+    consumer = SimpleConsumer(group, instance=admin.instance, from_first=True)
+    for topic in dict.fromkeys(query.topics):
+        consumer.subscribe(topic, query.selector)
+    printed: list[MessageExt] = []
+    popped: deque[MessageExt] = deque()
+    left = query.limit
+    with ExitStack() as stack:
+        stack.enter_context(consumer)
+        stack.enter_context(show_client_warnings())
+        stack.callback(_settle_popped, consumer, printed, popped)
+        print_error("rocketpoll", f"a member of {group}: pops {', '.join(sorted(consumer.topics))}")
+        idle_since = time.monotonic()
+        while left != 0 and (is_endless or time.monotonic() - idle_since < _GROUP_IDLE_SECONDS):
+            most = POP_MESSAGES_MAX if left is None else min(left, POP_MESSAGES_MAX)
+            found = consumer.receive(most, timeout_ms=_POP_MS)
+            popped.extend(sorted(found, key=store_order_key))
+            left = None if left is None else left - len(found)
+            while popped:
+                yield popped[0]
+                printed.append(popped.popleft())
+                idle_since = time.monotonic()
+            _settle_popped(consumer, printed, popped)
+
+
+def _settle_popped(
+    consumer: SimpleConsumer, printed: list[MessageExt], others: deque[MessageExt]
+) -> None:
+    """Acknowledge messages that were printed, and let others be delivered again at once."""
+    if printed:
+        consumer.ack(printed)
+        printed.clear()
+    while others:
+        consumer.change_invisible_duration(others.popleft(), 0)
 
 
 def _commit(consumer: Consumer, printed: dict[MessageQueue, int]) -> None:
@@ -378,10 +439,13 @@ def _commit_ends(admin: Admin, query: ConsumeQuery, group: str) -> None:
             admin.set_offset(group, queue, ends[queue].max_offset)
 
 
-def _check_subscriptions(admin: Admin, query: ConsumeQuery, group: str) -> None:
-    """Raise a failure if members of a group subscribe to other messages than this one would.
+def _check_subscriptions(
+    admin: Admin, query: ConsumeQuery, group: str, *, is_popping: bool
+) -> None:
+    """Raise a failure if members of a group consume other messages, or otherwise, than this one.
 
-    RocketMQ gives queues to all members alike: those of different subscriptions lose messages.
+    RocketMQ gives queues to all members alike: those of different subscriptions lose messages. What
+    some members pull and others pop, both get.
     """
     from rmq_spark.client.admin.lookups import ADMIN_TIMEOUT_MS  # noqa: PLC0415  # only in groups
     from rmq_spark.client.api.broker_api import BrokerApi  # noqa: PLC0415  # only in groups
@@ -394,14 +458,32 @@ def _check_subscriptions(admin: Admin, query: ConsumeQuery, group: str) -> None:
     api = BrokerApi(admin.instance.connections, ADMIN_TIMEOUT_MS)
     for address in admin.masters().values():
         with suppress(ConsumerNotOnline):
-            online = api.admin.consumer_connection(address, names.wrap(group)).subscription_table
-            for topic, found in online.items():
+            online = api.admin.consumer_connection(address, names.wrap(group))
+            _check_consume_type(group, online.consume_type, is_popping=is_popping)
+            for topic, found in online.subscription_table.items():
                 if not topic.startswith(RETRY_PREFIX) and wanted.get(topic) != found.sub_string:
                     raise Failure(
                         f"members of {group} subscribe to {topic} with {found.sub_string}, and "
                         "this one would not: it would get queues, and not read them",
                         "Give the same topics and tags, stop the members, or name another group",
                     )
+
+
+def _check_consume_type(group: str, found: ConsumeType | None, *, is_popping: bool) -> None:
+    """Raise a failure if members pop and this one would not, or pull and this one would pop.
+
+    Push consumers do either, as the group's mode says.
+    """
+    if is_popping and found is ConsumeType.CONSUME_ACTIVELY:
+        raise Failure(
+            f"members of {group} pull, and this one would pop: both would get the same messages",
+            "Leave out --pop, stop the members, or name another group",
+        )
+    if not is_popping and found is ConsumeType.CONSUME_POP:
+        raise Failure(
+            f"members of {group} pop, and this one would pull: both would get the same messages",
+            "Add --pop, stop the members, or name another group",
+        )
 
 
 class _MemberNotes:
