@@ -232,6 +232,19 @@ def format_count(count: int, singular: str, plural: str = "") -> str:
     return f"{count:,} {singular if count == 1 else plural or f'{singular}s'}"
 
 
+_BYTE_UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+def format_bytes(count: int) -> str:
+    """Return a number of bytes with the unit that fits: ``0 B``, ``3.4 KiB``, ``186.3 GiB``."""
+    size, unit = float(count), "B"
+    for unit_above in _BYTE_UNITS:
+        if abs(size) < 1024:
+            break
+        size, unit = size / 1024, unit_above
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+
+
 def _rebuild(
     error_class: type[WireError], subject: str, at: int | str, needed: str, found: str
 ) -> WireError:

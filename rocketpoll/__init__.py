@@ -58,7 +58,12 @@ if TYPE_CHECKING:
     from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
     from rmq_spark.wire.message_queue import MessageQueue
     from rmq_spark.wire.trace import MessageTrace, TraceType
-    from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError, NotInTime
+    from rocketpoll.broker.embedded import (
+        ConfigError,
+        EmbeddedBroker,
+        EmbeddedBrokerError,
+        NotInTime,
+    )
     from rocketpoll.broker.stream_testing import StreamTestError, stream_test
     from rocketpoll.broker.testing import collect_stream, stream_rows, wait_until
 
@@ -80,6 +85,7 @@ _MODULES: Final = {
     "ClientError": "rmq_spark.client.errors",
     "ClientInstance": "rmq_spark.client.instance.instance",
     "ClusterUser": "rmq_spark.client.admin.access_lists",
+    "ConfigError": _EMBEDDED,
     "ConsumeConcurrentlyContext": "rmq_spark.client.consumer.dispatch.listeners",
     "ConsumeConcurrentlyStatus": "rmq_spark.client.consumer.dispatch.listeners",
     "ConsumeFromWhere": "rmq_spark.wire.bodies.clients",
@@ -138,6 +144,7 @@ __all__ = [
     "ClientError",
     "ClientInstance",
     "ClusterUser",
+    "ConfigError",
     "ConsumeConcurrentlyContext",
     "ConsumeConcurrentlyStatus",
     "ConsumeFromWhere",

@@ -178,6 +178,7 @@ def test_that_leaves_one_open(rocketpoll_aio, rocketpoll_broker, rocketpoll_topi
         await consumer.start()
         await consumer.subscribe(rocketpoll_topic)
         async with aio.Admin(client=rocketpoll_aio) as admin:
+            await admin.create_group("members")
             while not (members := await admin.members("members")):
                 await asyncio.sleep(0)
             assert len(members) == 1  # and none of the test before

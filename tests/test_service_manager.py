@@ -57,6 +57,16 @@ def test_missing_notify_socket_is_logged_and_ignored(tmp_path, caplog):
     assert "READY=1" in caplog.text
 
 
+def test_start_progress_of_a_small_store_has_a_unit_that_fits(caplog):
+    caplog.set_level(logging.INFO)
+    now = [100.0]
+    watch = StartProgress(ServiceManager({}), lambda: now[0])
+    watch("makes queues", 0, 3_500)
+    now[0] += 100
+    watch("makes queues", 0, 3_500)
+    assert caplog.messages == ["the start makes queues: 0% of 3.4 KiB"]
+
+
 def test_start_progress_reports_extend_the_start_timeout(supervisor, caplog):
     hearing, name = supervisor
     caplog.set_level(logging.INFO)
@@ -66,7 +76,7 @@ def test_start_progress_reports_extend_the_start_timeout(supervisor, caplog):
     assert caplog.messages == []  # a start that is soon done says nothing
     now[0] += 100
     assert not watch("makes queues", 50 * 10**9, 200 * 10**9)
-    said = "the start makes queues: 25% of 200.0 GB, about 5 min left"
+    said = "the start makes queues: 25% of 186.3 GiB, about 5 min left"
     assert caplog.messages == [said]
     assert hearing.recv(1000).decode() == f"EXTEND_TIMEOUT_USEC=600000000\nSTATUS={said}"
     now[0] += 9
@@ -74,6 +84,6 @@ def test_start_progress_reports_extend_the_start_timeout(supervisor, caplog):
     assert len(caplog.messages) == 1
     now[0] += 1
     watch("makes queues", 190 * 10**9, 200 * 10**9)
-    assert caplog.messages[1].endswith("95% of 200.0 GB, about 6 s left")
+    assert caplog.messages[1].endswith("95% of 186.3 GiB, about 6 s left")
     watch.request_stop()
     assert watch("makes queues", 191 * 10**9, 200 * 10**9)

@@ -104,7 +104,7 @@ async def loop() -> None:
         async with aio.Consumer("billing", client=client) as consumer:
             async for message in consumer:
                 assert_type(message, MessageExt)
-        async with aio.SimpleConsumer("packing", client=client, from_first=True) as simple:
+        async with aio.SimpleConsumer("packing", client=client, start="earliest") as simple:
             await simple.subscribe("orders", by_sql("total > 5"))
             found = await simple.receive(16, invisible_ms=30_000)
             assert_type(found, list[MessageExt])

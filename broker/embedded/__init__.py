@@ -10,8 +10,9 @@
 Only this room and `rocketpoll.broker.testing` use the client.
 """
 
+from ..settings.settings import ConfigError
 from .embedded_broker import EmbeddedBroker
 from .errors import EmbeddedBrokerError
 from .helpers import NotInTime
 
-__all__ = ["EmbeddedBroker", "EmbeddedBrokerError", "NotInTime"]
+__all__ = ["ConfigError", "EmbeddedBroker", "EmbeddedBrokerError", "NotInTime"]

@@ -176,7 +176,9 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         """
         with self._lifecycle_lock:
             if self._lifecycle is _Lifecycle.STARTED:
-                raise EmbeddedBrokerError(f"the broker runs already, at {self.address}")
+                raise EmbeddedBrokerError(
+                    f"the broker runs already, at {self.address}. Use it, or stop it first"
+                )
             if self._lifecycle is _Lifecycle.ENDED:
                 raise EmbeddedBrokerError(f"the broker {self._lifecycle.value}")
             self._owner = os.getpid()

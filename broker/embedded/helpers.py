@@ -293,7 +293,6 @@ class BrokerHelpers(ABC):
         """
         __tracebackhide__ = True
         deadline = time.monotonic() + checked_seconds(timeout)
-        admin = self._connect().admin
         while behind := [lag for lag in self._lag(group, topic) if lag.messages]:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
@@ -304,7 +303,7 @@ class BrokerHelpers(ABC):
                 )
                 raise NotInTime(
                     f"group {group} did not consume all of topic {topic} within {timeout} "
-                    f"s: it has committed {committed}; {len(admin.members(group))} of its "
+                    f"s: it has committed {committed}; {self._member_count(group)} of its "
                     "consumers are online"
                 )
             time.sleep(min(POLL_SECONDS, remaining))
@@ -361,6 +360,12 @@ class BrokerHelpers(ABC):
         except GroupNotFound:
             ends = {queue: span.max_offset for queue, span in admin.topic_offsets(topic).items()}
             return [Lag(queue, end, None, 0) for queue, end in ends.items()]
+
+    def _member_count(self, group: str) -> int:
+        try:
+            return len(self._connect().admin.members(group))
+        except GroupNotFound:  # none of its consumers has started yet
+            return 0
 
     def _ends(self, topic: str) -> dict[MessageQueue, int] | None:
         """Return the end offset of each queue of a topic, or None if the topic does not exist."""

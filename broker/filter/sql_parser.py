@@ -88,7 +88,7 @@ class Token(NamedTuple):
 
     def describe(self) -> str:
         """Return the word as an error shows it."""
-        return "the end" if self.kind == END else self.text
+        return Verbatim("its end") if self.kind == END else self.text
 
 
 class TokenStream:

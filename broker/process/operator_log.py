@@ -16,6 +16,7 @@ from ipaddress import ip_address
 from typing import Final
 
 from rmq_spark import __version__
+from rmq_spark.errors import format_bytes
 
 from ..controller import BrokerController
 from ..settings.config import BrokerConfig, ClientAuth, TlsMode
@@ -70,58 +71,55 @@ _MIB = 1 << 20
 def log_start(config: BrokerConfig, controller: BrokerController) -> None:
     """Log the broker's version, the recovery and its duration, the limits, and the addresses.
 
-    Each is a line, or two, of at most about 130 columns.
+    With a usual configuration, no line has more than 100 columns.
     """
     _log.info(
-        "rocketpoll %s, broker %s of cluster %s, in process %d, on Python %s and %s",
+        "rocketpoll %s, Python %s, %s",
         __version__,
-        config.broker_name,
-        config.broker_cluster_name,
-        os.getpid(),
         platform.python_version(),
         type(asyncio.get_running_loop()).__module__.partition(".")[0],
     )
+    cluster = config.broker_cluster_name
+    _log.info("broker %s of %s, process %d", config.broker_name, cluster, os.getpid())
     _log_store(config, controller)
     server = config.server
     _log.info(
-        "limits: %s connections, %s of one address; %d MiB of requests in flight, "
-        "%d MiB of unread answers",
+        "limits: %s connections, %s of one address",
         f"{server.max_connections:,}",
         f"{server.max_connections_per_address:,}",
+    )
+    _log.info(
+        "limits: %d MiB of requests, %d MiB of unread answers",
         server.in_flight_bytes_max // _MIB,
         server.unread_bytes_max // _MIB,
     )
     _log.info(
-        "limits: %s topics, %s queues, %s groups; %s open files; %s",
+        "limits: %s topics, %s queues, %s groups",
         f"{config.max_topics:,}",
         f"{config.max_queues:,}",
         f"{config.max_groups:,}",
-        f"{config.store.open_files_max:,}",
-        config.store.flush_disk_type.name,
     )
     host = format_host(config.bind_address)
     addresses = [f"{host}:{controller.port}"]
     if controller.vip_port is not None:
-        addresses.append(f"{host}:{controller.vip_port} (VIP channel)")
+        addresses.append(f"port {controller.vip_port} (VIP channel)")
+    _log.info("access: %s", controller.tls.description())
+    _log.info("access: %s", controller.access_setup.description)
     if controller.metrics_port is not None:
-        addresses.append(f"http://{format_host(config.metrics_host)}:{controller.metrics_port}")
-    _log.info(
-        "listens on %s, %s, %s",
-        ", ".join(addresses),
-        controller.tls.description(),
-        controller.access_setup.description,
-    )
+        metrics_host = format_host(config.metrics_host)
+        _log.info("serves metrics at http://%s:%d/metrics", metrics_host, controller.metrics_port)
+    _log.info("listens on %s", ", ".join(addresses))
     if not ip_address(config.bind_address).is_loopback and not controller.tls.is_enforced:
         _log.warning(
-            "bindAddress=%s accepts connections without TLS from other machines: anyone on the "
-            "network can read and change messages. Set tls.server.mode=enforcing",
+            "bindAddress=%s accepts other machines without TLS: the network can read and change "
+            "messages. Set tls.server.mode=enforcing",
             config.bind_address,
         )
     tls = config.tls
     if tls.need_client_auth is ClientAuth.require and tls.mode is TlsMode.permissive:
         _log.warning(
-            "tls.server.need.client.auth=require does not keep out clients without a certificate: "
-            "they can connect without TLS. Set tls.server.mode=enforcing"
+            "tls.server.need.client.auth=require: clients without a certificate can connect "
+            "without TLS. Set tls.server.mode=enforcing"
         )
 
 
@@ -141,11 +139,13 @@ def _log_store(config: BrokerConfig, controller: BrokerController) -> None:
         _describe_recovery(state),
     )
     _log.info(
-        "store: commit log from %s to %s, %s holes; %s topics, %s of them with messages, "
-        "%s groups, %s offsets",
+        "store: commit log from %s to %s, %s holes",
         f"{state.min_offset:,}",
         f"{state.written_offset:,}",
         f"{len(state.holes):,}",
+    )
+    _log.info(
+        "store: %s topics (%s with messages), %s groups, %s offsets",
         f"{len(tables.topics.topics):,}",
         f"{len(store.queue_nums()):,}",
         f"{len(tables.groups.groups):,}",
@@ -153,11 +153,18 @@ def _log_store(config: BrokerConfig, controller: BrokerController) -> None:
     )
     disk, storage = controller.disk_usage(), config.store
     _log.info(
-        "disk: %.0f %% of %.1f GB used; messages are kept for %d h, deleted early from %.0f %% on, "
-        "refused from %.0f %% on",
-        disk.ratio * 100,
-        disk.total / 1e9,
+        "store: %s, keeps %d h, %s open files at most",
+        storage.flush_disk_type.name,
         storage.file_reserved_time_hours,
+        f"{storage.open_files_max:,}",
+    )
+    _log.info(
+        "disk: %.0f %% of %s used",
+        disk.ratio * 100,
+        format_bytes(disk.total),
+    )
+    _log.info(
+        "disk: early deletion from %.0f %%, no sends from %.0f %%",
         storage.disk_space_clean_forcibly_ratio * 100,
         storage.disk_space_warning_level_ratio * 100,
     )

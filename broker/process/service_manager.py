@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from rmq_spark.errors import escape_surrogates
+from rmq_spark.errors import escape_surrogates, format_bytes
 
 _log = logging.getLogger(__name__)
 _TITLE: Final = "rocketpoll"
@@ -99,7 +99,7 @@ class StartProgress:
     def _progress(self, now: float, done_bytes: int, total_bytes: int) -> str:
         text = (
             f"the start {self._phase}: {done_bytes / max(total_bytes, 1):.0%} of "
-            f"{total_bytes / 1e9:.1f} GB"
+            + format_bytes(total_bytes)
         )
         done_since = done_bytes - self._phase_start_bytes
         if done_since <= 0:

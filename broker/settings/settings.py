@@ -82,6 +82,10 @@ _NO_LIGHT_QUEUES: Final = (
 _NO_SLAVES: Final = (
     "RocketMQ configures masters and slaves with it, and this broker has none: remove it"
 )
+_NO_REPLICATION: Final = (
+    "RocketMQ replicates the log among brokers with it, and this broker does not: remove it, or "
+    "use RocketMQ where messages have to be on several machines"
+)
 _METRICS: Final = (
     "RocketMQ configures its metrics with it, which this broker serves at metricsHost "
     "and metricsPort: set metricsPort=5557"
@@ -160,6 +164,12 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "brokerIP2": _NO_SLAVES,
     "haListenPort": _NO_SLAVES,
     "haMasterAddress": _NO_SLAVES,
+    "enableDLegerCommitLog": _NO_REPLICATION,
+    "dLegerGroup": _NO_REPLICATION,
+    "dLegerPeers": _NO_REPLICATION,
+    "dLegerSelfId": _NO_REPLICATION,
+    "enableControllerMode": _NO_REPLICATION,
+    "controllerAddr": _NO_REPLICATION,
     "storePathCommitLog": _SINGLE_DIRECTORY,
     "storePathConsumeQueue": _SINGLE_DIRECTORY,
     "storePathIndex": _SINGLE_DIRECTORY,
@@ -175,6 +185,8 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
 
 class ConfigError(RocketPollError, page="troubleshooting.md#the-broker-and-its-store"):
     """A setting is unknown, its value cannot be parsed, or settings contradict each other."""
+
+    __module__ = "rocketpoll"  # from which programs import it
 
 
 DEFAULT_STORE: Final = "~/store"
@@ -271,7 +283,9 @@ def _fault_of(name: str, value: str) -> str | None:
         return f"there is no setting {name!r}: {UNSUPPORTED[name]}"
     if key is None:
         nearest = nearest_name(name, KEYS)
-        return f"there is no setting {name!r}" + (f"; did you mean {nearest}?" if nearest else "")
+        return f"there is no setting {name!r}" + (
+            f"; did you mean {nearest}?" if nearest else ". Remove it"
+        )
     try:
         key.setting.value_type.parse(value)
     except ValueError as error:

@@ -118,7 +118,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:  # for example, stdout on a full disk
         redirect_to_devnull(sys.stdout)
-        print_error(_command_path(given), f"cannot write the output: {error.strerror or error}")
+        print_error(
+            _command_path(given),
+            f"cannot write the output: {error.strerror or error}. Check where stdout leads",
+        )
         return FAILED
     return code
 

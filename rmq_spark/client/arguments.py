@@ -7,6 +7,7 @@ used, perhaps in another thread or at a broker.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache, wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
@@ -185,6 +186,7 @@ CLIENT_ID_BYTES_MAX: Final = 255
 """Most bytes of the name of a directory; brokers take longer ids."""
 
 _SHOWN_CHARACTERS_MAX: Final = 60
+_ILLEGAL_CHARACTERS: Final = re.compile(r"[^%|a-zA-Z0-9_-]+")
 
 
 def check_topic(topic: str, what: str = "topic") -> str:
@@ -236,13 +238,17 @@ def _invalid_name(what: str, name: str, characters_max: int) -> MessageRejected:
         if len(name) <= _SHOWN_CHARACTERS_MAX
         else f"{name[:_SHOWN_CHARACTERS_MAX]}..., {len(name)} characters"
     )
-    return MessageRejected(what, needed, found)
+    legal = _ILLEGAL_CHARACTERS.sub("_", name.strip())[:_SHOWN_CHARACTERS_MAX].strip("_")
+    example = legal or what
+    return MessageRejected(what, needed, found, f"Write for example {example}")
 
 
 _FOREIGN_KEYWORDS: Final = {
     "auto_offset_reset": ("start", "consume_from_where"),
     "bootstrap_servers": ("namesrv",),
+    "consume_from_where": ('start="earliest"',),
     "enable_auto_commit": ("settings=LitePullSettings(auto_commit=...)", "auto_commit"),
+    "from_first": ('start="earliest"',),
     "group_id": ("group",),
     "name_server": ("namesrv",),
     "name_servers": ("namesrv",),

@@ -63,6 +63,8 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 _CONNECTION_PAGE: Final = "troubleshooting.md#nobody-answers"
 _TOPICS_PAGE: Final = "troubleshooting.md#topics-groups-names"
 _ACCESS_PAGE: Final = "troubleshooting.md#users-and-access-lists"
+SQL_EXAMPLE: Final = "total > 5"
+"""A condition in SQL92 as errors show one."""
 
 
 class ClientError(RocketPollError, page="troubleshooting.md#sending-and-consuming"):
@@ -244,7 +246,11 @@ class GroupNotFound(ClientError, page=_TOPICS_PAGE):
         self.near = near
 
     def __str__(self) -> str:
-        hint = f"did you mean {sanitize(self.near)}?" if self.near else "check its name"
+        hint = (
+            f"did you mean {sanitize(self.near)}?"
+            if self.near
+            else "check its name, or create it with Admin.create_group"
+        )
         return f"there is no consumer group {sanitize(self.group)}; {hint}"
 
 
@@ -385,6 +391,12 @@ class NotFound(BrokerRefused, page=_TOPICS_PAGE):
 class SubscriptionRejected(BrokerRefused, page=_TOPICS_PAGE):
     """The broker cannot filter by the subscription, or does not know it yet (23 to 28)."""
 
+    def __str__(self) -> str:
+        refusal = super().__str__()
+        if self.code != ResponseCode.SUBSCRIPTION_PARSE_FAILED:
+            return refusal
+        return f"{refusal}. Write for example by_sql({SQL_EXAMPLE!r}) or 'paid || refunded'"
+
 
 class ConsumerNotOnline(BrokerRefused, page=_TOPICS_PAGE):
     """No member of the consumer group could be asked (206, 207)."""
@@ -397,17 +409,20 @@ class MessageRejected(ClientError, ValueError):
         what: The field or setting that is wrong.
         needed: The values that are allowed, in words.
         found: The value that was given.
+        remedy: What to do, as an imperative, or empty.
     """
 
-    def __init__(self, what: str, needed: str, found: object) -> None:
+    def __init__(self, what: str, needed: str, found: object, remedy: str = "") -> None:
         found = found if isinstance(found, (int, str)) else excerpt(found)
-        super().__init__(what, needed, found)
+        super().__init__(what, needed, found, remedy)
         self.what = what
         self.needed = needed
         self.found = found
+        self.remedy = remedy
 
     def __str__(self) -> str:
-        return f"{self.what}: needed {self.needed}, found {excerpt(self.found)}"
+        problem = f"{self.what}: needed {self.needed}, found {excerpt(self.found)}"
+        return f"{problem}. {self.remedy}" if self.remedy else problem
 
 
 class NotResendable(ClientError):

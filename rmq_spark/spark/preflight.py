@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from rmq_spark.client.errors import (
+    SQL_EXAMPLE,
     AccessDenied,
     AuthenticationFailed,
     BrokerRefused,
@@ -126,7 +127,8 @@ def check_filter(options: ReadOptions, instance: ClientInstance, queues: QueueCl
         except BrokerRefused as error:
             raise OptionError(
                 "sql",
-                f"broker {broker_name} does not filter by {options.expression!r}: {error.remark}",
+                f"broker {broker_name} does not filter by {options.expression!r}: {error.remark}. "
+                f"Write for example {SQL_EXAMPLE}",
             ) from None
 
 

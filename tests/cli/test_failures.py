@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 
 import pytest
@@ -46,14 +47,14 @@ AT = "b:1"
         (BrokerRefused(1, "a.b.AclException: no", AT, 10), "Use keys that have the permission"),
         (SendFailed("T", [NoPermission(16, "no", AT, 10)]), "Use keys that have the permission"),
         (NotSupported(3, "no", AT, 10), "Run rocketpoll cluster info to see the brokers' versions"),
-        (SubscriptionRejected(23, "no", AT, 10), "Correct --tags or --sql"),
+        (SubscriptionRejected(23, "no", AT, 10), "Correct --sql, for example --sql 'total > 5'"),
         (BrokerRefused(1, "filter message by SQL92", AT, 10), "Set enablePropertyFilter=true"),
         (SystemBusy(2, "busy", AT, 10), "Try again later, or send more slowly"),
     ],
 )
 def test_error_line_ends_with_a_remedy(error, remedy):
     line = describe_error(error)
-    problem, _, _ = str(error).partition(". Check that")  # the remedy for programs follows
+    problem = re.split(r"\. (?:Check that|Write for example)", str(error))[0]  # not for programs
     assert line.startswith(problem.removesuffix("; check that a broker listens there"))
     assert remedy in line
 

@@ -43,6 +43,23 @@ def test_group_list_shows_a_group_with_its_lag(run, billing):
     assert "TOOLS_CONSUMER" in run("group", "list", "--all").out
 
 
+def test_group_list_shows_the_groups_that_match_its_patterns(run, cluster):
+    topic, prefix = cluster.topic(queues=1), cluster.group()
+    for name in ("a", "b", "c"):
+        cluster.store_offset(f"{prefix}-{name}", topic, 0)
+
+    def listed(*patterns):
+        rows = run("group", "list", *patterns, "-o", "json").json
+        return [row["group"].removeprefix(prefix) for row in rows]
+
+    assert listed(f"{prefix}-*") == ["-a", "-b", "-c"]
+    assert listed(f"{prefix}-[bc]", f"{prefix}-b") == ["-b", "-c"]
+    assert listed(f"{prefix}-a") == ["-a"]
+    none = run("group", "list", f"{prefix}-aa")
+    assert (none.code, none.out) == (1, "")
+    assert f"no group matches {prefix}-aa. Did you mean {prefix}-a? List all with" in none.err
+
+
 def test_group_describe_shows_each_queue(run, billing):
     group, topic = billing
     found = run("group", "describe", group, "-o", "json").json

@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.consumer.base_consumer_impl import ServiceState
+from rmq_spark.client.errors import GroupNotFound
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.transport.pending_requests import ForkSafeFuture
 from rmq_spark.client.transport.remoting_client import RemotingClient
@@ -79,6 +80,13 @@ def until(condition):
         assert time.monotonic() < deadline, "it has not come to that"
         time.sleep(0.01)
     return found
+
+
+def members_of(admin):
+    try:
+        return admin.members(GROUP)
+    except GroupNotFound:  # none has started yet
+        return ()
 
 
 def message_of(error):
@@ -213,8 +221,8 @@ def lite_made_before(address):
     consumer = LitePullConsumer(GROUP, address, LitePullSettings(consume_from_where=FIRST))
     children = [Child(lambda: polled_by(consumer, 4)) for _ in range(2)]
     with Admin(address) as admin:
-        until(lambda: len(admin.members(GROUP)) == 2)
-        clients = [member.client_id for member in admin.members(GROUP)]
+        until(lambda: len(members_of(admin)) == 2)
+        clients = [member.client_id for member in members_of(admin)]
     time.sleep(0.5)
     sent = send_to_all_queues(address)
     return {"sent": sent, "seen": [child.said() for child in children], "clients": clients}
@@ -238,8 +246,8 @@ def push_made_before(address):
 
     children = [Child(work) for _ in range(2)]
     with Admin(address) as admin:
-        until(lambda: len(admin.members(GROUP)) == 2)
-        clients = [member.client_id for member in admin.members(GROUP)]
+        until(lambda: len(members_of(admin)) == 2)
+        clients = [member.client_id for member in members_of(admin)]
     time.sleep(0.5)
     sent = send_to_all_queues(address)
     return {"sent": sent, "seen": [child.said() for child in children], "clients": clients}
@@ -291,7 +299,7 @@ def lite_started_before(address):
         )
     )
     with Admin(address) as admin:
-        members = len(admin.members(GROUP))
+        members = len(members_of(admin))
     consumer.shutdown()
     return {"child": said, "sent": sent, "seen": found, "members": members}
 
@@ -312,9 +320,9 @@ def lite_whose_end_was_asked_for(address):
 
     child = Child(work).said()
     with Admin(address) as admin:
-        members = [len(admin.members(GROUP))]
+        members = [len(members_of(admin))]
         consumer.shutdown()
-        until(lambda: not admin.members(GROUP))
+        until(lambda: not members_of(admin))
     return {"child": child, "members": members}
 
 
@@ -381,7 +389,7 @@ def push_started_before(address):
     until(lambda: len(seen) == 40)
     said = child.said()
     with Admin(address) as admin:
-        members = len(admin.members(GROUP))
+        members = len(members_of(admin))
     consumer.shutdown()
     return {"child": said, "sent": sent, "seen": [body for _, body in seen], "members": members}
 
@@ -604,10 +612,10 @@ def parent_that_is_killed(address):
         os._exit(0)
     grandchild = int(os.read(reading, 100))
     with Admin(address) as admin:
-        before = len(admin.members(GROUP))
+        before = len(members_of(admin))
         os.kill(parent, signal.SIGKILL)
         os.waitpid(parent, 0)
-        until(lambda: not admin.members(GROUP))
+        until(lambda: not members_of(admin))
     os.kill(grandchild, signal.SIGKILL)
     return {"before": before}
 

@@ -108,11 +108,22 @@ def test_python_reports_missing_arguments():
         (lambda: aio.Consumer("g", clients=None), "did you mean client"),
         (lambda: SimpleConsumer("g", name_servers=NOBODY), "SimpleConsumer.* did you mean namesrv"),
         (lambda: aio.SimpleConsumer("g", clients=None), "did you mean client"),
+        (lambda: aio.SimpleConsumer("g", NOBODY, from_first=True), 'did you mean start="earliest"'),
+        (lambda: SimpleConsumer("g", NOBODY, from_first=True), 'did you mean start="earliest"'),
+        (lambda: Consumer("g", NOBODY, consume_from_where="earliest"), 'mean start="earliest"'),
     ],
 )
 def test_constructor_with_an_unknown_argument_suggests_the_right_one(make, says):
     with pytest.raises(TypeError, match=says):
         make()
+
+
+@pytest.mark.parametrize("kind", [SimpleConsumer, aio.SimpleConsumer])
+def test_simple_consumer_begins_at_no_time(kind):
+    with pytest.raises(ValueError, match='start: needed "earliest" or "latest".*, found \'-1h\''):
+        kind("g", NOBODY, start="-1h")
+    with pytest.raises(TypeError, match="start: needed a string"):
+        kind("g", NOBODY, start=True)
 
 
 def test_poll_without_subscription_logs_once_why_it_returns_nothing(running_broker, caplog):

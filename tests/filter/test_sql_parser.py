@@ -50,10 +50,10 @@ def count(node):
 @pytest.mark.parametrize(
     ("text", "at", "needed", "found"),
     [
-        ("", 1, "a value, a property or (", "'the end'"),
-        ("a =", 4, "a value, a property or (", "'the end'"),
-        ("a = 5 AND", 10, "a value", "'the end'"),
-        ("(a = 5", 7, "an operator or )", "'the end'"),
+        ("", 1, "a value, a property or (", "its end"),
+        ("a =", 4, "a value, a property or (", "its end"),
+        ("a = 5 AND", 10, "a value", "its end"),
+        ("(a = 5", 7, "an operator or )", "its end"),
         ("a == 5", 4, "a value", "'='"),
         ("a != 5", 3, "a word of SQL92", "'!= 5'"),
         ("a NOT 5", 7, "BETWEEN, IN, CONTAINS", "'5'"),
@@ -67,7 +67,7 @@ def count(node):
         ("a BETWEEN 5 1", 13, "AND between the bounds", "'1'"),
         ("a IN 'x'", 6, "( after IN", "\"'x'\""),
         ("a IN (5)", 7, "a string in the list", "'5'"),
-        ("a IN ('x'", 10, ", or ) in the list", "'the end'"),
+        ("a IN ('x'", 10, ", or ) in the list", "its end"),
         ("5 IN ('x')", 3, "a property before IN", "5"),
         ("a CONTAINS b", 12, "a string after CONTAINS", "'b'"),
         ("TRUE = 5", 6, "TRUE, FALSE or a property after TRUE =", "5"),

@@ -61,7 +61,7 @@ def test_peeking_a_token_does_not_consume_it():
     tokens = TokenStream("a")
     assert tokens.peek() == tokens.peek() == tokens.next_token()
     assert tokens.next_token() == tokens.next_token()
-    assert tokens.peek().describe() == "the end"
+    assert tokens.peek().describe() == "its end"
 
 
 @pytest.mark.parametrize(

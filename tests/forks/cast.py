@@ -300,7 +300,7 @@ class AdminRole(Role):
         return {
             "start": self.start,
             "topics": lambda: self.story.topic in self.object.topics(),
-            "members": lambda: isinstance(self.object.members("nobody"), (list, tuple)) or None,
+            "groups": lambda: isinstance(self.object.groups(), frozenset) or None,
             "offsets": lambda: len(self.object.topic_offsets(self.story.topic)),
             "is there": lambda: True,
         }

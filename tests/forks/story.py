@@ -27,6 +27,7 @@ from forks.notes import NotedErrors, Notes
 from forks.ways import CHILD_SECONDS, COPIES, ENDS, NESTED, PROCESSES, end, wait_for, watch_child
 
 from rmq_spark.client.api.broker_api import BrokerApi
+from rmq_spark.client.errors import GroupNotFound
 from rmq_spark.client.message import decode_messages
 from rmq_spark.client.reading.bulk_pull import BulkPull
 from rmq_spark.client.transport.remoting_client import RemotingClient
@@ -433,7 +434,8 @@ class Story:
 
                 def agree(group=group, ids=ids):
                     nonlocal found
-                    found = {each.client_id for each in admin.members(group)}
+                    with suppress(GroupNotFound):  # none has started yet
+                        found = {each.client_id for each in admin.members(group)}
                     return found == ids
 
                 if not self._until(agree, 10):

@@ -43,7 +43,7 @@ def usable(broker):
 
 
 def consumer_of(broker):
-    consumer = SimpleConsumer(GROUP, broker.name_server, from_first=True)
+    consumer = SimpleConsumer(GROUP, broker.name_server, start="earliest")
     consumer.subscribe(TOPIC)
     consumer.start()
     return consumer

@@ -196,7 +196,7 @@ def test_misspelt_setting_is_refused_with_the_nearest(name, nearest):
 
 
 def test_unknown_setting_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"(?m)there is no setting 'zzz'$"):
+    with pytest.raises(ConfigError, match=r"(?m)there is no setting 'zzz'. Remove it$"):
         config_of({"zzz": "1"})
 
 

@@ -447,7 +447,10 @@ _READ = [
     ({"topic": " "}, "topic: it is empty. Give it a value, or remove it"),
     (
         {"topic": "no pe"},
-        "topic: topic: needed letters, digits and % | _ -, 1 to 127 of them, found 'no pe'",
+        (
+            "topic: topic: needed letters, digits and % | _ -, 1 to 127 of them, "
+            "found 'no pe'. Write for example no_pe"
+        ),
     ),
     ({"topic": "a,,b"}, "topic: there is an empty name in 'a,,b'"),
     ({"subscribe": "U"}, "subscribe: it is also given as topic. Keep one of the two"),
@@ -703,7 +706,10 @@ _READ = [
     ),
     (
         {"onBadRecord": "dead_letter", "deadLetterTopic": "a b"},
-        "deadLetterTopic: topic: needed letters, digits and % | _ -, 1 to 127 of them, found 'a b'",
+        (
+            "deadLetterTopic: topic: needed letters, digits and % | _ -, 1 to 127 of them, "
+            "found 'a b'. Write for example a_b"
+        ),
     ),
     (
         {"onBadRecord": "dead_letter", "deadLetterTopic": "%RETRY%billing"},
@@ -813,7 +819,10 @@ _READ = [
     ),
     (
         {"consumerGroup": "a b"},
-        "consumerGroup: group: needed letters, digits and % | _ -, 1 to 248 of them, found 'a b'",
+        (
+            "consumerGroup: group: needed letters, digits and % | _ -, 1 to 248 of them, "
+            "found 'a b'. Write for example a_b"
+        ),
     ),
     ({"consumerGroup": ""}, "consumerGroup: it is empty. Give it a value, or remove it"),
     (
@@ -835,7 +844,10 @@ _WRITE = [
     ({"topc": "T"}, "topc: there is no such option. Did you mean topic?"),
     (
         {"topic": "no pe"},
-        "topic: topic: needed letters, digits and % | _ -, 1 to 127 of them, found 'no pe'",
+        (
+            "topic: topic: needed letters, digits and % | _ -, 1 to 127 of them, "
+            "found 'no pe'. Write for example no_pe"
+        ),
     ),
     (
         {"topic": "SCHEDULE_TOPIC_XXXX"},
@@ -884,7 +896,10 @@ _WRITE = [
     ),
     (
         {"producerGroup": "a b"},
-        "producerGroup: group: needed letters, digits and % | _ -, 1 to 248 of them, found 'a b'",
+        (
+            "producerGroup: group: needed letters, digits and % | _ -, 1 to 248 of them, "
+            "found 'a b'. Write for example a_b"
+        ),
     ),
     ({"kafka.acks": "all"}, "kafka.acks: there is no such option. It is Kafka's. Remove it"),
     (

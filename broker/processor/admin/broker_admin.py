@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from rmq_spark import __version__
-from rmq_spark.errors import escape_surrogates
+from rmq_spark.errors import escape_surrogates, format_bytes
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import version_desc
 from rmq_spark.wire.bodies.configs import (
@@ -39,7 +39,6 @@ from ..request import RequestRejected, header_of, success_response, system_error
 VERSION_DESC: Final = version_desc(CURRENT_VERSION)
 """The name of `CURRENT_VERSION`."""
 
-_UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _NO_BUFFER_POOL: Final = 0x7FFFFFFF
 _IDLE: Final[Mapping[str, str]] = {
     "dispatchMaxBuffer": "0",
@@ -156,7 +155,9 @@ class RuntimeInfo:
             "commitLogMinOffset": str(state.min_offset),
             "commitLogMaxOffset": str(state.written_offset),
             "dispatchBehindBytes": str(max(state.written_offset - state.reput_from_offset, 0)),
-            "remainHowManyDataToFlush": _size(max(state.written_offset - state.flushed_offset, 0)),
+            "remainHowManyDataToFlush": format_bytes(
+                max(state.written_offset - state.flushed_offset, 0)
+            ),
             "earliestMessageTimeStamp": str(self._earliest(state)),
             "storeFailure": state.failure or state.degradation or "",  # a key of ours
         }
@@ -177,7 +178,9 @@ class RuntimeInfo:
             "commitLogDiskRatio": ratio,
             f"commitLogDiskRatio_{path}": ratio,
             "consumeQueueDiskRatio": ratio,
-            "commitLogDirCapacity": f"Total : {_size(disk.total)}, Free : {_size(disk.free)}.",
+            "commitLogDirCapacity": (
+                f"Total : {format_bytes(disk.total)}, Free : {format_bytes(disk.free)}."
+            ),
             "recentLoss": self._broker.losses.text(),  # a key of ours
         }
 
@@ -209,13 +212,6 @@ def _runtime(running_ms: int) -> str:
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
-
-
-def _size(byte_count: int) -> str:
-    if byte_count < 1024:
-        return f"{byte_count} B"
-    power = min((byte_count.bit_length() - 1) // 10, len(_UNITS))
-    return f"{byte_count / 1024**power:.1f} {_UNITS[power - 1]}"
 
 
 # ---- Settings as text.

@@ -46,6 +46,7 @@ from rmq_spark.cli.shell.parameter_types import (
     TopicPosition,
     parse_pairs,
     parse_position,
+    select_names,
 )
 from rmq_spark.client.admin.lag import total_lag
 from rmq_spark.client.errors import RouteNotFound
@@ -143,15 +144,20 @@ def alter(
     show_rows(rows, list(rows[0]), output, empty_text=f"no broker has {name}")
 
 
-@topic.command("list", example="rocketpoll topic list --sizes")
+@topic.command("list", example="rocketpoll topic list --sizes\nrocketpoll topic list 'o*'")
+@click.argument("patterns", metavar="[PATTERN]...", nargs=-1)
 @click.option("--sizes", is_flag=True, help="Show messages and bytes, the largest topic first. "
               "Needs requests for each topic.")  # fmt: skip
 @click.option("--all", "with_all", is_flag=True, help="Include system topics, retry topics and "
               "dead-letter topics.")  # fmt: skip
 @output_option
 @connection_options
-def list_topics(*, sizes: bool, with_all: bool, output: str, access: ClusterAccess) -> None:
-    """List all topics with their queues.
+def list_topics(
+    patterns: tuple[str, ...], output: str, *, sizes: bool, with_all: bool, access: ClusterAccess
+) -> None:
+    """List topics with their queues.
+
+    PATTERN is a name, or a pattern such as 'orders*', quoted for the shell. [default: all topics]
 
     --sizes shows which topic fills the disk. The bytes are estimated from the first and last
     messages of each queue; "rocketpoll store stat" counts them in a store's directory.
@@ -162,6 +168,7 @@ def list_topics(*, sizes: bool, with_all: bool, output: str, access: ClusterAcce
         names = sorted({name for table in tables.values() for name in table})
         if not with_all:
             names = [name for name in names if not is_internal_topic(name, own)]
+        names = select_names(names, patterns, "topic")
         rows: list[dict[str, Any]] = [_list_row(name, tables) for name in names]
         if sizes:
             rows = [{**row, **_size_of(admin, row["topic"])} for row in rows]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -23,7 +23,6 @@ from rmq_spark.cli.groups.group_state import (
     OffsetMove,
     apply_seek,
     check_group_exists,
-    is_pattern,
     match_groups,
     plan_seek,
     read_group,
@@ -44,15 +43,19 @@ from rmq_spark.cli.shell.output import (
 from rmq_spark.cli.shell.parameter_types import (
     QueueName,
     TopicPosition,
+    is_pattern,
     parse_position,
     parse_queue,
+    select_names,
 )
 from rmq_spark.client.admin.lag import count_messages, without_retries
+from rmq_spark.client.errors import GroupNotFound
 from rmq_spark.errors import format_count
 from rmq_spark.wire.names import dlq_topic, is_system_group
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
+    from rmq_spark.wire.bodies.operators import Connection
 
 _LIST_COLUMNS: Final = (
     *("group", "state", "members", "behind", "waiting_since", "last_consumed", "topics"),
@@ -65,20 +68,25 @@ def group() -> None:
     """Show lag, members and offsets of consumer groups, and move offsets."""
 
 
-@group.command("list", example="rocketpoll group list")
+@group.command("list", example="rocketpoll group list\nrocketpoll group list 'b*'")
+@click.argument("patterns", metavar="[PATTERN]...", nargs=-1)
 @click.option("--all", "with_all", is_flag=True, help="Include system groups.")
 @output_option
 @connection_options
-def list_groups(*, with_all: bool, output: str, access: ClusterAccess) -> None:
-    """List all groups with their state, online members, lag and topics.
+def list_groups(
+    patterns: tuple[str, ...], output: str, *, with_all: bool, access: ClusterAccess
+) -> None:
+    """List groups with their state, online members, lag and topics.
+
+    PATTERN is a name, or a pattern such as 'billing*', quoted for the shell. [default: all groups]
 
     A group is "stuck" if the next message of a queue has waited for 30 s, and the group's offset
     does not move for 6 s: the command takes that long if a group may be stuck. "waiting since" is
     when that message was stored.
     """
     with access.admin() as admin:
-        names = sorted(admin.groups())
-        shown = [name for name in names if with_all or not is_system_group(name)]
+        names = [name for name in admin.groups() if with_all or not is_system_group(name)]
+        shown = select_names(names, patterns, "group")
         found = examine_groups(admin, shown, OffsetWatch(), wait_for_moves)
     show_rows(
         [_list_row(each) for each in found.values()],
@@ -281,7 +289,9 @@ def confirm_moves(
 
 
 def _check_offline(admin: Admin, name: str) -> None:
-    members = admin.members(name)
+    members: Sequence[Connection] = ()
+    with suppress(GroupNotFound):  # a new group
+        members = admin.members(name)
     if members:
         online = format_count(len(members), "member")
         raise Failure(f"{name} has {online} online", "Stop its consumers first")

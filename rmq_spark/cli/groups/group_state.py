@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,7 +15,9 @@ from rmq_spark.cli.shell.parameter_types import (
     PositionKind,
     QueueName,
     TopicPosition,
+    is_pattern,
     resolve_ranges,
+    select_names,
 )
 from rmq_spark.client.admin.lag import (
     consumed_topics,
@@ -102,11 +103,6 @@ def check_group_exists(admin: Admin, name: str) -> None:
         raise Failure(f"there is no group {name}", f"{hint}List all with rocketpoll group list")
 
 
-def is_pattern(name: str) -> bool:
-    """Return whether a text is a pattern, which has characters that no name of a group has."""
-    return any(each in name for each in "*?[")
-
-
 def match_groups(admin: Admin, names: Iterable[str]) -> list[str]:
     """Return the groups that names and patterns mean, each once; a pattern has to match some."""
     chosen: dict[str, None] = {}
@@ -114,11 +110,8 @@ def match_groups(admin: Admin, names: Iterable[str]) -> list[str]:
         if not is_pattern(name):
             chosen[name] = None
             continue
-        matches = fnmatch.filter(sorted(admin.groups()), name)
-        users = [each for each in matches if not is_system_group(each)]
-        if not users:
-            raise Failure(f"no group matches {name}", "List all with rocketpoll group list")
-        chosen.update(dict.fromkeys(users))
+        users = (each for each in admin.groups() if not is_system_group(each))
+        chosen.update(dict.fromkeys(select_names(users, [name], "group")))
     return list(chosen)
 
 

@@ -22,6 +22,7 @@ import click
 
 from rmq_spark.cli.shell.output import escape_unprintable
 from rmq_spark.client.errors import (
+    SQL_EXAMPLE,
     AccessDenied,
     AuthenticationFailed,
     BrokerNotFound,
@@ -87,7 +88,10 @@ _REMEDIES: Final[tuple[tuple[type[RocketPollError], str], ...]] = (
     (GroupNotFound, "List all with rocketpoll group list"),
     (NoPermission, _KEYS_REMEDY),
     (NotSupported, "Run rocketpoll cluster info to see the brokers' versions"),
-    (SubscriptionRejected, "Correct --tags or --sql"),
+    (
+        SubscriptionRejected,
+        f"Correct --sql, for example --sql {SQL_EXAMPLE!r}, or --tags, for example --tags paid",
+    ),
     (SystemBusy, "Try again later, or send more slowly"),
 )
 
@@ -174,6 +178,10 @@ def _describe_try(error: ClientError) -> str:
     """Return an error's text, without its remedy for programs if this module has a better one."""
     if isinstance(error, _ACCESS_ERRORS):
         return BrokerRefused.__str__(error)
+    if isinstance(error, SubscriptionRejected):
+        return BrokerRefused.__str__(error)
+    if isinstance(error, GroupNotFound):
+        return f"there is no group {sanitize(error.group)}"
     if type(error) is ConnectionFailed:
         return f"cannot connect to {sanitize(error.address)}: {error.why}"
     return str(error)
@@ -184,8 +192,10 @@ def _remedy_of(error: RocketPollError) -> str:
         return error.remedy
     if isinstance(error, NotSupported) and error.is_of_proxy:
         return ""  # its text says it
+    if isinstance(error, GroupNotFound) and error.near:
+        return f"Did you mean {sanitize(error.near)}? List all with rocketpoll group list"
     if isinstance(error, TlsFailed) and error.why.endswith("off here"):
-        return "To turn it off here, give --no-tls"
+        return "Give --no-tls for that"
     if isinstance(error, BrokerRefused):
         for words, remedy in _REMARKS.items():
             if words in (error.remark or ""):

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 import click
 import orjson
 
+from rmq_spark.errors import format_bytes
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
@@ -60,7 +61,6 @@ _LIST_ITEMS_MAX: Final = 10
 """Tables show this many items of a list, such as the topics of a group; programs get all."""
 _NOT_ASCII: Final = re.compile(r"[^\n -~]")
 _ESCAPED_BLANKS: Final = "\x85\xa0\u2028\u2029"
-_UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
 _AGE_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -69,12 +69,7 @@ class ByteSize(int):
     """A number of bytes, which a table shows with a unit."""
 
     def __str__(self) -> str:
-        size, unit = float(self), "B"
-        for unit_above in _UNITS:
-            if abs(size) < 1024:
-                break
-            size, unit = size / 1024, unit_above
-        return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        return format_bytes(self)
 
 
 def queue_fields(queue: MessageQueue) -> dict[str, object]:

@@ -10,9 +10,10 @@ Times without a zone are in this machine's.
 
 from __future__ import annotations
 
+import fnmatch
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -21,6 +22,7 @@ import click
 
 from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.client.times import duration_ms, time_in_ms
+from rmq_spark.errors import nearest_name
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
@@ -71,6 +73,30 @@ def paced(
             time.sleep(max(started + count / rate - time.monotonic(), 0))
         count += size(item)
         yield item
+
+
+def is_pattern(name: str) -> bool:
+    """Return whether a text is a pattern, which has characters that no topic or group has."""
+    return any(each in name for each in "*?[")
+
+
+def select_names(known: Iterable[str], patterns: Sequence[str], noun: str) -> list[str]:
+    """Return the names that any of the patterns matches, in order, and all without a pattern.
+
+    A pattern that matches none is a failure; ``noun`` is the command that lists the names.
+    """
+    names = sorted(known)
+    chosen: set[str] = set()
+    for pattern in patterns:
+        matches = fnmatch.filter(names, pattern)
+        if not matches:
+            near = None if is_pattern(pattern) else nearest_name(pattern, names)
+            hint = f"Did you mean {near}? " if near else ""
+            raise Failure(
+                f"no {noun} matches {pattern}", f"{hint}List all with rocketpoll {noun} list"
+            )
+        chosen.update(matches)
+    return [name for name in names if name in chosen] if patterns else names
 
 
 def parse_pairs(option: str, texts: Iterable[str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ call fails, because a partial result would look complete.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -37,14 +37,13 @@ from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerRefused,
     ConsumerNotOnline,
-    GroupNotFound,
     MessageRejected,
     NotFound,
     NotSupported,
     ProtocolError,
     SystemBusy,
 )
-from rmq_spark.errors import nearest_name, sanitize
+from rmq_spark.errors import sanitize
 from rmq_spark.wire.bodies.clients import ConsumeType
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.headers.operators import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
@@ -159,11 +158,6 @@ class GroupOffsets(Lookups):
             self._check_group_exists(group, [address for _, address in brokers])
         return LagTable(found)
 
-    def _check_group_exists(self, group: str, addresses: Sequence[str]) -> None:
-        known = {each for address in addresses for each in self._api.admin.group_configs(address)}
-        if group not in known:
-            raise GroupNotFound(group, nearest_name(group, sorted(known)))
-
     def progress(self, group: str) -> LagTable:
         """Return the progress of a group in all topics where it has offsets: one request a broker.
 
@@ -192,14 +186,12 @@ class GroupOffsets(Lookups):
         and which member has the queue and last tried a message.
 
         Raises:
-            GroupNotFound: No broker knows the group, and it has no offsets and no members.
+            GroupNotFound: No broker knows the group, or has offsets of it.
         """
         group = self._names.strip(check_text("group", group, "billing"))
         members = self.members(group)
         reports = self.queue_reports(group) if members else {}
         topics = {*consumed_topics(self.progress(group)), *(queue.topic for queue in reports)}
-        if not topics and not members:
-            self._check_group_exists(self._names.wrap(group), tuple(self.masters().values()))
         lags = [
             lag
             for topic in sorted(topics)
@@ -286,6 +278,8 @@ class GroupOffsets(Lookups):
             The offset at which the group resumes, by queue.
 
         Raises:
+            GroupNotFound: No broker of the topic knows the group. Before a new group starts, make
+                it with `create_group`.
             MessageRejected: The time is before 1970, or must be seconds.
             NotSupported: A member is a Java pull consumer, which ignores the notification.
             ConsumerNotOnline: A member does not answer: it may have missed the notification, and
@@ -299,8 +293,10 @@ class GroupOffsets(Lookups):
             check_timestamp_ms("timestamp_ms", timestamp_ms)
         check_flag("is_force", is_force)
         header = ResetOffsetRequestHeader(topic, group, timestamp_ms, is_force)
+        brokers = self._brokers_of(topic)
+        self._check_group_exists(group, [address for _, address in brokers])
         outcomes = parallel_map(
-            self._brokers_of(topic),
+            brokers,
             lambda broker: self._reset_broker(*broker, header),
             threads_max=_RESET_THREADS_MAX,
             name="resets brokers",

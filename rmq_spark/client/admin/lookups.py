@@ -7,7 +7,7 @@ would look complete. `broker_info` asks only one broker, to identify it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +26,7 @@ from rmq_spark.client.arguments import (
 from rmq_spark.client.errors import (
     BrokerNotFound,
     ClientError,
+    GroupNotFound,
     LookupTooLarge,
     NotFound,
     ProtocolError,
@@ -38,7 +39,7 @@ from rmq_spark.client.reading.read_bounds import READER_GROUP, Bound
 from rmq_spark.client.results import PullStatus
 from rmq_spark.client.serializers import Serializer
 from rmq_spark.client.times import EARLIEST, LATEST
-from rmq_spark.errors import WireError, sanitize
+from rmq_spark.errors import WireError, nearest_name, sanitize
 from rmq_spark.wire.bodies.clients import TopicRouteData
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.bodies.operators import ClusterInfo, Connection, TopicOffset
@@ -400,19 +401,29 @@ class Lookups:
     # ---- groups
 
     def members(self, group: str) -> tuple[Connection, ...]:
-        """Return the online members of a consumer ``group``, by client id; empty if offline."""
+        """Return the online members of a consumer ``group``, by client id; empty if offline.
+
+        Raises:
+            GroupNotFound: No broker knows the group.
+        """
         group = self._names.wrap(check_text("group", group, "billing"))
         found: dict[str, Connection] = {}
-        for address in self.masters().values():
+        addresses = tuple(self.masters().values())
+        for address in addresses:
             found.update(
                 {each.client_id: each for each in self._api.admin.online_members(address, group)}
             )
+        if not found:
+            self._check_group_exists(group, addresses)
         return tuple(found[client_id] for client_id in sorted(found))
 
     def queue_owners(self, group: str) -> Mapping[MessageQueue, str]:
         """Return the client id of each queue's owner in a ``group``, as the members report it.
 
         Queues of members that do not answer, because they are busy or older clients, are omitted.
+
+        Raises:
+            GroupNotFound: No broker knows the group.
         """
         return {queue: held.client_id for queue, held in self.queue_reports(group).items()}
 
@@ -423,12 +434,18 @@ class Lookups:
         queue advances. If a listener hangs, that time stands still while messages wait.
 
         Queues of members that do not answer, because they are busy or older clients, are omitted.
+
+        Raises:
+            GroupNotFound: No broker knows the group.
         """
         group = self._names.wrap(check_text("group", group, "billing"))
         reports: dict[MessageQueue, QueueReport] = {}
         asked = set()
-        for address in self.masters().values():
+        addresses = tuple(self.masters().values())
+        is_online = False
+        for address in addresses:
             for member in self._api.admin.online_members(address, group):
+                is_online = True
                 client_id = member.client_id
                 if client_id in asked:
                     continue
@@ -443,9 +460,19 @@ class Lookups:
                     waiting = held.cached_msg_count + held.transaction_msg_count
                     at_ms = held.last_consume_timestamp or None
                     reports[self._names.strip_queue(queue)] = QueueReport(client_id, waiting, at_ms)
+        if not is_online:
+            self._check_group_exists(group, addresses)
         return reports
 
     # ---- internal: topics, groups and queues have their full names
+
+    def _check_group_exists(self, group: str, addresses: Sequence[str]) -> None:
+        """Raise an error, with the nearest name, if no broker knows a group or has its offsets."""
+        if any(self._api.admin.consume_stats(each, group).offset_table for each in addresses):
+            return
+        known = {each for address in addresses for each in self._api.admin.group_configs(address)}
+        if group not in known:
+            raise GroupNotFound(group, nearest_name(group, sorted(known)))
 
     def _queue_ends(self, topic: str) -> dict[MessageQueue, TopicOffset]:
         return dict(

@@ -24,12 +24,14 @@ from rmq_spark.client.consumer.simple_consumer import (
     INVISIBLE_MS,
     RECEIVE_TIMEOUT_MS,
     PopSteps,
+    check_pop_start,
     check_receive,
 )
 from rmq_spark.client.consumer.simple_consumer import SimpleConsumer as ThreadedSimpleConsumer
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.results import PopResult
+from rmq_spark.client.times import LATEST
 from rmq_spark.wire.pop import POP_MESSAGES_MAX
 
 _log: Final = logging.getLogger(__name__)
@@ -116,8 +118,9 @@ class SimpleConsumer(AsyncWrapper[LoopSimpleConsumer]):
         client: A `Client` to share with other consumers and producers; ``namesrv`` is then ignored.
             Without it, the consumer has a client of its own. One client has one consumer of a
             group.
-        from_first: True to begin a new group at the first message of each queue; by default it
-            begins before the last one, and in a young queue at the first.
+        start: Where a new group begins in each queue: ``"earliest"``, the first message, or
+            ``"latest"``, before the last one, and in a young queue at the first. Groups that pop
+            cannot begin at a time.
         in_order: True to receive the messages of each queue in their order: the next ones come
             when all before them are acknowledged, or are delivered again.
         namespace: Namespace of the names of topics and groups: a topic ``orders`` is ``eu%orders``
@@ -135,18 +138,18 @@ class SimpleConsumer(AsyncWrapper[LoopSimpleConsumer]):
         namesrv: str | Iterable[str] | None = None,
         *,
         client: Client | None = None,
-        from_first: bool = False,
+        start: str = LATEST,
         in_order: bool = False,
         namespace: str | None = None,
     ) -> None:
         self.group = check_group(group)
-        check_flag("from_first", from_first)
+        check_pop_start(start)
         check_flag("in_order", in_order)
         client = shared_or_own(client, namesrv, namespace)
         super().__init__(
             client,
             lambda: LoopSimpleConsumer(
-                group, instance=client.instance(), from_first=from_first, in_order=in_order
+                group, instance=client.instance(), start=start, in_order=in_order
             ),
             LoopSimpleConsumer.start,
             LoopSimpleConsumer.close,

@@ -148,7 +148,9 @@ class AsyncWrapper(ForkAware, Generic[_Threaded]):
         """Return the threaded object for a call that does not block."""
         self._get_bridge()
         if self._wrapped is None:
-            raise ClientShutDown(f"{self} was not started yet")
+            raise ClientShutDown(
+                f"{self} was not started yet. Await start(), or use it in an async with statement"
+            )
         return self._wrapped
 
     def _closed_error(self) -> ClientShutDown:

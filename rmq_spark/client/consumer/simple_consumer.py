@@ -43,6 +43,7 @@ from rmq_spark.client.subscriptions import (
     check_selector,
     subscription_data,
 )
+from rmq_spark.client.times import EARLIEST, LATEST
 from rmq_spark.errors import HeaderError, excerpt
 from rmq_spark.wire.bodies.clients import ConsumerData, ConsumeType, SubscriptionData
 from rmq_spark.wire.bodies.pop import BatchAck, BatchAckMessageRequestBody
@@ -81,6 +82,14 @@ PopSteps: TypeAlias = Generator[tuple[str, PopMessageRequestHeader], "PopResult"
 
 It yields each address to pop from, with the request, is sent the result, and returns the messages.
 """
+
+
+def check_pop_start(start: str) -> None:
+    """Raise an error if a group that pops cannot begin there: brokers know only two places."""
+    check_kind("start", start, str, "a string (str)", '"earliest"')
+    if start not in (EARLIEST, LATEST):
+        needed = '"earliest" or "latest", because groups that pop cannot begin elsewhere'
+        raise MessageRejected("start", needed, start)
 
 
 class PopMember:
@@ -161,15 +170,16 @@ class SimpleConsumer(ForkAware):
             ``"host:port"``. Defaults to the environment variable NAMESRV_ADDR.
         instance: A `ClientInstance` to share with other producers and consumers; ``namesrv`` is
             then ignored. Without it, the consumer has an instance of its own.
-        from_first: True to begin a new group at the first message of each queue; by default it
-            begins before the last one, and in a young queue at the first.
+        start: Where a new group begins in each queue: ``"earliest"``, the first message, or
+            ``"latest"``, before the last one, and in a young queue at the first. Groups that pop
+            cannot begin at a time.
         in_order: True to receive the messages of each queue in their order: the next ones come
             when all before them are acknowledged, or are delivered again.
         namespace: Namespace of the names of topics and groups: a topic ``orders`` is ``eu%orders``
             for brokers. A shared instance has its own.
 
     Raises:
-        MessageRejected: The group is not a valid name.
+        MessageRejected: The group is not a valid name, or the start is another.
         TypeError: An argument has the wrong type.
     """
 
@@ -180,19 +190,19 @@ class SimpleConsumer(ForkAware):
         namesrv: str | Iterable[str] | None = None,
         *,
         instance: ClientInstance | None = None,
-        from_first: bool = False,
+        start: str = LATEST,
         in_order: bool = False,
         namespace: str | None = None,
     ) -> None:
         self.group = check_group(group)
-        check_flag("from_first", from_first)
+        check_pop_start(start)
         check_flag("in_order", in_order)
         is_instance = hasattr(instance, "register_consumer") and not isinstance(instance, type)
         if instance is not None and not is_instance:
             example = "ClientInstance('localhost:9876')"
             raise wrong_kind("instance", "a ClientInstance", excerpt(instance), example)
         Namespace.check_unshared(namespace, instance, "instance")
-        self._init_mode = _FROM_FIRST if from_first else _FROM_LAST
+        self._init_mode = _FROM_FIRST if start == EARLIEST else _FROM_LAST
         self._in_order = in_order
         self._private_instance: ClientInstance | None = None
         if instance is None:

@@ -74,6 +74,29 @@ def test_lag_of_an_unknown_group_is_an_error_that_names_the_nearest_group(admin,
         admin.lag("other", "T")
 
 
+@pytest.mark.parametrize(
+    "asks",
+    [
+        lambda admin, group: admin.members(group),
+        lambda admin, group: admin.queue_owners(group),
+        lambda admin, group: admin.queue_reports(group),
+        lambda admin, group: admin.reset_to_time(group, "T", 0),
+        lambda admin, group: admin.describe_group(group),
+    ],
+)
+def test_call_for_an_unknown_group_is_an_error_that_names_the_nearest_group(admin, producer, asks):
+    fill(producer, b"a")
+    admin.create_group("billing")
+    with pytest.raises(GroupNotFound, match=r"no consumer group biling; did you mean billing\?"):
+        asks(admin, "biling")
+    with pytest.raises(GroupNotFound, match=r"or create it with Admin\.create_group"):
+        asks(admin, "other")
+    assert "other" not in admin.groups()
+    asks(admin, "billing")
+    admin.set_offset("offsets-only", QUEUES[0], 0)
+    asks(admin, "offsets-only")
+
+
 def test_set_offset_outside_the_queue_is_refused(admin, producer):
     fill(producer, b"a")
     with pytest.raises(MessageRejected, match="from 0 to 1"):

@@ -31,7 +31,7 @@ async def test_aio_simple_consumer_acknowledges_and_gets_redeliveries(broker, to
     broker.send(topic, *"abc")
     async with (
         aio.Client(broker.address) as client,
-        aio.SimpleConsumer(group, client=client, from_first=True) as consumer,
+        aio.SimpleConsumer(group, client=client, start="earliest") as consumer,
     ):
         await consumer.subscribe(topic)
         found = await received(consumer, 3)
@@ -51,7 +51,7 @@ async def test_aio_simple_consumer_acknowledges_and_gets_redeliveries(broker, to
 @told_in_a_loop
 async def test_waiting_aio_receives_use_no_thread_and_are_woken_by_messages(broker, group):
     broker.create_topic(f"of-{group}", 1)
-    async with aio.SimpleConsumer(group, broker.address, from_first=True) as consumer:
+    async with aio.SimpleConsumer(group, broker.address, start="earliest") as consumer:
         await consumer.subscribe(f"of-{group}")
         waiting = [asyncio.create_task(consumer.receive(1)) for _ in range(3 * CALLS_MAX)]
         await asyncio.sleep(0)
@@ -65,7 +65,7 @@ async def test_waiting_aio_receives_use_no_thread_and_are_woken_by_messages(brok
 @told_in_a_loop
 async def test_aio_receive_and_ack_never_block_the_loop(broker, topic, group, monkeypatch):
     broker.send(topic, *"abc")
-    async with aio.SimpleConsumer(group, broker.address, from_first=True) as consumer:
+    async with aio.SimpleConsumer(group, broker.address, start="earliest") as consumer:
         await consumer.subscribe(topic)
         with NoWaiting(monkeypatch) as no_waiting:
             await consumer.ack(await received(consumer, 3))
@@ -78,7 +78,7 @@ async def test_messages_of_a_cancelled_aio_receive_are_delivered_again_at_once(b
     topic = f"of-{group}"
     broker.create_topic(topic, 1)
     belongings, numbers = Belongings(), itertools.count()
-    async with aio.SimpleConsumer(group, broker.address, from_first=True) as consumer:
+    async with aio.SimpleConsumer(group, broker.address, start="earliest") as consumer:
         await consumer.subscribe(topic)
 
         async def make():
@@ -105,7 +105,7 @@ async def test_messages_of_a_cancelled_aio_receive_are_delivered_again_at_once(b
 async def test_cancelled_aio_receive_gives_back_a_message_that_comes_later(broker, group):
     topic = f"of-{group}"
     broker.create_topic(topic, 1)
-    async with aio.SimpleConsumer(group, broker.address, from_first=True) as consumer:
+    async with aio.SimpleConsumer(group, broker.address, start="earliest") as consumer:
         await consumer.subscribe(topic)
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(consumer.receive(invisible_ms=600_000), 0.3)

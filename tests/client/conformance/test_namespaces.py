@@ -262,7 +262,9 @@ def test_simple_consumer_of_a_namespace_acknowledges_and_gets_redeliveries(
     producer = clients.producer(**IN)
     for body in (b"1", b"2", b"3"):
         producer.send(Message(topic, body))
-    consumer = SimpleConsumer(cluster.group(), cluster.name_server, from_first=True, namespace="eu")
+    consumer = SimpleConsumer(
+        cluster.group(), cluster.name_server, start="earliest", namespace="eu"
+    )
     consumer.subscribe(topic)
     assert consumer.topics == {topic}
     found: list = []

@@ -23,7 +23,7 @@ def simple(brokers, cluster):
 
     def start(topic, group=None, selector="*", **options):
         consumer = SimpleConsumer(
-            group or cluster.group(), cluster.name_server, from_first=True, **options
+            group or cluster.group(), cluster.name_server, start="earliest", **options
         )
         consumer.subscribe(topic, selector)
         consumer.start()
