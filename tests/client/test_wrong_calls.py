@@ -120,7 +120,7 @@ def test_constructor_with_an_unknown_argument_suggests_the_right_one(make, says)
 
 @pytest.mark.parametrize("kind", [SimpleConsumer, aio.SimpleConsumer])
 def test_simple_consumer_begins_at_no_time(kind):
-    with pytest.raises(ValueError, match='start: needed "earliest" or "latest".*, found \'-1h\''):
+    with pytest.raises(ValueError, match=r'start: needed "earliest" or "latest".*, found .-1h'):
         kind("g", NOBODY, start="-1h")
     with pytest.raises(TypeError, match="start: needed a string"):
         kind("g", NOBODY, start=True)
