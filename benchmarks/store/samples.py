@@ -7,6 +7,7 @@ no single append of a chunk could do.
 from __future__ import annotations
 
 import random
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 
 from benchmarks.store.workspace import now_ms
 from rmq_spark.wire.chunk import EncodedChunk, RecordChunk, encode_chunk
-from rmq_spark.wire.chunk.checksums import ChecksumWriter, with_empty_checksums
+from rmq_spark.wire.chunk.checksums import with_empty_checksums, write_checksums
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import StoredMessage
@@ -112,7 +113,7 @@ class LogWriter:
             chunk = stored(encoded(self._count, min(_AT_A_TIME, end - self._count), self._queues))
             numbers = np.arange(self._count, self._count + len(chunk))
             offsets, times_at = numbers // self._queues, chunk.store_timestamp_at
-            seal = ChecksumWriter(chunk).write
+            seal = partial(write_checksums, chunk)
             self.log.append_many([EncodedRecords(chunk.data, chunk.sizes, offsets, times_at, seal)])
             self._count += len(chunk)
         self.log.flush()

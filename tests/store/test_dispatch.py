@@ -18,7 +18,7 @@ from rocketpoll.broker.store.dispatch.dispatcher import Dispatcher
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_STRUCT
 from rocketpoll.broker.store.records.fields import read_fields
 from rocketpoll.broker.store.records.integrity import record_sizes
-from rocketpoll.broker.store.records.recent_writes import RecentRecord, RecentRun
+from rocketpoll.broker.store.records.recent_writes import RecentChunk, RecentRecord, RecentRun
 
 DELAYS = StoreConfig.message_delay_level_ms
 TIME = 1_700_000_000_000
@@ -59,6 +59,10 @@ def both_ways(records, start=1000, deleted=None):
     fresh = fresh_run(records, start)
     if fresh is not None:
         assert as_table(dispatcher.entries_of_recent([fresh])) == few
+        queues = {record.queue for record in fresh.records}
+        if len(queues) == 1:  # as a chunk has
+            recent = RecentChunk(RecordChunk(data, sizes), *queues, start)
+            assert as_table(dispatcher.entries_of_recent_chunk(recent)) == few
     return few
 
 
@@ -88,6 +92,12 @@ messages = st.lists(
     ),
     max_size=40,
 )
+
+
+@given(messages, st.sampled_from(["A", SCHEDULE_TOPIC]), st.integers(0, 20))
+@settings(max_examples=60)
+def test_recent_chunk_of_one_queue_gives_the_entries_of_its_records(sent, topic, queue_id):
+    both_ways(log_of([dataclasses.replace(each, topic=topic, queue_id=queue_id) for each in sent]))
 
 
 @given(messages)

@@ -71,6 +71,14 @@ def test_index_keys_of_a_message_are_its_unique_key_and_each_word_of_its_keys(me
     assert list(zip(rows.tolist(), hashes.tolist(), strict=True)) == expected
 
 
+@given(texts, st.lists(st.tuples(st.none() | texts, st.none() | texts), max_size=12))
+def test_one_topic_of_all_messages_gives_the_index_keys_of_a_topic_for_each(topic, messages):
+    columns = [column_of([each[part] for each in messages]) for part in range(2)]
+    of_each = hash_index_keys(column_of([topic] * len(messages)), *columns)
+    for found, expected in zip(hash_index_keys(topic, *columns), of_each, strict=True):
+        assert found.tolist() == expected.tolist()
+
+
 def test_null_key_column_values_are_skipped_even_with_hidden_text():
     offsets = pa.py_buffer(b"".join(at.to_bytes(4, "little") for at in (0, 3, 6, 9)))
     hiding = pa.StringArray.from_buffers(

@@ -62,9 +62,9 @@ def test_indexing_messages_with_many_keys_reads_each_step_once(tmp_path, monkeyp
     )
     columns = index_keys.key_columns
 
-    def key_columns(some, start):
+    def key_columns(some, *where):
         looked_at.append(int(some.properties_length.sum()))
-        return columns(some, start)
+        return columns(some, *where)
 
     monkeypatch.setattr(index_keys, "key_columns", key_columns)
     store.put_chunk(chunk.data, chunk.sizes)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.isa_l import crc32
 from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import light_queue_fault
 from rmq_spark.wire.properties import DELAY, TIMER_PROPERTIES
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmq_spark.wire.chunk import RecordChunk
-    from rmq_spark.wire.chunk.checksums import ChecksumWriter
 
 
 _PART_RECORDS = 4_096
@@ -46,36 +44,17 @@ _PART_RECORDS = 4_096
 written."""
 
 
-class RecordPart(NamedTuple):
-    """Some records of a batch or a chunk, with the data needed to append them."""
-
-    chunk: RecordChunk
-    timestamps_at: npt.NDArray[np.int64]
-    """The positions of the store timestamps, counted from the start of each record."""
-    sealing: ChecksumWriter
-
-
 class _PartBuilder(NamedTuple):
     """A part of a large batch, under construction: records without their positions."""
 
     records: bytearray
     sizes: list[int]
-    body_crcs: list[int]
 
-    def build(self) -> RecordPart:
-        chunk = bulk_tools.RecordChunk(self.records, self.sizes)
-        chunk.body_crcs = np.array(self.body_crcs, np.uint32)
-        return make_part(chunk)
+    def build(self) -> RecordChunk:
+        return bulk_tools.RecordChunk(self.records, self.sizes)
 
 
-def make_part(chunk: RecordChunk) -> RecordPart:
-    """Prepare records with room for their checksums for an append."""
-    return RecordPart(
-        chunk, chunk.store_timestamp_at - chunk.starts, bulk_tools.ChecksumWriter(chunk)
-    )
-
-
-_Rows: TypeAlias = tuple[RecordPart, int, int]
+_Rows: TypeAlias = "tuple[RecordChunk, int, int]"
 """Rows of a part: the first one, and the end."""
 Sizes: TypeAlias = "npt.ArrayLike"
 """The sizes of records that lie back to back."""
@@ -101,28 +80,29 @@ class CheckedChunk(NamedTuple):
     """The checked records of a chunk, and their queue."""
 
     queue: QueueKey
-    parts: Sequence[RecordPart]
+    parts: Sequence[RecordChunk]
+    """The records in order, with room for their checksums."""
 
     @property
     def rows(self) -> int:
         """The number of records."""
-        return sum(len(each.chunk) for each in self.parts)
+        return sum(map(len, self.parts))
 
     def mark(self, mark: int) -> None:
         """Write the mark of a commit into each record."""
         for part in self.parts:
-            mark_rows(part.chunk, mark)
+            mark_rows(part, mark)
 
     def split_by_step(self) -> Iterator[CheckedChunk]:
         """Yield all records in order, in parts of the size that one step appends."""
-        some: list[RecordPart] = []
+        some: list[RecordChunk] = []
         rows = 0
         for part in self.parts:
-            if some and rows + len(part.chunk) > RECORDS_PER_STEP:
+            if some and rows + len(part) > RECORDS_PER_STEP:
                 yield CheckedChunk(self.queue, some)
                 some, rows = [], 0
             some.append(part)
-            rows += len(part.chunk)
+            rows += len(part)
         yield CheckedChunk(self.queue, some)
 
 
@@ -156,9 +136,8 @@ class ChunkAppender:
 
     def put_checked(self, checked: CheckedChunk) -> PutMessageResult:
         """Append the result of `check`, once."""
-        return self._appender.append_in_order(
-            checked.queue, partial(self._append, self._pieces(checked.parts)), checked.rows
-        )
+        append = partial(self._append, checked.queue, self._pieces(checked.parts))
+        return self._appender.append_in_order(checked.queue, append, checked.rows)
 
     def check(
         self, records: Buffer, sizes: Sizes, *, are_known: bool = False
@@ -173,7 +152,7 @@ class ChunkAppender:
         all_sizes = np.asarray(sizes)
         if len(all_sizes) > RECORDS_MAX and not are_known:
             return illegal_result(f"a chunk of {len(all_sizes)} messages is over {RECORDS_MAX}")
-        parts: list[RecordPart] = []
+        parts: list[RecordChunk] = []
         queues: dict[QueueKey, None] = {}
         try:
             for first, data, part_sizes in _split(records, all_sizes):
@@ -191,7 +170,7 @@ class ChunkAppender:
                 if fault is not None:
                     return illegal_result(fault)
                 queues |= dict.fromkeys(_queues_of(chunk))
-                parts.append(make_part(chunk))
+                parts.append(chunk)
                 yield None
         except RecordError as error:
             return illegal_result(str(error))
@@ -244,11 +223,10 @@ class ChunkAppender:
                 run = RecordRun.uniform(template, each, born_timestamp)
                 run.next_offsets = {template.queue: FIRST_IN_QUEUE}
                 if not builders or len(builders[-1].sizes) + len(run.sizes) > _PART_RECORDS:
-                    builders.append(_PartBuilder(bytearray(), [], []))
+                    builders.append(_PartBuilder(bytearray(), []))
                 part = builders[-1]
                 part.records.extend(run.encode(FIRST_IN_QUEUE, LOG_START, 0))
                 part.sizes.extend(run.sizes)
-                part.body_crcs.extend(map(crc32, each.bodies))
                 sizes += run.sizes
                 body_bytes_max = max(body_bytes_max, run.body_bytes_max)
                 properties_bytes_max = max(properties_bytes_max, run.properties_bytes_max)
@@ -256,7 +234,7 @@ class ChunkAppender:
         except RecordError as error:
             return illegal_result(str(error)), []
         yield from bulk_tools.load_in_steps()
-        ready: list[RecordPart] = []
+        ready: list[RecordChunk] = []
         for part in builders:
             ready.append(part.build())
             yield None
@@ -267,11 +245,11 @@ class ChunkAppender:
         fault = fault or appender.size_fault(sum(sizes), sizes)
         if fault is not None:
             return fault, sizes
-        whole = [[(part, 0, len(part.chunk)) for part in ready]]
-        return appender.append_in_order(queue, partial(self._append, whole), len(sizes)), sizes
+        append = partial(self._append, queue, [[(part, 0, len(part)) for part in ready]])
+        return appender.append_in_order(queue, append, len(sizes)), sizes
 
     def _append(
-        self, writes: Iterable[Sequence[_Rows]], queue_offset: QueueOffset
+        self, queue: QueueKey, writes: Iterable[Sequence[_Rows]], queue_offset: QueueOffset
     ) -> PutMessageResult:
         """Append records with successive queue offsets; each write is done as a whole or not."""
         first: PutMessageResult | None = None
@@ -294,19 +272,18 @@ class ChunkAppender:
                 done,
             )
             for (part, start, end), records in zip(rows, many, strict=True):
-                if end - start == len(part.chunk):  # else read from the log
-                    part.chunk.set_stored(records.queue_offsets, timestamp)
-                    recent = RecentChunk(part.chunk, position, position + len(records.data))
-                    self._recent_writes.add(recent)
+                if end - start == len(part):  # else read from the log
+                    part.set_stored(records.queue_offsets, timestamp)
+                    self._recent_writes.add(RecentChunk(part, queue, position))
                 position += len(records.data)
         return first or illegal_result("the chunk is empty")
 
-    def _pieces(self, parts: Sequence[RecordPart]) -> Iterator[Sequence[_Rows]]:
+    def _pieces(self, parts: Sequence[RecordChunk]) -> Iterator[Sequence[_Rows]]:
         """Yield records in as few pieces as the files of the log allow, one after another."""
         for part in parts:
             row = 0
-            while row < len(part.chunk):
-                end = row + self._count_fitting(part.chunk.sizes[row:])
+            while row < len(part):
+                end = row + self._count_fitting(part.sizes[row:])
                 yield [(part, row, end)]
                 row = end
 
@@ -320,16 +297,15 @@ class ChunkAppender:
         return count
 
 
-def _rows_of(part: RecordPart, first: int, end: int, queue_offset: QueueOffset) -> EncodedRecords:
-    """Return some records of a part, ready to be appended from a queue offset on."""
-    chunk = part.chunk
-    starts = chunk.starts[first:end] - chunk.starts[first]
+def _rows_of(chunk: RecordChunk, first: int, end: int, queue_offset: QueueOffset) -> EncodedRecords:
+    """Return some records of a chunk, ready to be appended from a queue offset on."""
+    start = int(chunk.starts[first])
     return EncodedRecords(
-        chunk.data[int(chunk.starts[first]) : int(chunk.ends[end - 1])],
+        chunk.data[start : int(chunk.ends[end - 1])],
         chunk.sizes[first:end],
         np.arange(queue_offset, queue_offset + end - first),
-        starts + part.timestamps_at[first:end],
-        partial(part.sealing.write, first, end),
+        chunk.store_timestamp_at[first:end] - start,
+        partial(bulk_tools.write_checksums, chunk, first, end),
     )
 
 

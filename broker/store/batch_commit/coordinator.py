@@ -63,14 +63,14 @@ _BYTES_MAX: Final = 4 << 20
 
 def span_of(checked: CheckedChunk, result: PutMessageResult) -> BatchSpan:
     """Return the span of rows that were appended in one step."""
-    heads = [part.chunk.head["body_crc"] for part in checked.parts]
+    heads = [part.head["body_crc"] for part in checked.parts]
     return BatchSpan(
         topic=checked.queue[0],
         queue_id=checked.queue[1],
         queue_offset=result.queue_offset,
         count=result.message_count,
         crc=sum(int(crcs.astype(np.uint32).sum(dtype=np.uint64)) for crcs in heads) & _CRC_MASK,
-        body_bytes=sum(int(part.chunk.body_length.sum()) for part in checked.parts),
+        body_bytes=sum(int(part.body_length.sum()) for part in checked.parts),
     )
 
 

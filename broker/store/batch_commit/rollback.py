@@ -115,10 +115,9 @@ def _rollback_in(log: CommitLog, found: _Rows) -> None:
     flags = (chunk.sys_flag[rows] | TRANSACTION_MASK).astype(">i4").view("V4")
     cells = np.ndarray((len(chunk.data) - 3,), "V4", chunk.data, strides=(1,))
     cells[chunk.starts[rows] + layout.SYS_FLAG_AT] = flags
-    sealing = bulk_tools.ChecksumWriter(chunk)
     for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1):
         first, last = int(run[0]), int(run[-1])
-        sealing.write(first, last + 1)
+        bulk_tools.write_checksums(chunk, first, last + 1)
         start, end = int(chunk.starts[first]), int(chunk.ends[last])
         log.files.write(position + start, bytes(chunk.data[start:end]))
 

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from pyarrow import py_buffer
 
     from rmq_spark.wire.chunk.buffer_slices import take_bytes
-    from rmq_spark.wire.chunk.checksums import ChecksumWriter, intact_records, with_empty_checksums
+    from rmq_spark.wire.chunk.checksums import (
+        intact_records,
+        with_empty_checksums,
+        write_checksums,
+    )
     from rmq_spark.wire.chunk.columns import COLUMNS
     from rmq_spark.wire.chunk.decode import RecordChunk
 
@@ -32,18 +36,17 @@ _MODULE_BY_NAME = {
     "COLUMNS": "rmq_spark.wire.chunk.columns",
     "RecordChunk": "rmq_spark.wire.chunk.decode",
     "py_buffer": "pyarrow",
-    "ChecksumWriter": "rmq_spark.wire.chunk.checksums",
     "hash_index_keys": "rocketpoll.broker.store.bulk.java_hash",
     "hash_slices": "rocketpoll.broker.store.bulk.java_hash",
     "keys_before": "rocketpoll.broker.store.bulk.java_hash",
     "intact_records": "rmq_spark.wire.chunk.checksums",
     "take_bytes": "rmq_spark.wire.chunk.buffer_slices",
     "with_empty_checksums": "rmq_spark.wire.chunk.checksums",
+    "write_checksums": "rmq_spark.wire.chunk.checksums",
 }
 
 __all__ = [
     "COLUMNS",
-    "ChecksumWriter",
     "RecordChunk",
     "are_loaded",
     "hash_index_keys",
@@ -55,6 +58,7 @@ __all__ = [
     "start_loading",
     "take_bytes",
     "with_empty_checksums",
+    "write_checksums",
 ]
 
 

@@ -44,27 +44,37 @@ class Hashes(NamedTuple):
 
 def keys_before(unique_keys: pa.StringArray, keys: pa.StringArray) -> Positions:
     """Return the maximum number of keys in the rows before each row, and last in all rows."""
-    words = pc.add(pc.count_substring(keys, pattern=" "), 1).fill_null(0)
     before = np.zeros(len(keys) + 1, np.int64)
+    if keys.null_count == unique_keys.null_count == len(keys):
+        return before
+    words = pc.add(pc.count_substring(keys, pattern=" "), 1).fill_null(0)
     np.cumsum(words.to_numpy(zero_copy_only=False) + _valid_rows(unique_keys), out=before[1:])
     return before
 
 
 def hash_index_keys(
-    topics: pa.StringArray, unique_keys: pa.StringArray, keys: pa.StringArray
+    topics: pa.StringArray | str, unique_keys: pa.StringArray, keys: pa.StringArray
 ) -> tuple[Positions, IndexHashes]:
     """Return index hashes of ``topic#key`` for each row's unique key, then each word of its keys.
 
-    The result is the row of each hash, in order, and the hashes.
+    The topic is one for each row or that of all. The result is the row of each hash, in order, and
+    the hashes.
     """
-    unique_rows = np.flatnonzero(_valid_rows(unique_keys))
-    unique = Hashes(*(part[unique_rows] for part in hash_texts(unique_keys)))
-    word_rows, words = hash_words(keys)
-    rows = np.concatenate((unique_rows, word_rows))
-    hashes = Hashes(*(np.concatenate(parts) for parts in zip(unique, words, strict=True)))
+    if isinstance(topics, str):
+        topics = pa.array([topics], pa.string())
     prefixes = hash_texts(topics).values * _BASE + ord(INDEX_KEY_SEPARATOR)
-    in_order = np.argsort(rows, kind="stable")
-    return rows[in_order], index_hashes(hashes.with_prefixes(prefixes[rows]))[in_order]
+    rows, hashes = hash_words(keys)
+    if unique_keys.null_count < len(unique_keys):
+        unique_rows = np.flatnonzero(_valid_rows(unique_keys))
+        unique = Hashes(*(part[unique_rows] for part in hash_texts(unique_keys)))
+        rows = np.concatenate((unique_rows, rows))
+        in_order = np.argsort(rows, kind="stable")
+        rows = rows[in_order]
+        hashes = Hashes(
+            *(np.concatenate(parts)[in_order] for parts in zip(unique, hashes, strict=True))
+        )
+    of_rows = prefixes if len(prefixes) == 1 else prefixes[rows]
+    return rows, index_hashes(hashes.with_prefixes(of_rows))
 
 
 def hash_texts(texts: pa.StringArray) -> Hashes:
@@ -84,6 +94,8 @@ def hash_slices(text: Bytes, starts: Positions, ends: Positions) -> Hashes:
 
 def hash_words(texts: pa.StringArray) -> tuple[Positions, Hashes]:
     """Return the rows of the words between spaces, in order, and the hashes of the words."""
+    if texts.null_count == len(texts):
+        return np.zeros(0, np.int64), Hashes(np.zeros(0, np.uint32), np.zeros(0, np.uint32))
     text, offsets = _text_of(texts)
     is_word = text != _SPACE
     if is_word.all():

@@ -29,7 +29,7 @@ from ..records.fields import (
     property_of,
     read_fields,
 )
-from ..records.recent_writes import ColumnRun, RecentRun
+from ..records.recent_writes import ColumnRun, RecentChunk, RecentRun
 from ..results import PhysicalOffset, QueueOffset
 
 if TYPE_CHECKING:
@@ -130,6 +130,10 @@ class Dispatcher:
         """Return the entries of many contiguous records that start at a physical offset."""
         return self.exclude_deleted(self._vectorized(chunk, physical_offset))
 
+    def entries_of_recent_chunk(self, recent: RecentChunk) -> Iterable[QueueEntries]:
+        """Return the entries of many records that were just written."""
+        return self.exclude_deleted([self._of_recent_chunk(recent)])
+
     def exclude_deleted(self, runs: Iterable[QueueEntries]) -> Iterable[QueueEntries]:
         """Return these entries without those of topics that were deleted after them.
 
@@ -225,6 +229,19 @@ class Dispatcher:
             position += size
         return [run.build() for run in runs]
 
+    def _of_recent_chunk(self, recent: RecentChunk) -> QueueEntries:
+        chunk, (topic, queue_id), start_offset = recent
+        if topic == SCHEDULE_TOPIC:
+            codes = chunk.store_timestamp.astype(np.int64) + self._delay_ms(queue_id)
+        else:
+            codes = _tags_codes(chunk)
+        entries = np.empty(len(chunk), ENTRY)
+        entries["physical_offset"] = chunk.starts + start_offset
+        entries["size"] = chunk.sizes
+        entries["tags_code"] = codes
+        first = QueueOffset(chunk.head["queue_offset"][0])
+        return QueueEntries(topic, queue_id, first, entries.tobytes(), codes.tolist())
+
     def _vectorized(
         self, chunk: RecordChunk, physical_offset: PhysicalOffset
     ) -> Iterator[QueueEntries]:
@@ -265,17 +282,14 @@ class Dispatcher:
         topic_of: npt.NDArray[np.int64],
         queue_ids: npt.NDArray[np.int64],
     ) -> npt.NDArray[np.int64]:
-        tags = bulk_tools.COLUMNS["tags"].build(chunk).dictionary_encode()
-        hashes = np.array([0, *map(tags_code, tags.dictionary.to_pylist())], np.int64)
-        codes = hashes[tags.indices.fill_null(-1).to_numpy() + 1]
+        codes = _tags_codes(chunk)
         names = topics.dictionary.to_pylist()
         if SCHEDULE_TOPIC in names:
             delayed = np.flatnonzero(topic_of == names.index(SCHEDULE_TOPIC))
             times = bulk_tools.COLUMNS["storeTimestamp"].build(chunk).view("int64").to_numpy()
             delays = [self._delay_ms(queue_id) for queue_id in queue_ids[delayed].tolist()]
             codes[delayed] = times[delayed] + np.array(delays, np.int64)
-        coded: npt.NDArray[np.int64] = codes
-        return coded
+        return codes
 
     def _delay_ms(self, queue_id: int) -> int:
         """Return the delay of the level with this queue, at most the delay of the last level."""
@@ -310,6 +324,16 @@ def _successive(
     if not len(rows):
         return ()
     return np.split(rows, np.flatnonzero(np.diff(queue_offsets[rows]) != 1) + 1)
+
+
+def _tags_codes(chunk: RecordChunk) -> npt.NDArray[np.int64]:
+    tags = bulk_tools.COLUMNS["tags"].build(chunk)
+    if tags.null_count == len(tags):
+        return np.zeros(len(tags), np.int64)
+    texts = tags.dictionary_encode()
+    hashes = np.array([0, *map(tags_code, texts.dictionary.to_pylist())], np.int64)
+    codes: npt.NDArray[np.int64] = hashes[texts.indices.fill_null(-1).to_numpy() + 1]
+    return codes
 
 
 def _tags_code(tags: bytes | None) -> int:

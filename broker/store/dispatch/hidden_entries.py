@@ -168,12 +168,12 @@ class PrecomputedDispatch:
         if not self.entries and not self.keys:
             self._bytes = 0
         if self._bytes < BYTES_MAX:
-            found = self._dispatcher.entries_of_chunk(many.chunk, many.start_offset)
+            found = self._dispatcher.entries_of_recent_chunk(many)
             runs = [run._replace(tags_codes=()) for run in found]
             self._bytes += sum(len(run.entries) for run in runs)
             self.entries.add(PrecomputedEntries(many.start_offset, many.end_offset, runs))
             if self._has_index:
-                self._keyed = KeyedChunk(many.chunk, many.start_offset)
+                self._keyed = KeyedChunk(many.chunk, many.start_offset, many.queue[0])
         return True
 
     def discard(self) -> None:

@@ -313,7 +313,8 @@ class ReputMessageService:
             return
         many = self._recent_writes.chunks.pop_at(start, confirmed)
         if many is not None:
-            self._dispatch_chunk(many.chunk, start, many.end_offset)
+            self._dispatch(self._dispatcher.entries_of_recent_chunk(many), many.end_offset)
+            self._keep_for_index(many.chunk, start, many.queue[0])
             return
         self._dispatch_read(start, confirmed)
 
@@ -334,14 +335,16 @@ class ReputMessageService:
         if are_few:
             self._dispatch(self._dispatcher.entries_of_few(data, sizes, start), next_offset)
         else:
-            self._dispatch_chunk(_chunk(data, sizes), start, next_offset)
+            chunk = _chunk(data, sizes)
+            self._dispatch(self._dispatcher.entries_of_chunk(chunk, start), next_offset)
+            self._keep_for_index(chunk, start)
 
-    def _dispatch_chunk(
-        self, chunk: RecordChunk, start: PhysicalOffset, next_offset: PhysicalOffset
+    def _keep_for_index(
+        self, chunk: RecordChunk, start: PhysicalOffset, topic: str | None = None
     ) -> None:
-        self._dispatch(self._dispatcher.entries_of_chunk(chunk, start), next_offset)
+        """Keep a chunk that was just dispatched; ``topic`` is that of all its records, if known."""
         if self._index is not None and 0 <= start - self.index_from_offset < INDEX_LAG_BYTES_MAX:
-            self._dispatched_chunk = KeyedChunk(chunk, start)
+            self._dispatched_chunk = KeyedChunk(chunk, start, topic)
 
     def _dispatch(self, runs: Iterable[QueueEntries], next_offset: PhysicalOffset) -> None:
         """Dispatch entries to their queues; those of a commit stay hidden until its last entry."""

@@ -86,7 +86,8 @@ def _text(value: bytes | None) -> str | None:
 class KeyColumns(NamedTuple):
     """The fields of messages that the index needs, in log order."""
 
-    topics: pa.StringArray
+    topics: pa.StringArray | str
+    """The topic of each message, or of all."""
     unique_keys: pa.StringArray
     """The UNIQ_KEY of each message, or null."""
     keys: pa.StringArray
@@ -96,12 +97,18 @@ class KeyColumns(NamedTuple):
     sys_flags: npt.NDArray[np.int32]
     """The sysFlag of each message; rolled-back messages have no keys."""
 
+    def rows(self, first: int, end: int) -> KeyColumns:
+        """Return the columns of some of the messages."""
+        topics, *others = self
+        some = topics if isinstance(topics, str) else topics[first:end]
+        return KeyColumns(some, *(each[first:end] for each in others))
 
-def key_columns(chunk: RecordChunk, start: PhysicalOffset) -> KeyColumns:
+
+def key_columns(chunk: RecordChunk, start: PhysicalOffset, topic: str | None = None) -> KeyColumns:
     """Return the columns of many contiguous records from a log offset on."""
     times = bulk_tools.COLUMNS["storeTimestamp"].build(chunk).view("int64")
     return KeyColumns(
-        bulk_tools.COLUMNS["topic"].build(chunk),
+        topic or bulk_tools.COLUMNS["topic"].build(chunk),
         chunk.properties.values(UNIQ_KEY),
         bulk_tools.COLUMNS["keys"].build(chunk),
         chunk.starts + start,
@@ -122,10 +129,14 @@ def hash_columns(columns: KeyColumns) -> HashedKeys:
 class KeyedChunk:
     """Many contiguous records, of which the index processes some at a time."""
 
-    def __init__(self, chunk: RecordChunk, start: PhysicalOffset) -> None:
-        """Start with the first record, at this log offset; of long chunks, only the first part."""
+    def __init__(self, chunk: RecordChunk, start: PhysicalOffset, topic: str | None = None) -> None:
+        """Start with the first record, at this log offset; of long chunks, only the first part.
+
+        ``topic`` is that of all records, if it is known.
+        """
         self._chunk = _with_few_properties(chunk)
         self._start = start
+        self._topic = topic
         self._row = 0
         self.start_offset = start
         """The position of the first unprocessed record."""
@@ -141,11 +152,11 @@ class KeyedChunk:
         most = self._keys_before[first] + keys_max
         self._row = max(int(self._keys_before.searchsorted(most, "right")) - 1, first + 1)
         self.start_offset = self._start + int(self._chunk.ends[self._row - 1])
-        return hash_columns(KeyColumns._make(each[first : self._row] for each in self._columns))
+        return hash_columns(self._columns.rows(first, self._row))
 
     @cached_property
     def _columns(self) -> KeyColumns:
-        return key_columns(self._chunk, self._start)
+        return key_columns(self._chunk, self._start, self._topic)
 
     @cached_property
     def _keys_before(self) -> Positions:

@@ -130,11 +130,19 @@ class ColumnRun(NamedTuple):
 
 
 class RecentChunk(NamedTuple):
-    """Many records that were appended together; their heads have the queue offsets."""
+    """Many records that were appended together, with successive offsets of one queue.
+
+    Their heads have the queue offsets.
+    """
 
     chunk: RecordChunk
+    queue: QueueKey
     start_offset: PhysicalOffset
-    end_offset: PhysicalOffset
+
+    @property
+    def end_offset(self) -> PhysicalOffset:
+        """The log offset past the records."""
+        return self.start_offset + len(self.chunk.data)
 
 
 def _log_bytes(run: _LogRange) -> int:

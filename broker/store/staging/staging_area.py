@@ -30,7 +30,6 @@ from rmq_spark.errors import format_count
 from rmq_spark.wire.bodies.staged_batches import StagedAttempt
 from rmq_spark.wire.isa_l import crc32
 
-from ..bulk import lazy_numpy as np
 from ..errors import BatchRefused, Degradation, TransientFailure
 from ..files.disk import LocalDisk, is_ignored_name
 
@@ -208,15 +207,14 @@ class StagingArea:
 
         names: list[StagedName] = []
         for each in attempts:
-            rows, crcs = 0, np.zeros(1, np.uint32)
+            rows = crc = 0
             for number in range(each.chunks):
                 name = StagedName(sink, batch_id, each.attempt, number)
                 name.check()
                 head, size = self._head_of(name)
                 rows += head.rows
-                crcs = combine_crcs(crcs, np.array([head.crc], np.uint32), np.array([size]))
+                crc = combine_crcs(crc, head.crc, size)
                 names.append(name)
-            crc = int(crcs[0])
             if (rows, crc) != (each.rows, each.crc):
                 raise BatchRefused(
                     f"attempt {each.attempt} of batch {batch_id} has staged {rows} rows with CRC "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,8 @@ from rmq_spark.wire.chunk.buffer_slices import (
     chunk_error,
     take_structures,
 )
-from rmq_spark.wire.chunk.crc import Crcs, combine_crcs, crcs_of_slices
+from rmq_spark.wire.chunk.crc import Crcs, crcs_of_strings
 from rmq_spark.wire.chunk.decode import RecordChunk
-from rmq_spark.wire.isa_l import crc32
 from rmq_spark.wire.properties import PROPERTIES_BYTES_MAX, PROPERTY_SEPARATOR
 from rmq_spark.wire.record_layout import CHECKSUM_BYTES, EMPTY_CHECKSUM, HEX_PIECES
 
@@ -61,40 +59,21 @@ def with_empty_checksums(chunk: RecordChunk) -> RecordChunk:
     return RecordChunk(data, sizes)
 
 
-class ChecksumWriter:
-    """Fills in the checksums of a chunk whose records have room for them and are writable.
+def write_checksums(chunk: RecordChunk, first: int = 0, end: int | None = None) -> None:
+    """Fill in the checksums of the records from the first to before the end.
 
-    The CRCs of all bytes after the heads do not depend on a record's physical offset, and are
-    computed first. Once the offset is known, a few table lookups give the checksum, so that the
-    record's bytes are not read again.
+    The chunk is writable, its records have room for checksums, and all other bytes are final.
     """
-
-    def __init__(self, chunk: RecordChunk) -> None:
-        self._chunk = chunk
-        body_ends = chunk.body_at + chunk.body_length
-        tail_bytes = chunk.ends - CHECKSUM_BYTES - body_ends
-        # the topics and the properties
-        tail_crcs = crcs_of_slices(chunk.data, body_ends, tail_bytes)
-        self._tail_crcs = combine_crcs(chunk.body_crcs, tail_crcs, tail_bytes)
-        self._tail_bytes = chunk.body_length + tail_bytes
-
-    def write(self, first: int = 0, end: int | None = None) -> None:
-        """Fill in the checksums of the records from the first to before the end."""
-        chunk = self._chunk
-        rows = slice(first, len(chunk) if end is None else end)
-        starts = chunk.starts[rows]
-        heads = crcs_of_slices(chunk.data, starts, chunk.body_at[rows] - starts)
-        crcs = combine_crcs(heads, self._tail_crcs[rows], self._tail_bytes[rows])
-        _write_at(chunk.data, chunk.ends[rows] - CHECKSUM_BYTES, _encode_checksums(crcs))
+    rows = slice(first, end)
+    starts, contents = chunk.starts[rows], chunk.sizes[rows] - CHECKSUM_BYTES
+    checksums = _encode_checksums(crcs_of_strings(chunk.data, starts, contents))
+    _write_at(chunk.data, starts + contents, checksums)
 
 
 def intact_records(chunk: RecordChunk) -> npt.NDArray[np.bool_]:
     """Return, per record, whether it ends with the checksum of the bytes before it."""
     found = take_structures(chunk.data, chunk.ends - CHECKSUM_BYTES, _CHECKSUM)
-    whole = chunk.data.tobytes()  # slices of bytes are cheaper than views of them
-    bounds = pairwise([0, *chunk.ends.tolist()])
-    contents = (whole[start : end - CHECKSUM_BYTES] for start, end in bounds)
-    crcs = np.fromiter(map(crc32, contents), np.uint32, len(chunk))
+    crcs = crcs_of_strings(chunk.data, chunk.starts, chunk.sizes - CHECKSUM_BYTES)
     intact: npt.NDArray[np.bool_] = found == _encode_checksums(crcs)
     return intact
 

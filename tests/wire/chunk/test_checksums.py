@@ -12,7 +12,7 @@ from support.messages.wire_strategies import fits_i16, stored_messages
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk
-from rmq_spark.wire.chunk.checksums import ChecksumWriter, intact_records, with_empty_checksums
+from rmq_spark.wire.chunk.checksums import intact_records, with_empty_checksums, write_checksums
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.properties import decode_properties, encode_properties
 from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
@@ -38,7 +38,7 @@ def with_room(message):
 
 def sealed_chunk(messages):
     chunk = with_empty_checksums(RecordChunk(b"".join(map(encode_record, messages))))
-    ChecksumWriter(chunk).write()
+    write_checksums(chunk)
     return chunk
 
 
@@ -137,7 +137,7 @@ def test_checksum_property_is_in_no_column(messages):
 def test_empty_chunk_has_no_checksums():
     chunk = with_empty_checksums(RecordChunk(b""))
     assert len(chunk) == 0
-    ChecksumWriter(chunk).write()
+    write_checksums(chunk)
     assert len(intact_records(chunk)) == 0
 
 
@@ -145,7 +145,7 @@ def test_records_with_checksum_space_are_not_copied():
     roomy = [with_room(each) for each in EVERY_SHAPE]
     chunk = RecordChunk(bytearray(b"".join(map(encode_record, roomy))))
     assert with_empty_checksums(chunk) is chunk
-    ChecksumWriter(chunk).write()
+    write_checksums(chunk)
     assert chunk.data.tobytes() == b"".join(map(sealed, EVERY_SHAPE))
     mixed = RecordChunk(encode_record(roomy[0]) + encode_record(A_MESSAGE))
     assert len(with_empty_checksums(mixed).data) == len(mixed.data) + 2 * len(EMPTY_CHECKSUM)
@@ -153,22 +153,20 @@ def test_records_with_checksum_space_are_not_copied():
 
 def test_part_of_a_chunk_can_get_its_checksums():
     chunk = with_empty_checksums(RecordChunk(b"".join(map(encode_record, EVERY_SHAPE))))
-    sealing = ChecksumWriter(chunk)
-    sealing.write(1, 3)
+    write_checksums(chunk, 1, 3)
     assert intact_records(chunk).tolist() == [False, True, True, False, False]
-    sealing.write(3)
-    sealing.write(0, 1)
+    write_checksums(chunk, 3)
+    write_checksums(chunk, 0, 1)
     assert intact_records(chunk).all()
 
 
-def test_checksum_covers_offsets_filled_in_later():
+def test_checksum_covers_offsets_that_were_filled_in():
     chunk = with_empty_checksums(RecordChunk(b"".join(map(encode_record, EVERY_SHAPE))))
-    sealing = ChecksumWriter(chunk)
     for start in chunk.starts.tolist():
         chunk.data[start + layout.QUEUE_OFFSET_AT : start + layout.PHYSICAL_OFFSET_AT + 8] = (
             start % 251
         )
-    sealing.write()
+    write_checksums(chunk)
     assert intact_records(chunk).all()
 
 
@@ -176,7 +174,7 @@ def test_empty_checksums_are_added_to_a_copy_of_the_chunk():
     data = bytearray(encode_record(A_MESSAGE) * 2)
     before = bytes(data)
     chunk = with_empty_checksums(RecordChunk(data))
-    ChecksumWriter(chunk).write()
+    write_checksums(chunk)
     assert data == before
 
 
@@ -186,7 +184,7 @@ def test_records_that_come_with_checksums_from_elsewhere_get_their_own_in_the_sa
     chunk.data[chunk.starts + layout.QUEUE_OFFSET_AT] ^= 1
     assert not intact_records(chunk).any()
     assert with_empty_checksums(chunk) is chunk
-    ChecksumWriter(chunk).write()
+    write_checksums(chunk)
     assert intact_records(chunk).all()
 
 
@@ -222,7 +220,7 @@ def test_chunk_too_large_for_checksums_is_refused(monkeypatch):
 def test_sealing_leaves_all_else_as_it_is():
     chunk = with_empty_checksums(RecordChunk(b"".join(map(encode_record, EVERY_SHAPE))))
     before = chunk.data.copy()
-    ChecksumWriter(chunk).write()
+    write_checksums(chunk)
     changed = np.flatnonzero(before != chunk.data)
     digits = (chunk.ends[:, None] + np.arange(-CHECKSUM_BYTES, 0, 2)).ravel()
     assert np.isin(changed, digits).all()
