@@ -20,7 +20,7 @@ from benchmarks.broker.figures import OURS, PEER
 from benchmarks.broker.java import VERSIONS, JavaClasses, JavaUnavailable
 from benchmarks.broker.rounds import run_rounds
 from benchmarks.spark import __main__ as command_line
-from benchmarks.spark import planning, tasks
+from benchmarks.spark import planning, sink_tasks, tasks
 from benchmarks.spark.cases import FROM_ROCKETMQ, QUICK, READY_MADE, Arena, spark_cases
 from benchmarks.spark.environment import PEER_VERSION
 from benchmarks.spark.process_tree import tree_cpu_seconds
@@ -141,6 +141,14 @@ def test_ingest_is_measured_with_and_without_the_check_of_bodies(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 4 * 2 * 3  # lengths of bodies, columns, with the check and without
     assert all("of the broker for 1,000,000 rows" in line or "times" in line for line in lines)
+
+
+@pytest.mark.deep
+def test_sink_tasks_are_measured_with_rows_of_each_kind(capsys):
+    sink_tasks.main(["--rows", "400", "--rounds", "1"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["100 B", "1 KB", "varied"]
+    assert all("of the broker for 1,000,000 rows" in line for line in lines)
 
 
 @pytest.mark.wide

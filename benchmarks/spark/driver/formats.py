@@ -27,8 +27,8 @@ class Format(Protocol):
     def bodies_alone(self, topic: str) -> Mapping[str, str]:
         """Return the options of a source that reads only the body column."""
 
-    def rows(self, numbered_bodies: DataFrame) -> DataFrame:
-        """Return the rows for the sink, made from bodies with an id each."""
+    def rows(self, numbered: DataFrame) -> DataFrame:
+        """Return the rows for the sink, made from messages with an id each."""
 
     def sender(self, spark: SparkSession, topic: str) -> Send:
         """Return a function that sends one message, and waits until the broker has it."""
@@ -52,10 +52,20 @@ class Kafka:
         """Return the same options, as the source has none for its columns."""
         return self.options(topic)
 
-    def rows(self, numbered_bodies: DataFrame) -> DataFrame:
-        """Return rows that name their partitions, so that these become equally long."""
+    def rows(self, numbered: DataFrame) -> DataFrame:
+        """Return rows that name their partitions, so that these become equally long.
+
+        A message's tag and properties are its record's headers.
+        """
         partition = (f.col("id") % self._queues).cast("int")
-        return numbered_bodies.select(f.col("body").alias("value"), partition.alias("partition"))
+        columns = [f.col("body").alias("value"), partition.alias("partition")]
+        if "keys" in numbered.columns:
+            headers = (
+                "transform(map_entries(map_concat(map('tags', tags), properties)), "
+                "pair -> struct(pair.key as key, cast(pair.value as binary) as value)) as headers"
+            )
+            columns += [f.col("keys").alias("key"), f.expr(headers)]
+        return numbered.select(*columns)
 
     def sender(self, spark: SparkSession, topic: str) -> Send:
         """Return a sender by a producer in Spark's JVM, which has the source's jars."""
@@ -87,9 +97,9 @@ class RocketPoll:
         """Return the options with the one column."""
         return {**self.options(topic), "columns": self.body}
 
-    def rows(self, numbered_bodies: DataFrame) -> DataFrame:
-        """Return the bodies alone: the queues take turns."""
-        return numbered_bodies.select("body")
+    def rows(self, numbered: DataFrame) -> DataFrame:
+        """Return the messages without their ids: the queues take turns."""
+        return numbered.drop("id")
 
     def sender(self, spark: SparkSession, topic: str) -> Send:  # noqa: ARG002  # it needs no JVM
         """Return a sender with a producer in this process that lives as long as the process."""
@@ -127,9 +137,9 @@ class ReadyMadeRows:
         """Return the options with the one column."""
         return {**self.options(topic), ready_made.COLUMN: self.body}
 
-    def rows(self, numbered_bodies: DataFrame) -> DataFrame:
-        """Return the bodies alone."""
-        return numbered_bodies.select("body")
+    def rows(self, numbered: DataFrame) -> DataFrame:
+        """Return the messages without their ids."""
+        return numbered.drop("id")
 
     def sender(self, spark: SparkSession, topic: str) -> Send:
         """Refuse: this format cannot send."""

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from math import log
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,6 +24,31 @@ WAIT_SECONDS = 100
 """The maximum seconds to wait for anything: less than the timeout of a command."""
 
 _PARTITIONS = 4
+_BODY_BYTES = {"100 B": 100, "1 KB": 1_000}
+
+# The logarithm is normal, by Box and Muller, of two uniform numbers.
+_NORMAL = (
+    "sqrt(-2 * ln((pmod(xxhash64(id, 1), 1000000) + 1) / 1000001))"
+    " * cos(2 * pi() * pmod(xxhash64(id, 2), 1000000) / 1000000)"
+)
+_SIZE = f"cast(least(greatest(exp({log(400)} + 1.2 * {_NORMAL}), 50), 8192) as int)"
+_VARIED = (
+    "id",
+    f"cast(substring(repeat(sha2(cast(id as string), 512), 64), 1, {_SIZE}) as binary) as body",
+    (
+        "array_join(transform(sequence(1, 1 + cast(pmod(xxhash64(id, 3), 3) as int)),"
+        " number -> concat('order-', pmod(xxhash64(id, number), 1000000))), ' ') as keys"
+    ),
+    "element_at(array('created', 'paid', 'refunded'), 1 + cast(pmod(id, 3) as int)) as tags",
+    "map_from_entries(slice(array("
+    "struct('tenant' as key, concat('tenant-', pmod(id, 50)) as value), "
+    + ", ".join(
+        f"struct('{name}' as key, hex(xxhash64(id, '{name}')) as value)"
+        for name in ("source", "version", "region", "trace")
+    )
+    + "), 1, 2 + cast(pmod(xxhash64(id, 4), 4) as int))) as properties",
+)
+"""The columns of varied rows."""
 
 
 class Queries:
@@ -101,10 +127,10 @@ class Queries:
 
     # ---- writing
 
-    def write(self, topic: str, rows: int, body_bytes: int) -> dict[str, Any]:
-        """Write a batch of generated rows to a topic."""
+    def write(self, topic: str, rows: int, kind: str) -> dict[str, Any]:
+        """Write a batch of generated rows of a kind to a topic."""
         writer = self._check_format.rows(
-            _bodies(self._spark.range(rows, numPartitions=_PARTITIONS), body_bytes)
+            _generated(self._spark.range(rows, numPartitions=_PARTITIONS), kind)
         )
         started = time.perf_counter()
         writer.write.format(self._check_format.name).options(
@@ -112,14 +138,14 @@ class Queries:
         ).mode("append").save()
         return {"rows": rows, "seconds": time.perf_counter() - started}
 
-    def write_stream(self, topic: str, rows: int, body_bytes: int) -> dict[str, Any]:
+    def write_stream(self, topic: str, rows: int, kind: str) -> dict[str, Any]:
         """Write the rows as one batch of a stream, and return its figures."""
         source = self._spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
         numbers = (
             source.option("numPartitions", _PARTITIONS).load().select(f.col("value").alias("id"))
         )
         with self._checkpoint() as checkpoint:
-            writer = self._check_format.rows(_bodies(numbers, body_bytes)).writeStream.format(
+            writer = self._check_format.rows(_generated(numbers, kind)).writeStream.format(
                 self._check_format.name
             )
             writer = writer.options(**self._check_format.options(topic)).option(
@@ -139,9 +165,17 @@ class Queries:
             yield path
 
 
-def _bodies(numbers: DataFrame, body_bytes: int) -> DataFrame:
-    body = f.lpad(f.col("id").cast("string"), body_bytes, "0").cast("binary")
-    return numbers.select("id", body.alias("body"))
+def _generated(numbers: DataFrame, kind: str) -> DataFrame:
+    """Return messages: bodies alone, or with keys, tags and properties as services send them.
+
+    Varied rows have log-normal bodies, one of three tags, one to three keys, and two to five
+    properties, one of which names one of 50 tenants. Hashes of their numbers make them differ, and
+    the same in each run.
+    """
+    if kind in _BODY_BYTES:
+        body = f.lpad(f.col("id").cast("string"), _BODY_BYTES[kind], "0").cast("binary")
+        return numbers.select("id", body.alias("body"))
+    return numbers.selectExpr(*_VARIED)
 
 
 def _run(writer: Any) -> dict[str, Any]:
