@@ -16,10 +16,10 @@ from support.brokers.in_process import small_broker, started
 from support.brokers.pop_stories import Story
 from support.clients.pops import ack, ack_all, change, pop
 from support.disks.faulty_disk import ManualClock
-from support.suite.selection import spread
+from support.suite.selection import count, spread
 
 STEPS = 40
-SEEDS = spread(4, range(40))
+SEEDS = spread(4, range(count("ROCKETPOLL_POPS", 10, wide=40)))
 
 
 class Model:
