@@ -75,13 +75,13 @@ def main(arguments: list[str] | None = None, program: str = "python -m rocketpol
         0 after a clean stop, or if a signal interrupted the start; 1 if the broker could not run,
         or could not save its state when it stopped; 2 if its settings are wrong.
     """
-    parser = _parser(program)
-    given, unknown = parser.parse_known_args(arguments)
+    given, unknown = _parser(program).parse_known_args(arguments)
     if unknown:
-        parser.error(
+        _print_error(
             f"there is no option {unknown[0]}. Settings have the form key=value, for example "
             "listenPort=9876; -p prints all"
         )
+        return 2
     set_up_logging(given.log_format)
 
     try:

@@ -59,6 +59,12 @@ def test_error_line_ends_with_a_remedy(error, remedy):
     assert remedy in line
 
 
+def test_tls_towards_a_server_without_it_has_one_remedy():
+    failed = TlsFailed(AT, "it closed the connection. Turn TLS on there, or off here")
+    said = describe_error(NoNameServer([failed]))
+    assert said.endswith("failed: it closed the connection. Turn TLS on there, or give --no-tls")
+
+
 def test_unknown_host_error_advises_to_correct_the_name_server():
     failed = ConnectionFailed("no-such-host:1", "Name or service not known")
     failed.__cause__ = socket.gaierror()

@@ -120,7 +120,9 @@ def test_output_to_a_full_disk_fails_with_one_line():
             stdout=full, stderr=subprocess.PIPE, text=True, check=False,
         )  # fmt: skip
     assert done.returncode == 1
-    assert done.stderr == "rocketpoll: cannot write the output: No space left on device\n"
+    assert done.stderr == (
+        "rocketpoll: cannot write the output: No space left on device. Check where stdout leads\n"
+    )
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])

@@ -180,3 +180,10 @@ def test_request_without_a_reply_ends_with_code_1_and_says_where_it_is_stored(ru
     assert f"no reply from a consumer of {topic} within 300ms: the request is stored" in ran.err
     assert "raise --timeout" in ran.err
     assert "needed" in run("request", topic, "--timeout", "soon", stdin=b"x").err
+
+
+@pytest.mark.parametrize("verb", ["produce", "request"])
+def test_topic_that_no_topic_can_be_called_is_refused_without_input(run, verb):
+    refused = run(verb, "bad topic!", stdin=b"")
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err.endswith("found 'bad topic!'. Write for example bad_topic\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
+from rmq_spark.cli.main import command_tree
 from rmq_spark.cli.shell.command_tree import (
     CommandGroup,
     CommandWithExample,
@@ -53,6 +54,47 @@ def test_help_lists_connection_options_after_the_commands_own():
     words = verb.get_help(click.Context(verb)).split()
     places = [words.index(word) for word in ("--rate", "--help", "Connection:", "--namesrv")]
     assert places == sorted(places)
+
+
+def every_command(command, context):
+    if not isinstance(command, click.Group):
+        yield context
+        return
+    for name in command.list_commands(context):
+        child = command.get_command(context, name)
+        yield from every_command(
+            child,
+            click.Context(
+                child,
+                context,
+                name,
+                terminal_width=80,
+                max_content_width=80,
+            ),
+        )
+
+
+def test_own_options_of_every_command_fit_the_first_screen():
+    """24 lines of 80 columns."""
+    root = command_tree()
+    seen = 0
+    for context in every_command(root, click.Context(root, info_name="rocketpoll")):
+        lines = context.get_help().splitlines()
+        if "Options:" in lines:
+            end = lines.index("", lines.index("Options:"))
+            assert end <= 24, (context.command_path, end)
+            seen += 1
+    assert seen > 30
+
+
+def test_nouns_list_their_verbs_with_a_whole_sentence():
+    root = command_tree()
+    context = click.Context(root, info_name="rocketpoll")
+    for name in root.list_commands(context):
+        noun = root.get_command(context, name)
+        if isinstance(noun, click.Group):
+            help_text = click.Context(noun, context, name, terminal_width=80).get_help()
+            assert "..." not in help_text.partition("Commands:")[2], name
 
 
 def test_command_returns_what_its_function_returns():

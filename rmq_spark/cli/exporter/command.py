@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
 
 
-@click.command(cls=CommandWithExample, example="rocketpoll exporter --port 5558 --interval 30")
+@click.command(cls=CommandWithExample, example="rocketpoll exporter --interval 30")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65_535), default=5557, show_default=True,
+@click.option("--port", type=click.IntRange(0, 65_535), default=5558, show_default=True,
               metavar="PORT",
               help="Port to listen on; 0 takes any free one.")  # fmt: skip
 @click.option("--interval", type=PositiveFloat(1, 3_600), default=15.0, show_default=True,

@@ -77,19 +77,16 @@ class ConsumeQuery(NamedTuple):
 _OPTIONS: Final = (
     click.option("-n", "--count", type=click.IntRange(1), metavar="N",
                  help="Stop after N messages."),
-    click.option("--tags", metavar="TAGS", help="Only messages with one of these tags, for example "
-                 "'paid || refunded'."),
+    click.option("--tags", metavar="TAGS", help="Only with one of these tags: 'paid || refunded'."),
     click.option("--sql", metavar="CONDITION",
-                 help="Only messages whose properties match an SQL92 condition, for example "
-                 "'total > 5'."),
+                 help="Only if an SQL92 condition holds: 'total > 5'."),
     click.option("-q", "--queue", type=parse_queue, metavar="N|BROKER:N",
                  help="Limit to this queue. [default: all]"),
     click.option("-f", "--format", "text_format", metavar="FORMAT",
-                 help="Line format as in kcat, for example '%o %k %s\\n'. Fields: rocketpoll help "
-                 "format."),
+                 help="Line format as in kcat: rocketpoll help format."),
     click.option("-o", "--output", type=click.Choice(BODY_FORMATS), default=TEXT,
                  show_default=True,
-                 help="One line per message, JSON lines, or bodies only, as bytes or in hex."),
+                 help="Lines, JSON lines, or bodies as bytes or in hex."),
 )  # fmt: skip
 
 
@@ -111,9 +108,9 @@ def _consume_options(function: Any) -> Any:
 )
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
 @click.option("-g", "--group", metavar="GROUP",
-              help="Consume as a member of this group, and commit what was printed.")  # fmt: skip
+              help="Consume as a member; commit what was printed.")  # fmt: skip
 @click.option("--pop", "is_popping", is_flag=True,
-              help="With --group: pop messages, and acknowledge what was printed.")  # fmt: skip
+              help="With --group: pop; acknowledge what was printed.")  # fmt: skip
 @click.option("--offset", "--from", "place", type=parse_position, default="start",
               show_default=True, metavar="POSITION",
               help="Where to start in each queue: start, end, -10, +5, 42, -1h, 09:00, "
@@ -373,7 +370,7 @@ def _pop_in_group(
     _check_subscriptions(admin, query, group, is_popping=True)
     if query.position.kind is PositionKind.END:
         _commit_ends(admin, query, group)
-    consumer = SimpleConsumer(group, instance=admin.instance, from_first=True)
+    consumer = SimpleConsumer(group, instance=admin.instance, start="earliest")
     for topic in dict.fromkeys(query.topics):
         consumer.subscribe(topic, query.selector)
     printed: list[MessageExt] = []

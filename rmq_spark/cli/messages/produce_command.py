@@ -28,6 +28,7 @@ from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import Failure, explain_error
 from rmq_spark.cli.shell.output import json_line, write_text
 from rmq_spark.cli.shell.parameter_types import PositiveFloat, paced, parse_pairs
+from rmq_spark.client.arguments import check_topic
 from rmq_spark.client.errors import ClientError, MessageRejected, PartlySent, ReplyTimeout
 from rmq_spark.client.message import Message
 from rmq_spark.client.times import normalize_duration, normalize_time
@@ -287,6 +288,7 @@ def produce(
     Empty lines are skipped, because RocketMQ has no empty bodies. --json reads what "consume -o
     json" prints, and sends it with keys, tags, properties, sharding key and flag.
     """
+    check_topic(topic)  # before stdin is read
     if whole and (is_json or not files):
         raise click.UsageError("--whole needs files, and excludes --json. Name the files")
     delays = [name for name, given in (("--delay-level", delay_level), ("--delay", deliver_after),
@@ -348,6 +350,7 @@ def request(
     A consumer of the topic replies, with producer.reply of the Python or Java client. Without a
     reply within --timeout, the command stops with exit code 1.
     """
+    check_topic(topic)  # before stdin is read
     render = renderer(output, text_format)
     named = parse_pairs("--property", properties)
     settings = MessageDefaults(topic, tags, keys, named, sharding_key, delay_level=0)

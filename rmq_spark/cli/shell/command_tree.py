@@ -9,6 +9,7 @@ Listing the commands imports none of them.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable, Mapping
 from importlib import import_module
@@ -49,8 +50,12 @@ class CommandWithExample(click.Command):
         super().__init__(*arguments, **settings)
         self.example = example
 
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  # click's signature
+        """Write the first paragraph, so that the options are on the first screen."""
+        _write_indented(formatter, _paragraphs(self)[0])
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the command's own options, then the first of those for the connection."""
+        """Write the own options, the other paragraphs, and the first options of the connection."""
         options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
         own = [each for each in options if not isinstance(each, ConnectionOption)]
         shared = [each for each in options if isinstance(each, ConnectionOption)]
@@ -62,6 +67,8 @@ class CommandWithExample(click.Command):
                     formatter.write_dl(records, col_max=_OPTION_WIDTH_MAX)
                     if listed is named:
                         formatter.write_text("Keys, TLS and others: rocketpoll help connection")
+            if listed is own:
+                _write_indented(formatter, _paragraphs(self)[1])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the example, line by line."""
@@ -70,6 +77,19 @@ class CommandWithExample(click.Command):
             with formatter.section("Example"):
                 for line in self.example.splitlines():
                     formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+
+
+def _paragraphs(command: click.Command) -> tuple[str, str]:
+    """Return the first paragraph of a command's help, and all others."""
+    first, _, others = inspect.cleandoc(command.help or "").partition("\n\n")
+    return first, others
+
+
+def _write_indented(formatter: click.HelpFormatter, text: str) -> None:
+    if text:
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(text)
 
 
 def option_records(
@@ -98,6 +118,17 @@ class CommandGroup(click.Group):
             click.echo(ctx.get_help(), err=True)
             ctx.exit(USAGE)
         return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the subcommands, each with the first sentence of its help, uncut."""
+        rows = []
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None:
+                sentence, _, _ = _paragraphs(command)[0].partition(". ")
+                rows.append((name, f"{' '.join(sentence.split()).rstrip('.')}."))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -182,9 +182,15 @@ def _describe_try(error: ClientError) -> str:
         return BrokerRefused.__str__(error)
     if isinstance(error, GroupNotFound):
         return f"there is no group {sanitize(error.group)}"
+    if _is_tls_mismatch(error):
+        return str(error).rpartition(". ")[0]
     if type(error) is ConnectionFailed:
         return f"cannot connect to {sanitize(error.address)}: {error.why}"
     return str(error)
+
+
+def _is_tls_mismatch(error: RocketPollError) -> bool:
+    return isinstance(error, TlsFailed) and error.why.endswith("off here")
 
 
 def _remedy_of(error: RocketPollError) -> str:
@@ -194,8 +200,8 @@ def _remedy_of(error: RocketPollError) -> str:
         return ""  # its text says it
     if isinstance(error, GroupNotFound) and error.near:
         return f"Did you mean {sanitize(error.near)}? List all with rocketpoll group list"
-    if isinstance(error, TlsFailed) and error.why.endswith("off here"):
-        return "Give --no-tls for that"
+    if _is_tls_mismatch(error):
+        return "Turn TLS on there, or give --no-tls"
     if isinstance(error, BrokerRefused):
         for words, remedy in _REMARKS.items():
             if words in (error.remark or ""):
