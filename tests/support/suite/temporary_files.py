@@ -2,7 +2,7 @@
 
 Stories of the store create and remove directories by the ten thousand, which takes a disk as long
 as all other work. A model provides their power losses, failures and shortages, and a kill leaves
-the same files in memory. Tests of ``make deep``, and all tests if TMPDIR is set, use a real disk.
+the same files in memory. Tests of ``make wide``, and all tests if TMPDIR is set, use a real disk.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from support.suite.selection import DEEP
+from support.suite.selection import WIDE
 
 _IN_MEMORY = Path("/dev/shm")  # noqa: S108  # a file system, not a name that anybody may guess
 # Six files at a time held 90 MB at the most
@@ -22,7 +22,7 @@ _MEMORY = 4 << 30
 
 def choose_scratch() -> None:
     """Put temporary files of tests and their programs in memory if it has room."""
-    if not DEEP and "TMPDIR" not in os.environ and _has_room():
+    if not WIDE and "TMPDIR" not in os.environ and _has_room():
         os.environ["TMPDIR"] = str(_IN_MEMORY)
         tempfile.tempdir = None
 
