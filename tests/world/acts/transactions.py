@@ -39,7 +39,8 @@ async def transact(player, topic, queue_id, size, end, how, immunity=None):
     """Send a half message and, if nothing goes wrong, its end."""
     await join(player)
     connection = await player.connected()
-    sent = player.ledger.prepare(connection, topic, queue_id, size, {"KEYS": "t"})
+    properties = {"KEYS": f"k{len(player.ledger.sent) + 1}"}
+    sent = player.ledger.prepare(connection, topic, queue_id, size, properties)
     answer = await player.answer(connection, _half_request(player, sent, immunity))
     if answer is None or answer.code:
         # It may be stored, or may have been; its producer does not do what it was for.
