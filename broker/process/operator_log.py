@@ -126,14 +126,14 @@ def log_start(config: BrokerConfig, controller: BrokerController) -> None:
 def _describe_recovery(state: StoreState) -> str:
     if state.recovered_from_crash:
         return "after a crash"
-    return "after a clean stop" if state.written_offset else "with no messages yet"
+    return "after a clean stop" if state.written_offset else "no messages yet"
 
 
 def _log_store(config: BrokerConfig, controller: BrokerController) -> None:
     store, tables = controller.store, controller.tables
     state = store.state()
     _log.info(
-        "store %s: opened in %.3f s %s",
+        "store %s: opened in %.2f s, %s",
         config.store.store_path_root_dir,
         controller.opening_seconds,
         _describe_recovery(state),

@@ -17,6 +17,7 @@ from support.suite.selection import spread
 
 from rmq_spark.client.errors import ClientError, SendFailed
 from rocketpoll import Admin, LitePullConsumer, Message
+from rocketpoll import ConfigError as PublicConfigError
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.embedded import EmbeddedBroker, EmbeddedBrokerError
 from rocketpoll.broker.settings.settings import ConfigError
@@ -119,6 +120,8 @@ def test_settings_carry_the_names_of_the_brokers_own_and_are_checked_when_it_is_
         assert (sent.queue.broker_name, sent.queue.queue_id) == ("mine", 0)
     with pytest.raises(ConfigError, match="did you mean flushDiskType"):
         EmbeddedBroker(flushDiskTyp="SYNC_FLUSH")
+    assert f"{ConfigError.__module__}.{ConfigError.__qualname__}" == "rocketpoll.ConfigError"
+    assert PublicConfigError is ConfigError
     with pytest.raises(ConfigError, match="listenPort must be a number"):
         EmbeddedBroker(port=70_000)
     with pytest.raises(EmbeddedBrokerError, match="storePathRootDir is given as directory"):
