@@ -103,6 +103,15 @@ def _send_cases(arena: Arena, scale: Scale) -> list[Case]:
             window=ASYNC_WINDOW,
         ),
         case(f"Java batches of {BATCH}, 1 thread", "send batches", 1.5, threads=1, batch=BATCH),
+        case("varied Java sync send, 16 threads", "send", 1.5, threads=16, varied=True),
+        case(
+            f"varied Java batches of {BATCH}, 1 thread",
+            "send batches",
+            1.5,
+            threads=1,
+            batch=BATCH,
+            varied=True,
+        ),
     ]
 
 

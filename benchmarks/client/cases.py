@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import cycle, islice
 from typing import Any
 
 from benchmarks.broker.arena import Arena
 from benchmarks.broker.cases import Case
 from benchmarks.broker.figures import OURS, OURS_SYNC, PEER, Figure, Role, Target, percentile
-from benchmarks.client.clients import Clients, message, table
+from benchmarks.client.clients import Clients, message, table, varied_messages
 from benchmarks.client.footprint import import_seconds, memory_per_consumer
 from benchmarks.client.pulling import bulk_pull, lite_pull, wakes
 from rmq_spark.wire.extensions import Extension
@@ -18,6 +19,7 @@ from rmq_spark.wire.extensions import Extension
 OUTSTANDING = 1_000
 BATCH = 100
 JAVA_BATCH = 100
+_VARIED_MESSAGES = 1_000
 LITE_BATCH_SIZES = (10, 32, 1_000)
 NO_EXTENSIONS: frozenset[Extension] = frozenset()
 
@@ -73,10 +75,18 @@ def _sends(clients: Clients, scale: Scale) -> list[Case]:
         clients.producer(role).send_batch([message(topic)] * BATCH)
         return BATCH
 
+    varied = cycle(varied_messages("", _VARIED_MESSAGES))
+
+    def varied_batches(role: Role, topic: str) -> int:
+        messages = [replace(each, topic=topic) for each in islice(varied, BATCH)]
+        clients.producer(role).send_batch(messages)
+        return BATCH
+
     ways = {
         "send, one after the other": one_by_one,
         f"send_async, {OUTSTANDING} at a time": futures,
         f"send_batch, {BATCH} at a time": batches,
+        f"varied send_batch, {BATCH} at a time": varied_batches,
     }
     return [_rate(clients, subject, send, scale.seconds) for subject, send in ways.items()]
 

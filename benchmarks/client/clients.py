@@ -11,6 +11,7 @@ import pyarrow as pa
 from benchmarks.broker.arena import Arena
 from benchmarks.broker.figures import Role
 from benchmarks.broker.running import RunningBroker
+from benchmarks.traffic import VariedTraffic
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.wire.extensions import Extension
@@ -25,6 +26,21 @@ _BODY = random.Random(1).randbytes(BODY_BYTES)
 def message(topic: str) -> Message:
     """Return one of the messages that all cases send."""
     return Message(topic, _BODY)
+
+
+def varied_messages(topic: str, count: int) -> list[Message]:
+    """Return messages as services send them."""
+    traffic = VariedTraffic()
+    return [
+        Message(
+            topic,
+            traffic.body(),
+            tags=traffic.tag(),
+            keys=traffic.keys(),
+            properties=traffic.properties(),
+        )
+        for _ in range(count)
+    ]
 
 
 def table(count: int) -> Any:

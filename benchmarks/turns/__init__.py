@@ -11,19 +11,19 @@ import asyncio
 import itertools
 import time
 from collections.abc import Iterable, Sequence
-from math import log
 from pathlib import Path
-from random import Random
 from typing import Any, NamedTuple, cast
 
 import uvloop
 
 from benchmarks.broker.requests import encode_request
 from benchmarks.harness import Case
+from benchmarks.traffic import VariedTraffic
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import LanguageCode, PullSysFlag, RequestCode
 from rmq_spark.wire.headers.members import PullMessageRequestHeader, SendMessageRequestHeader
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
+from rmq_spark.wire.properties import encode_properties
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.server.client_connection import ClientConnection, ConnectionTable
 from rocketpoll.broker.server.fair_scheduler import FairScheduler
@@ -41,14 +41,7 @@ _PULL_SIZES = (10, 32)
 _FILLED = "filled"
 _numbers = itertools.count(1)
 
-# Varied traffic: messages as services send them, none of which looks like the one before.
 _VARIED = "varied"
-_SEED = 2026
-_BODY_BYTES = range(50, 8_193)
-_BODY_BYTES_MEDIAN, _BODY_BYTES_SIGMA = 400, 1.2
-_TAGS = ("created", "paid", "refunded")
-_TENANTS = 50
-_PROPERTY_NAMES = ("source", "version", "region", "trace", "kind")
 
 
 class Turns:
@@ -189,13 +182,13 @@ def _send_case(turns: Turns, count: int) -> Case:
 
 
 def _varied_case(turns: Turns, variant: str, count: int) -> Case:
-    traffic = VariedTraffic()
+    traffic = VariedRequests()
     pieces = [b"".join(traffic.send(_VARIED) for _ in range(count)) for _ in range(_TURNS)]
     return _case(turns, variant, pieces, count * _TURNS)
 
 
 def _varied_batch_case(turns: Turns) -> Case:
-    traffic = VariedTraffic()
+    traffic = VariedRequests()
     pieces = [traffic.batch(_VARIED, BATCH) for _ in range(_TURNS)]
     return _case(turns, f"a varied batch of {BATCH}", pieces, BATCH * _TURNS)
 
@@ -223,43 +216,29 @@ def batch(topic: str, queue_id: int | None = None) -> bytes:
     return _encode(RequestCode.SEND_BATCH_MESSAGE, header, body)
 
 
-class VariedTraffic:
-    """Messages as services send them, the same in each run.
+class VariedRequests:
+    """Sends and batches of varied messages."""
 
-    Bodies are log-normal, of 50 B to 8 KB; each message has one of three tags, one to three keys
-    and two to five properties, of which one names one of 50 tenants.
-    """
-
-    def __init__(self, seed: int = _SEED) -> None:
-        self._random = Random(seed)
+    def __init__(self) -> None:
+        self._traffic = VariedTraffic()
 
     def send(self, topic: str) -> bytes:
         """Return a send of one message."""
         header = _send_header(topic, None, self._properties())
-        return _encode(RequestCode.SEND_MESSAGE_V2, header, self._body())
+        return _encode(RequestCode.SEND_MESSAGE_V2, header, self._traffic.body())
 
     def batch(self, topic: str, count: int) -> bytes:
         """Return a batch of messages."""
-        body = encode_batch(BatchedMessage(self._body(), self._properties()) for _ in range(count))
+        body = encode_batch(
+            BatchedMessage(self._traffic.body(), self._properties()) for _ in range(count)
+        )
         header = _send_header(topic, None, "")._replace(batch=True)
         return _encode(RequestCode.SEND_BATCH_MESSAGE, header, body)
 
-    def _body(self) -> bytes:
-        size = int(self._random.lognormvariate(log(_BODY_BYTES_MEDIAN), _BODY_BYTES_SIGMA))
-        return self._random.randbytes(min(max(size, _BODY_BYTES[0]), _BODY_BYTES[-1]))
-
     def _properties(self) -> str:
-        random = self._random
-        keys = [f"order-{random.randrange(10**6)}" for _ in range(random.randint(1, 3))]
-        others = random.sample(_PROPERTY_NAMES, random.randint(1, 4))
-        values = {
-            "KEYS": " ".join(keys),
-            "TAGS": random.choice(_TAGS),
-            "tenant": f"tenant-{random.randrange(_TENANTS)}",
-            **{name: f"{random.getrandbits(random.randint(8, 64)):x}" for name in others},
-        }
-        own = "".join(f"{name}\x01{value}\x02" for name, value in values.items())
-        return f"{own}{_properties()}"
+        traffic = self._traffic
+        values = {"KEYS": " ".join(traffic.keys()), "TAGS": traffic.tag(), **traffic.properties()}
+        return f"{encode_properties(values)}{_properties()}"
 
 
 def _send_header(topic: str, queue_id: int | None, properties: str) -> SendMessageRequestHeader:

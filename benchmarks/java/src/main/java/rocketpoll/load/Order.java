@@ -12,6 +12,11 @@ record Order(Map<?, ?> fields) {
         return ((Number) required(name)).intValue();
     }
 
+    /** Whether this is so; what is not said is not. */
+    boolean flag(String name) {
+        return Boolean.TRUE.equals(fields.get(name));
+    }
+
     long nanoseconds() {
         return (long) (((Number) required("seconds")).doubleValue() * 1e9);
     }

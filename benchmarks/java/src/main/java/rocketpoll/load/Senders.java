@@ -26,6 +26,7 @@ final class Senders {
     private static final int TIMEOUT_MS = 20_000; // a machine that is busy is no reason to fail
 
     private final Map<String, DefaultMQProducer> producers = new HashMap<>();
+    private final Traffic traffic = new Traffic();
 
     /** One producer for each broker, as long as this JVM lives. */
     DefaultMQProducer producer(String nameServer) throws MQClientException {
@@ -60,8 +61,6 @@ final class Senders {
     /** One thread, which waits only while too many answers are outstanding. */
     Map<String, Object> sendAsynchronously(Order order) throws Exception {
         DefaultMQProducer producer = producer(order.text("nameServer"));
-        String topic = order.text("topic");
-        byte[] body = new byte[order.number("bodyBytes")];
         int window = order.number("window");
         Semaphore free = new Semaphore(window);
         AtomicReference<Throwable> failure = new AtomicReference<>();
@@ -85,7 +84,7 @@ final class Senders {
         long end = started + order.nanoseconds();
         do {
             free.acquire();
-            producer.send(new Message(topic, body), callback);
+            producer.send(traffic.message(order, sent), callback);
             sent++;
         } while (System.nanoTime() < end && failure.get() == null);
         free.acquire(window);
@@ -103,7 +102,7 @@ final class Senders {
         long started = System.nanoTime();
         long sent = 0;
         for (; sent < order.number("messages"); sent += batch) {
-            checkStored(producer.send(messages(order, batch)));
+            checkStored(producer.send(messages(order, batch, sent)));
         }
         return sent(sent, System.nanoTime() - started);
     }
@@ -118,7 +117,7 @@ final class Senders {
             Callable<Long> untilTheEnd = () -> {
                 long sent = 0;
                 do {
-                    checkStored(sending.send(producer, messages(order, batch)));
+                    checkStored(sending.send(producer, messages(order, batch, sent)));
                     sent += batch;
                 } while (System.nanoTime() < end);
                 return sent;
@@ -133,10 +132,10 @@ final class Senders {
         }
     }
 
-    private static List<Message> messages(Order order, int count) {
+    private List<Message> messages(Order order, int count, long sent) {
         List<Message> messages = new ArrayList<>(count);
         for (int number = 0; number < count; number++) {
-            messages.add(new Message(order.text("topic"), new byte[order.number("bodyBytes")]));
+            messages.add(traffic.message(order, sent + number));
         }
         return messages;
     }
