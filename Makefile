@@ -304,6 +304,7 @@ bench: $(READY)  ## all benchmarks; results in build/bench
 	$(BIN)/python -m benchmarks.store
 	$(BIN)/python -m benchmarks.filter
 	$(BIN)/python -m benchmarks.turns
+	$(BIN)/python -m benchmarks.growth
 	$(BIN)/python -m benchmarks.gaps
 	$(BIN)/python -m benchmarks.broker
 	$(BIN)/python -m benchmarks.client

@@ -21,6 +21,7 @@ from benchmarks.harness import Case
 from benchmarks.traffic import VariedTraffic
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.codes import LanguageCode, PullSysFlag, RequestCode
+from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.members import PullMessageRequestHeader, SendMessageRequestHeader
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
 from rmq_spark.wire.properties import encode_properties
@@ -60,8 +61,8 @@ class Turns:
         self._clients: list[tuple[ClientConnection, _Transport]] = []
         self.connect()
 
-    def connect(self, clients: int = 1) -> None:
-        """Switch to this number of clients."""
+    def connect(self, clients: int = 1, extensions: frozenset[Extension] = frozenset()) -> None:
+        """Switch to this number of clients, which have agreed on these extensions."""
         processors = self._controller.processors
         while len(self._clients) < clients:
             connection = ClientConnection(
@@ -76,6 +77,8 @@ class Turns:
             transport = _Transport()
             connection.connection_made(cast("asyncio.BaseTransport", transport))
             self._clients.append((connection, transport))
+        for connection, _ in self._clients:
+            connection.extensions = extensions
 
     def make_topic(self, topic: str, queues: int) -> None:
         """Create a topic with this number of queues."""
@@ -256,7 +259,13 @@ def _send_header(topic: str, queue_id: int | None, properties: str) -> SendMessa
     )
 
 
-def pull(topic: str, queue_id: int, queue_offset: int, size: int) -> bytes:
+def pull(
+    topic: str,
+    queue_id: int,
+    queue_offset: int,
+    size: int,
+    code: RequestCode = RequestCode.PULL_MESSAGE,
+) -> bytes:
     """Return a pull of so many messages, as a consumer in Java sends it."""
     header = PullMessageRequestHeader(
         consumer_group="bench",
@@ -271,7 +280,12 @@ def pull(topic: str, queue_id: int, queue_offset: int, size: int) -> bytes:
         subscription="*",
         expression_type="TAG",
     )
-    return _encode(RequestCode.PULL_MESSAGE, header)
+    return _encode(code, header)
+
+
+def chunk_pull(topic: str, queue_id: int, queue_offset: int, size: int) -> bytes:
+    """Return a pull of a chunk, as Spark's tasks send it."""
+    return pull(topic, queue_id, queue_offset, size, RequestCode.PULL_CHUNK)
 
 
 def _encode(code: int, header: NamedTuple, body: bytes = b"") -> bytes:

@@ -1,0 +1,23 @@
+"""The benchmark of growth prints a figure wherever a message's cost may depend on what grows."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import growth
+
+
+@pytest.mark.deep
+def test_growth_benchmark_has_a_row_for_each_count(tmp_path, monkeypatch):
+    monkeypatch.setattr(growth, "EXECUTORS", (1, 3))
+    monkeypatch.setattr(growth, "QUEUES", (2,))
+    monkeypatch.setattr(growth, "MESSAGES", (2_000, 200_000))  # the second in files of a hundredth
+    rows = list(growth.measure(tmp_path, 2_000, 1))
+    assert [(row.kind, row.number, [cost is not None for cost in row[2:]]) for row in rows] == [
+        ("executors", 1, [False, False, True]),
+        ("executors", 3, [False, False, True]),
+        ("queues", 2, [True, True, False]),
+        ("messages", 2_000, [True, True, True]),
+        ("messages", 200_000, [True, True, True]),
+    ]
+    assert all(cost is None or cost > 0 for row in rows for cost in row[2:])
