@@ -31,6 +31,7 @@ class Watch:
         self._complain = complain
         self._log_min_offset = log_min_offset
         self._is_alive = is_alive
+        self._began_at = 0.0
         self._crashed_at = -1.0
         self._trouble_since = None
         self.last_refusal = ""
@@ -38,6 +39,7 @@ class Watch:
     def life_began(self, *, is_in_trouble):
         """``is_in_trouble``: calls of this life fail or are slow,
         and nothing need be saved in time."""
+        self._began_at = self._time.now
         self._trouble_since = self._time.now if is_in_trouble else None
 
     def life_ends(self):
@@ -68,6 +70,10 @@ class Watch:
 
     def crashed_since(self, time):
         return self._crashed_at >= time
+
+    def is_undisturbed_since(self, time):
+        """Whether this life had begun then, and no call of its disk has failed or been slow."""
+        return self._trouble_since is None and self._began_at <= time
 
     def delays_pass_since(self, time):
         return True

@@ -11,27 +11,13 @@ with an earlier one that is not acknowledged.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from world.acts import QUEUES
+from world.acts.pops import POP_GROUPS
 from world.acts.pulls import Asked
 from world.messages import number_of
 
 from rmq_spark.wire.pop import NORMAL
-
-
-class PopGroup(NamedTuple):
-    """How a group pops."""
-
-    is_in_order: bool
-    wanted: str | None
-
-
-POP_GROUPS = {
-    "P0": PopGroup(is_in_order=False, wanted=None),
-    "P1": PopGroup(is_in_order=True, wanted=None),
-    "P2": PopGroup(is_in_order=False, wanted="A||B"),
-}
 
 
 @dataclass(eq=False)

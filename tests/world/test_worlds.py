@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from support.suite.selection import count, some, spread
 from world.acts import ACTS
+from world.acts.pops import POP_GROUPS
 from world.drawing import draw
-from world.pops import POP_GROUPS
 from world.shrinking import failure_of, shrunk
 from world.story import Client, Ending, Step, Story, Trouble
 from world.trials import (

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from support.clients.pops import ack, ack_all, change, pop_fields, popped_of
 from world.acts import QUEUES, TOPICS, act
 from world.client import ANSWER_SECONDS
-from world.pops import POP_GROUPS
 
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 
 _NOTHING = (ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL)
 _FORGOTTEN = RemotingCommand(ResponseCode.POLLING_TIMEOUT)
+
+
+class PopGroup(NamedTuple):
+    """How a group pops."""
+
+    is_in_order: bool
+    wanted: str | None
+
+
+POP_GROUPS = {
+    "P0": PopGroup(is_in_order=False, wanted=None),
+    "P1": PopGroup(is_in_order=True, wanted=None),
+    "P2": PopGroup(is_in_order=False, wanted="A||B"),
+}
 
 
 def _group(dice):
