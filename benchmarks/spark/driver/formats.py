@@ -14,6 +14,9 @@ from rocketpoll import Message, Producer
 
 Send = Callable[[bytes], object]
 
+_KAFKA_DELIVERY_MS = "900000"
+"""Kafka's default, two minutes, ends a run on a machine that has many times as much to do."""
+
 
 class Format(Protocol):
     """A format that is compared, as a query sees it."""
@@ -46,7 +49,12 @@ class Kafka:
 
     def options(self, topic: str) -> Mapping[str, str]:
         """Return the options; the source ignores ``topic``, and the sink ignores ``subscribe``."""
-        return {"kafka.bootstrap.servers": self._address, "subscribe": topic, "topic": topic}
+        return {
+            "kafka.bootstrap.servers": self._address,
+            "kafka.delivery.timeout.ms": _KAFKA_DELIVERY_MS,
+            "subscribe": topic,
+            "topic": topic,
+        }
 
     def bodies_alone(self, topic: str) -> Mapping[str, str]:
         """Return the same options, as the source has none for its columns."""

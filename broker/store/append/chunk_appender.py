@@ -153,7 +153,7 @@ class ChunkAppender:
         if len(all_sizes) > RECORDS_MAX and not are_known:
             return illegal_result(f"a chunk of {len(all_sizes)} messages is over {RECORDS_MAX}")
         parts: list[RecordChunk] = []
-        queues: dict[QueueKey, None] = {}
+        queues: set[QueueKey | None] = set()
         try:
             for first, data, part_sizes in _split(records, all_sizes):
                 try:
@@ -169,16 +169,16 @@ class ChunkAppender:
                     )
                 if fault is not None:
                     return illegal_result(fault)
-                queues |= dict.fromkeys(_queues_of(chunk))
+                queues.add(_queue_of(chunk))
                 parts.append(chunk)
                 yield None
         except RecordError as error:
             return illegal_result(str(error))
         if not parts:
             return illegal_result("the chunk is empty")
-        if len(queues) != 1:
+        queue = queues.pop()
+        if queue is None or queues:
             return illegal_result("the records of a chunk must belong to one queue")
-        (queue,) = queues
         fault = topic_fault(queue[0]) or light_queue_fault(queue[0])
         if fault is not None:
             return illegal_result(fault)
@@ -334,14 +334,14 @@ def _split(
         first, start = end, stop
 
 
-def _queues_of(chunk: RecordChunk) -> Iterable[QueueKey]:
-    """Return all pairs of the topics and the queue numbers in a chunk's records."""
-    topics = bulk_tools.COLUMNS["topic"].build(chunk).unique().to_pylist()
-    return [
-        (topic, queue_id)
-        for topic in topics
-        for queue_id in np.unique(chunk.head["queue_id"]).tolist()
-    ]
+def _queue_of(chunk: RecordChunk) -> QueueKey | None:
+    """Return the topic and the queue number of all records; None if they differ."""
+    start = int(chunk.topic_at[0])
+    topic = chunk.data[start : start + int(chunk.topic_length[0])].tobytes()
+    queue_ids = chunk.head["queue_id"]
+    if not chunk.has_topic(topic).all() or (queue_ids != queue_ids[0]).any():
+        return None
+    return topic.decode("utf-8", "replace"), int(queue_ids[0])
 
 
 def run_steps(steps: Steps[ResultT]) -> ResultT:

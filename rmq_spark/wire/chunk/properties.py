@@ -65,6 +65,8 @@ class _Pieces(NamedTuple):
     starts: Positions
     ends: Positions
     words: Words
+    first_bytes: npt.NDArray[np.bool_]
+    """Whether a piece begins with this byte: most names are ruled out by that."""
 
 
 class PropertyPieces:
@@ -84,6 +86,8 @@ class PropertyPieces:
         wanted = np.uint64(int.from_bytes(head, "little"))
         mask = _LOW_BIT_MASKS[8 * len(head)]
         for pieces in self._pieces:
+            if not pieces.first_bytes[name[0]]:
+                continue
             is_it = (pieces.words & mask) == wanted
             if not is_it.any():
                 continue
@@ -126,7 +130,10 @@ class PropertyPieces:
     def _create_pieces(
         self, rows: Positions | slice, starts: Positions, ends: Positions
     ) -> _Pieces:
-        return _Pieces(None if isinstance(rows, slice) else rows, starts, ends, self._words(starts))
+        words = self._words(starts)
+        first_bytes = np.zeros(256, np.bool_)
+        first_bytes[words.view(np.uint8)[:: _WORD.itemsize]] = True
+        return _Pieces(None if isinstance(rows, slice) else rows, starts, ends, words, first_bytes)
 
     def _separators(self, starts: Positions, lengths: Positions) -> Words:
         """Return the separators of a window as bits, the first byte's lowest."""
