@@ -146,10 +146,21 @@ def test_delayed_message_of_java_arrives_after_its_delay(scenario, level):
 
 
 TIMERS = {
-    "TIMER_DELAY_SEC": lambda: "2",
-    "TIMER_DELAY_MS": lambda: "2000",
-    "TIMER_DELIVER_MS": lambda: str(time.time_ns() // 1_000_000 + 2_000),
+    "TIMER_DELAY_SEC": ("setDelayTimeSec", lambda: 2),
+    "TIMER_DELAY_MS": ("setDelayTimeMs", lambda: 2_000),
+    "TIMER_DELIVER_MS": ("setDeliverTimeMs", lambda: time.time_ns() // 1_000_000 + 2_000),
 }
+
+
+def timer(java_broker, name):
+    """Return the time of a timer message, and how a client of the broker's version sets it.
+
+    Clients of 4.9 have no setters: programs set the property.
+    """
+    setter, value = TIMERS[name][0], TIMERS[name][1]()
+    if java_broker.version.startswith("4"):
+        return value, {"systemProperties": {name: str(value)}}
+    return value, {"timers": {setter: value}}
 
 
 @pytest.mark.parametrize("name", TIMERS)
@@ -159,13 +170,13 @@ def test_timer_message_of_java_arrives_at_its_time(scenario, java_broker, name):
         pytest.skip("RocketMQ 4.9 delivers the message at once")
     topic = scenario.topic()
     producer = scenario.producer()
-    value = TIMERS[name]()
-    (result,) = producer.send(topic, to_send("late", keys="k", systemProperties={name: value}))
+    value, timed = timer(java_broker, name)
+    (result,) = producer.send(topic, to_send("late", keys="k", **timed))
     assert result["status"] == "SEND_OK"
     producer.send(topic, to_send("prompt"))
     prompt, late = scenario.read(topic, 2)
     assert (prompt["body"], late["body"]) == ("prompt", "late")
-    due_ms = int(value) if name == "TIMER_DELIVER_MS" else late["bornTimestamp"] + 2_000
+    due_ms = value if name == "TIMER_DELIVER_MS" else late["bornTimestamp"] + 2_000
     assert late["storeTimestamp"] >= due_ms
     assert (late["topic"], late["queueId"], late["queueOffset"]) == (topic, 0, 1)
     assert late["messageId"] == result["messageIds"][0]
@@ -175,13 +186,15 @@ def test_timer_message_of_java_arrives_at_its_time(scenario, java_broker, name):
     assert kept - {name} == {"TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"}
 
 
-def test_timer_message_of_java_is_recalled(scenario, java_broker):
+@pytest.mark.parametrize("name", TIMERS)
+def test_timer_message_of_java_is_recalled(scenario, java_broker, name):
     if java_broker.version.startswith("4") or not isinstance(java_broker, RocketPollBroker):
         pytest.skip("clients of 4.9 cannot recall, and RocketMQ does not by default")
     topic = scenario.topic()
     producer = scenario.producer()
-    (result,) = producer.send(topic, to_send("x", systemProperties={"TIMER_DELAY_SEC": "3"}))
-    producer.send(topic, to_send("y", systemProperties={"TIMER_DELAY_SEC": "4"}))
+    _, timed = timer(java_broker, name)
+    (result,) = producer.send(topic, to_send("x", **timed))
+    producer.send(topic, to_send("y", timers={"setDelayTimeMs": 2_500}))
     assert producer.recall(topic, result["recallHandle"]) == result["messageIds"][0]
     assert [each["body"] for each in scenario.read(topic, 1)] == ["y"]
     with pytest.raises(JavaError):

@@ -28,10 +28,20 @@ final class Messages {
             message.setDelayTimeLevel(fields.number("delayLevel"));
         }
         fields.object("properties").forEach((name, value) -> message.putUserProperty(name, (String) value));
-        // As setWaitStoreMsgOK and, of 5.x alone, setDelayTimeMs and its like do.
+        // As setWaitStoreMsgOK does.
         fields.object("systemProperties")
             .forEach((name, value) -> MessageAccessor.putProperty(message, name, (String) value));
+        fields.object("timers").forEach((setter, value) -> setTimer(message, setter, ((Number) value).longValue()));
         return message;
+    }
+
+    /** By setDelayTimeSec, setDelayTimeMs or setDeliverTimeMs, which RocketMQ 5 alone has. */
+    private static void setTimer(Message message, String setter, long value) {
+        try {
+            Message.class.getMethod(setter, long.class).invoke(message, value);
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalArgumentException(setter, e);
+        }
     }
 
     static MessageQueue queue(Fields fields) {
