@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.suite.selection import spread
+from world.clients import transacting
 from world.clients.acts import ACTS
 from world.clients.consuming import CONSUME
 from world.clients.drawing import draw
@@ -21,12 +22,21 @@ from world.trials import assert_all_end_well, assert_ends_well, assert_told_alik
 SEEDS = int(os.environ.get("ROCKETPOLL_CLIENT_WORLD_SEEDS", "64"))
 FIRST = int(os.environ.get("ROCKETPOLL_CLIENT_WORLD_FIRST", "0"))
 AT_A_TIME = 8
+_TRANSACTIONS = (
+    "rocketpoll.broker.transaction.transactional_message_service.TransactionalMessageService"
+)
 KEPT = sorted((Path(__file__).parent / "client_stories").glob("*.json"))
 
 
 @pytest.mark.parametrize("first", spread(2, range(FIRST, FIRST + SEEDS, AT_A_TIME)))
 def test_client_worlds_end_well(first):
     assert_all_end_well(range(first, first + AT_A_TIME), draw, ClientWorld, "world.clients")
+
+
+@pytest.mark.parametrize("first", spread(2, range(FIRST, FIRST + SEEDS // 8, 2)))
+def test_client_worlds_with_transactions_end_well(first):
+    program = "world.clients.transacting"
+    assert_all_end_well(range(first, first + 2), transacting.draw, ClientWorld, program)
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
@@ -41,7 +51,8 @@ def test_client_world_is_identical_for_a_seed_in_any_process():
 
 def test_client_stories_draw_every_kind_of_step_and_trouble():
     """What no seed draws is not tested, however many there are."""
-    stories = [draw(seed) for seed in range(300)]
+    others = [transacting.draw(seed) for seed in range(20)]
+    stories = [*(draw(seed) for seed in range(300)), *others]
     steps = [step for story in stories for client in story.clients for step in client.steps]
     assert {step.kind for step in steps} == {CONSUME, *ACTS}
     consumers = [step.arguments for step in steps if step.kind == CONSUME]
@@ -96,4 +107,23 @@ def test_client_breaking_a_promise_is_detected(monkeypatch, method, instead, sai
     """The proof proves itself; `make seeded` has more."""
     monkeypatch.setattr(method, instead)
     failures = (failure_of(draw(seed), ClientWorld) for seed in range(first, first + 24))
+    assert said in str(next(failure for failure in failures if failure is not None).error)
+
+
+def _pass_unchecked(service, *_):
+    service._half_offset += 1
+    return True
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    ("method", "instead", "said"),
+    [
+        ("is_committed", lambda *_: False, "was committed once"),
+        ("_judge", _pass_unchecked, "never came to"),
+    ],
+)
+def test_client_world_finds_lost_and_repeated_transactions(monkeypatch, method, instead, said):
+    monkeypatch.setattr(f"{_TRANSACTIONS}.{method}", instead)
+    failures = (failure_of(transacting.draw(seed), ClientWorld) for seed in range(24))
     assert said in str(next(failure for failure in failures if failure is not None).error)

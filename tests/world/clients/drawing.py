@@ -37,6 +37,17 @@ def draw(seed):
 def drawn_without_lies(seed):
     """Return the story of a seed whose brokers are all honest."""
     dice = random.Random(seed)
+    story = _draw(dice, seed, ())
+    story = _with_more(story, random.Random(f"{seed}: what came later"))
+    return with_themes(story, random.Random(f"{seed}: themes"))
+
+
+def draw_plainly(seed, others):
+    """Return a story with these clients beside a group and producers, without lies and themes."""
+    return _draw(random.Random(f"{seed}: plainly"), seed, others)
+
+
+def _draw(dice, seed, others):
     settings = {
         "flushDiskType": "SYNC_FLUSH" if dice.random() < 0.3 else "ASYNC_FLUSH",
         "flushConsumerOffsetInterval": str(dice.choice([2_000, 5_000])),
@@ -51,8 +62,9 @@ def drawn_without_lies(seed):
         members = dice.choice([1, 2, 2, 3])
         clients += [_member(dice, group, f"g{number}m{member}") for member in range(members)]
     clients += [_producer(dice, f"p{number}") for number in range(dice.choice([1, 1, 2]))]
+    clients += others
     names = [client.name for client in clients]
-    story = Story(
+    return Story(
         seed=seed,
         settings=settings,
         endings=(),
@@ -65,8 +77,6 @@ def drawn_without_lies(seed):
         preemption=dice.choice([0, 0.02, 0.2]),
         line_preemption=dice.choice([0] * 9 + [0.02]),
     )
-    story = _with_more(story, random.Random(f"{seed}: what came later"))
-    return with_themes(story, random.Random(f"{seed}: themes"))
 
 
 def _with_more(story, dice):

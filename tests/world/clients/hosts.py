@@ -10,6 +10,7 @@ import threading
 
 from world.clients.acts import ACTS
 from world.clients.consuming import CONSUME, Consuming
+from world.clients.transactions import TRANSACT, start_transaction_producer
 from world.cluster.name_server import ADDRESS
 from world.machine import Process
 from world.tasks import Promise
@@ -37,6 +38,7 @@ class Host:
         self._plan = plan
         self._steps = iter([step for step in plan.steps if step.kind != CONSUME])
         self._consumes = [step.arguments for step in plan.steps if step.kind == CONSUME]
+        self.has_transactions = any(step.kind == TRANSACT for step in plan.steps)
         self.groups = tuple(each["group"] for each in self._consumes)
         self._lives = 0
 
@@ -80,6 +82,8 @@ class Life:
         world, process = self.world, self.process
         self.consumings = [Consuming(self, **arguments) for arguments in consumes]
         self.begin()
+        if self.host.has_transactions:
+            self.producer = start_transaction_producer(self)
         for step in steps:
             world.note(f"{process.name}: {step}")
             ACTS[step.kind].play(self, **step.arguments)

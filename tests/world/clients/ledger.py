@@ -30,6 +30,7 @@ from math import inf
 
 from world.clients.moves import Moves
 from world.clients.readers import Call, Reader
+from world.clients.transactions import Transactions
 
 _NOTICED_SECONDS = 2.0
 """Seconds for which members may still begin messages under locks that a broker has forgotten."""
@@ -64,6 +65,7 @@ class Ledger:
         self._held_up_until = {}  # by broker
         self._silenced = set()  # brokers whose connections may have died without a word
         self.moves = Moves(world)
+        self.transactions = Transactions(self, world)
         self.tags = {}  # by body, of those that have one
         self.sent_at = {}  # by body
         self.recreated_topics = {}  # topics that are made again: when last
@@ -98,6 +100,10 @@ class Ledger:
         """Return whether nothing has happened since then that moves a queue to another member."""
         return not any(until >= time and to in (None, group) for until, to in self._disturbances)
 
+    def is_undisturbed_since(self, time):
+        """Return whether no trouble has lasted until then, or begun later."""
+        return self._is_settled_since(None, time)
+
     # ---- producers
 
     def sends(self, body, topic, tag=None):
@@ -130,6 +136,7 @@ class Ledger:
                 self.complain(
                     f"{reader.name} got what nobody has sent: {message.body[:40]} at {place}"
                 )
+            self.transactions.saw(message.body, f"{place}, for {reader.name}")
             if self.sent.get(message.body) not in self.recreated_topics:
                 self._check_filter(reader, process, place, message.body)
                 self._check_floor(reader, queue, message.queue_offset)
@@ -314,6 +321,7 @@ class Ledger:
     def audited(self, queue, queue_offset, body):
         """Record a stored message found by the audit."""
         self.stored[queue][queue_offset] = body
+        self.transactions.saw(body, f"{queue} at {queue_offset}")
 
     def outstanding(self):
         """Return the messages that must still be delivered, as reader and body."""
@@ -337,6 +345,7 @@ class Ledger:
                 for queue in self._world.queues()
                 if queue[0] not in self.recreated_topics and reader.lacks_offset(queue)
             ]
+            + self.transactions.outstanding()
         )
 
     def _of(self, reader):
@@ -411,6 +420,7 @@ class Ledger:
                 continue
             if self.stored[place[:3]].get(place[3]) != body:
                 self.complain(f"{_name(body)} was acknowledged at {place}, where it is not")
+        self.transactions.check_repeats(self.stored)
         for reader in self.readers.values():
             self._check_places(reader)
             self._check_commits(reader)
