@@ -20,7 +20,7 @@ from support.programs.web_console import served
 from support.spark.source_queries import options_for, schema_of
 
 from rmq_spark.cli.main import main
-from rmq_spark.client.errors import ManifestError, MessageRejected, MessageUnreadable
+from rmq_spark.client.errors import GroupNotFound, ManifestError, MessageRejected, MessageUnreadable
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.reading.bulk_pull import stored_messages
 from rmq_spark.client.reading.read_bounds import ReadRange
@@ -267,7 +267,10 @@ def _taken(bad, group, step):
 
         def is_done():
             step()
-            [lag] = admin.lag(group, bad.topic)
+            try:
+                [lag] = admin.lag(group, bad.topic)
+            except GroupNotFound:  # it has sent no heartbeat so far
+                return False
             return lag.consumer_offset == len(bad.sound) + len(bad.bad)
 
         wait_until("all is committed", is_done, PATIENCE_S)

@@ -186,7 +186,11 @@ def templates():
                     yield re.sub(r"\{\w+\}", "...", node.value)
 
 
-OF_SPARK = {"DATA_SOURCE_NOT_FOUND", "Failed to find the data source: rocketpoll"}
+OF_SPARK = {
+    "DATA_SOURCE_NOT_FOUND",
+    "Failed to find the data source: rocketpoll",
+    "[PYTHON_DATA_SOURCE_ERROR] ...: Traceback (most recent call last):",
+}
 """Headings that quote errors of Spark."""
 
 

@@ -176,6 +176,9 @@ def _with_few_properties(chunk: RecordChunk) -> RecordChunk:
 
 _MODULUS = 1 << 32
 
+_FEW = 16
+"""Up to this number of messages, columns cost more than loops."""
+
 _KEYS_MAX = 8_192
 """Keys of one step; messages with more are read from the log, some at a time."""
 
@@ -185,6 +188,8 @@ def hash_runs(runs: Sequence[RecentRun | ColumnRun]) -> HashedKeys | None:
 
     None if they are too much for one step, or the bulk tools are not loaded yet.
     """
+    if sum([run.rows for run in runs]) <= _FEW and all(isinstance(run, RecentRun) for run in runs):
+        return _hash_few(cast("Sequence[RecentRun]", runs))
     texts: list[bytes] = []
     lengths: list[npt.ArrayLike] = []
     places: list[npt.ArrayLike] = []
@@ -218,6 +223,21 @@ def hash_runs(runs: Sequence[RecentRun | ColumnRun]) -> HashedKeys | None:
     rows = rows[in_order]
     times = np.repeat([run.store_timestamp for run in runs], [run.rows for run in runs])
     return hashes[in_order], np.concatenate(places)[rows], times[rows]
+
+
+def _hash_few(runs: Sequence[RecentRun]) -> HashedKeys | None:
+    hashes: list[int] = []
+    places: list[int] = []
+    times: list[int] = []
+    for run in runs:
+        for queue, _, place, _, properties in run.records:
+            own = _hash_one(queue[0], properties)
+            hashes += own
+            places += [place] * len(own)
+            times += [run.store_timestamp] * len(own)
+    if len(hashes) > _KEYS_MAX:
+        return None
+    return np.array(hashes, np.int32), np.array(places, np.int64), np.array(times, np.int64)
 
 
 def _words_of(
