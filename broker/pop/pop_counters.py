@@ -41,6 +41,11 @@ class PopCounters:
             self.revived_total += 1
         self._leave(queue, 1, pop_time)
 
+    @property
+    def in_flight_total(self) -> int:
+        """How many popped messages of all groups are not acknowledged yet."""
+        return sum(tuple(self._in_flight.values()))
+
     def in_flight(self, queue: PopQueue) -> int:
         """Return how many messages of a queue a group has not acknowledged yet."""
         return self._in_flight.get(queue, 0)

@@ -226,6 +226,15 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         """The number of messages that wait to be indexed."""
         return max(self.end_offset() - self._queue_offset, 0)
 
+    @property
+    def next_due_ms(self) -> int | None:
+        """The time of day when the next indexed message is due, to a slot; None without any."""
+        times = [due for each in self._open.values() if (due := each.next_due()) is not None]
+        next_ms = self._next_slot()
+        if next_ms is not None:
+            times.append(next_ms)
+        return min(times) + self._clock_offset_ms if times else None
+
     def counts(self) -> dict[str, int]:
         """Return the number of waiting messages by topic."""
         return {topic: count for topic, count in self._counts.items() if count > 0}

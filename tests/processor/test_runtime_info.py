@@ -82,6 +82,10 @@ OURS = [
     "pullsHeld",
     "pullsPutOff",
     "pullsRescued",
+    "timersWaiting",
+    "timersNextDue",
+    "halfMessages",
+    "popsInFlight",
 ]
 
 
@@ -211,3 +215,14 @@ def test_runtime_info_shows_held_and_deferred_pulls(room):
         room.holds.service.suspend_pull_request(a_pull(client))
     found = figures(room)
     assert (found["pullsHeld"], found["pullsPutOff"], found["pullsRescued"]) == ("16", "1", "0")
+
+
+def test_runtime_info_shows_what_waits_for_a_timer_an_end_or_an_acknowledgement(room):
+    assert figures(room)["timersNextDue"] == "-1"
+    room.timers.pending, room.timers.unindexed, room.timers.next_due_ms = 3, 2, START + 1_000
+    room.transactions.pending_count = 4
+    room.pop_counters.pop(("T", "G", 0), 6)
+    room.pop_counters.pop(("T", "H", 1), 1)
+    found = figures(room)
+    assert (found["timersWaiting"], found["timersNextDue"]) == ("5", str(START + 1_000))
+    assert (found["halfMessages"], found["popsInFlight"]) == ("4", "7")

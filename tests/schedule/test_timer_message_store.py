@@ -57,6 +57,18 @@ def test_next_call_of_timers_is_that_of_the_next_timer(broker):
     assert broker.deliver_all() == 301
 
 
+def test_next_due_is_the_time_of_day_of_the_next_timer(broker):
+    assert broker.timers.next_due_ms is None
+    far_ms = broker.set("far", 10 * HOUR_MS)
+    broker.deliver_all()
+    assert far_ms - 1_000 <= broker.timers.next_due_ms <= far_ms
+    near_ms = broker.set("near", 300)
+    broker.deliver_all()
+    assert near_ms - 1_000 <= broker.timers.next_due_ms <= near_ms
+    broker.run_until(broker.monotonic_ms + 2_000)
+    assert far_ms - 1_000 <= broker.timers.next_due_ms <= far_ms
+
+
 def test_delivered_timer_message_has_the_properties_of_rocketmq(broker):
     now_ms = broker.clock()
     due_ms = broker.set("x", 1_500, TAGS="A")

@@ -107,6 +107,7 @@ class RuntimeInfo:
             **self._sends(),
             **self._delays(),
             **self._pulls(),
+            **self._waiting(),
         }
         return {escape_surrogates(key): escape_surrogates(value) for key, value in figures.items()}
 
@@ -198,6 +199,16 @@ class RuntimeInfo:
             "pullsHeld": str(self._broker.hold_service.hold_count),
             "pullsPutOff": str(self._broker.hold_service.deferred_total),
             "pullsRescued": str(self._broker.hold_service.rescued_total),
+        }
+
+    def _waiting(self) -> dict[str, str]:
+        """Return figures on what waits for its time, its end or its acknowledgement; ours."""
+        timers, next_due_ms = self._broker.timers, self._broker.timers.next_due_ms
+        return {
+            "timersWaiting": str(timers.pending + timers.unindexed),
+            "timersNextDue": str(-1 if next_due_ms is None else next_due_ms),
+            "halfMessages": str(self._broker.transactions.pending_count),
+            "popsInFlight": str(self._broker.pop_counters.in_flight_total),
         }
 
     def _delays(self) -> dict[str, str]:

@@ -66,6 +66,10 @@ OURS = {
     "pullsHeld",
     "pullsPutOff",
     "pullsRescued",
+    "timersWaiting",
+    "timersNextDue",
+    "halfMessages",
+    "popsInFlight",
 }
 KEYS = {"4.9.7": OF_4_9, "5.5.0": OF_5_5, "rocketpoll": OF_4_9 | OF_5_5 | OURS}
 

@@ -22,6 +22,7 @@ from rmq_spark.wire.hosts import parse_host
 from rocketpoll.broker.auth.access_control import AccessControl
 from rocketpoll.broker.common.recent_losses import RecentLosses
 from rocketpoll.broker.filter.subscription import message_filter
+from rocketpoll.broker.pop.pop_counters import PopCounters
 from rocketpoll.broker.processor.admin.access_admin import AccessAdminProcessor
 from rocketpoll.broker.processor.admin.broker_admin import BrokerAdminProcessor, SendQueue
 from rocketpoll.broker.processor.groups.consume_stats import ConsumeStatsProcessor
@@ -68,6 +69,9 @@ class AdminRoom:
         self.holds = Hold()
         self.delay_offsets = {}
         self.send_queue = SendQueue(0, 0)
+        self.timers = SimpleNamespace(pending=0, unindexed=0, next_due_ms=None)
+        self.transactions = SimpleNamespace(pending_count=0)
+        self.pop_counters = PopCounters(self.clock())
         self.losses = RecentLosses(self.clock)
         self.disk_usage = DiskUsage(100 << 30, 25 << 30, 75 << 30)
         self.cleanings = 0
@@ -104,6 +108,9 @@ class AdminRoom:
                 offsets=lambda: DelayOffsetSerializeWrapper(offset_table=self.delay_offsets),
                 progress=lambda: iter(()),
             ),
+            timers=self.timers,
+            transactions=self.transactions,
+            pop_counters=self.pop_counters,
             reply_after_save=self.after_saving,
             advertised_host=lambda _: ADVERTISED,
             now_ms=self.clock,
