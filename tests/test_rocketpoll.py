@@ -151,7 +151,7 @@ PUBLIC = {
     "groups_of_topic lag masters members message_at message_by_offset_id message_traces "
     "messages_by_key messages_by_unique_id progress queue_owners "
     "queue_reports read_committed read_table resend reset_to_time route runtime_info set_offset "
-    "timer_count topic_configs topic_offsets topic_size topics update_user user users",
+    "timer_count timer_counts topic_configs topic_offsets topic_size topics update_user user users",
 }
 
 

@@ -15,10 +15,9 @@ from dataclasses import replace
 from typing import Final
 
 from rmq_spark.wire.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from rmq_spark.wire.properties import DELAY, WAIT, change_properties
+from rmq_spark.wire.properties import DELAY, REAL_TOPIC, WAIT, change_properties
 from rmq_spark.wire.record import StoredMessage, magic_of
 
-REAL_TOPIC: Final = "REAL_TOPIC"
 REAL_QUEUE_ID: Final = "REAL_QID"
 
 WITHOUT_DELAY: Final = dict.fromkeys((DELAY, REAL_TOPIC, REAL_QUEUE_ID, WAIT))

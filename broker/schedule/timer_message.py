@@ -18,22 +18,23 @@ from typing import Final
 from rmq_spark.wire.java_numbers import parse_int64
 from rmq_spark.wire.names import TIMER_TOPIC
 from rmq_spark.wire.properties import (
+    REAL_TOPIC,
     TIMER_DELAY_MS,
     TIMER_DELAY_SEC,
     TIMER_DELIVER_MS,
     TIMER_OUT_MS,
+    TIMER_RECALLED_KEY,
     UNIQ_KEY,
     WAIT,
     change_properties,
 )
 from rmq_spark.wire.record import StoredMessage, magic_of
 
-from .delayed_message import REAL_QUEUE_ID, REAL_TOPIC, to_named_topic
+from .delayed_message import REAL_QUEUE_ID, to_named_topic
 
 TIMER_ENQUEUE_MS: Final = "TIMER_ENQUEUE_MS"
 TIMER_DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
 TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
-TIMER_RECALLED_KEY: Final = "TIMER_DEL_UNIQKEY"
 TIMER_QUEUE_ID: Final = 0
 _RECALL_TAG: Final = "_RECALL_TAG_"
 _SECOND_MS: Final = 1_000

@@ -25,7 +25,7 @@ from typing import Final
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.names import TIMER_TOPIC
-from rmq_spark.wire.properties import UNIQ_KEY, java_string_hash
+from rmq_spark.wire.properties import REAL_TOPIC, TIMER_RECALLED_KEY, UNIQ_KEY, java_string_hash
 from rmq_spark.wire.record import StoredMessage, decode_record
 
 from ..common.histogram import Histogram
@@ -33,7 +33,6 @@ from ..state.tables.table import SavedTable
 from ..store.errors import Degradations, EndUnknown, StoreError, UnreadableFile
 from ..store.message_store import MessageStore
 from ..store.results import LOG_START, GetMessageStatus, PhysicalOffset, QueueOffset
-from .delayed_message import REAL_TOPIC
 from .real_topic_delivery import RETRY_MS, DeliveryBudget, RealTopicDelivery
 from .schedule_message_service import StartTime
 from .timer_checkpoint import TimerCheckpoint
@@ -41,7 +40,6 @@ from .timer_files import TimerFiles, TimerSnapshot
 from .timer_log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, TimerEntry
 from .timer_message import (
     TIMER_QUEUE_ID,
-    TIMER_RECALLED_KEY,
     TimerRules,
     delay_of,
     due_of_waiting,

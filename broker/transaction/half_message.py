@@ -26,6 +26,7 @@ from typing import Final
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from rmq_spark.wire.properties import (
+    REAL_TOPIC,
     TAGS,
     TRAN_MSG,
     UNIQ_KEY,
@@ -35,7 +36,7 @@ from rmq_spark.wire.properties import (
 )
 from rmq_spark.wire.record import StoredMessage, magic_of
 
-from ..schedule.delayed_message import REAL_QUEUE_ID, REAL_TOPIC, to_real_topic
+from ..schedule.delayed_message import REAL_QUEUE_ID, to_real_topic
 
 PRODUCER_GROUP: Final = "PGROUP"
 CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"

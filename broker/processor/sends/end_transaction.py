@@ -34,12 +34,12 @@ from rmq_spark.wire.headers.members import (
 from rmq_spark.wire.headers.operators import ResumeCheckHalfMessageRequestHeader
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
-from rmq_spark.wire.properties import UNIQ_KEY
+from rmq_spark.wire.properties import REAL_TOPIC, UNIQ_KEY
 from rmq_spark.wire.record import StoredMessage, decode_record, encode_record, magic_of
 
 from ...auth.rights import Action, ResourceType
 from ...common.channel import Channel
-from ...schedule.delayed_message import REAL_QUEUE_ID, REAL_TOPIC, UndeliverableMessage
+from ...schedule.delayed_message import REAL_QUEUE_ID, UndeliverableMessage
 from ...schedule.real_topic_delivery import RealTopicDelivery
 from ...store.results import PhysicalOffset, PutMessageResult, PutMessageStatus, QueueOffset
 from ...transaction.half_message import PRODUCER_GROUP, op_message, to_committed, to_resumed

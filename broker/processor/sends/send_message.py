@@ -21,13 +21,13 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.names import HALF_TOPIC, OP_HALF_TOPIC
-from rmq_spark.wire.properties import MSG_REGION, TRACE_ON, UNIQ_KEY
+from rmq_spark.wire.properties import MSG_REGION, TIMER_RECALLED_KEY, TRACE_ON, UNIQ_KEY
 from rmq_spark.wire.recall_handle import RecallHandle
 from rmq_spark.wire.record import StoredMessage
 
 from ...common.channel import Channel, ResponseSteps
 from ...schedule.delayed_message import to_schedule_topic
-from ...schedule.timer_message import TIMER_RECALLED_KEY, IllegalTimer, to_timer_topic
+from ...schedule.timer_message import IllegalTimer, to_timer_topic
 from ...store.append.record_encoding import draft_of
 from ...store.results import PutMessageResult, PutMessageStatus
 from ...transaction.half_message import to_half_topic

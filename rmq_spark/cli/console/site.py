@@ -40,6 +40,7 @@ from rmq_spark.cli.console.pages.dead_letters_page import dead_letters, letters,
 from rmq_spark.cli.console.pages.groups_page import group, groups, seek, seek_plan
 from rmq_spark.cli.console.pages.message_page import download_body, message
 from rmq_spark.cli.console.pages.overview_page import charts, overview
+from rmq_spark.cli.console.pages.timers_page import recall, recall_plan
 from rmq_spark.cli.console.pages.topic_page import topic
 from rmq_spark.cli.console.pages.topics_page import search, topics
 from rmq_spark.cli.console.server import TEXT_TYPE, Request, Response, redirect
@@ -66,6 +67,7 @@ _GET_ROUTES: Final[Mapping[tuple[str, ...], Callable[[Visit], PageOrResponse]]] 
     ("topics", "*", "*", "*", "*", "edit"): edit_form,
     ("create-topic",): create_form,
     ("produce",): produce_form,
+    ("recall",): recall_plan,
     ("groups",): groups,
     ("groups", "*"): group,
     ("groups", "*", "seek"): seek_plan,
@@ -84,6 +86,7 @@ _POST_ROUTES: Final[Mapping[tuple[str, ...], Callable[[Visit], PageOrResponse]]]
     ("topics", "*", "delete"): delete,
     ("topics", "*", "*", "*", "*", "copy"): copy,
     ("produce",): produce,
+    ("recall",): recall,
     ("produce", "preview"): produce_preview,
     ("groups", "*", "seek"): seek,
     ("dead-letters", "*", "resend"): resend,

@@ -180,6 +180,11 @@ def topic_path(topic: str, *segments: str, **query: object) -> str:
     return path("topics", topic, *segments, **query)
 
 
+def recall_path(handle: str) -> str:
+    """Return the path of the page that recalls a message."""
+    return path("recall", handle=handle)
+
+
 def group_path(group: str, *segments: str, **query: object) -> str:
     """Return the path of a group's page, or of one below it."""
     return path("groups", group, *segments, **query)

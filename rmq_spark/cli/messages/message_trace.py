@@ -29,6 +29,7 @@ from rmq_spark.wire.names import (
     is_system_topic,
     retry_topic,
 )
+from rmq_spark.wire.properties import REAL_TOPIC
 from rmq_spark.wire.trace import MessageTrace, TraceMessageType, TraceType
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def transaction_of(admin: Admin, message: MessageExt) -> Transaction | None:
     if message.topic not in (HALF_TOPIC, CHECK_MAX_TIME_TOPIC):
         return None
     properties = message.properties
-    topic, times = properties.get("REAL_TOPIC", ""), properties.get("TRANSACTION_CHECK_TIMES", "")
+    topic, times = properties.get(REAL_TOPIC, ""), properties.get("TRANSACTION_CHECK_TIMES", "")
     if message.topic == CHECK_MAX_TIME_TOPIC:
         state = "given up: its producer has not ended it"
     elif topic and _copies(admin, topic, message):

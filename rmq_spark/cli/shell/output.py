@@ -103,6 +103,14 @@ def format_age(seconds: float) -> str:
     return "just now" if seconds > -1 else "in the future"
 
 
+def format_time_until(seconds: float) -> str:
+    """Return in words how long it is until something."""
+    for unit, text in _AGE_UNITS:
+        if seconds >= unit:
+            return f"in {seconds / unit:.0f} {text}"
+    return "now"
+
+
 def escape_unprintable(text: str) -> str:
     """Return a text on one line, with control characters escaped."""
     if text.isprintable():

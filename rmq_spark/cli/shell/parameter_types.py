@@ -174,6 +174,16 @@ def parse_time_ms(text: str, now: float) -> int:
                 f"{text} is not a time in milliseconds since 1970. Write {_MS_DIGITS} digits"
             )
         return int(text)
+    found = parse_clock_or_day_ms(text, now)
+    if found > now * 1_000:
+        raise ValueError(
+            f"{text} is in the future. Add a date to mean another day, for example 2026-11-23T18:00"
+        )
+    return _check_epoch(text, found)
+
+
+def parse_clock_or_day_ms(text: str, now: float) -> int:
+    """Return a time of today or of a named day in ms since the epoch; it may be in the future."""
     day_and_time = text
     if _CLOCK.fullmatch(text):
         hour, minutes = text.split(":", 1)
@@ -181,11 +191,7 @@ def parse_time_ms(text: str, now: float) -> int:
     found = time_in_ms(day_and_time, is_local=True)
     if found is None:
         raise ValueError(f"{text} is not a time. Write {_TIME_FORMS}")
-    if found > now * 1_000:
-        raise ValueError(
-            f"{text} is in the future. Add a date to mean another day, for example 2026-11-23T18:00"
-        )
-    return _check_epoch(text, found)
+    return found
 
 
 def _check_epoch(text: str, found: int) -> int:

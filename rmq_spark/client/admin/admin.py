@@ -9,6 +9,7 @@ answer, the call fails, because a partial result would look complete.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from types import NoneType
@@ -190,7 +191,8 @@ class Admin(GroupOffsets, AccessLists):
     the others do not. Any call may be repeated: it changes nothing twice.
 
     Topics: `topics`, `create_topic`, `create_topics`, `delete_topic`, `topic_configs`,
-    `all_topic_configs`, `topic_offsets`, `topic_size`, `timer_count`, `route`, `groups_of_topic`.
+    `all_topic_configs`, `topic_offsets`, `topic_size`, `timer_count`, `timer_counts`,
+    `route`, `groups_of_topic`.
 
     Consumer groups: `groups`, `create_group`, `delete_group`, `members`, `queue_owners`,
     `queue_reports`.
@@ -372,12 +374,22 @@ class Admin(GroupOffsets, AccessLists):
         that.
         """
         topic = check_topic(topic)
+        counts = self.timer_counts()
+        return None if counts is None else counts.get(self._names.strip(topic), 0)
+
+    def timer_counts(self) -> Mapping[str, int] | None:
+        """Return the number of messages that wait for their time of delivery, by topic.
+
+        Topics without any are left out. None as for `timer_count`.
+        """
         try:
-            counts = [self._api.admin.timer_metrics(each) for each in self.masters().values()]
+            tables = [self._api.admin.timer_metrics(each) for each in self.masters().values()]
         except (NotSupported, AccessDenied):
             return None
-        full = self._names.wrap(topic)
-        return sum(max(each.get(full, 0), 0) for each in counts)
+        counts: Counter[str] = Counter()
+        for table in tables:
+            counts.update({topic: count for topic, count in table.items() if count > 0})
+        return {short: counts[self._names.wrap(short)] for short in self._names.own(counts)}
 
     # ---- groups
 

@@ -59,6 +59,7 @@ class Admin(AsyncWrapper[ThreadedAdmin]):
     create_topics = run_in_thread(ThreadedAdmin.create_topics)
     delete_topic = run_in_thread(ThreadedAdmin.delete_topic)
     topic_offsets = run_in_thread(ThreadedAdmin.topic_offsets)
+    timer_counts = run_in_thread(ThreadedAdmin.timer_counts)
     timer_count = run_in_thread(ThreadedAdmin.timer_count)
     topic_size = run_in_thread(ThreadedAdmin.topic_size)
     all_topic_configs = run_in_thread(ThreadedAdmin.all_topic_configs)

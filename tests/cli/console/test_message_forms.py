@@ -6,12 +6,15 @@ import base64
 import json
 import logging
 import shlex
+from datetime import datetime, timedelta, timezone
 
 import pytest
+from support.brokers.broker_kinds import wait_until
 from support.programs.web_console import served, staged
 
 from rmq_spark.cli.console.forms.message_forms import TYPED_BYTES_MAX
 from rmq_spark.cli.console.guard import AUDIT_LOGGER
+from rmq_spark.wire.recall_handle import RecallHandle
 
 QUOTED = """'"><script>alert(1)</script>"""
 
@@ -24,7 +27,8 @@ def topic(cluster):
 def typed(topic, **changed):
     """The fields that a browser sends of the first form."""
     return {"topic": topic, "tag": "", "keys": "", "properties": "", "sharding_key": "",
-            "delay": "0", "flag": "0", "format": "text", "body": "hello", **changed}  # fmt: skip
+            "delay": "0", "deliver": "", "flag": "0", "format": "text", "body": "hello",
+            **changed}  # fmt: skip
 
 
 def with_session(console, fields):
@@ -106,6 +110,8 @@ FAULTS = [
     ("properties", "UNIQ_KEY=1", "names that RocketMQ does not reserve"),
     ("properties", "a=" + "x" * 33_000, "at most 32255 bytes"),
     ("delay", "19", "Enter a whole number from 0 to 18."),
+    ("deliver", "tomorrow", "Enter a duration such as 90s"),
+    ("deliver", "2020-01-31T12:00", "That time is over."),
     ("flag", "9999999999", "Enter a whole number from"),
     ("format", "xml", "Choose one of text, json, hex."),
 ]
@@ -251,6 +257,66 @@ def test_hostile_texts_stay_text_and_come_back_unchanged(console, topic):
 def test_delayed_message_is_not_linked_before_its_delivery(console, topic):
     answer = preview(console.sign_in(), topic, delay="1")
     assert "delivered after its delay" in console.post("/produce", first_form(answer.page)).text
+
+
+@pytest.fixture
+def has_timers(kind):
+    if kind == "4.9.7":
+        pytest.skip("RocketMQ 4.9 has no timers")
+
+
+@pytest.mark.usefixtures("has_timers")
+def test_timer_message_is_sent_listed_and_recalled_with_audit(console, run, topic, caplog):
+    caplog.set_level(logging.INFO, AUDIT_LOGGER)
+    console.sign_in()
+    shown = preview(console, topic, deliver="2h", body="later")
+    assert "2h after it is sent" in shown.text
+    assert "--delay 2h" in shown.text
+    answer = console.post("/produce", first_form(shown.page))
+    assert "It is delivered at its time." in answer.text
+    [recall] = [link for link in answer.page.links if link.startswith("/recall?")]
+    wait_until("it waits", lambda: "Waiting timers 1" in console.read(f"/topics/{topic}").text)
+    assert f"{topic} 1 0 - 1" in console.read(f"/topics?q={topic}").text
+    listed = console.read(f"/topics/{topic}?tab=timers")
+    assert "later" in listed.text
+    [listed_recall] = [link for link in listed.links if link.startswith("/recall?")]
+    assert listed_recall == recall
+    plan = console.read(recall)
+    assert "Nothing has been recalled." in plan.text
+    done = console.post("/recall", plan.fields)
+    assert "The recall is stored." in done.text
+    wait_until(
+        "no timer is listed",
+        lambda: (
+            "No message of this topic waits" in console.read(f"/topics/{topic}?tab=timers").text
+        ),
+    )
+    assert console.post("/recall", plan.fields).status == 409
+    [line, _] = [text for text in map(logging.LogRecord.getMessage, caplog.records)
+                 if "POST /recall" in text]  # fmt: skip
+    assert f"of {topic}" in line
+    assert sent(run, topic) == []
+
+
+@pytest.mark.usefixtures("has_timers")
+def test_timer_for_a_time_keeps_the_time_of_its_preview(console, topic):
+    console.sign_in()
+    at = datetime.now(timezone.utc).astimezone() + timedelta(hours=30)
+    shown = preview(console, topic, deliver=f"{at:%Y-%m-%dT%H:%M}")
+    due = at.replace(second=0, microsecond=0)
+    form = first_form(shown.page)
+    assert datetime.fromisoformat(form["deliver"]) == due
+    assert f"--at {due.astimezone(timezone.utc):%Y-%m-%dT%H:%M}" in shown.text
+    assert "It is delivered at its time." in console.post("/produce", form).text
+
+
+def test_recall_needs_a_handle_and_a_session(addresses, console):
+    assert console.get("/recall?handle=x").status == 400
+    assert console.post("/recall", {"handle": "x"}).status in (401, 403)
+    over = RecallHandle("T", "broker-a", 1_000, "ID").encode()
+    assert "Its time is over" in console.read(f"/recall?handle={over}").text
+    with served(addresses[0], writes=False) as reader:
+        assert "Start it with --writes" in reader.read(f"/recall?handle={over}").text
 
 
 def test_message_page_leads_to_copy_and_edit(console, cluster):

@@ -14,7 +14,9 @@ import json
 import re
 import secrets
 import shlex
+import time
 from dataclasses import replace
+from datetime import datetime, timezone
 from http import HTTPStatus
 from typing import Final, NamedTuple, NoReturn
 from urllib.parse import urlencode
@@ -25,11 +27,12 @@ from rmq_spark.cli.console.layout import Page
 from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.bodies import render_body
 from rmq_spark.cli.console.markup.html import NOTHING, Child, Html, el, is_verbatim, join, path
-from rmq_spark.cli.console.visit import Visit, message_path, topic_path
+from rmq_spark.cli.console.visit import Visit, message_path, recall_path, topic_path
 from rmq_spark.cli.groups.group_state import queue_text
 from rmq_spark.cli.messages.message_text import sendable_fields, user_properties
 from rmq_spark.cli.shell.failures import Failure, explain_error
 from rmq_spark.cli.shell.output import json_line
+from rmq_spark.cli.shell.parameter_types import parse_clock_or_day_ms
 from rmq_spark.client.arguments import INT32_MAX, check_send_topic
 from rmq_spark.client.errors import (
     BrokerRefused,
@@ -45,6 +48,7 @@ from rmq_spark.client.message import Message, MessageExt
 from rmq_spark.client.producer.prepared_message import SendRules
 from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.results import SendResult
+from rmq_spark.client.times import duration_ms
 from rmq_spark.errors import RocketPollError, format_count, nearest_name
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 
@@ -60,7 +64,8 @@ _FORMATS: Final = (("text", "Text"), ("json", "JSON"), ("hex", "Hex"))
 _DELAYS: Final = ("1 s", "5 s", "10 s", "30 s", *(f"{minutes} min" for minutes in range(1, 11)),
                   "20 min", "30 min", "1 h", "2 h")  # fmt: skip
 """Delay levels, which a broker may have configured otherwise."""
-_TEXT_FIELDS: Final = ("topic", "tag", "keys", "properties", "sharding_key", "delay", "flag")
+_TEXT_FIELDS: Final = ("topic", "tag", "keys", "properties", "sharding_key", "delay", "deliver",
+                       "flag")  # fmt: skip
 _FIELD_OF: Final = {
     "topic": "topic",
     "tags": "tag",
@@ -71,6 +76,8 @@ _FIELD_OF: Final = {
     "sharding_key": "sharding_key",
     "body": "body",
     "delay_level": "delay",
+    "deliver_after": "deliver",
+    "deliver_at": "deliver",
     "flag": "flag",
 }
 """The field of the form by what an error of a message names."""
@@ -145,6 +152,7 @@ def _read(visit: Visit, form: FormInput) -> Message | None:
     keys: list[str] = []
     properties: dict[str, str] = {}
     delay = flag = 0
+    deliver = _Delivery()
     body = b""
     if form.text("format") != "hex" and not is_verbatim(form.raw("body")):
         form.change(format="hex", body=form.raw("body").encode().hex(" "))
@@ -168,6 +176,10 @@ def _read(visit: Visit, form: FormInput) -> Message | None:
         pass
     with form.faults_of("delay"):
         delay = form.number("delay", 0, len(_DELAYS))
+    with form.faults_of("deliver"):
+        deliver = _parse_delivery(form.text("deliver"))
+        if deliver != _Delivery() and delay:
+            raise ValueError("Choose a delay level or a time, not both.")
     with form.faults_of("flag"):
         flag = form.number("flag", -INT32_MAX - 1, INT32_MAX)
     if form.faults:
@@ -181,6 +193,8 @@ def _read(visit: Visit, form: FormInput) -> Message | None:
         delay_level=delay,
         flag=flag,
         sharding_key=shard or None,
+        deliver_after=deliver.after,
+        deliver_at=deliver.at,
     )
     try:
         message.check()
@@ -194,6 +208,30 @@ def _read(visit: Visit, form: FormInput) -> Message | None:
         form.faults["topic"] = fault
         return None
     return message
+
+
+class _Delivery(NamedTuple):
+    """When a message is delivered: after a duration, or at a time, or at once."""
+
+    after: str | None = None
+    at: datetime | None = None
+
+
+def _parse_delivery(text: str) -> _Delivery:
+    if not text:
+        return _Delivery()
+    if not text.isdigit() and duration_ms(text) is not None:
+        return _Delivery(after=text)
+    now = time.time()
+    try:
+        at_ms = parse_clock_or_day_ms(text, now)
+    except ValueError:
+        raise ValueError(
+            "Enter a duration such as 90s or 1h30m, or a time such as 18:00 or 2026-01-31T12:00."
+        ) from None
+    if at_ms <= now * 1_000:
+        raise ValueError("That time is over. Leave the field empty to deliver at once.")
+    return _Delivery(at=datetime.fromtimestamp(at_ms / 1_000, timezone.utc))
 
 
 def _parse_body(text: str, kind: str) -> bytes:
@@ -272,6 +310,8 @@ def _form_page(visit: Visit, form: FormInput) -> Page:
 
 
 def _preview_page(visit: Visit, form: FormInput, message: Message, notice: Html = NOTHING) -> Page:
+    if message.deliver_at is not None:  # 18:00 would be another time tomorrow
+        form.change(deliver=_iso_text(message.deliver_at))
     fields = [(name, form.raw(name)) for name in _TEXT_FIELDS]
     sent = [*fields, ("format", "hex"), ("body", bytes(message.body).hex())]
     content = join(
@@ -293,13 +333,16 @@ def _form(visit: Visit, form: FormInput) -> Html:
     more = (
         form.text_field("sharding_key", "Sharding key", "Messages with the same key are in one "
                         "queue, in order."),
-        form.select_field("delay", "Delay", _delay_options(), "A broker may have other levels."),
+        form.text_field("deliver", "Deliver", "After a time such as 90s or 1h30m, or at one such "
+                        "as 18:00 or 2026-01-31T12:00. Not on RocketMQ 4.9.", data_time=True),
+        form.select_field("delay", "Delay level", _delay_options(), "A broker may have other "
+                          "levels."),
         form.text_field("flag", "Flag", "A number for the application's own use.",
                         inputmode="numeric"),
     )  # fmt: skip
     is_open = any(
         name in form.faults or form.text(name) not in ("", "0")
-        for name in ("sharding_key", "delay", "flag")
+        for name in ("sharding_key", "delay", "deliver", "flag")
     )
     return el(
         "form.card.pad.sheet",
@@ -312,7 +355,8 @@ def _form(visit: Visit, form: FormInput) -> Html:
         form.select_field("format", "Body is", _FORMATS, "JSON is checked, and sent as typed. Hex "
                           "may have spaces."),
         form.area_field("properties", "Properties", "One a line: NAME=VALUE", rows=3),
-        el("details", el("summary", "Order, delay, flag"), el("div.row", more), open=is_open),
+        el("details", el("summary", "Order, delivery time, flag"), el("div.row", more),
+           open=is_open),
         ui.hidden_fields(form_fields(visit.session)),
         el("div.actions", el("button.primary", "Preview", type="submit")),
         action="/produce/preview",
@@ -331,8 +375,9 @@ def _produce_command(visit: Visit, message: Message) -> Html:
     line = json_line(given).decode().rstrip("\n")
     if len(line) <= _COMMAND_BYTES_MAX:
         stdin = f"printf '%s\\n' {shlex.quote(line)} | "
-        return visit.command("produce", message.topic, options=["--json"], stdin=stdin)
-    options = ["--whole"]
+        options = ["--json", *_delivery_options(message)]
+        return visit.command("produce", message.topic, options=options, stdin=stdin)
+    options = ["--whole", *_delivery_options(message)]
     for name, value in (("--tags", message.tags), ("--sharding-key", message.sharding_key)):
         options += [name, value] if value else []
     for key in message.keys or ():
@@ -344,6 +389,16 @@ def _produce_command(visit: Visit, message: Message) -> Html:
     return join(
         el("p.hint", says), visit.command("produce", message.topic, "FILE", options=options)
     )
+
+
+def _delivery_options(message: Message) -> list[str]:
+    if isinstance(message.deliver_after, str):
+        return ["--delay", message.deliver_after]
+    return ["--at", _iso_text(message.deliver_at)] if message.deliver_at is not None else []
+
+
+def _iso_text(when: datetime | str) -> str:
+    return when if isinstance(when, str) else when.isoformat(timespec="milliseconds")
 
 
 # ---- copies
@@ -553,6 +608,10 @@ def _dry_run(says: str, message: Message) -> Html:
         pairs.append(("Sharding key", el("code", message.sharding_key)))
     if message.delay_level:
         pairs.append(("Delay", f"level {message.delay_level}"))
+    if message.deliver_after is not None:
+        pairs.append(("Delivered", f"{message.deliver_after} after it is sent"))
+    if isinstance(message.deliver_at, datetime):
+        pairs.append(("Delivered", ui.timestamp(round(message.deliver_at.timestamp() * 1_000))))
     if message.flag:
         pairs.append(("Flag", str(message.flag)))
     kind = el("span.hint", f"{view.kind}, {ui.size(len(body))}{cut}")
@@ -588,8 +647,14 @@ def _status_of(error: RocketPollError) -> HTTPStatus:
 def _sent_page(message: Message, result: SendResult) -> Page:
     queue, queue_offset = result.queue, result.queue_offset
     place = f"{queue_text(queue)} at {queue_offset:,}"
-    if message.delay_level:  # it is in the broker's own topic until then
-        where: Child = " It is delivered after its delay."
+    recall = NOTHING
+    if message.has_timer:  # it is in the broker's own topic until then, as with a delay level
+        where: Child = " It is delivered at its time."
+        place = "with a timer"
+        if result.recall_handle is not None:
+            recall = el("a.button", "Recall it", href=recall_path(result.recall_handle))
+    elif message.delay_level:
+        where = " It is delivered after its delay."
         place = f"with delay level {message.delay_level}"
     else:
         link = el("a", place, href=message_path(queue, queue_offset))
@@ -599,7 +664,7 @@ def _sent_page(message: Message, result: SendResult) -> Page:
         el("div.card.notice", ui.badge("sent", "good"), f" One message was sent to {topic}.",
            where),
         el("p.actions", el("a.button", f"Show {topic}", href=topic_path(topic)),
-           el("a.button", "Send another", href=path("produce", topic=topic))),
+           el("a.button", "Send another", href=path("produce", topic=topic)), recall),
     )  # fmt: skip
     size = format_count(len(message.body), "byte")
     page = _page(topic, "Sent", content)

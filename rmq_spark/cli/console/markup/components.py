@@ -11,7 +11,13 @@ from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
 from rmq_spark.cli.console.markup.html import NOTHING, Child, Html, el, join, path
-from rmq_spark.cli.shell.output import ByteSize, format_age, format_cell, local_time
+from rmq_spark.cli.shell.output import (
+    ByteSize,
+    format_age,
+    format_cell,
+    format_time_until,
+    local_time,
+)
 
 PAGE_ROWS: Final = 50
 """Rows of a page of topics or groups."""
@@ -144,6 +150,19 @@ def age(timestamp_ms: int | None) -> Html:
     return el(
         "time",
         format_age(time.time() - found.timestamp()),
+        datetime=found.isoformat(timespec="milliseconds"),
+        title=f"{format_cell(found)} {found:%Z}",
+    )
+
+
+def time_until(timestamp_ms: int) -> Html:
+    """Return how long it is until a time (ms), with the time as tooltip; a dash for none."""
+    found = local_time(timestamp_ms)
+    if found is None:
+        return NO_VALUE
+    return el(
+        "time",
+        format_time_until(found.timestamp() - time.time()),
         datetime=found.isoformat(timespec="milliseconds"),
         title=f"{format_cell(found)} {found:%Z}",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from rmq_spark.cli.cluster.cluster_command import (
@@ -54,6 +54,9 @@ _FIGURES: Final = {
     "disk": _Figure(("commitLogDiskRatio",), "Disk in use", "{:.0%}".format, scale_max=1.0),
     "held pulls": _Figure(("pullsHeld",), "Waiting pulls", COUNT),
     "to flush": _Figure(("remainHowManyDataToFlush",), "Bytes to flush", ui.size),
+    "timers": _Figure(("timersWaiting",), "Waiting timers", COUNT),
+    "half messages": _Figure(("halfMessages",), "Half messages", COUNT),
+    "pops": _Figure(("popsInFlight",), "Pops in flight", COUNT),
     "to dispatch": _Figure(("dispatchBehindBytes",), "Bytes to dispatch", ui.size),
 }
 
@@ -90,12 +93,25 @@ def overview(visit: Visit) -> Page:
                 ("Topics", len(topic_names(visit.admin, with_all=False))),
                 ("Stuck groups", _so_far(groups, len(stuck_groups(groups)))),
                 ("Dead letters", _so_far(dead, _dead_letter_count(dead))),
+                *_waiting_figures(up),
             ]
         ),
         ui.card("Brokers", ui.table(_BROKER_COLUMNS, [_row(broker, points) for broker in brokers])),
         None if groups is None else _group_table(visit, groups),
     )
     return Page("Overview", content)
+
+
+def _waiting_figures(brokers: Sequence[BrokerStatus]) -> Iterator[tuple[str, Child]]:
+    """Yield what waits for its time, its end or its acknowledgement, on brokers that report it."""
+    for name in ("timers", "half messages", "pops"):
+        figure = _FIGURES[name]
+        counts = [found for each in brokers if (found := each.number(*figure.keys)) is not None]
+        if counts:
+            yield figure.title, sum(counts)
+    due = [found for each in brokers if (found := each.number("timersNextDue") or -1) > 0]
+    if due:
+        yield "Next timer", ui.time_until(int(min(due)))
 
 
 def _examined_groups(visit: Visit) -> Known[GroupExamination] | None:

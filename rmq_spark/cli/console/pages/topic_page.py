@@ -22,6 +22,7 @@ from rmq_spark.cli.console.pages.message_search import (
     MessageSearchResult,
     search_messages,
 )
+from rmq_spark.cli.console.pages.timers_page import timers_tab
 from rmq_spark.cli.console.visit import Visit, group_path, message_path, topic_path
 from rmq_spark.cli.groups.group_state import queue_text
 from rmq_spark.client.admin.lag import total_lag
@@ -47,6 +48,8 @@ def topic(visit: Visit) -> Page:
     title, content_of = _TABS.get(visit.request.parameter("tab"), _TABS["messages"])
     held = sum(each.max_offset - each.min_offset for each in offsets.values())
     last = max((each.last_update_timestamp for each in offsets.values()), default=0)
+    waiting = visit.admin.timer_count(name)
+    timers = [] if waiting is None else [("Waiting timers", waiting)]
     head = ui.live_region(
         "figures",
         ui.figures(
@@ -55,6 +58,7 @@ def topic(visit: Visit) -> Page:
                 ("Queues", len(offsets)),
                 ("Last stored", ui.age(last)),
                 ("Ever stored", _total_end_offset(offsets)),
+                *timers,
             ]
         ),
         el(
@@ -237,8 +241,13 @@ def _settings(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG00
     return join(el("div.cards", cards), alter_card(name, configs))
 
 
+def _timers(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG001  # as each tab
+    return timers_tab(visit, name)
+
+
 _TABS: Final = {
     "messages": ("Messages", _messages),
+    "timers": ("Timers", _timers),
     "queues": ("Queues", _queues),
     "groups": ("Groups", _groups),
     "settings": ("Settings", _settings),

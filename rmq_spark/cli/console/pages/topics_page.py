@@ -25,7 +25,8 @@ from rmq_spark.errors import format_count
 from rmq_spark.wire.names import is_system_group
 
 SORT_BY_SIZE: Final = "sizes"
-_COLUMNS: Final = ("Topic.grow", "Queues.number.wide", "Messages.number", "Last stored.number")
+_COLUMNS: Final = ("Topic.grow", "Queues.number.wide", "Messages.number", "Last stored.number",
+                   "Waiting timers.number.wide")  # fmt: skip
 _SIZE_COLUMNS: Final = ("Topic.grow", "Messages.number", "Size, about.number", "Share.wide",
                         "Last stored.number.wide")  # fmt: skip
 
@@ -62,7 +63,7 @@ def topics(visit: Visit) -> Page:
     elif known is not None:
         found = _size_table(shown, known, names)
     else:
-        found = ui.table(_COLUMNS, [_row(visit.admin, name) for name in shown])
+        found = _name_table(visit.admin, shown)
     foot = ui.pagination(len(names), number_, lambda page: link(page=page))
     switches = el(
         "div.switches",
@@ -92,6 +93,24 @@ def topic_names(admin: Admin, *, with_all: bool) -> list[str]:
     info = admin.cluster_info()
     own = {*info.broker_addr_table, *info.cluster_addr_table}
     return [name for name in names if not is_internal_topic(name, own)]
+
+
+def _name_table(admin: Admin, shown: Sequence[str]) -> Html:
+    """Return the table of topics by name; without timers in the cluster, it has no column of them.
+
+    All counts take one request to each broker.
+    """
+    timers = admin.timer_counts()
+    rows = [_row(admin, name) for name in shown]
+    if not timers:
+        return ui.table(_COLUMNS[:-1], rows)
+    return ui.table(
+        _COLUMNS,
+        [
+            ui.HtmlTableRow((*row.cells, timers.get(name, 0)), row.href)
+            for name, row in zip(shown, rows, strict=True)
+        ],
+    )
 
 
 def _row(admin: Admin, name: str) -> ui.HtmlTableRow:
