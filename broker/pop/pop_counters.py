@@ -43,7 +43,7 @@ class PopCounters:
 
     @property
     def in_flight_total(self) -> int:
-        """How many popped messages of all groups are not acknowledged yet."""
+        """The number of popped messages of all groups that are not acknowledged yet."""
         return sum(tuple(self._in_flight.values()))
 
     def in_flight(self, queue: PopQueue) -> int:

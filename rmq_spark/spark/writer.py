@@ -52,7 +52,13 @@ from rmq_spark.spark.exactly_once.staged_commit import (
     stage_rows,
 )
 from rmq_spark.spark.options.options import WriteOptions, write_options
-from rmq_spark.spark.options.sink_columns import DELAY_LEVEL, KEYS, SinkColumn, check_sink_columns
+from rmq_spark.spark.options.sink_columns import (
+    DELAY_LEVEL,
+    DELIVER_AT,
+    KEYS,
+    SinkColumn,
+    check_sink_columns,
+)
 from rmq_spark.spark.options.values import RowIds
 from rmq_spark.spark.preflight import check_writable
 from rmq_spark.spark.write.rows import StagedReport, TaskReport, WriteTask
@@ -121,11 +127,12 @@ class _TaskWriter:
             from rmq_spark.spark.bodies.encoder import BodyEncoder  # noqa: PLC0415  # brings pyarrow
 
             self.encoder = BodyEncoder(schema, self.options.body)
-        if self.options.is_exactly_once and DELAY_LEVEL in names:
+        delays = [name for name in (DELAY_LEVEL, DELIVER_AT) if name in names]
+        if self.options.is_exactly_once and delays:
             # Brokers store delayed rows elsewhere first, so that their place is unknown.
             raise OptionError(
                 "delivery",
-                f"delivery=exactly_once cannot delay rows. Drop column {DELAY_LEVEL} with .drop()",
+                f"delivery=exactly_once cannot delay rows. Drop column {delays[0]} with .drop()",
             )
 
     def send(

@@ -219,10 +219,18 @@ def test_runtime_info_shows_held_and_deferred_pulls(room):
 
 def test_runtime_info_shows_what_waits_for_a_timer_an_end_or_an_acknowledgement(room):
     assert figures(room)["timersNextDue"] == "-1"
-    room.timers.pending, room.timers.unindexed, room.timers.next_due_ms = 3, 2, START + 1_000
+    room.timers.pending, room.timers.next_due_ms = 5, START + 1_000
+    room.timers.counts = lambda: {"T": 3, "U": 2}
     room.transactions.pending_count = 4
     room.pop_counters.pop(("T", "G", 0), 6)
     room.pop_counters.pop(("T", "H", 1), 1)
     found = figures(room)
     assert (found["timersWaiting"], found["timersNextDue"]) == ("5", str(START + 1_000))
     assert (found["halfMessages"], found["popsInFlight"]) == ("4", "7")
+
+
+def test_timers_of_popped_messages_do_not_count_as_waiting(room):
+    room.timers.pending, room.timers.next_due_ms = 5, START + 1_000
+    room.timers.counts = lambda: {"T": 3, "rmq_sys_REVIVE_LOG_DefaultCluster": 2}
+    found = figures(room)
+    assert (found["timersWaiting"], found["timersNextDue"]) == ("3", "-1")

@@ -84,7 +84,9 @@ def test_exactly_once_stream_without_a_checkpoint_or_with_delays_is_refused():
     )
     assert "output mode complete" in refused(lambda: writer(overwrite=True))
     assert "Drop column delayLevel" in refused(lambda: writer("body string, delayLevel int"))
+    assert "Drop column deliverAt" in refused(lambda: writer("body string, deliverAt timestamp"))
     assert writer("body string, delayLevel int", delivery="at_least_once")
+    assert writer("body string, deliverAt timestamp", delivery="at_least_once")
 
 
 @pytest.mark.parametrize("size", ["64", "300"])

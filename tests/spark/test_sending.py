@@ -1,6 +1,8 @@
 """A sink task sends its rows: order, retries, refusals and timeouts."""
 
 import os
+from datetime import datetime, timedelta, timezone
+from math import ceil
 
 import pyarrow as pa
 import pytest
@@ -123,6 +125,19 @@ def test_delayed_rows_are_sent_with_their_level(rocketpoll_broker, rocketpoll_to
     assert by_body[b"later"].tags == "b"
     assert {message.queue.queue_id for message in by_body.values()} == {2}
     assert ids_of(by_body.values()) == [TASK.row_id(0), TASK.row_id(1)]
+
+
+def test_rows_with_a_time_of_delivery_wait_for_it(rocketpoll_broker, rocketpoll_topic):
+    options = options_of(rocketpoll_broker.address, rocketpoll_topic)
+    at = datetime.now(timezone.utc) + timedelta(seconds=1.5)
+    rows = {"body": ["later", "now"], "deliverAt": [at, None], "tags": ["b", "a"]}
+    assert write(options, rows).row_count == 2
+    rocketpoll_broker.wait_until_arrived(rocketpoll_topic, 2)
+    by_body = {message.body: message for message in rocketpoll_broker.messages(rocketpoll_topic)}
+    assert by_body[b"later"].store_timestamp >= at.timestamp() * 1_000
+    assert by_body[b"now"].store_timestamp < at.timestamp() * 1_000
+    assert by_body[b"later"].properties["TIMER_DELIVER_MS"] == str(ceil(at.timestamp() * 1_000))
+    assert by_body[b"later"].tags == "b"
 
 
 def test_null_body_row_fails_before_its_record_batch_is_sent(rocketpoll_broker, rocketpoll_topic):

@@ -62,6 +62,7 @@ def test_sink_page_names_the_columns_that_a_sink_ignores():
         ),
         ("body string, keys int", "column keys is int, not string or array<string>: cast it"),
         ("body string, delayLevel double", "column delayLevel is double, not int or smallint"),
+        ("body string, deliverAt bigint", "column deliverAt is bigint, not timestamp: cast it"),
         ("body string, BODY string", "column body occurs twice: keep one"),
         ("body string, tag string", "there is no column tag (is it tags?): rename it, or drop it"),
         ("body string, city string", "there is no column city, only body, topic, keys"),

@@ -95,6 +95,19 @@ def test_numbers_of_all_widths_are_brought_to_32_bits():
     )
 
 
+def test_times_of_delivery_become_milliseconds_and_are_never_early():
+    micros = pa.array(
+        [None, 1_700_000_000_000_000, 1_700_000_000_000_001], pa.timestamp("us", "UTC")
+    )
+    assert column("deliverAt", micros) == [None, 1_700_000_000_000, 1_700_000_000_001]
+    assert "row 0 of partition 3, column deliverAt: it is before 1970" in refused(
+        deliverAt=pa.array([-1], pa.timestamp("us", "UTC"))
+    )
+    assert "row 1 of partition 3, column deliverAt: the row has a delayLevel" in refused(
+        deliverAt=micros, delayLevel=[1, 1, 0]
+    )
+
+
 def test_properties_without_a_value_are_left_out():
     maps = pa.array([[("a", "1"), ("b", None), ("c", "")], None, [], [("d", "2")]], MAPS)
     assert column("properties", maps) == [[("a", "1")], [], [], [("d", "2")]]
@@ -109,7 +122,13 @@ def test_system_properties_of_read_messages_are_dropped():
 
 @pytest.mark.parametrize(
     ("name", "instead"),
-    [("KEYS", "keys"), ("TAGS", "tags"), ("DELAY", "delayLevel"), ("__SHARDINGKEY", "shardingKey")],
+    [
+        ("KEYS", "keys"),
+        ("TAGS", "tags"),
+        ("DELAY", "delayLevel"),
+        ("TIMER_DELIVER_MS", "deliverAt"),
+        ("__SHARDINGKEY", "shardingKey"),
+    ],
 )
 def test_reserved_property_in_sink_rows_is_refused_with_the_column_to_use(name, instead):
     maps = pa.array([[("a", "1")], [], [("b", "2"), (name, "3")]], MAPS)

@@ -21,7 +21,7 @@ from rmq_spark.wire.bodies.operators import KVTable
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import CURRENT_VERSION, RemotingCommand
 from rmq_spark.wire.headers.operators import GetBrokerConfigResponseHeader
-from rmq_spark.wire.names import reply_topic
+from rmq_spark.wire.names import is_system_topic, reply_topic
 from rmq_spark.wire.record import decode_record
 
 from ...common.channel import Channel
@@ -202,10 +202,17 @@ class RuntimeInfo:
         }
 
     def _waiting(self) -> dict[str, str]:
-        """Return figures on what waits for its time, its end or its acknowledgement; ours."""
-        timers, next_due_ms = self._broker.timers, self._broker.timers.next_due_ms
+        """Return figures on what waits for its time, its end or its acknowledgement; ours.
+
+        Timers of the broker itself, those of popped messages, do not count. While there are any,
+        it is not known which timer is due next.
+        """
+        timers, next_due_ms = self._broker.timers, None
+        count = sum(each for topic, each in timers.counts().items() if not is_system_topic(topic))
+        if count and count == timers.pending:
+            next_due_ms = timers.next_due_ms
         return {
-            "timersWaiting": str(timers.pending + timers.unindexed),
+            "timersWaiting": str(count),
             "timersNextDue": str(-1 if next_due_ms is None else next_due_ms),
             "halfMessages": str(self._broker.transactions.pending_count),
             "popsInFlight": str(self._broker.pop_counters.in_flight_total),

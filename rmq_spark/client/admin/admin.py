@@ -380,7 +380,8 @@ class Admin(GroupOffsets, AccessLists):
     def timer_counts(self) -> Mapping[str, int] | None:
         """Return the number of messages that wait for their time of delivery, by topic.
 
-        Topics without any are left out. None as for `timer_count`.
+        Topics without any are left out. None if a broker does not say: RocketMQ 4.9, or one that
+        needs a right on the cluster for that.
         """
         try:
             tables = [self._api.admin.timer_metrics(each) for each in self.masters().values()]

@@ -27,6 +27,7 @@ TAGS: Final = "tags"
 PROPERTIES: Final = "properties"
 FLAG: Final = "flag"
 DELAY_LEVEL: Final = "delayLevel"
+DELIVER_AT: Final = "deliverAt"
 QUEUE_ID: Final = "queueId"
 SHARDING_KEY: Final = "shardingKey"
 
@@ -41,6 +42,7 @@ SINK_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     PROPERTIES: ("map<string,string>",),
     FLAG: _NUMBER,
     DELAY_LEVEL: _NUMBER,
+    DELIVER_AT: ("timestamp",),
     QUEUE_ID: _NUMBER,
     BROKER_NAME: ("string",),
     SHARDING_KEY: ("string",),

@@ -7,7 +7,7 @@ batch is sent.
 
 `RowRouter` groups rows by destination: one queue, or any queue of one topic.
 
-    rows ──> by topic ──> by queue ──> by delay level
+    rows ──> by topic ──> by queue ──> by delay level, or with times of delivery
 
 Rows for the same queue keep their order. Python code runs only once for each distinct topic, queue
 and sharding key, not for each row. `SpanCollector` collects where rows are stored.
@@ -61,7 +61,8 @@ ROW: Final = "row"
 _COLUMN_OF_PROPERTY: Final[Mapping[str, str]] = {
     KEYS: columns.KEYS,
     TAGS: columns.TAGS,
-    **dict.fromkeys((DELAY, *TIMER_PROPERTIES), columns.DELAY_LEVEL),
+    DELAY: columns.DELAY_LEVEL,
+    **dict.fromkeys(TIMER_PROPERTIES, columns.DELIVER_AT),
     "__SHARDINGKEY": columns.SHARDING_KEY,
 }
 """Properties that request something of a broker, and the column to use instead."""
@@ -137,8 +138,19 @@ class RowPreparer:
                 found[name] = self._properties(column)
             elif name in (columns.TOPIC, BROKER_NAME, columns.SHARDING_KEY):
                 found[name] = _none_if_empty(column.cast(pa.string()))
+            elif name == columns.DELIVER_AT:
+                found[name] = self._times(name, column)
             else:
                 found[name] = self._numbers(name, column)
+        if {columns.DELAY_LEVEL, columns.DELIVER_AT} <= found.keys():
+            self._reject(
+                pc.and_(
+                    pc.greater(found[columns.DELAY_LEVEL], 0),
+                    pc.is_valid(found[columns.DELIVER_AT]),
+                ),
+                columns.DELIVER_AT,
+                "the row has a delayLevel as well: set one of them to null",
+            )
         if self._ids is not RowIds.NONE:
             ids = (
                 self._task.row_ids(first_row, batch.num_rows)
@@ -222,6 +234,12 @@ class RowPreparer:
         self._reject(is_bad, name, needed)
         numbers = numbers.cast(_INT)
         return numbers if name == columns.QUEUE_ID else pc.fill_null(numbers, pa.scalar(0, _INT))
+
+    def _times(self, name: str, column: pa.Array) -> pa.Array:
+        """Return times as milliseconds since 1970; a part of one counts as a whole one."""
+        micros = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        self._reject(pc.less(micros, 0), name, "it is before 1970: correct it, or set it to null")
+        return pc.divide(pc.add(micros, 999), 1_000)
 
     def _properties(self, column: pa.Array) -> pa.MapArray:
         """Return the user's properties, without nulls and those that RocketMQ sets itself."""
@@ -379,6 +397,10 @@ QueueLookup = Callable[[str], Sequence[MessageQueue]]
 _SENT_COLUMNS: Final = (columns.BODY, columns.KEYS, columns.TAGS, columns.PROPERTIES, columns.FLAG)
 
 
+_AT_A_TIME: Final = -1
+"""The code of rows with a time of delivery, beside delay levels."""
+
+
 class RoutedRows(NamedTuple):
     """Rows for one queue, or for any queue of a topic, and the number of the first row."""
 
@@ -387,6 +409,11 @@ class RoutedRows(NamedTuple):
     delay_level: int
     rows: pa.RecordBatch
     first_row: int
+
+    @property
+    def has_delays(self) -> bool:
+        """True for rows with a delay level or with times of delivery, which brokers take singly."""
+        return self.delay_level > 0 or columns.DELIVER_AT in self.rows.schema.names
 
 
 class RowRouter:
@@ -422,10 +449,14 @@ class RowRouter:
                 delays = np.zeros(of_queue.num_rows, np.int64)
                 if columns.DELAY_LEVEL in self._names:
                     delays = np.asarray(of_queue.column(columns.DELAY_LEVEL))
-                for delay_level, ready in _split_by_code(of_queue, delays):
+                if columns.DELIVER_AT in self._names:
+                    has_time = np.asarray(pc.is_valid(of_queue.column(columns.DELIVER_AT)))
+                    delays = np.where(has_time, _AT_A_TIME, delays)
+                for code, ready in _split_by_code(of_queue, delays):
                     names = [name for name in _SENT_COLUMNS if name in ready.schema.names]
+                    names += [columns.DELIVER_AT] if code == _AT_A_TIME else []
                     first = ready.column(ROW)[0].as_py()
-                    yield RoutedRows(topic, queue, delay_level, ready.select(names), first)
+                    yield RoutedRows(topic, queue, max(code, 0), ready.select(names), first)
 
     def _by_topic(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if self._topic is not None:

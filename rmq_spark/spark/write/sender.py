@@ -21,6 +21,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from datetime import datetime, timedelta, timezone
 from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -351,7 +352,7 @@ class _TaskSender:
         return self.retries.queues_of(topic)
 
     def send(self, routed: RoutedRows) -> None:
-        if routed.delay_level:
+        if routed.has_delays:
             self.send_one_by_one(list(_to_messages(routed)), routed.queue, routed.first_row)
         else:
             self._send_in_bulk(routed)
@@ -433,9 +434,12 @@ class _TaskSender:
 def _to_messages(routed: RoutedRows) -> Iterator[Message]:
     rows = routed.rows
     nothing = [None] * rows.num_rows
-    body, keys, tags, properties, flags = (
+    body, keys, tags, properties, flags, times = (
         rows.column(name).to_pylist() if name in rows.schema.names else nothing
-        for name in (columns.BODY, columns.KEYS, columns.TAGS, columns.PROPERTIES, columns.FLAG)
+        for name in (
+            *(columns.BODY, columns.KEYS, columns.TAGS, columns.PROPERTIES, columns.FLAG),
+            columns.DELIVER_AT,
+        )
     )
     for row, each in enumerate(body):
         yield Message(
@@ -446,4 +450,11 @@ def _to_messages(routed: RoutedRows) -> Iterator[Message]:
             properties=dict(properties[row] or ()),
             delay_level=routed.delay_level,
             flag=flags[row] or 0,
+            deliver_at=_time_of(times[row]),
         )
+
+
+def _time_of(since_1970_ms: int | None) -> datetime | None:
+    if since_1970_ms is None:
+        return None
+    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=since_1970_ms)

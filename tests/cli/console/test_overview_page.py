@@ -13,7 +13,7 @@ from rmq_spark.cli.groups import diagnosis
 from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeOrderlyStatus,
 )
-from rocketpoll import Admin, EmbeddedBroker
+from rocketpoll import Admin, EmbeddedBroker, Message, Producer, SimpleConsumer
 
 
 @pytest.fixture
@@ -88,3 +88,22 @@ def test_overview_reports_messages_that_were_deleted_because_the_disk_was_full(
     page = console.read("/")
     assert f"losses: {loss} Read the broker" in page.text
     assert "Brokers: ok" not in page.text
+
+
+def test_overview_counts_what_waits_for_a_timer_an_end_or_an_acknowledgement():
+    with EmbeddedBroker() as broker, served(broker.address) as browser:
+        broker.create_topic("orders", queues=1)
+        assert "Waiting timers 0 Half messages 0 Pops in flight 0" in browser.read("/").text
+        with (
+            Producer("P", broker.address) as producer,
+            SimpleConsumer("G", broker.address) as consumer,
+        ):
+            consumer.subscribe("orders")
+            assert consumer.receive(1, timeout_ms=100) == []
+            producer.send(Message("orders", b"later", deliver_after="150m"))
+            wait_until("a timer", lambda: "Next timer in 2 h" in browser.read("/").text)
+            producer.send(Message("orders", b"now"))
+            wait_until("a popped message", lambda: consumer.receive(1))
+            waiting = "Waiting timers 1 Half messages 0 Pops in flight 1"
+            assert waiting in browser.read("/").text
+            assert "Waiting timers" in browser.read("/charts").text

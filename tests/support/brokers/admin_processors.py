@@ -69,7 +69,7 @@ class AdminRoom:
         self.holds = Hold()
         self.delay_offsets = {}
         self.send_queue = SendQueue(0, 0)
-        self.timers = SimpleNamespace(pending=0, unindexed=0, next_due_ms=None)
+        self.timers = SimpleNamespace(pending=0, next_due_ms=None, counts=dict)
         self.transactions = SimpleNamespace(pending_count=0)
         self.pop_counters = PopCounters(self.clock())
         self.losses = RecentLosses(self.clock)

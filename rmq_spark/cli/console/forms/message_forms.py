@@ -211,7 +211,7 @@ def _read(visit: Visit, form: FormInput) -> Message | None:
 
 
 class _Delivery(NamedTuple):
-    """When a message is delivered: after a duration, or at a time, or at once."""
+    """The delivery that a form requests: after a duration, or at a time, or at once."""
 
     after: str | None = None
     at: datetime | None = None
