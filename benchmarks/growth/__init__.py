@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.turns import BATCH, Turns, batch, chunk_pull, pull, send
+from benchmarks.turns import BATCH, BODY_BYTES, Turns, batch, chunk_pull, pull, send
 from rmq_spark.wire.extensions import Extension
 from rocketpoll.broker.store.config import StoreConfig
 
@@ -52,7 +52,9 @@ def measure(directory: Path, filled: int, rounds: int) -> Iterator[Growth]:
     with _turns(directory) as turns:
         _fill(turns, filled)
         for executors in EXECUTORS:
-            yield Growth("executors", executors, None, None, _chunks(turns, executors, rounds))
+            size = min(_CHUNK, filled // _FEW_QUEUES)
+            cost = _chunks(turns, executors, size, rounds)
+            yield Growth("executors", executors, None, None, cost)
         for queues in QUEUES:
             topic = f"{_TOPIC}-{queues}"
             turns.make_topic(topic, queues)
@@ -64,7 +66,7 @@ def measure(directory: Path, filled: int, rounds: int) -> Iterator[Growth]:
             _fill(turns, filled)
             last = filled // _FEW_QUEUES - _PULLED
             costs = _singles(turns, _TOPIC, _FEW_QUEUES, last, rounds)
-            yield Growth("messages", messages, *costs, _chunks(turns, 1, rounds))
+            yield Growth("messages", messages, *costs, None)  # small files cut chunks short
 
 
 class _turns:  # noqa: N801  # a context manager that is used as a function
@@ -120,13 +122,15 @@ def _singles(
     return min(sends), min(pulls)
 
 
-def _chunks(turns: Turns, executors: int, rounds: int) -> float:
-    """Return the cost of a message of a chunk, pulled by so many executors in turn."""
+def _chunks(turns: Turns, executors: int, size: int, rounds: int) -> float:
+    """Return the cost of a message of chunks of this size, pulled by so many executors in turn."""
     turns.connect(executors, frozenset(Extension))
     count = max(executors, _FEW_QUEUES)
-    pieces = [chunk_pull(_TOPIC, number % _FEW_QUEUES, 0, _CHUNK) for number in range(count)]
-    turns.play(pieces, executors)
-    return min(_cpu(turns, pieces, executors) for _ in range(rounds)) / (count * _CHUNK)
+    pieces = [chunk_pull(_TOPIC, number % _FEW_QUEUES, 0, size) for number in range(count)]
+    answered = turns.play(pieces, executors)
+    if answered < count * size * BODY_BYTES:
+        raise ValueError(f"{count} chunks of {size} messages came to only {answered} bytes")
+    return min(_cpu(turns, pieces, executors) for _ in range(rounds)) / (count * size)
 
 
 def _cpu(turns: Turns, pieces: Sequence[bytes], clients: int) -> float:

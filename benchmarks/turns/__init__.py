@@ -34,7 +34,8 @@ from rocketpoll.broker.store.bulk import bulk_tools
 
 LIBRARIES = ("orjson", "numpy", "uvloop")
 BATCH = 100
-_BODY = bytes(100)
+BODY_BYTES = 100
+_BODY = bytes(BODY_BYTES)
 _QUEUES = 4
 _TURNS = 40
 _SENDS_PER_TURN = (1, 20, 200)

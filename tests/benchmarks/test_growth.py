@@ -17,7 +17,7 @@ def test_growth_benchmark_has_a_row_for_each_count(tmp_path, monkeypatch):
         ("executors", 1, [False, False, True]),
         ("executors", 3, [False, False, True]),
         ("queues", 2, [True, True, False]),
-        ("messages", 2_000, [True, True, True]),
-        ("messages", 200_000, [True, True, True]),
+        ("messages", 2_000, [True, True, False]),
+        ("messages", 200_000, [True, True, False]),
     ]
     assert all(cost is None or cost > 0 for row in rows for cost in row[2:])
