@@ -34,6 +34,7 @@ class Sent:
     ends: int = 0  # how often a client has asked for that end
     repeats: int = 0  # how often of these after the broker had said that it has ended
     decided_at: float | None = None
+    ended_at: float | None = None  # when the broker answered the end that it was asked for
     batch: object = None  # the staged batch that it is a row of
     queue_offset: int | None = None
     physical_offset: int | None = None  # of its record in the log, as its id says

@@ -228,7 +228,7 @@ class Watch:
                 and asked_at < now - self.slack_seconds
             ):
                 self._world.ledger.complain(
-                    f"{asked} was told of {first} {now - first.stored_at:.3f} s late"
+                    f"{asked} was told of {first}, stored at {first.stored_at:.3f}, late"
                 )
 
     def check_lateness(self, sent, delivered_at, where):
@@ -266,8 +266,9 @@ class Watch:
 
     @staticmethod
     def _came_by(what, time):
-        stored_at = getattr(what, "stored_at", None)
-        return stored_at is not None and not what.delay_seconds and stored_at < time
+        is_transactional = getattr(what, "end", None) is not None
+        came_at = getattr(what, "ended_at" if is_transactional else "stored_at", None)
+        return came_at is not None and not what.delay_seconds and came_at < time
 
     # ---- when all clients have gone
 

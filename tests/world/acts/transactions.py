@@ -57,6 +57,8 @@ async def transact(player, topic, queue_id, size, end, how, immunity=None):
         connection.tell(request)
         return
     ended = await player.answer(connection, request)
+    if ended is not None and not ended.code:
+        sent.ended_at = player.world.kernel.now
     if how == "twice":
         again = _end_request(sent, int(answer.ext_fields["queueOffset"]), position)
         sent.repeats += ended is not None and not ended.code
