@@ -205,6 +205,7 @@ world: $(READY)  ## brokers in simulated worlds, each from one seed; a failure i
 clientworld: $(READY)  ## groups and producers in simulated worlds: make clientworld SEEDS=20000
 	PYTHONPATH=.:tests $(BIN)/python -m world.clients --first $(FIRST) --seeds $(SEEDS)
 	PYTHONPATH=.:tests $(BIN)/python -m world.clients.transacting --first $(FIRST) --seeds $(SEEDS)
+	PYTHONPATH=.:tests $(BIN)/python -m world.clients.popping --first $(FIRST) --seeds $(SEEDS)
 
 forks: SEEDS = 500
 forks: $(READY)  ## processes that fork with clients in their hands, each from one seed

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 from support.suite.selection import spread
-from world.clients import transacting
+from world.clients import popping, transacting
 from world.clients.acts import ACTS
 from world.clients.consuming import CONSUME
 from world.clients.drawing import draw
 from world.clients.listening import MOODS, MORE_MOODS
+from world.clients.pops import POP
 from world.clients.world import ClientWorld
 from world.shrinking import failure_of
 from world.trials import assert_all_end_well, assert_ends_well, assert_told_alike_in_any_process
@@ -39,6 +40,12 @@ def test_client_worlds_with_transactions_end_well(first):
     assert_all_end_well(range(first, first + 2), transacting.draw, ClientWorld, program)
 
 
+@pytest.mark.parametrize("first", spread(2, range(FIRST, FIRST + SEEDS // 8, 2)))
+def test_client_worlds_with_groups_that_pop_end_well(first):
+    program = "world.clients.popping"
+    assert_all_end_well(range(first, first + 2), popping.draw, ClientWorld, program)
+
+
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
 def test_client_story_that_once_failed_passes(path):
     assert_ends_well(path, ClientWorld)
@@ -51,10 +58,10 @@ def test_client_world_is_identical_for_a_seed_in_any_process():
 
 def test_client_stories_draw_every_kind_of_step_and_trouble():
     """What no seed draws is not tested, however many there are."""
-    others = [transacting.draw(seed) for seed in range(20)]
+    others = [each.draw(seed) for each in (transacting, popping) for seed in range(20)]
     stories = [*(draw(seed) for seed in range(300)), *others]
     steps = [step for story in stories for client in story.clients for step in client.steps]
-    assert {step.kind for step in steps} == {CONSUME, *ACTS}
+    assert {step.kind for step in steps} == {CONSUME, POP, *ACTS}
     consumers = [step.arguments for step in steps if step.kind == CONSUME]
     assert {(each["kind"], each["broadcasting"]) for each in consumers} == {
         (kind, broadcasting)
@@ -126,4 +133,27 @@ def _pass_unchecked(service, *_):
 def test_client_world_finds_lost_and_repeated_transactions(monkeypatch, method, instead, said):
     monkeypatch.setattr(f"{_TRANSACTIONS}.{method}", instead)
     failures = (failure_of(transacting.draw(seed), ClientWorld) for seed in range(24))
+    assert said in str(next(failure for failure in failures if failure is not None).error)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(
+    ("method", "instead", "said"),
+    [
+        (
+            "rmq_spark.client.consumer.simple_consumer.SimpleConsumer.ack",
+            lambda *_: None,
+            "and was acknowledged",
+        ),
+        (
+            "rocketpoll.broker.pop.pop_revive_service.PopReviveService._redeliver",
+            lambda *_: True,
+            "never came to",
+        ),
+    ],
+    ids=["forgets-to-acknowledge", "does-not-redeliver"],
+)
+def test_client_world_finds_lost_and_repeated_pops(monkeypatch, method, instead, said):
+    monkeypatch.setattr(method, instead)
+    failures = (failure_of(popping.draw(seed), ClientWorld) for seed in range(24))
     assert said in str(next(failure for failure in failures if failure is not None).error)

@@ -10,6 +10,7 @@ import threading
 
 from world.clients.acts import ACTS
 from world.clients.consuming import CONSUME, Consuming
+from world.clients.pops import POP, Popping
 from world.clients.transactions import TRANSACT, start_transaction_producer
 from world.cluster.name_server import ADDRESS
 from world.machine import Process
@@ -36,8 +37,9 @@ class Host:
         self.down_seconds = 0.1
         self.process = None
         self._plan = plan
-        self._steps = iter([step for step in plan.steps if step.kind != CONSUME])
+        self._steps = iter([step for step in plan.steps if step.kind not in (CONSUME, POP)])
         self._consumes = [step.arguments for step in plan.steps if step.kind == CONSUME]
+        self.pops = next((step.arguments for step in plan.steps if step.kind == POP), None)
         self.has_transactions = any(step.kind == TRANSACT for step in plan.steps)
         self.groups = tuple(each["group"] for each in self._consumes)
         self._lives = 0
@@ -73,6 +75,7 @@ class Life:
         self.process = process
         self.dice = host.dice
         self.consumings = []
+        self.popping = None
         self.producer = None
         self.producer_settings = {}
         self.is_over = False
@@ -84,11 +87,16 @@ class Life:
         self.begin()
         if self.host.has_transactions:
             self.producer = start_transaction_producer(self)
+        if self.host.pops is not None:
+            self.popping = Popping(self, **self.host.pops)
+            self.popping.begin()
         for step in steps:
             world.note(f"{process.name}: {step}")
             ACTS[step.kind].play(self, **step.arguments)
         self.host.steps_are_done.keep()
         world.curtain.wait()
+        if self.popping is not None:
+            self.popping.end()
         self.end()
         self._wait_for_threads()
         self.is_over = True

@@ -29,6 +29,7 @@ from itertools import accumulate
 from math import inf
 
 from world.clients.moves import Moves
+from world.clients.pops import Pops
 from world.clients.readers import Call, Reader
 from world.clients.transactions import Transactions
 
@@ -65,6 +66,7 @@ class Ledger:
         self._held_up_until = {}  # by broker
         self._silenced = set()  # brokers whose connections may have died without a word
         self.moves = Moves(world)
+        self.pops = Pops(self, world)
         self.transactions = Transactions(self, world)
         self.tags = {}  # by body, of those that have one
         self.sent_at = {}  # by body
@@ -345,6 +347,7 @@ class Ledger:
                 for queue in self._world.queues()
                 if queue[0] not in self.recreated_topics and reader.lacks_offset(queue)
             ]
+            + self.pops.outstanding(self.stored)
             + self.transactions.outstanding()
         )
 

@@ -1,0 +1,217 @@
+"""Members that pop: programs with a SimpleConsumer, and what must come to their group.
+
+received      invisible to the group for its time, which a member may change
+acknowledged  in time: comes again only after a trouble
+    in order      all of these may come again early, together with an earlier one
+forgotten     comes again
+in the end    each group that pops has had, and acknowledged, all that is stored
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+from world.clients.acts import TOPICS, act
+
+from rmq_spark.client.consumer.simple_consumer import SimpleConsumer
+from rmq_spark.client.errors import ClientError
+
+POP = "pop_in_group"
+_START_SECONDS = 30.0
+_START_AGAIN_SECONDS = 1.0
+_TRY_AGAIN_SECONDS = 0.3
+_LOOK_AGAIN_SECONDS = 1.0
+_RECEIVE_SECONDS = 30.0
+"""Seconds for a receive beyond the time that it may wait: it connects to both brokers."""
+_CLOSE_SECONDS = 2.0 + 0.1
+_TIMES_MAX = 6
+"""Deliveries after which a member acknowledges all the same: the 17th would be a dead letter."""
+
+
+@dataclass(eq=False)
+class _Known:
+    """What is known of a message in a group; times are those of the story."""
+
+    first_at: float
+    hidden_until: float  # at least
+    was_hidden_until: float = 0.0  # before the last change
+    is_acknowledged: bool = False  # in time: it does not come again
+    may_be_doubled: bool = False  # its time was changed late, and it comes for both
+    is_settled: bool = False  # acknowledged, in time or late: it may come again, or not
+
+
+class Pops:
+    """All groups that pop."""
+
+    def __init__(self, ledger, world):
+        self._ledger = ledger
+        self._world = world
+        self._groups = {}  # group -> by body
+        self._in_order = set()
+
+    def joins(self, group, *, in_order):
+        """Record a member of a group."""
+        self._groups.setdefault(group, {})
+        if in_order:
+            self._in_order.add(group)
+
+    def received(self, group, message, asked_at, invisible_ms):
+        """Check a received message against what is known of it."""
+        body, messages = message.body, self._groups[group]
+        if self._ledger.sent.get(body) != message.topic:
+            self._ledger.complain(
+                f"{group} popped what nobody sent: {body[:40]} of {message.topic}"
+            )
+        known = messages.get(body)
+        is_doubled = known is not None and known.may_be_doubled
+        if (
+            known is not None
+            and not is_doubled
+            and group not in self._in_order
+            and self._ledger.is_undisturbed_since(known.first_at)
+        ):
+            again = f"{body[:24]} came to {group} again"
+            if known.is_acknowledged:
+                self._ledger.complain(f"{again}, and was acknowledged")
+            if self._world.kernel.now < known.hidden_until:
+                self._ledger.complain(f"{again}, and is invisible until {known.hidden_until:.3f} s")
+        first_at = asked_at if known is None else known.first_at
+        found = _Known(first_at, asked_at + invisible_ms / 1_000, may_be_doubled=is_doubled)
+        messages[body] = found
+        return found
+
+    def changing(self, known):
+        """Record that the invisible time of a delivery is about to change."""
+        known.was_hidden_until, known.hidden_until = known.hidden_until, 0.0
+
+    def changed(self, group, body, known, asked_at, invisible_ms):
+        """Record a new invisible time of a delivery."""
+        known.hidden_until = asked_at + invisible_ms / 1_000
+        if self._world.kernel.now >= known.was_hidden_until:
+            known.may_be_doubled = self._groups[group][body].may_be_doubled = True
+
+    def acknowledged(self, deliveries):
+        """Record acknowledgements."""
+        for known in deliveries:
+            known.is_settled = True
+            known.is_acknowledged |= self._world.kernel.now < known.hidden_until
+
+    def outstanding(self, stored):
+        """Return what must still come to a group, or come again; ``stored`` is by queue."""
+        if not self._groups:
+            return []
+        must = set(self._ledger.acknowledged)
+        for queue, bodies in stored.items():
+            if queue[0] in TOPICS:
+                must.update(bodies.values())
+        return [
+            f"{group}: {body[:24]}"
+            for group, messages in self._groups.items()
+            for body in must
+            if body not in messages or not messages[body].is_settled
+        ]
+
+
+class Popping:
+    """The member of one process; a thread of it receives."""
+
+    def __init__(self, life, group, *, in_order, count, invisible_ms, timeout_ms, carelessness):
+        self._life = life
+        self._world = life.world
+        self._group = group
+        self._in_order = in_order
+        self._count = count
+        self._invisible_ms = invisible_ms
+        self._timeout_ms = timeout_ms
+        self._carelessness = carelessness
+        self._pops = life.world.ledger.pops
+        self.consumer = None
+        self._instance = None
+
+    def begin(self):
+        """Join the group, with retries."""
+        world, process = self._world, self._life.process
+        self._pops.joins(self._group, in_order=self._in_order)
+        while True:
+            self._instance = self._life.new_instance()
+            self.consumer = consumer = SimpleConsumer(
+                self._group, instance=self._instance, start="earliest", in_order=self._in_order
+            )
+            try:
+                for topic in TOPICS:
+                    consumer.subscribe(topic)
+                with world.watch.within(process, "start of a member that pops", _START_SECONDS):
+                    consumer.start()
+            except ClientError as error:
+                world.note(f"{process.name} cannot start to pop: {error}")
+                consumer.close()
+                self._instance.shutdown()
+                time.sleep(_START_AGAIN_SECONDS)
+            else:
+                break
+        threading.Thread(target=self._pop_on, args=(consumer,), name=f"{process.name} pops").start()
+
+    def end(self):
+        """Leave the group."""
+        with self._world.watch.within(self._life.process, "close of a consumer", _CLOSE_SECONDS):
+            self.consumer.close()
+        self._instance.shutdown()
+
+    def _pop_on(self, consumer):
+        while consumer.is_running:
+            try:
+                self._pop_once(consumer)
+            except ClientError as error:  # noqa: PERF203  # the next time may be better
+                self._world.note(f"{self._life.process.name} pops: {error}")
+                time.sleep(_TRY_AGAIN_SECONDS)
+
+    def _pop_once(self, consumer):
+        world, asked_at = self._world, self._world.kernel.now
+        seconds = self._timeout_ms / 1_000 + _RECEIVE_SECONDS
+        with world.watch.within(self._life.process, "receive", seconds):
+            found = consumer.receive(
+                self._count, invisible_ms=self._invisible_ms, timeout_ms=self._timeout_ms
+            )
+        if not found:
+            time.sleep(_LOOK_AGAIN_SECONDS)
+        known = {
+            message.body: self._pops.received(self._group, message, asked_at, self._invisible_ms)
+            for message in found
+        }
+        done = []
+        for message in found:
+            careful = world.is_calm or message.reconsume_times >= _TIMES_MAX
+            if careful or self._life.dice.random() >= self._carelessness:
+                done.append((message, known[message.body]))
+            elif self._life.dice.random() < 0.5:
+                self._change(consumer, message, known[message.body])
+        if self._life.dice.random() < 0.5:
+            self._acknowledge(consumer, done)
+        else:
+            for each in done:
+                self._acknowledge(consumer, [each])
+
+    def _acknowledge(self, consumer, deliveries):
+        if deliveries:
+            consumer.ack([message for message, _ in deliveries])
+            self._pops.acknowledged([known for _, known in deliveries])
+
+    def _change(self, consumer, message, known):
+        """Change the invisible time of a message; at times, acknowledge its new receipt."""
+        world, invisible_ms = self._world, self._life.dice.choice([0, 1_000, 4_000])
+        self._pops.changing(known)
+        asked_at = world.kernel.now
+        renewed = consumer.change_invisible_duration(message, invisible_ms)
+        self._pops.changed(self._group, message.body, known, asked_at, invisible_ms)
+        if self._life.dice.random() < 0.3:
+            self._acknowledge(consumer, [(renewed, known)])
+
+
+@act(lambda dice: {"seconds": dice.choice([0.0, 0.5, 5.0])})
+def rejoin(life, seconds):
+    """Leave the group that pops, and join it again."""
+    life.popping.end()
+    time.sleep(seconds)
+    life.popping.begin()
