@@ -15,7 +15,7 @@ from rocketpoll.broker.store.append.record_encoding import RecordTemplate, draft
 from rocketpoll.broker.store.bulk import bulk_tools
 from rocketpoll.broker.store.bulk.index_hash import hash_keys
 from rocketpoll.broker.store.index.index_keys import hash_records, hash_runs
-from rocketpoll.broker.store.records.fields import PropertyColumns, pattern_of, property_of
+from rocketpoll.broker.store.records.fields import PropertySearch, pattern_of, property_of
 from rocketpoll.broker.store.records.recent_writes import ColumnRun, RecentRecord, RecentRun
 
 PIECES = (
@@ -64,7 +64,7 @@ rows_of_pieces = st.lists(
 @example([b"UNIQ_KEY\x02UNIQ_KEYS\x01a\x02UNIQ_KE\x02"], UNIQ_KEY)
 @example([b"KEYS\x01\x01\x02", b"KEYS\x02"], KEYS)
 def test_property_columns_find_what_a_search_of_each_message_finds(rows, name):
-    columns = PropertyColumns(rows, np.array([*map(len, rows)], np.int64))
+    columns = PropertySearch(rows, np.array([*map(len, rows)], np.int64))
     found = zip(*(part.tolist() for part in columns.find(pattern_of(name))), strict=True)
     searched = ((row, property_of(text, pattern_of(name))) for row, text in enumerate(rows))
     assert [(row, columns.text[start:stop]) for row, start, stop in found] == [

@@ -24,7 +24,7 @@ from ..records.fields import (
     STATE_ROLLED_BACK,
     STATES_WITHOUT_ENTRY,
     TRANSACTION_MASK,
-    PropertyColumns,
+    PropertySearch,
     pattern_of,
     property_of,
     read_fields,
@@ -185,7 +185,7 @@ class Dispatcher:
         if topic == SCHEDULE_TOPIC:
             codes = [run.store_timestamp + self._delay_ms(queue_id)] * run.rows
         elif run.properties.count(_TAGS_NAME):
-            columns = PropertyColumns([run.properties], run.properties_lengths)
+            columns = PropertySearch([run.properties], run.properties_lengths)
             bounds = (each.tolist() for each in columns.find(_TAGS))
             for row, start, stop in zip(*bounds, strict=True):
                 codes[row] = _tags_code(columns.text[start:stop])

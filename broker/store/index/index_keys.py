@@ -32,7 +32,7 @@ from ..bulk.index_hash import (
     hash_keys,
     index_hashes,
 )
-from ..records.fields import PropertyColumns, pattern_of, property_of, read_fields
+from ..records.fields import PropertySearch, pattern_of, property_of, read_fields
 from ..records.recent_writes import ColumnRun, RecentRun
 from ..results import PhysicalOffset
 
@@ -210,7 +210,7 @@ def hash_runs(runs: Sequence[RecentRun | ColumnRun]) -> HashedKeys | None:
             prefixes.append([_prefix_hash(each[0][0]) for each in records])
     if sum(map(len, texts)) > _PROPERTY_BYTES_MAX or not bulk_tools.are_loaded():
         return None
-    columns = PropertyColumns(texts, np.concatenate(lengths))
+    columns = PropertySearch(texts, np.concatenate(lengths))
     unique_rows, *unique_bounds = columns.find(_UNIQ_KEY)
     words = _words_of(columns, *columns.find(_KEYS))
     rows = np.concatenate((unique_rows, words[0]))
@@ -241,9 +241,9 @@ def _hash_few(runs: Sequence[RecentRun]) -> HashedKeys | None:
 
 
 def _words_of(
-    columns: PropertyColumns, rows: Positions, starts: Positions, stops: Positions
+    columns: PropertySearch, rows: Positions, starts: Positions, stops: Positions
 ) -> tuple[Positions, Positions, Positions]:
-    """Return the words of values with spaces between them, as `PropertyColumns.find` does."""
+    """Return the words of values with spaces between them, as `PropertySearch.find` does."""
     spaces = np.flatnonzero(columns.data == ord(KEY_SEPARATOR))
     before = starts.searchsorted(spaces, "right") - 1
     within = np.flatnonzero(before >= 0)

@@ -140,7 +140,7 @@ def property_of(properties: bytes, pattern: bytes) -> bytes | None:
     )
 
 
-class PropertyColumns:
+class PropertySearch:
     """The properties of many messages, in which one property of all is found at once."""
 
     def __init__(self, texts: Iterable[bytes], lengths: npt.NDArray[np.int64]) -> None:
