@@ -66,7 +66,7 @@ class _Pieces(NamedTuple):
     ends: Positions
     words: Words
     first_bytes: npt.NDArray[np.bool_]
-    """Whether a piece begins with this byte: most names are ruled out by that."""
+    """True for each byte that a piece begins with, which rules out most names."""
 
 
 class PropertyPieces:

@@ -109,7 +109,7 @@ class _Nursery:
     def hear(self, seconds):
         """Read reports of ended brokers, for at most this time."""
         with self._mutex:
-            if select.select([self._socket], [], [], seconds)[0]:
+            if _readable([self._socket], seconds):
                 self._note(self._next())
 
     def end_of(self, pid):
@@ -158,7 +158,7 @@ def _raise_brokers(test) -> list[str] | None:
     signal.set_wakeup_fd(wake.fileno())
     alive = set()
     while True:
-        readable = select.select([test, wakes], [], [])[0]
+        readable = _readable([test, wakes])
         if wakes in readable:
             wakes.recv(_MESSAGE_BYTES)
             alive -= {pid for pid in alive if _tell_end(test, pid)}
@@ -185,6 +185,16 @@ def _raise_brokers(test) -> list[str] | None:
             os.close(descriptor)
         alive.add(pid)
         test.send(json.dumps({"born": pid}).encode())
+
+
+def _readable(sockets, seconds=None):
+    """Wait for one of these sockets, whose numbers may be too large for `select.select`."""
+    poll = select.poll()
+    by_number = {each.fileno(): each for each in sockets}
+    for number in by_number:
+        poll.register(number, select.POLLIN)
+    milliseconds = None if seconds is None else seconds * 1_000
+    return [by_number[number] for number, _ in poll.poll(milliseconds)]
 
 
 def _tell_end(test, pid):
