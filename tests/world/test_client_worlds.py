@@ -22,7 +22,7 @@ from world.trials import assert_all_end_well, assert_ends_well, assert_told_alik
 
 SEEDS = int(os.environ.get("ROCKETPOLL_CLIENT_WORLD_SEEDS", "64"))
 FIRST = int(os.environ.get("ROCKETPOLL_CLIENT_WORLD_FIRST", "0"))
-AT_A_TIME = 8
+AT_A_TIME = 4
 _TRANSACTIONS = (
     "rocketpoll.broker.transaction.transactional_message_service.TransactionalMessageService"
 )

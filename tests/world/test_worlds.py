@@ -37,7 +37,7 @@ from rocketpoll.broker.transaction.transactional_message_service import (
 
 SEEDS = count("ROCKETPOLL_WORLD_SEEDS", 100, wide=200)
 FIRST = int(os.environ.get("ROCKETPOLL_WORLD_FIRST", "0"))
-AT_A_TIME = 20
+AT_A_TIME = 10
 FEW_AT_A_TIME = 5
 CHANGES = some(range(30, 275), "ROCKETPOLL_POP_CHANGES", 4)
 KEPT = sorted((Path(__file__).parent / "stories").glob("*.json"))

@@ -11,7 +11,14 @@ from pathlib import PurePath
 
 from xdist.scheduler import LoadFileScheduling
 
-_NAMES = ("test_source_*.py", "test_sink_*.py", "test_body_schema.py")
+_NAMES = (
+    "test_source_*.py",
+    "test_sink_*.py",
+    "test_body_registry.py",
+    "test_body_schema.py",
+    "test_dead_letters.py",
+    "test_sql_tables.py",
+)
 
 
 def needs_spark(path):
