@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.stores.small_store import message, open_store
@@ -14,7 +15,7 @@ from rocketpoll.broker.store.append.column_batches import FixedSizeBatch
 from rocketpoll.broker.store.append.record_encoding import RecordTemplate, draft_of
 from rocketpoll.broker.store.bulk import bulk_tools
 from rocketpoll.broker.store.bulk.index_hash import hash_keys
-from rocketpoll.broker.store.index.index_keys import hash_records, hash_runs
+from rocketpoll.broker.store.index.index_keys import hash_fixed_size, hash_records, hash_runs
 from rocketpoll.broker.store.records.fields import PropertySearch, pattern_of, property_of
 from rocketpoll.broker.store.records.recent_writes import ColumnRun, RecentRecord, RecentRun
 
@@ -49,6 +50,64 @@ def test_batches_of_several_producers_are_hashed_in_the_order_of_the_log():
     assert places.tolist() == [0, 100, 200, 400]
     assert times.tolist() == [0, 0, 200, 400]
     assert [part.dtype for part in hash_runs(batches[2:3])] == [np.int32, np.int64, np.int64]
+
+
+def text_of(value):
+    return None if value is None else value.decode("utf-8", "replace")
+
+
+def looked_for(topic, rows):
+    """The hashes of what a look at each message finds."""
+    found = ([property_of(row, pattern_of(name)) for name in (UNIQ_KEY, KEYS)] for row in rows)
+    return [
+        key_hash
+        for unique, words in found
+        for key_hash in hash_keys(topic, text_of(unique), text_of(words))
+    ]
+
+
+@st.composite
+def rows_of_one_width(draw):
+    """Rows of one producer, some of which may differ from the first."""
+    first = "".join(draw(st.lists(st.sampled_from(PIECES), max_size=6))).encode()
+    rows = [first]
+    for _ in range(draw(st.integers(0, 4))):
+        row = bytearray(first)
+        for at in draw(st.lists(st.integers(0, len(first) - 1), max_size=3)) if first else ():
+            row[at] = draw(st.sampled_from(b"ab\x01\x02\xe9"))
+        rows.append(bytes(row))
+    return rows
+
+
+@given(st.sampled_from(["T", "%RETRY%g", "\u00fc"]), rows_of_one_width())
+@example("T", [b"UNIQ_KEY\x01a\x02UNIQ_KEY\x01b\x02", b"UNIQ_KEY\x01a\x02unIQ_KEY\x01b\x02"])
+@example("T", [b"UNIQ_KEY\x01\x02a", b"UNIQ_KEY\x01\x02a"])
+@example("T", [b"aUNIQ_KEY\x01ab", b"aUNIQ_KEY\x01ab"])
+@example("T", [b"UNIQ_KEY\x01ab", b"a\x02UNIQ_KEYb"])
+@example("T", [b"UNIQ_KEY\x01abc\x02zzzzzzzzzzzz", b"kkkkkkkkkkkk\x01v\x02UNIQ_KEY\x01a"])
+def test_keys_of_one_width_are_those_of_each_message(topic, rows):
+    hashes = hash_fixed_size(topic, b"".join(rows), len(rows))
+    if hashes is not None:
+        assert hashes.tolist() == looked_for(topic, rows)
+
+
+ids = st.text("0123456789ABCDEF", min_size=32, max_size=32)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "UNIQ_KEY\x01{}\x02WAIT\x01true\x02",
+        "UNIQ_KEY\x01{}\x02",
+        "TAGS\x01t\x02UNIQ_KEY\x01{}\x02",
+        "a\x01b\x02",
+    ],
+)
+@given(st.lists(ids, min_size=1, max_size=5))
+def test_unique_keys_of_producers_need_no_search(form, keys):
+    rows = [form.format(key).encode() for key in keys]
+    hashes = hash_fixed_size("orders", b"".join(rows), len(rows))
+    assert hashes.tolist() == looked_for("orders", rows)
 
 
 names = [UNIQ_KEY, KEYS, TAGS]

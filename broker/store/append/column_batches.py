@@ -184,13 +184,13 @@ class FixedSizeBatch(RecordBatch):
             (count,), ">i4", entries.data, entries.flag_at, (entries.entry_bytes,)
         )
         heads["queue_offset"] = np.arange(queue_offset, queue_offset + count)
-        heads["physical_offset"] = np.arange(physical_offset, physical_offset + self.size, size)
+        places = np.arange(physical_offset, physical_offset + self.size, size)
+        heads["physical_offset"] = places
 
         watched = slice(0, size - CHECKSUM_BYTES)
         records[:, watched.stop :] = _checksums(_crcs(records.reshape(-1).data, size, watched))
         self.next_offsets[queue] = queue_offset + count
         properties = records[:, ending_at - own_bytes : watched.stop].tobytes()
-        places = np.arange(physical_offset, physical_offset + self.size, size)
         lengths = np.full(count, self.properties_bytes_max)
         sizes = np.full(count, size)
         self.recent = ColumnRun(

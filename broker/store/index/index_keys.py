@@ -20,6 +20,8 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.properties import (
     KEY_SEPARATOR,
     KEYS,
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
     UNIQ_KEY,
     java_string_hash,
 )
@@ -174,6 +176,11 @@ def _with_few_properties(chunk: RecordChunk) -> RecordChunk:
 
 # ---- Index keys of recent writes, computed in memory: by columns, unless they are few.
 
+_SEPARATOR = PROPERTY_SEPARATOR.encode()
+_UNIQ_KEY_NAME = f"{UNIQ_KEY}{NAME_VALUE_SEPARATOR}".encode()
+_KEYS_NAME = f"{KEYS}{NAME_VALUE_SEPARATOR}".encode()
+_SEPARATORS_END = 3
+_NOT_ASCII = 0x80
 _MODULUS = 1 << 32
 
 _FEW = 16
@@ -188,7 +195,13 @@ def hash_runs(runs: Sequence[RecentRun | ColumnRun]) -> HashedKeys | None:
 
     None if they are too much for one step, or the bulk tools are not loaded yet.
     """
-    if sum([run.rows for run in runs]) <= _FEW and all(isinstance(run, RecentRun) for run in runs):
+    if all(isinstance(run, ColumnRun) for run in runs):
+        found = _hash_uniform_runs(cast("Sequence[ColumnRun]", runs))
+        if found is not None:
+            return found
+    elif sum([run.rows for run in runs]) <= _FEW and all(
+        isinstance(run, RecentRun) for run in runs
+    ):
         return _hash_few(cast("Sequence[RecentRun]", runs))
     texts: list[bytes] = []
     lengths: list[npt.ArrayLike] = []
@@ -223,6 +236,64 @@ def hash_runs(runs: Sequence[RecentRun | ColumnRun]) -> HashedKeys | None:
     rows = rows[in_order]
     times = np.repeat([run.store_timestamp for run in runs], [run.rows for run in runs])
     return hashes[in_order], np.concatenate(places)[rows], times[rows]
+
+
+def _hash_uniform_runs(runs: Sequence[ColumnRun]) -> HashedKeys | None:
+    """Return the keys of batches whose messages have properties of one width, as Java's have.
+
+    None if a batch differs; it takes a third of what a search in the properties takes.
+    """
+    found: list[HashedKeys] = []
+    for run in runs:
+        width = int(run.properties_lengths[0])
+        if len(run.properties) != width * run.rows or (run.properties_lengths != width).any():
+            return None
+        hashes = hash_fixed_size(run.queue[0], run.properties, run.rows)
+        if hashes is None:
+            return None
+        times = np.full(len(hashes), run.store_timestamp)
+        found.append((hashes, run.places[: len(hashes)], times))  # all have a key, or none
+    all_hashes, all_places, all_times = map(np.concatenate, zip(*found, strict=True))
+    return all_hashes, all_places, all_times
+
+
+def hash_fixed_size(topic: str, text: bytes, count: int) -> IndexHashes | None:
+    """Return the hash of the key of each message of a topic, or no hashes if none has a key.
+
+    ``text`` has their properties, back to back and all of one width. None if the keys are not at
+    the same place, are not unique keys only, or are not ASCII.
+    """
+    named = text.count(_UNIQ_KEY_NAME)
+    if text.count(_KEYS_NAME):
+        return None
+    if not named:
+        return np.zeros(0, np.int32)
+    width = len(text) // count
+    name_at = text.find(_UNIQ_KEY_NAME)
+    begin, start = max(name_at - len(_SEPARATOR), 0), name_at + len(_UNIQ_KEY_NAME)
+    end = text.find(_SEPARATOR, start, width)
+    if end < 0:
+        end = width
+    if named != count or not start < end or (name_at and not text.startswith(_SEPARATOR, begin)):
+        return None
+    rows = np.frombuffer(text, np.uint8).reshape(count, width)
+    keys, around = rows[:, start:end], (rows[:, begin:start], rows[:, end : end + 1])
+    if (
+        any((columns != columns[0]).any() for columns in around)
+        or keys.min() < _SEPARATORS_END
+        or keys.max() >= _NOT_ASCII
+    ):
+        return None
+    powers, scale = _powers(end - start)
+    prefix = java_string_hash(topic + INDEX_KEY_SEPARATOR) * scale % _MODULUS
+    return index_hashes(keys.astype(np.uint32) @ powers + np.uint32(prefix))
+
+
+@lru_cache(maxsize=16)
+def _powers(width: int) -> tuple[npt.NDArray[np.uint32], int]:
+    """Return the weight of each character in a text of this width, and of the text before it."""
+    before, *powers = (pow(31, exponent, _MODULUS) for exponent in range(width, -1, -1))
+    return np.array(powers, np.uint32), before
 
 
 def _hash_few(runs: Sequence[RecentRun]) -> HashedKeys | None:
