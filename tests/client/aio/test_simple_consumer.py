@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 import time
 
 import pytest
-from support.clients.asyncio_tests import NoWaiting, told_in_a_loop
+from support.clients.asyncio_tests import NoWaiting, told_in_a_loop, until
 from support.faults.cancellations import Belongings, cancelled_everywhere
 
 from rmq_spark.client.aio.loop_bridge import CALLS_MAX
@@ -77,6 +78,12 @@ async def test_aio_receive_and_ack_never_block_the_loop(broker, topic, group, mo
 async def test_messages_of_a_cancelled_aio_receive_are_delivered_again_at_once(broker, group):
     topic = f"of-{group}"
     broker.create_topic(topic, 1)
+    await asyncio.to_thread(broker.send, f"first-{group}", "a")  # by a client that the broker keeps
+    heartbeats = f"rocketpoll heartbeat {broker.address}"
+    await until(
+        "its first heartbeat",
+        lambda: any(each.name.startswith(heartbeats) for each in threading.enumerate()),
+    )
     belongings, numbers = Belongings(), itertools.count()
     async with aio.SimpleConsumer(group, broker.address, start="earliest") as consumer:
         await consumer.subscribe(topic)
