@@ -58,21 +58,32 @@ _UNIQ_KEY, _KEYS = pattern_of(UNIQ_KEY), pattern_of(KEYS)
 _TRANSACTION = MessageSysFlag.TRANSACTION_MASK.value
 _ROLLBACK = MessageSysFlag.TRANSACTION_ROLLBACK.value
 
+_Message: TypeAlias = "tuple[str, PhysicalOffset, int, bytes]"
+"""The topic, the place, the store time and the properties of a message."""
+
 
 def hash_records(data: Buffer, sizes: Sequence[int], start: PhysicalOffset) -> HashedKeys:
     """Return the keys of a few contiguous records from a log offset on."""
-    hashes: list[int] = []
-    places: list[int] = []
-    times: list[int] = []
+    messages: list[_Message] = []
     position = 0
     for size in sizes:
         topic, _, _, sys_flag, store_timestamp, properties = read_fields(data, position, size)
         if sys_flag & _TRANSACTION != _ROLLBACK:
-            own = _hash_one(topic.decode("utf-8", "replace"), properties)
-            hashes += own
-            places += [start + position] * len(own)
-            times += [store_timestamp] * len(own)
+            name = topic.decode("utf-8", "replace")
+            messages.append((name, start + position, store_timestamp, properties))
         position += size
+    return _hash_each(messages)
+
+
+def _hash_each(messages: Iterable[_Message]) -> HashedKeys:
+    hashes: list[int] = []
+    places: list[int] = []
+    times: list[int] = []
+    for topic, place, store_timestamp, properties in messages:
+        own = _hash_one(topic, properties)
+        hashes += own
+        places += [place] * len(own)
+        times += [store_timestamp] * len(own)
     return np.array(hashes, np.int32), np.array(places, np.int64), np.array(times, np.int64)
 
 
@@ -297,18 +308,12 @@ def _powers(width: int) -> tuple[npt.NDArray[np.uint32], int]:
 
 
 def _hash_few(runs: Sequence[RecentRun]) -> HashedKeys | None:
-    hashes: list[int] = []
-    places: list[int] = []
-    times: list[int] = []
-    for run in runs:
-        for queue, _, place, _, properties in run.records:
-            own = _hash_one(queue[0], properties)
-            hashes += own
-            places += [place] * len(own)
-            times += [run.store_timestamp] * len(own)
-    if len(hashes) > _KEYS_MAX:
-        return None
-    return np.array(hashes, np.int32), np.array(places, np.int64), np.array(times, np.int64)
+    keys = _hash_each(
+        (queue[0], place, run.store_timestamp, properties)
+        for run in runs
+        for queue, _, place, _, properties in run.records
+    )
+    return keys if len(keys[0]) <= _KEYS_MAX else None
 
 
 def _words_of(

@@ -397,7 +397,7 @@ def _pop_in_group(
 def _settle_popped(
     consumer: SimpleConsumer, printed: list[MessageExt], others: deque[MessageExt]
 ) -> None:
-    """Acknowledge messages that were printed, and let others be delivered again at once."""
+    """Acknowledge messages that were printed, and let others be delivered again soon."""
     if printed:
         consumer.ack(printed)
         printed.clear()

@@ -50,7 +50,7 @@ class LoopSimpleConsumer(ThreadedSimpleConsumer):
         return self._instance.api.pop_async(address, header)
 
     def give_back(self, messages: Iterable[MessageExt]) -> None:
-        """Let messages that nobody receives be delivered again at once, as far as possible."""
+        """Let messages that nobody receives be delivered again soon, as far as possible."""
         try:
             for message in messages:
                 self.change_invisible_duration(message, 0)
@@ -171,7 +171,7 @@ class SimpleConsumer(AsyncWrapper[LoopSimpleConsumer]):
         """Return the next messages, or an empty list if none comes in time.
 
         If it is cancelled, messages that brokers deliver to it all the same are given back, and
-        delivered again at once.
+        delivered again within about two seconds.
 
         Args:
             max_messages: The most messages to return, 1 to 32.

@@ -481,7 +481,8 @@ class SimpleConsumer(ForkAware):
     def change_invisible_duration(self, message: MessageExt, invisible_ms: int) -> MessageExt:
         """Let a message be delivered again in ``invisible_ms`` from now, unless it is acknowledged.
 
-        Return the message with its new receipt: acknowledge that one. 0 redelivers it at once.
+        Return the message with its new receipt: acknowledge that one. 0 redelivers
+        it within about two seconds.
 
         Raises:
             MessageRejected: The message was not returned by `receive`, or the time is below zero.
