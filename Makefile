@@ -130,10 +130,13 @@ $(LOWEST)/.ready: pyproject.toml setup.cfg tests/support/programs/lowest_version
 	  $(LOWEST_TOOLS)
 	touch $@
 
+# Its failures are kept apart from those of `make deep`, beside which CI runs it
+lowest: export PYTEST_ADDOPTS := -o cache_dir=$(LOWEST)/.pytest_cache
+lowest: BIN := $(LOWEST)/bin
 lowest: ROCKETPOLL_DEEP :=
 lowest: $(LOWEST)/.ready  ## wire, client and broker with the lowest versions that are allowed
-	$(LOWEST)/bin/python -m pytest --numprocesses $(JOBS) --dist loadfile --timeout $(PATIENCE) \
-	  $(LOWEST_WITHOUT) $(LOWEST_SUITE)
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --timeout $(PATIENCE) \
+	  $(LOWEST_WITHOUT) $(LOWEST_SUITE) $(AGAIN)
 
 wide: $(READY) $(CLASSES)  ## all tests, with more rounds and seeds: half an hour
 	ROCKETPOLL_WIDE=1 $(SUITE)

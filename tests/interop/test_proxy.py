@@ -84,9 +84,9 @@ def test_batch_reads_and_streams_read_and_write_behind_the_proxy(room):
         .start()
     )
     try:
-        wait_until("the first rows", lambda: room.bodies(topic=out) == numbers(30))
+        wait_until("the first rows", lambda: room.bodies(topic=out) == numbers(30), 90)
         send(room.clients, topic, "new")
-        wait_until("the new row", lambda: room.bodies(topic=out) == [*numbers(30), "new"])
+        wait_until("the new row", lambda: room.bodies(topic=out) == [*numbers(30), "new"], 90)
     finally:
         query.stop()
 

@@ -270,6 +270,9 @@ class Recorder:
         if event == "open":
             path, _, flags = arguments
             paths = [path] if flags & _WRITING else []
+            if isinstance(path, int) and not paths:
+                # A file object reads it from now on, and closes it without os.close
+                self._handles.pop(path, None)
         elif event in _CHANGES_OF_NAMES:
             paths = arguments[:2]
         else:

@@ -3,6 +3,7 @@
 import errno
 import random
 import signal
+from pathlib import PurePath
 
 import pytest
 from support.disks.faulty_disk import tree_in
@@ -156,6 +157,24 @@ def test_unrecorded_system_call_spoils_the_recording(run, past):
     )
     with pytest.raises(Unseen, match="past the recorder"):
         program.model()
+
+
+def test_descriptor_that_a_file_object_has_closed_may_be_used_again(run):
+    """The system gives its number to the next file, which may be a socket."""
+    program = run(
+        """
+    file = os.open(disk / "log", os.O_RDWR | os.O_CREAT)
+    os.close(file)
+    read = os.open(disk / "log", os.O_RDONLY)
+    with os.fdopen(read, "rb") as content:
+        content.read()
+    other = os.open("/dev/null", os.O_WRONLY)
+    assert other == read
+    os.write(other, b"not to this disk")
+    os.dup(other)
+        """
+    )
+    assert program.model().find(PurePath("log")) is not None
 
 
 # ---- what goes wrong

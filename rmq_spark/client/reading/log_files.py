@@ -200,6 +200,8 @@ class LocalLogFinder:
         open_directory: Opens a directory; raises OSError or ValueError if there is none.
         is_requested: Whether a user has asked for reading files, so that the log explains why they
             are not read.
+        logged: The addresses of brokers, and why their files are not read, that have been logged
+            and are not logged again. By default those of this process.
     """
 
     def __init__(
@@ -207,9 +209,11 @@ class LocalLogFinder:
         open_directory: Callable[[str], LogDirectory] = LogDirectory,
         *,
         is_requested: bool = False,
+        logged: set[tuple[str, str]] | None = None,
     ) -> None:
         self._open_directory = open_directory
         self._is_requested = is_requested
+        self._logged = _logged_by_this_process if logged is None else logged
 
     def find_log(self, connections: RemotingClient, address: str) -> ProvenLog | None:
         """Return a broker's log if the broker has proven it on its connection; None to pull."""
@@ -239,8 +243,8 @@ class LocalLogFinder:
         """Log once why files are not read; as a warning if the user asked for reading them."""
         if not self._is_requested:
             _log.debug(_UNAVAILABLE_TEXT, address, why)
-        elif (address, why) not in _logged:
-            _logged[address, why] = None
+        elif (address, why) not in self._logged:
+            self._logged.add((address, why))
             _log.warning(_UNAVAILABLE_TEXT, address, why)
 
     def _verify_broker(
@@ -284,8 +288,7 @@ _SYSTEM_CALLS: Final = ("preadv", "O_DIRECTORY", "O_NOFOLLOW")
 """Names of the module os by which files are read; some systems lack them."""
 
 _UNAVAILABLE_TEXT: Final = "the files of the broker at %s are not read: %s; its records are pulled"
-_logged: dict[tuple[str, str], None] = {}
-"""The addresses of brokers, and why their files are not read, as this process has logged them."""
+_logged_by_this_process: Final[set[tuple[str, str]]] = set()
 
 
 def machine_identity() -> str:

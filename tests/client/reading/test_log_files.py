@@ -538,7 +538,7 @@ def test_hostile_brokers_proof_opens_no_file_of_another_store(
     change = lie(log_of_broker(running_broker).parent, tmp_path / "own")
     files = CountedFiles()
     with Elsewhere(running_broker, change) as hostile:
-        way = {"local_files": LocalLogFinder(files, is_requested=True)}
+        way = {"local_files": LocalLogFinder(files, is_requested=True, logged=set())}
         assert pulled(api, hostile.address, **way) == by_broker
         assert pulled(api, hostile.address, **way) == by_broker
         told = [each for each in caplog.messages if hostile.address in each]
