@@ -9,16 +9,16 @@ VECTORS_POM := tests/java/vectors/pom.xml
 BROKER_SUITE := tests/spark/faults/test_two_brokers.py tests/spark/faults/test_ways_to_brokers.py
 SPARK_SUITE := $(wildcard tests/spark/test_source_*.py tests/spark/test_sink_*.py)
 
-# Tests start hundreds of Python processes: where byte code is not to be written, each compiles all
+# Tests start hundreds of Python processes. Without byte code on disk, each would compile all that
 # it imports
 export PYTHONDONTWRITEBYTECODE :=
 
-# Tests marked `deep` run wherever they are asked for; only `make test`, which is to be quick,
-# leaves them out, and `make seeded`, which is to show what that notices
+# Tests marked `deep` run by default. `make test` leaves them out to be quick, and `make seeded`
+# because it measures `make test`
 export ROCKETPOLL_DEEP := 1
 test: ROCKETPOLL_DEEP :=
 
-# Longer campaigns take their length from here: make fuzz FRAMES=10000000
+# Frames of a longer run: make fuzz FRAMES=10000000
 FRAMES ?= 1000000
 
 .PHONY: help check quick format lint types test collected deep lowest wide demo picture pictures \
@@ -29,14 +29,14 @@ FRAMES ?= 1000000
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-# What needs no more than a core is done side by side; nothing is tested where one of these fails
-check: $(READY)  ## what must hold before a commit; CI runs this, and then `make deep`
+# Jobs that use one core run in parallel; if one fails, no test starts
+check: $(READY)  ## what must hold before a commit; CI runs this, then `make deep`
 	$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint types collected
 	$(MAKE) --no-print-directory test
 
 # Against another commit than the merge base with main: make quick BASE=HEAD
 quick: ROCKETPOLL_DEEP :=
-quick: $(READY)  ## what changed, in a minute: form, lint, types, tests without sockets and Spark
+quick: $(READY)  ## check what changed, in a minute: lint, types, tests without sockets and Spark
 	$(BIN)/python tools/quick.py $(BASE)
 
 $(READY): pyproject.toml setup.cfg
@@ -45,50 +45,48 @@ $(READY): pyproject.toml setup.cfg
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
-format: $(READY)  ## put the sources into their form
+format: $(READY)  ## format the sources, fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-lint: $(READY)  ## form, rules and imports
+lint: $(READY)  ## format, lint rules, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 
-# As the oldest Python that rocketpoll is for, where the type hints of numpy are for that as well
+# Types are checked for the oldest supported Python, unless the installed numpy has no hints for it
 IS_OLD = import sys; sys.exit(sys.version_info >= (3, 12))
 OLDEST = $(shell $(BIN)/python -c '$(IS_OLD)' && echo 3.10 || echo 3.12)
 
 types: $(READY)  ## mypy, strict
 	$(BIN)/mypy --python-version $(OLDEST)
 
-# How many files of tests run at a time: make test JOBS=1. Some wait, so these are more than two
-# cores; with four a fifth of the time of both is idle, and each imports all tests for itself
+# Processes that run test files: make test JOBS=1. Five on two cores, because some tests wait: with
+# four, a fifth of the CPU is idle; with more, importing all tests in each costs more than it saves
 JOBS ?= 5
 
-# Made by a first Spark driver for all those of the tests, which start in a third of the time; the
-# default suite has one driver, and would take longer to make them than it saves
+# Class data of a first Spark driver, with which later drivers start in a third of the time. The
+# default suite has one driver, so that it would only lose time
 CLASSES := build/spark-classes/.ready
 
 $(CLASSES): $(READY)
 	$(BIN)/python tests/support/spark/class_data_archive.py
 	mkdir -p $(@D) && touch $@
 
-# No test of the default suite takes longer than a minute or two: one that does waits for what never
-# comes
+# Seconds. Tests of the default suite take two minutes at most: one that takes longer hangs
 PATIENCE ?= 400
 SUITE = $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
 	--timeout $(PATIENCE)
 
-# pytest rewrites each file of tests when it first meets it, and keeps that: once for all processes
-# that are about to meet a thousand of them together
+# pytest rewrites and caches each test file on its first import: do it once, before five processes
+# import a thousand of them at the same time
 collected: $(READY)
 	@mkdir -p build
 	$(BIN)/python -m pytest --collect-only -qq > build/collected.txt || \
 		{ cat build/collected.txt; false; }
 
-# Tests work with real sockets, processes and clocks, several files at a time, on machines of all
-# kinds. What fails is run once more, alone and by name: a fault fails again, and what passes then
-# is told, as it has to be mended as well
+# Tests use real sockets, processes and clocks, several files at a time. Failed tests run once more,
+# alone: a fault fails again; a test that passes then is named, because it needs a fix as well
 AGAIN = || { test $$? -eq 1 && $(BIN)/python -m pytest --last-failed \
 	--last-failed-no-failures none -v -rA --show-capture no --timeout $(PATIENCE) && \
 	echo 'Failed beside others and passed alone: the tests above.' \
@@ -97,11 +95,11 @@ AGAIN = || { test $$? -eq 1 && $(BIN)/python -m pytest --last-failed \
 test: $(READY)  ## the default suite
 	$(SUITE) $(AGAIN)
 
-deep: $(READY) $(CLASSES)  ## what takes JVMs, kills or many seconds; `make test` leaves it out
+deep: $(READY) $(CLASSES)  ## tests with JVMs, kills or many seconds, which `make test` leaves out
 	$(SUITE) -m deep $(AGAIN)
 
 # The lowest versions that pyproject.toml allows, on the oldest Python of this machine for which
-# they have wheels; the newest versions are those of every new .venv
+# they have wheels. A new .venv gets the newest versions
 LOWEST := build/lowest
 LOWEST_PYTHON ?= $(firstword $(foreach minor,10 11 12,$(shell \
 	python3.$(minor) -c 'import ensurepip, sys, venv; print(sys.executable)' 2> /dev/null)))
@@ -109,7 +107,7 @@ LOWEST_TOOLS := greenlet hypothesis opentelemetry-sdk pydantic pytest pytest-tim
 LOWEST_SUITE ?= tests/wire tests/filter tests/longpolling tests/metrics tests/processor \
 	tests/server tests/settings tests/state tests/store $(wildcard tests/test_broker*.py) \
 	tests/client tests/cli/test_output.py tests/cli/test_store_command.py
-# A selection that uses each dependency for what it is needed for; CI runs it
+# CI runs this selection, which uses each dependency in the way that the product does
 LOWEST_TELLING := $(addprefix tests/wire/,bodies chunk test_compression.py test_header_json.py \
 	test_header_msgpack.py test_message_batch.py) tests/client/reading/test_bulk_pull.py \
 	tests/client/reading/test_log_files.py tests/client/test_avro_bodies.py \
@@ -134,7 +132,7 @@ $(LOWEST)/.ready: pyproject.toml setup.cfg tests/support/programs/lowest_version
 lowest: export PYTEST_ADDOPTS := -o cache_dir=$(LOWEST)/.pytest_cache
 lowest: BIN := $(LOWEST)/bin
 lowest: ROCKETPOLL_DEEP :=
-lowest: $(LOWEST)/.ready  ## wire, client and broker with the lowest versions that are allowed
+lowest: $(LOWEST)/.ready  ## wire, client and broker with the lowest allowed versions
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --timeout $(PATIENCE) \
 	  $(LOWEST_WITHOUT) $(LOWEST_SUITE) $(AGAIN)
 
@@ -153,26 +151,26 @@ $(SPARK_READY): pyproject.toml setup.cfg
 
 DEMO_READY := $(or $(wildcard $(READY)),$(SPARK_READY))
 
-demo: $(DEMO_READY)  ## a broker, a producer and a Spark stream at work, on this terminal (Java 17)
+demo: $(DEMO_READY)  ## run a broker, a producer and a Spark stream in this terminal (Java 17)
 	$(BIN)/rocketpoll demo
 
-picture: $(READY)  ## docs/demo.svg anew, on a machine that does nothing else (Java 17)
+picture: $(READY)  ## redraw docs/demo.svg, on a quiet machine (Java 17)
 	$(BIN)/rocketpoll demo --seconds 20 --picture docs/demo.svg
 
-pictures: $(READY)  ## the pictures of docs/speed.md, from benchmarks/results
+pictures: $(READY)  ## redraw the pictures of docs/speed.md from benchmarks/results
 	$(BIN)/python -m benchmarks.pictures
 
-site: $(READY)  ## the pages as a site; then python3 -m http.server -d build/site
+site: $(READY)  ## build the site; view it with python3 -m http.server -d build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # Some of them: make notebooks NOTEBOOKS='lag explore'
-notebooks: $(READY)  ## the notebooks anew, with what their cells show, on a quiet machine (Java 17)
+notebooks: $(READY)  ## run the notebooks and save their outputs, on a quiet machine (Java 17)
 	$(BIN)/python tests/support/programs/notebook_runs.py $(NOTEBOOKS)
 
-archive: $(READY)  ## dist/rocketpoll.zip, for spark-submit --py-files
+archive: $(READY)  ## build dist/rocketpoll.zip for spark-submit --py-files
 	$(BIN)/rocketpoll archive dist/rocketpoll.zip
 
-tour: $(READY)  ## a broker, producers and consumers at work, without Spark
+tour: $(READY)  ## run a broker, producers and consumers, without Spark
 	$(BIN)/python examples/broker_tour.py
 
 fuzz: $(READY)  ## mutated frames by the million: make fuzz FRAMES=10000000
@@ -189,47 +187,47 @@ crash: $(READY)  ## thousands of crashes, failing disks, flipped bits and kill -
 	ROCKETPOLL_KILL_CYCLES=$(KILLS) ROCKETPOLL_DAMAGE_ROUNDS=$(DAMAGES) \
 	  $(BIN)/python -m pytest tests/store tests/test_broker_every_damage.py
 
-# Lives of a broker process: make powerloss CYCLES=3000. Their disks stay in build/powerloss, for
-# whoever looks into a finding.
+# Kills or power losses of a broker process: make powerloss CYCLES=3000. Its disks stay in
+# build/powerloss for the analysis of a finding
 CYCLES ?= 300
 
-powerloss: $(READY)  ## 300 kills and power losses of a broker, with a ledger of all it said
+powerloss: $(READY)  ## 300 kills and power losses of a broker, checked against all its answers
 	ROCKETPOLL_POWER_LOSS_LIVES=$(CYCLES) \
 	  $(BIN)/python -m pytest -s tests/real_world/test_power_losses.py -k promised \
 	  --basetemp build/powerloss
 
-# Stories of a simulated broker: make world SEEDS=20000 FIRST=1000
+# Runs of a simulated broker: make world SEEDS=20000 FIRST=1000
 SEEDS ?= 2000
 FIRST ?= 0
 
-world: $(READY)  ## brokers in simulated worlds, each from one seed; a failure is made short
+world: $(READY)  ## simulated brokers, a run for each seed; a failing run is reduced
 	PYTHONPATH=.:tests $(BIN)/python -m world --first $(FIRST) --seeds $(SEEDS)
 
-clientworld: $(READY)  ## groups and producers in simulated worlds: make clientworld SEEDS=20000
+clientworld: $(READY)  ## simulated groups and producers: make clientworld SEEDS=20000
 	PYTHONPATH=.:tests $(BIN)/python -m world.clients --first $(FIRST) --seeds $(SEEDS)
 	PYTHONPATH=.:tests $(BIN)/python -m world.clients.transacting --first $(FIRST) --seeds $(SEEDS)
 	PYTHONPATH=.:tests $(BIN)/python -m world.clients.popping --first $(FIRST) --seeds $(SEEDS)
 
 forks: SEEDS = 500
-forks: $(READY)  ## processes that fork with clients in their hands, each from one seed
+forks: $(READY)  ## processes that fork while they have clients, a run for each seed
 	PYTHONPATH=.:tests $(BIN)/python -m forks --first $(FIRST) --seeds $(SEEDS) --beside 2
 
-sparkworld: $(READY)  ## source and sink in simulated worlds: make sparkworld SEEDS=20000
+sparkworld: $(READY)  ## simulated source and sink: make sparkworld SEEDS=20000
 	PYTHONPATH=.:tests $(BIN)/python -m world.spark --first $(FIRST) --seeds $(SEEDS)
 
-commitworld: $(READY)  ## the same, sinks that write exactly once, whose commits all troubles hit
+commitworld: $(READY)  ## simulated exactly-once sinks, with faults at every step of a commit
 	PYTHONPATH=.:tests $(BIN)/python -m world.spark.at_commits --first $(FIRST) --seeds $(SEEDS)
 
-lieworld: $(READY)  ## client and Spark worlds, with brokers whose answers are wrong
+lieworld: $(READY)  ## simulated client and Spark, with brokers whose answers are wrong
 	PYTHONPATH=.:tests $(BIN)/python -m world.clients.lied_to --first $(FIRST) --seeds $(SEEDS)
 	PYTHONPATH=.:tests $(BIN)/python -m world.spark.lied_to --first $(FIRST) --seeds $(SEEDS)
 
 # Some of the bugs in tests/seeded/bugs: make seeded BUGS='lock-renewal-ignored file-flush-missing'
 seeded: ROCKETPOLL_DEEP :=
-seeded: $(READY)  ## puts bugs into a copy of the sources, one at a time; a test must notice each
+seeded: $(READY)  ## put known bugs into a copy of the sources; a test must catch each
 	PYTHONPATH=tests $(BIN)/python -m seeded $(BUGS)
 
-peers: $(READY) $(CLASSES)  ## what clients see of RocketMQ and of our broker (Java 17, Maven)
+peers: $(READY) $(CLASSES)  ## the same tests against RocketMQ and our broker (Java 17, Maven)
 	ROCKETPOLL_WIDE=1 ROCKETPOLL_PEERS=1 ROCKETPOLL_REQUIRE_INTEROP=1 ROCKETPOLL_BROKER_KILLS=30 \
 	  $(BIN)/python -m pytest tests/interop tests/client tests/cli tests/metrics tests/benchmarks \
 	  $(BROKER_SUITE) $(SPARK_SUITE)
@@ -244,30 +242,30 @@ build/spark-%/.ready: pyproject.toml setup.cfg
 	$(@D)/bin/python tests/support/spark/class_data_archive.py
 	touch $@
 
-matrix: $(SPARKS:%=build/spark-%/.ready)  ## the tests of source and sink on every release of Spark
+matrix: $(SPARKS:%=build/spark-%/.ready)  ## tests of source and sink on every release of Spark
 	for version in $(SPARKS); do \
 	  ROCKETPOLL_WIDE=1 build/spark-$$version/bin/python -m pytest $(SPARK_SUITE) \
 	    tests/spark/test_sql_tables.py || exit 1; \
 	done
 
-# So that Spark runs a second copy of the one task that is slow, after a fraction of a second
+# Makes Spark start a second copy of a slow task after a fraction of a second
 SPECULATION := --conf spark.speculation=true --conf spark.speculation.quantile=0.1 \
 	--conf spark.speculation.multiplier=1.1 --conf spark.speculation.efficiency.enabled=false
 
-cluster: $(READY) $(CLASSES)  ## the same on a Spark cluster with two workers on this machine
+cluster: $(READY) $(CLASSES)  ## the same on a Spark cluster of two workers on this machine
 	PYTHONPATH=tests $(BIN)/python -m support.spark.cluster $(SPARK_SUITE)
 	PYTHONPATH=tests $(BIN)/python -m support.spark.cluster $(SPECULATION) \
 	  $(wildcard tests/spark/test_*_speculation.py)
 
-# Races of arriving messages against pulls that find nothing: make holds ROUNDS=1000000
+# Races between arriving messages and pulls that find nothing: make holds ROUNDS=1000000
 ROUNDS ?= 100000
 
-holds: $(READY)  ## a message and its pull at once, 100,000 times; all requests; failing disks
+holds: $(READY)  ## a message and its pull at the same moment, 100,000 times; bad requests and disks
 	ROCKETPOLL_HOLD_ROUNDS=$(ROUNDS) ROCKETPOLL_FUZZ_REQUESTS=$(ROUNDS) \
 	ROCKETPOLL_BROKER_FAILURE_STEP=1 $(BIN)/python -m pytest \
 	  tests/test_broker_holds.py tests/test_broker_bad_input.py tests/test_broker_durability.py
 
-# Kills around a Spark query, and topics that come and go under one: make restarts ROUNDS=1000; in
+# Kills, and topics that are deleted and created, under a Spark query: make restarts ROUNDS=1000; in
 # another order: SEED=1
 SEED ?= 0
 restarts: ROUNDS = 120
@@ -280,7 +278,7 @@ restarts: $(READY) $(CLASSES)  ## kill -9 of all parts of Spark queries, every r
 golden: $(READY)  ## checkpoints of this release and Spark, for later releases to load (Java 17)
 	PYTHONPATH=.:tests $(BIN)/python tests/spark/golden/make_golden.py
 
-vectors: $(READY)  ## remake tests/vectors with RocketMQ's own classes and brokers (Java 17, Maven)
+vectors: $(READY)  ## regenerate tests/vectors with RocketMQ's own classes (Java 17, Maven)
 	for version in $(JAVA_VERSIONS); do \
 	  mvn -q -B -f $(VECTORS_POM) -Drocketmq.version=$$version \
 	    -Dvectors.build=$(CURDIR)/build/vectors/$$version \
@@ -291,7 +289,7 @@ vectors: $(READY)  ## remake tests/vectors with RocketMQ's own classes and broke
 	done
 	PYTHONPATH=.:tests $(BIN)/python -m support.access.answers
 
-# One release, one of the README's commands, and one more behind it: make fresh RELEASES=bookworm
+# One release, one of the README's commands, and one more after it: make fresh RELEASES=bookworm
 # COMMANDS=demo ALSO='make lint'
 RELEASES ?= bookworm trixie
 COMMANDS ?= demo check
@@ -301,7 +299,7 @@ fresh:  ## the README's commands in bare roots of Debian 12 and 13 (as root; deb
 	$(PYTHON) tests/support/programs/fresh_debian.py --releases $(RELEASES) --commands $(COMMANDS) \
 	  --also "$$ALSO" --minutes $(MINUTES)
 
-image:  ## the steps of deploy/Dockerfile in bare roots of Debian 13, and the image run (as root)
+image:  ## run the steps of deploy/Dockerfile in a bare Debian 13, and the result (as root)
 	PYTHONPATH=tests $(PYTHON) -m support.programs.image_steps
 
 bench: $(READY)  ## all benchmarks; results in build/bench
@@ -325,14 +323,14 @@ bench: $(READY)  ## all benchmarks; results in build/bench
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
-# What is quick comes first: a release that lacks something is refused before half an hour of tests
+# Quick checks come first, so that an incomplete release fails before half an hour of tests
 releasable:
 	grep -q '^repository = "https://' pyproject.toml || { \
 	  echo "pyproject.toml: repository has no address: see docs/releasing.md"; exit 1; }
-	git diff --quiet HEAD || { echo "not all is committed"; exit 1; }
+	git diff --quiet HEAD || { echo "there are uncommitted changes: commit them"; exit 1; }
 	grep -q '^## $(VERSION)' CHANGELOG.md || { echo "CHANGELOG.md has no section $(VERSION)"; exit 1; }
 
-release: releasable check fresh  ## builds, checks, tries in bare Debians, tags: docs/releasing.md
+release: releasable check fresh  ## build, check, try in bare Debians, tag: docs/releasing.md
 	$(BIN)/python -m pip install --quiet build twine
 	rm -rf dist
 	$(BIN)/python -m build
@@ -341,5 +339,5 @@ release: releasable check fresh  ## builds, checks, tries in bare Debians, tags:
 	  --wheel dist/*.whl --minutes $(MINUTES)
 	git tag --annotate v$(VERSION) --message "rocketpoll $(VERSION)"
 
-clean:  ## forget everything that was built
+clean:  ## delete everything that was built
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
