@@ -1,9 +1,13 @@
-"""Prints the structure of the product: ``python tools/structure.py [--rooms]``.
+"""Prints the structure of the product: ``python tools/structure.py [--rooms | --tests]``.
 
 One line for each package: its modules and lines; its rooms (its direct modules and sub-packages)
 and their import levels; how many modules have a single importer; and the median size. Then import
 cycles, and class names that occur more than once. Imports for types and imports inside functions
 count.
+
+``--tests`` prints the files and lines of each directory of tests instead, how often they read a
+private name of the product (``x._name``, or its import) and how often they replace an attribute
+with ``setattr`` of a monkeypatch; ``--tests PATH ...`` prints the places below these paths.
 """
 
 from __future__ import annotations
@@ -156,9 +160,90 @@ def show_package(product: Product, name: str) -> None:
             print(f"    {level[room]:2} {room}")
 
 
+TESTS = ROOT / "tests"
+NOT_PRIVATE = {"_asdict", "_exit", "_field_defaults", "_fields", "_make", "_replace", "_repr_html_"}
+"""Names of named tuples, IPython and `os` that are public in spite of their underscore."""
+
+
+def is_private(name: str) -> bool:
+    """Return whether a name is private by convention."""
+    return name.startswith("_") and not name.startswith("__") and name not in NOT_PRIVATE
+
+
+def names_made_by(tree: ast.Module) -> set[str]:
+    """Return the names that a module defines, and the attributes that its classes set."""
+    names = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                names.add(name)
+            case ast.ClassDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
+                names.add(name)
+            case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name, ctx=ast.Store()):
+                names.add(name)
+    return names
+
+
+def private_reads(tree: ast.Module, private: set[str]) -> list[tuple[int, str]]:
+    """Return the lines and texts at which a file of tests reads private names of the product."""
+    found = []
+    foreign = private - names_made_by(tree)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self" | "cls")):
+                continue
+            case ast.Attribute(attr=name) if name in foreign:
+                found.append((node.lineno, ast.unparse(node)))
+            case ast.ImportFrom(module=str(module), names=names):
+                if module.partition(".")[0] in SIDES:
+                    texts = [f"{module}.{each.name}" for each in names if is_private(each.name)]
+                    found += [(node.lineno, text) for text in texts]
+    return found
+
+
+def patches_in(tree: ast.Module) -> list[tuple[int, str]]:
+    """Return the lines and texts at which a file of tests replaces an attribute."""
+    return [
+        (node.lineno, ast.unparse(node))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if node.func.attr in {"setattr", "delattr"}
+    ]
+
+
+def show_tests(product: Product, below: list[str]) -> None:
+    """Print the size of the tests and how they use private names; or the places of that."""
+    private = {
+        name for tree in product.trees.values() for name in names_made_by(tree) if is_private(name)
+    }
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for path in sorted(TESTS.rglob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        tree = ast.parse(source)
+        places = {"reads": private_reads(tree, private), "patches": patches_in(tree)}
+        parts = path.relative_to(TESTS).parts
+        for room in (parts[0] if len(parts) > 1 else "*.py", "all"):
+            counts[room].update({kind: len(each) for kind, each in places.items()})
+            counts[room].update(files=1, lines=source.count("\n"))
+        if any(path.is_relative_to(Path(each).resolve()) for each in below):
+            for kind, each in places.items():
+                for line, text in sorted(each):
+                    print(f"{path.relative_to(ROOT)}:{line}: {kind}: {text}")
+    if not below:
+        row = "{:14} {:>6} {:>8} {:>14} {:>13}"
+        print(row.format("tests", "files", "lines", "private reads", "monkeypatches"))
+        for room, each in sorted(counts.items(), key=lambda item: item[1]["lines"]):
+            print(
+                row.format(room, *(each[kind] for kind in ("files", "lines", "reads", "patches")))
+            )
+
+
 def main() -> None:
     """Print the figures."""
     sys.setrecursionlimit(10_000)
+    if "--tests" in sys.argv:
+        show_tests(Product(ROOT), sys.argv[2:])
+        return
     product = Product(ROOT)
     print(ROW.format(*HEADINGS))
     for name in PACKAGES:
