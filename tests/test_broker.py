@@ -7,6 +7,7 @@ import re
 import pytest
 from support.brokers.in_process import tell
 from support.clients.remoting_clients import pull_request, pulled, send_request
+from support.stores.small_store import components_of
 
 from rmq_spark.wire.bodies.clients import MessageModel, SubscriptionData
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
@@ -115,7 +116,7 @@ def test_every_pull_offset_has_its_code_and_next_offset(tmp_path):
         client = await broker.connect()
         await client.put(*range(10))
         fifth = (await client.pull(0)).messages[4].physical_offset
-        for _, _, queue in broker.store._queues:
+        for _, _, queue in components_of(broker.store).queues:
             queue.expire_before(fifth)  # as when the log has given up what is before it
         for offset, row in ROWS.items():
             found = await client.pull(offset)

@@ -12,6 +12,7 @@ import threading
 import pytest
 from support.brokers.in_process import tell
 from support.clients.remoting_clients import batch_request, pull_request, send_request
+from support.stores.small_store import components_of
 
 from rmq_spark.wire.bodies import encode_body, fastjson
 from rmq_spark.wire.bodies.clients import (
@@ -540,7 +541,11 @@ def _members(broker, group):
 def test_reput_of_a_backlog_yields_between_loop_turns(tmp_path, monkeypatch):
     async def story(broker):
         client = await broker.connect()
-        reput, store, controller = broker.store._reput, broker.store, broker.controller
+        reput, store, controller = (
+            components_of(broker.store).reput,
+            broker.store,
+            broker.controller,
+        )
         for name in ("RUN_RECORDS_MAX", "ONE_BY_ONE_MAX"):
             monkeypatch.setattr(f"rocketpoll.broker.store.dispatch.reput.{name}", 200)
         with monkeypatch.context() as nobody_is_told:

@@ -11,7 +11,7 @@ import pytest
 from support.brokers.in_process import run, small_broker, started, tell
 from support.clients.remoting_clients import pull_request, pulled
 from support.disks.faulty_disk import FaultyDisk, usage_of_large_disk
-from support.stores.small_store import crash, message, open_store
+from support.stores.small_store import checkpointer_of, crash, message, open_store
 from support.suite.log_records import lines_of
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
@@ -328,9 +328,9 @@ def test_hanging_checkpoint_does_not_block_offsets_cleaning_or_deletion(tmp_path
         await broker.until(lambda: len(list((tmp_path / "commitlog").iterdir())) == 1)
         answer = await client.call(RemotingCommand(215, ext_fields={"topic": "T"}))
         assert (answer.code, broker.store.queue_offsets("T", 0)) == (0, (0, 0))
-        assert broker.store._checkpointer.is_under_way
+        assert checkpointer_of(broker.store).is_under_way
         disk.let_go()
-        await broker.until(lambda: not broker.store._checkpointer.is_under_way)
+        await broker.until(lambda: not checkpointer_of(broker.store).is_under_way)
 
     try:
         tell(story, tmp_path, disk)
@@ -349,7 +349,7 @@ def test_checkpoint_comes_early_when_many_files_are_unflushed(tmp_path):
         assert broker.store.is_flush_due
         broker.move(1)
         await broker.until(lambda: not broker.store.is_flush_due)
-        await broker.until(lambda: broker.store._checkpointer.saved_offset)
+        await broker.until(lambda: checkpointer_of(broker.store).saved_offset)
 
     tell(story, tmp_path, maxOpenFiles=18)
 
@@ -454,9 +454,9 @@ def test_recovery_after_a_crash_is_checkpointed_soon(tmp_path):
 
     async def story(broker):
         assert broker.store.queue_offsets("T", 0) == (0, 1)
-        assert broker.store._checkpointer.saved_offset == 0
+        assert checkpointer_of(broker.store).saved_offset == 0
         broker.move(1)
-        await broker.until(lambda: broker.store._checkpointer.saved_offset)
+        await broker.until(lambda: checkpointer_of(broker.store).saved_offset)
 
     tell(story, tmp_path / "killed", mappedFileSizeConsumeQueue=20 * 8)
 

@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 from support.rocketmq.shared_store import Place, all_queues, check_same, java_queues
 from support.spark.streaming_engine import Engine
-from support.stores.small_store import crash, message
+from support.stores.small_store import components_of, crash, message
 from support.stores.staged_batches import Sink, admitted
 
 from rocketpoll import read_table
@@ -204,7 +204,7 @@ def killed(place, tmp_path):
 
     def look():
         life.send(store)
-        if store._components.batch_table.under_way is not None:
+        if components_of(store).batch_table.under_way is not None:
             shutil.copytree(place.root, tmp_path / f"copy-{len(copies)}")
             copies.append(tmp_path / f"copy-{len(copies)}")
             visible.append(Counter(life.visible))

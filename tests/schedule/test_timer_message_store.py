@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from support.disks.faulty_disk import ManualClock, RecordingDisk, power_loss_states
-from support.stores.small_store import read_all
+from support.stores.small_store import components_of, read_all
 from support.stores.timers import LATE_MS, RULES, TimerBroker
 from support.suite.selection import count as selected_count
 
@@ -362,7 +362,7 @@ def test_timer_message_whose_file_was_deleted_is_logged_and_counted(tmp_path, ca
         broker.set(str(number), 1)
     broker.run_until(broker.monotonic_ms + 1_000)
     for file in sorted((tmp_path / "store" / "commitlog").iterdir())[:-1]:
-        broker.store._log.files.delete_before(int(file.name) + 4096)
+        components_of(broker.store).log.files.delete_before(int(file.name) + 4096)
     broker.run_until(broker.monotonic_ms + 2 * HOUR_MS)
     assert "x" not in broker.delivered()
     assert broker.timers.dropped_total == 1

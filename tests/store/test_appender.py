@@ -13,6 +13,7 @@ from support.stores.small_store import (
     bodies,
     crash,
     encoded,
+    log_files,
     message,
     open_store,
     put_batch,
@@ -160,12 +161,13 @@ def test_message_that_cannot_be_stored_returns_reason_and_leaves_no_trace(
     assert store.put_message(message("next")).queue_offset == 0
 
 
-def test_stored_message_over_a_lowered_size_limit_can_be_put_again(store):
+def test_stored_message_over_a_lowered_size_limit_can_be_put_again(tmp_path):
     """The limit may have been another one then: giving it back, or delivering it, loses nothing."""
-    store._appender.message_bytes_max = 10
+    store = open_store(tmp_path, max_message_size=10)
     long = message("x" * 11)
     assert store.put_draft(draft_of(long)).status is Status.MESSAGE_ILLEGAL
     assert store.put_message(long).status is Status.PUT_OK
+    store.shutdown()
 
 
 def test_batch_is_stored_whole_or_not_at_all(store):
@@ -246,7 +248,7 @@ def test_append_larger_than_a_file_is_written_in_several_pieces(tmp_path):
     assert store.state().written_offset > 0
     assert store._appender._buffered
     assert [each.queue_offset for each in store.write_buffered()] == list(range(150))
-    assert len(store._log.files.files) > 2
+    assert len(log_files(store)) > 2
     assert bodies(store) == texts
     store.shutdown()
 
@@ -261,7 +263,7 @@ def test_buffered_put_returns_refusal_at_once(store):
     assert (fault.status, "64 bits" in fault.remark) == (Status.MESSAGE_ILLEGAL, True)
     later(store, "good")
     assert [each.queue_offset for each in store.write_buffered()] == [0]
-    store._refusal_reason = "the disk is nearly full"
+    store.stop_accepting("the disk is nearly full")
     (fault,) = later(store, "refused")
     assert fault.remark == "the disk is nearly full"
     assert store.write_buffered() == ()

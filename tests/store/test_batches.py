@@ -24,6 +24,7 @@ from support.disks.faulty_disk import Fault, FaultIn, FaultyDisk, RecordingDisk,
 from support.stores.small_store import (
     Listener,
     bodies,
+    components_of,
     crash,
     encoded,
     message,
@@ -63,6 +64,13 @@ CHUNKS = [(*queue, texts) for queue, texts in ROWS.items()]
 def _small_journal(monkeypatch):
     """Few pages, which are soon full, and of which a disk that keeps all versions has few."""
     monkeypatch.setattr(commit_table, "JOURNAL_BYTES", 4 * 4_096)
+
+
+@pytest.fixture
+def two_records_at_a_time(monkeypatch):
+    """A step of reput dispatches two records."""
+    for name in ("RUN_RECORDS_MAX", "ONE_BY_ONE_MAX"):
+        monkeypatch.setattr(f"rocketpoll.broker.store.dispatch.reput.{name}", 2)
 
 
 @pytest.fixture(params=["SYNC_FLUSH", "ASYNC_FLUSH"])
@@ -140,8 +148,7 @@ def test_commit_and_reput_of_a_staged_batch_proceed_in_small_steps(
         entries[-1] += len(data) // ENTRY_BYTES
         write(queue, queue_offset, data)
 
-    store = open_store(tmp_path, listener=listener)
-    store._wake_reput = lambda: None
+    store = open_store(tmp_path, listener=listener, wake_reput=lambda: None)
     monkeypatch.setattr(MessageAppender, "append_in_order", counting)
     monkeypatch.setattr(ConsumeQueue, "_write", counting_write)
     sink = Sink(store)
@@ -174,8 +181,7 @@ def test_chunks_that_were_staged_when_they_might_be_longer_are_committed(store, 
 def test_commit_shows_no_rows_while_one_queue_cannot_be_written(tmp_path, rows, monkeypatch):
     monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.ONE_BY_ONE_MAX", 16)
     disk, listener = FaultyDisk(), Listener()
-    store = open_store(tmp_path, disk, listener=listener)
-    store._wake_reput = lambda: None
+    store = open_store(tmp_path, disk, listener=listener, wake_reput=lambda: None)
     sink = Sink(store)
     sink.commit(0, sink.stage(0, [("V", 0, ["the log's first file is left"])]))
     store.reput()
@@ -214,13 +220,11 @@ def test_commit_is_atomic_for_readers_at_each_step(store):
     assert of_others(store) == sent
 
 
+@pytest.mark.usefixtures("two_records_at_a_time")
 @pytest.mark.parametrize("pieces", [1, 2, 100])
-def test_reput_in_steps_shows_all_rows_of_a_batch_in_its_last_step(tmp_path, pieces, monkeypatch):
-    monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.RUN_RECORDS_MAX", 2)
-    monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.ONE_BY_ONE_MAX", 2)
+def test_reput_in_steps_shows_all_rows_of_a_batch_in_its_last_step(tmp_path, pieces):
     listener, calls = Listener(), []
-    store = open_store(tmp_path, listener=listener)
-    store._wake_reput = lambda: calls.append(1)
+    store = open_store(tmp_path, listener=listener, wake_reput=lambda: calls.append(1))
     sink = Sink(store)
     sink.commit(0, sink.stage(0, CHUNKS))
     assert rows_seen(store) == {}
@@ -243,11 +247,9 @@ def refuse(_):
     raise BatchRefused("no queue takes messages")
 
 
-def test_rollback_during_reput_of_a_committed_batch_shows_no_part_of_it(tmp_path, monkeypatch):
-    monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.RUN_RECORDS_MAX", 2)
-    monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.ONE_BY_ONE_MAX", 2)
-    store = open_store(tmp_path, listener=Listener())
-    store._wake_reput = lambda: None
+@pytest.mark.usefixtures("two_records_at_a_time")
+def test_rollback_during_reput_of_a_committed_batch_shows_no_part_of_it(tmp_path):
+    store = open_store(tmp_path, listener=Listener(), wake_reput=lambda: None)
     committed, other = Sink(store), Sink(store, "other", "other")
     committed.commit(0, committed.stage(0, CHUNKS))
     assert not store.reput(lambda: True)
@@ -290,8 +292,9 @@ class BatchMachine(RuleBasedStateMachine):
         self.open()
 
     def open(self):
-        self.store = open_store(self.root, listener=Listener(), flush_disk_type=self.flush)
-        self.store._wake_reput = lambda: None
+        self.store = open_store(
+            self.root, listener=Listener(), flush_disk_type=self.flush, wake_reput=lambda: None
+        )
 
     def staged(self, sizes):
         rows = {key: [f"{next(self.numbers)}" for _ in range(size)] for key, size in sizes.items()}
@@ -420,14 +423,10 @@ def test_rows_are_found_after_refused_appends_before_them(tmp_path, step, end):
     store.shutdown()
 
 
+@pytest.mark.usefixtures("two_records_at_a_time")
 @pytest.mark.parametrize("pieces", range(1, 6))
-def test_topic_deleted_during_a_stepwise_reput_takes_only_its_own_rows_along(
-    tmp_path, monkeypatch, pieces
-):
-    monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.RUN_RECORDS_MAX", 2)
-    monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.ONE_BY_ONE_MAX", 2)
-    store = open_store(tmp_path)
-    store._wake_reput = lambda: None
+def test_topic_deleted_during_a_stepwise_reput_takes_only_its_own_rows_along(tmp_path, pieces):
+    store = open_store(tmp_path, wake_reput=lambda: None)
     sink = Sink(store)
     sink.commit(0, sink.stage(0, CHUNKS))
     for _ in range(pieces):
@@ -745,7 +744,7 @@ def test_rollback_keeps_foreign_records_with_the_commits_mark(tmp_path):
     sent = []
 
     def look():
-        under_way = store._components.batch_table.under_way
+        under_way = components_of(store).batch_table.under_way
         if under_way is not None:
             text = f"other {len(sent)}"
             record = encoded(
@@ -848,7 +847,7 @@ def test_small_store_with_a_second_log_file_is_checked_completely(
 
 def texts_that_rocketmq_finds(store, topic, queue_id):
     """From an entry that leads to no message, RocketMQ goes on behind that file of the log."""
-    log, queue = store._components.log, store._components.queues.get(topic, queue_id)
+    log, queue = components_of(store).log, components_of(store).queues.get(topic, queue_id)
     found, next_file, queue_offset = [], 0, 0
     while queue_offset < queue.max_offset:
         entries = queue.entries(queue_offset, queue.max_offset - queue_offset).tolist()

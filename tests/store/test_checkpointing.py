@@ -12,7 +12,15 @@ import shutil
 
 import pytest
 from support.disks.faulty_disk import RecordingDisk, power_loss_states
-from support.stores.small_store import bodies, crash, message, open_store
+from support.stores.small_store import (
+    bodies,
+    components_of,
+    crash,
+    expire_log_files,
+    log_files,
+    message,
+    open_store,
+)
 from support.suite.selection import spread
 
 from rocketpoll.broker.store.config import FlushDiskType
@@ -79,7 +87,7 @@ def test_queue_offsets_are_not_reused_when_expired_queues_are_rebuilt(tmp_path):
     store = open_store(tmp_path)
     put(store, "old")
     put(store, *("y" * 500 for _ in range(20)), topic="U")
-    expire(store, len(store._log.files.files) - 1)
+    expire_log_files(store, int(log_files(store)[-1].name))
     store.shutdown()
     shutil.rmtree(tmp_path / "consumequeue" / "U")
     for number in (1, 2):
@@ -97,7 +105,7 @@ def test_key_query_after_a_lost_log_end_finds_new_messages(tmp_path):
     for key in ("lost 1", "lost 2"):
         store.put_message(message(key, keys=key.replace(" ", "")))
     assert store.query_message("T", "lost2", 1, 0, 1 << 60)
-    store._components.index.flush()
+    components_of(store).index.flush()
     crash(store)
     path = tmp_path / "commitlog" / ("0" * 20)
     path.write_bytes(path.read_bytes()[:end].ljust(1 << 20, b"\0"))
@@ -106,14 +114,6 @@ def test_key_query_after_a_lost_log_end_finds_new_messages(tmp_path):
     assert len(again.query_message("T", "new", 1, 0, 1 << 60)) == 1
     assert again.query_message("T", "lost1", 1, 0, 1 << 60) == []
     again.shutdown()
-
-
-def expire(store, files):
-    """Delete the first files of the log, as `clean` does when their time has come."""
-    log = store._log.files
-    log.delete_before(log.files[files].from_offset)
-    store._checkpointer.expire_entries()
-    store._components.index.delete_before(store._log.min_offset)
 
 
 class Story:
@@ -183,9 +183,9 @@ class Story:
         self.deleted.setdefault(topic, []).append((place, begin, self.now()))
 
     def _expire(self):
-        files = len(self._store._log.files.files)
-        if files > 2:
-            expire(self._store, self._dice.randrange(1, files))
+        files = log_files(self._store)
+        if len(files) > 2:
+            expire_log_files(self._store, int(files[self._dice.randrange(1, len(files))].name))
             if self._dice.random() < 0.7:  # else a crash would come between the two
                 self._store.save_checkpoint()
 

@@ -19,7 +19,7 @@ from support.disks.faulty_disk import (
     power_loss_states,
     usage_of_large_disk,
 )
-from support.stores.small_store import bodies, crash, message, open_store
+from support.stores.small_store import bodies, checkpointer_of, crash, message, open_store
 from support.stores.staged_batches import roll_back
 
 from rocketpoll.broker.store.config import FlushDiskType
@@ -104,13 +104,13 @@ def test_checkpoint_omits_rolled_back_rows_of_a_topic_deleted_meanwhile(tmp_path
     roll_back(store)
     put(store, "kept", topic="U")
     with UnderWay(store, disk) as checkpoint:
-        assert store._checkpointer.load_manifest().taken_back == {}
+        assert checkpointer_of(store).load_manifest().taken_back == {}
         store.delete_topic("T")
     assert checkpoint.noted
-    assert store._checkpointer.load_manifest().taken_back == {}
+    assert checkpointer_of(store).load_manifest().taken_back == {}
     roll_back(store)
     assert store.save_checkpoint()
-    assert list(store._checkpointer.load_manifest().taken_back) == ["T"]
+    assert list(checkpointer_of(store).load_manifest().taken_back) == ["T"]
     store.shutdown()
 
 
@@ -128,7 +128,7 @@ def test_files_of_the_log_go_while_a_checkpoint_flushes(tmp_path, disk):
         low, high = store.queue_offsets("T", 0)
         assert 0 < low < high == 41
     assert checkpoint.noted
-    assert store._checkpointer.load_manifest().spans == {"T": (0, low, high)}
+    assert checkpointer_of(store).load_manifest().spans == {"T": (0, low, high)}
     crash(store)
     again = open_store(tmp_path, disk, **SYNC)
     assert again.queue_offsets("T", 0) == (low, high)
@@ -167,14 +167,14 @@ def test_shutdown_does_not_wait_for_a_hanging_disk_and_loses_nothing(
     with UnderWay(store, disk) as checkpoint:
         store.shutdown()
         assert "are flushed after" in caplog.text
-        before = store._checkpointer.load_manifest()
+        before = checkpointer_of(store).load_manifest()
         again = open_store(tmp_path, **SYNC)
         assert again.state().recovered_from_crash
         assert bodies(again) == list("abc")
-        assert store._checkpointer.load_manifest() == before
+        assert checkpointer_of(store).load_manifest() == before
     assert checkpoint.noted is False
     assert (
-        again._checkpointer.load_manifest() == before
+        checkpointer_of(again).load_manifest() == before
     )  # it notes nothing once another has the directory
     again.shutdown()
 
@@ -283,7 +283,7 @@ def test_stopped_checkpoint_writes_no_manifest_afterwards(tmp_path, after):
         if not queue_id:
             store.save_checkpoint()
     begun = len(disk.operations)
-    is_noted = store._checkpointer.save(lambda: len(disk.operations) - begun > after)
+    is_noted = checkpointer_of(store).save(lambda: len(disk.operations) - begun > after)
     done = disk.operations[begun:]
     notes = [at for at, each in enumerate(done) if each.path.name.startswith("manifest")]
     assert is_noted == bool(notes)

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.stores.small_store import message, open_store
+from support.stores.small_store import components_of, message, open_store
 
 from rocketpoll.broker.store.bulk import bulk_tools
 
@@ -59,8 +59,12 @@ def test_bulk_tools_load_each_name_on_demand():
 def test_few_and_many_messages_are_dispatched_alike(tmp_path):
     """Above some number of messages all is done with arrays; below, without."""
     for name, at_a_time in (("few", 1), ("many", 1500)):
-        store = open_store(tmp_path / name, mapped_file_size_commit_log=1 << 20, max_index_num=4096)
-        store._wake_reput = lambda: None
+        store = open_store(
+            tmp_path / name,
+            mapped_file_size_commit_log=1 << 20,
+            max_index_num=4096,
+            wake_reput=lambda: None,
+        )
         for number in range(1500):
             sent = message(
                 number, queue_id=number % 3, tags=f"t{number % 5}", keys=f"k l{number % 7}"
@@ -68,7 +72,7 @@ def test_few_and_many_messages_are_dispatched_alike(tmp_path):
             store.put_message(sent)
             if number % at_a_time == at_a_time - 1:
                 store.reput()
-                store._reput.catch_up_index()
+                components_of(store).reput.catch_up_index()
         store.shutdown()
     for derived in ("consumequeue", "index"):
         few, many = (

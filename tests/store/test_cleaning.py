@@ -13,7 +13,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from support.disks.faulty_disk import FaultyDisk, Refusal, usage_of_large_disk
-from support.stores.small_store import LOG_FILE_BYTES, bodies, crash, message, open_store
+from support.stores.small_store import (
+    LOG_FILE_BYTES,
+    bodies,
+    checkpointer_of,
+    components_of,
+    crash,
+    expire_log_files,
+    message,
+    open_store,
+)
 from support.suite.log_records import lines_of
 
 from rocketpoll.broker.store.config import BrokerRole
@@ -43,8 +52,8 @@ def room(tmp_path):
         return store.save_checkpoint()
 
     room.cleaning = Cleaner(
-        store._components,
-        store._checkpointer,
+        components_of(store),
+        checkpointer_of(store),
         lambda: 0,
         save_checkpoint,
         room.said.append,
@@ -62,7 +71,7 @@ def test_cleaning_saves_a_checkpoint_before_and_after_deletion(room):
     room.disk.used = 95
     assert room.cleaning.clean() > 0
     assert room.saved == 2
-    assert room.store._checkpointer.expired_offset == room.store._log.min_offset > 0
+    assert checkpointer_of(room.store).expired_offset == room.store.state().min_offset > 0
 
 
 def test_cleaning_reports_full_disk_and_recovery(room):
@@ -147,12 +156,12 @@ def test_cleaning_moves_a_queue_start_once_the_queue_is_readable_again(tmp_path,
     assert store.queue_offsets("T", 1).first == 0
     assert sum("cannot be read" in text for text in caplog.messages) == 1
     disk.unreadable.clear()
-    saved = store._checkpointer._serial
+    saved = (tmp_path / "config" / "manifest.json").read_bytes()
     store.clean()
     first = store.queue_offsets("T", 1).first
     assert bodies(store, queue_id=1)[0] == f"body {2 * first + 1}"
-    assert not store._checkpointer.keeps_expired
-    assert store._checkpointer._serial > saved
+    assert not checkpointer_of(store).keeps_expired
+    assert (tmp_path / "config" / "manifest.json").read_bytes() != saved
     assert first > 0
     store.shutdown()
 
@@ -169,7 +178,7 @@ def test_checkpoint_during_a_killed_clean_leaves_the_remaining_queue_entries(
     tmp_path, looked_at_bytes
 ):
     store = with_messages(tmp_path)
-    store._log.files.delete_before(3 * LOG_FILE_BYTES)  # so far the clean has come
+    components_of(store).log.files.delete_before(3 * LOG_FILE_BYTES)  # so far the clean has come
     store.save_checkpoint()
     crash(store)
     again = open_store(tmp_path, check_whole_log_bytes=looked_at_bytes)
@@ -185,9 +194,9 @@ def test_expire_entries_offers_none_of_a_deleted_topics_records(tmp_path):
     place = store.put_message(message("body 200")).physical_offset
     store.put_message(message("body 201"))
     bodies(store)
-    store._components.dispatcher.deleted_topics = {"T": place}
-    store._checkpointer.expire_entries()
-    assert store._log.min_offset < place
+    components_of(store).dispatcher.deleted_topics = {"T": place}
+    checkpointer_of(store).expire_entries()
+    assert store.state().min_offset < place
     assert store.queue_offsets("T", 0).first == 200
     assert bodies(store) == ["body 200", "body 201"]
     store.shutdown()
@@ -196,11 +205,10 @@ def test_expire_entries_offers_none_of_a_deleted_topics_records(tmp_path):
 def test_files_of_queues_go_only_up_to_what_a_checkpoint_has_noted(tmp_path):
     store = with_messages(tmp_path)
     for files, is_noted in [(2, True), (4, False)]:
-        store._log.files.delete_before(files * LOG_FILE_BYTES)
-        store._checkpointer.expire_entries()
+        expire_log_files(store, files * LOG_FILE_BYTES)
         if is_noted:
             store.save_checkpoint()
-    store._checkpointer.delete_expired()
+    checkpointer_of(store).delete_expired()
     crash(store)
     disk = FaultyDisk(LocalDisk())
     again = open_store(tmp_path, disk)
@@ -230,15 +238,14 @@ def test_store_started_on_a_nearly_full_disk_refuses_messages_at_once(tmp_path):
 def test_delete_expired_keeps_queue_files_of_a_topic_recreated_after_the_checkpoint(tmp_path):
     """The checkpoint noted expired entries of the deleted topic of that name."""
     store = with_messages(tmp_path)
-    store._log.files.delete_before(3 * LOG_FILE_BYTES)
-    store._checkpointer.expire_entries()
+    expire_log_files(store, 3 * LOG_FILE_BYTES)
     store.save_checkpoint()
     assert store.queue_offsets("T", 0).first > 16
     store.delete_topic("T")
     new = [f"new {number}" for number in range(40)]
     for text in new:
         store.put_message(message(text))
-    store._checkpointer.delete_expired()
+    checkpointer_of(store).delete_expired()
     assert bodies(store) == new
     crash(store)
     again = open_store(tmp_path)
@@ -270,12 +277,12 @@ class ExpiryMachine(RuleBasedStateMachine):
 
     @rule()
     def files_of_the_log_expire(self):
-        noted_offset = self.store._checkpointer.saved_offset  # as in a clean
-        self.store._log.files.delete_before(noted_offset)
+        noted_offset = checkpointer_of(self.store).saved_offset  # as in a clean
+        components_of(self.store).log.files.delete_before(noted_offset)
 
     @rule()
     def entries_expire(self):
-        self.store._checkpointer.expire_entries()
+        checkpointer_of(self.store).expire_entries()
 
     @rule()
     def save_checkpoint(self):
@@ -283,7 +290,7 @@ class ExpiryMachine(RuleBasedStateMachine):
 
     @rule()
     def files_of_queues_are_deleted(self):
-        self.store._checkpointer.delete_expired()
+        checkpointer_of(self.store).delete_expired()
 
     @rule()
     def clean_up_to_the_files_of_queues(self):
@@ -313,7 +320,7 @@ class ExpiryMachine(RuleBasedStateMachine):
 
     @invariant()
     def each_queue_offers_what_the_log_has(self):
-        log_min_offset = self.store._log.min_offset
+        log_min_offset = self.store.state().min_offset
         for queue, messages in self.model.items():
             first, end = self.store.queue_offsets(*queue)
             kept = sum(place >= log_min_offset for _, place in messages)

@@ -30,6 +30,7 @@ from support.disks.power_loss import states
 from support.stores.small_store import (
     STORE_HOST,
     bodies,
+    components_of,
     crash,
     encoded,
     message,
@@ -394,7 +395,7 @@ def tables_of(store):
     """Every entry of every queue, and what the index finds."""
     queues = {
         (topic, queue_id): queue.entries(queue.min_offset, 10**6).tolist()
-        for topic, queue_id, queue in store._queues
+        for topic, queue_id, queue in components_of(store).queues
         if queue.max_offset > queue.min_offset
     }
     return queues, [bytes(record) for record in store.query_message("T", "k", 64, 0, 1 << 62)]

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import pytest
 from support.disks.faulty_disk import tree_in
-from support.stores.small_store import bodies, crash, message, open_store
+from support.stores.small_store import bodies, components_of, crash, message, open_store
 from support.stores.staged_batches import Sink
 
 from rocketpoll.broker.store.config import FlushDiskType
@@ -257,14 +257,14 @@ def test_batch_table_of_an_earlier_release_is_accepted(tmp_path):
     assert seen(store) == whole
     store.shutdown()
     one_more(tmp_path, 2)
-    assert store._components.batch_table.newest_mark is None
+    assert components_of(store).batch_table.newest_mark is None
     assert open_newest_mark(tmp_path) is not None
 
 
 def open_newest_mark(root):
     store = open_store(root, **SYNC)
     store.shutdown()
-    return store._components.batch_table.newest_mark
+    return components_of(store).batch_table.newest_mark
 
 
 def test_damaged_commit_entry_refuses_the_start_as_an_older_copy(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support.stores.small_store import message, open_store
+from support.stores.small_store import components_of, message, open_store
 
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch, fixed_size_entries
 from rmq_spark.wire.properties import KEYS, TAGS, UNIQ_KEY
@@ -198,9 +198,9 @@ def test_batch_keys_are_indexed_without_reading_the_log(tmp_path):
         start = store.put_batch(even).physical_offset
         places |= {key: start + number * even.record_bytes for number, key in enumerate(keys)}
     end = store.state().written_offset
-    store._log.files.write(0, bytes(end))
-    assert store._reput.catch_up_index()
-    index = store._components.index
+    components_of(store).log.files.write(0, bytes(end))
+    assert components_of(store).reput.catch_up_index()
+    index = components_of(store).index
     assert {key: index.query("T", key, 0, 1 << 60, 9).physical_offsets for key in places} == {
         key: [place] for key, place in places.items()
     }

@@ -4,7 +4,7 @@ import errno
 import threading
 
 import pytest
-from support.stores.small_store import message, open_store
+from support.stores.small_store import components_of, message, open_store
 
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.errors import StoreClosed, StoreFailed
@@ -159,7 +159,9 @@ def test_cancelled_flush_future_does_not_cancel_others(service, log):
 def test_unexpected_flush_error_closes_the_store_for_messages(tmp_path, monkeypatch, broken):
     store = open_store(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     owner, name = (
-        (store._log.files._group, "flush") if broken == "files" else (store.flusher, "_on_flushed")
+        (components_of(store).log.files._group, "flush")
+        if broken == "files"
+        else (store.flusher, "_on_flushed")
     )
     with monkeypatch.context() as patched:
         patched.setattr(owner, name, lambda: {}["gone"])

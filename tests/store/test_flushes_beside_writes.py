@@ -12,7 +12,7 @@ import random
 
 import pytest
 from support.disks.faulty_disk import FaultyDisk, RecordingDisk, power_loss_states
-from support.stores.small_store import bodies, message, open_store
+from support.stores.small_store import bodies, components_of, message, open_store
 
 from rocketpoll.broker.store.config import FlushDiskType
 from rocketpoll.broker.store.files.disk import LocalDisk
@@ -66,7 +66,7 @@ class Story:
     def _interrupt(self, call):
         is_log = "commitlog" in call.path.parts
         if call.kind == "write" and is_log:
-            self._store._log.flush()
+            components_of(self._store).log.flush()
         elif call.kind in {"flush", "write_whole"}:
             self._put()
             if not is_log:  # else whoever would have to flush for it is busy with this

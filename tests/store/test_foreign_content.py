@@ -9,7 +9,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.stores.small_store import QUEUE_FILE_ENTRIES, message, open_store, put_batch, read_all
+from support.stores.small_store import (
+    QUEUE_FILE_ENTRIES,
+    components_of,
+    message,
+    open_store,
+    put_batch,
+    read_all,
+)
 
 from rocketpoll.broker.store.errors import ForeignFile
 from rocketpoll.broker.store.files.disk import LocalDisk
@@ -36,7 +43,9 @@ def with_light_queues(tmp_path):
     store = open_store(tmp_path)
     put_batch(store, *map(message, range(6)))
     store.reput()
-    entries = [bytes(store._queues.get("T", 0).read(number, 1)) for number in (1, 3, 5)]
+    entries = [
+        bytes(components_of(store).queues.get("T", 0).read(number, 1)) for number in (1, 3, 5)
+    ]
     store.shutdown()
     for name in LIGHT_QUEUES:
         queue = tmp_path / "consumequeue" / name / "0"

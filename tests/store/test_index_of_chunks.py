@@ -7,7 +7,15 @@ import random
 
 import pytest
 from support.disks.faulty_disk import FaultIn, FaultyDisk
-from support.stores.small_store import Listener, holds_all, message, open_store, put_batch, reads_of
+from support.stores.small_store import (
+    Listener,
+    components_of,
+    holds_all,
+    message,
+    open_store,
+    put_batch,
+    reads_of,
+)
 
 from rmq_spark.wire.chunk import encode_chunk
 from rocketpoll.broker.store.bulk import bulk_tools
@@ -44,19 +52,18 @@ def test_chunk_after_an_unindexed_message_is_not_read_again(tmp_path, monkeypatc
     for _ in range(3):
         put(store, 500)
     assert read == [single.physical_offset]
-    assert store._reput.index_from_offset == store._log.written_offset
+    assert components_of(store).reput.index_from_offset == store.state().written_offset
     assert found(store, "k1") == 4
     assert holds_all(store)
     store.shutdown()
 
 
 def test_indexing_of_a_chunk_yields_between_steps(tmp_path):
-    store = large_store(tmp_path)
-    store._wake_reput = lambda: None
+    store = large_store(tmp_path, wake_reput=lambda: None)
     put(store, 3_000, lambda row: f"a{row} b{row}")
     steps = [0]
-    while not store._reput.run(lambda: True):
-        index = store._components.index
+    while not components_of(store).reput.run(lambda: True):
+        index = components_of(store).index
         steps.append(sum(file.header.index_count - 1 for file in index._files))
     assert steps[:4] == [0, 0, 2_048, 4_096]  # the first step carries to the queue
     assert found(store, "b2999") == 1
@@ -86,8 +93,11 @@ def test_index_is_the_same_from_memory_and_from_the_log(tmp_path, monkeypatch, s
     drawn = random.Random(seed)
     monkeypatch.setattr(reput, "_DISPATCHED_KEYS_MAX", drawn.choice([1, 40, 10_000]))
     monkeypatch.setattr(reput, "INDEX_LAG_BYTES_MAX", drawn.choice([500, 10_000, 1 << 20]))
-    store = large_store(tmp_path, mapped_file_size_commit_log=drawn.choice([1 << 16, 1 << 20]))
-    store._wake_reput = lambda: None
+    store = large_store(
+        tmp_path,
+        wake_reput=lambda: None,
+        mapped_file_size_commit_log=drawn.choice([1 << 16, 1 << 20]),
+    )
     keys = [lambda row: f"k{row} l", lambda _: None, lambda row: f"k{row}" if row % 3 else None]
     for _ in range(60):
         act = drawn.randrange(6)
@@ -98,9 +108,9 @@ def test_index_is_the_same_from_memory_and_from_the_log(tmp_path, monkeypatch, s
         elif act == 2:
             put(store, drawn.randint(1, 400), drawn.choice(keys))
         elif act == 3:
-            store._reput.catch_up_index(lambda: True)
+            components_of(store).reput.catch_up_index(lambda: True)
         else:
-            store._reput.run(lambda: drawn.random() < 0.7)
+            components_of(store).reput.run(lambda: drawn.random() < 0.7)
     store.reput()
     found(store, "k1")
     assert holds_all(store)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.disks.faulty_disk import ManualClock
-from support.stores.small_store import message, open_store
+from support.stores.small_store import components_of, message, open_store
 from support.suite.log_records import lines_of
 
 from rmq_spark.wire.record import decode_record
@@ -67,7 +67,7 @@ def test_query_by_key_reads_no_more_records_than_it_returns(store):
         looks.append(place)
         return store.record_at(place)
 
-    found = KeyQuery(store._components, record_at).query_in_steps("T", "k", 3, *EVER)
+    found = KeyQuery(components_of(store), record_at).query_in_steps("T", "k", 3, *EVER)
     assert bodies_of(found) == ["5", "4", "3"]
     assert len(looks) == 3
 

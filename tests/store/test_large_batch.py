@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from support.brokers.connections import finished
 from support.disks.faulty_disk import Fault, FaultyDisk, ManualClock
 from support.messages.stored_messages import int32s, int64s, plain_messages, properties
-from support.stores.small_store import LOG_FILE_BYTES, bodies, message, open_store, read_all
+from support.stores.small_store import (
+    LOG_FILE_BYTES,
+    bodies,
+    components_of,
+    message,
+    open_store,
+    read_all,
+)
 
 from rocketpoll.broker.store.append.record_encoding import (
     RecordRun,
@@ -85,7 +92,9 @@ def test_stepwise_large_batch_equals_one_put_at_once(
         assert sizes_in_steps == sizes
     end = at_once.state().written_offset
     assert in_steps.state().written_offset == end
-    assert bytes(in_steps._log.read(0, end)) == bytes(at_once._log.read(0, end))
+    assert bytes(components_of(in_steps).log.read(0, end)) == bytes(
+        components_of(at_once).log.read(0, end)
+    )
     for store in (in_steps, at_once):
         store.shutdown()
 
@@ -106,8 +115,8 @@ def test_batch_that_does_not_fit_the_log_file_goes_into_the_next_one_whole(store
     assert {each.physical_offset // LOG_FILE_BYTES for each in read_all(store, "T", 0, 1)} == {1}
 
 
-def test_large_batch_that_cannot_be_stored_is_refused_without_a_trace(store):
-    store._appender.message_bytes_max = 600
+def test_large_batch_that_cannot_be_stored_is_refused_without_a_trace(tmp_path):
+    store = open_store(tmp_path, max_message_size=600)
     refused = {
         "does not fit into one file": (["x" * 100] * 40, None),
         "is over 600": (["x" * 601], None),

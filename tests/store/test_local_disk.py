@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.disks.power_loss import every_state
-from support.stores.small_store import bodies, message, open_store
+from support.stores.small_store import bodies, log_files, message, open_store
 from system_calls.recorded_programs import RecordedProgram
 from system_calls.rules import Rule
 
@@ -95,5 +95,5 @@ def test_consume_queues_use_no_memory_maps(tmp_path):
         assert len(bodies(store, "T", queue_id)) == 1
     maps = [line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()]
     assert [name for name in maps if name.startswith(f"{tmp_path}/consumequeue")] == []
-    assert sum(name.startswith(str(tmp_path)) for name in maps) <= len(store._log.files.files)
+    assert sum(name.startswith(str(tmp_path)) for name in maps) <= len(log_files(store))
     store.shutdown()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.disks.faulty_disk import FaultyDisk
-from support.stores.small_store import bodies, crash, message, open_store
+from support.stores.small_store import bodies, components_of, crash, message, open_store
 from support.suite.log_records import lines_of
 
 from rmq_spark.errors import BodyError
@@ -94,7 +94,7 @@ def test_checkpoint_records_one_consistent_moment(tmp_path):
     found = noted(tmp_path)
     assert found.safe_offset == store.state().written_offset
     assert list(found.queues()) == [("T", 0, 0, 10), ("T", 1, 0, 10)]
-    assert found.index_files == store._components.index.file_names
+    assert found.index_files == components_of(store).index.file_names
     store.shutdown()
 
 

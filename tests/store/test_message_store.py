@@ -23,6 +23,8 @@ from support.stores.small_store import (
     STORE_HOST,
     bodies,
     crash,
+    expire_log_files,
+    log_files,
     message,
     messages_of,
     open_store,
@@ -265,13 +267,10 @@ class StoreMachine(RuleBasedStateMachine):
             del self.model[key]
             self.first.pop(key, None)
 
-    @precondition(lambda self: len(self.store._log.files.files) > 2)
+    @precondition(lambda self: len(log_files(self.store)) > 2)
     @rule()
     def expire(self):
-        files = self.store._log.files.files
-        self.store._log.files.delete_before(files[1].from_offset)
-        self.store._checkpointer.expire_entries()
-        self.store._components.index.delete_before(self.store._log.min_offset)
+        expire_log_files(self.store, int(log_files(self.store)[1].name))
         self.store.save_checkpoint()
         for key in self.model:
             self.first[key] = self.store.queue_offsets(*key).first

@@ -13,6 +13,7 @@ from support.disks.faulty_disk import FaultIn, FaultyDisk, ManualClock
 from support.stores.small_store import (
     QUEUE_FILE_ENTRIES,
     bodies,
+    components_of,
     message,
     messages_of,
     open_store,
@@ -20,6 +21,7 @@ from support.stores.small_store import (
     read_all,
     served_and_refused,
     wants,
+    write_entry,
 )
 from support.suite.selection import spread
 
@@ -59,7 +61,7 @@ def test_get_message_of_an_unknown_queue_finds_no_message_in_queue(store):
 
 
 def test_get_message_from_an_empty_queue(store):
-    store._queues.get_or_create("T", 0)
+    components_of(store).queues.get_or_create("T", 0)
     assert outcome(store.get_message("T", 0, 5)) == (Status.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
 
 
@@ -103,7 +105,7 @@ def expire(store, clock):
 
 def test_get_message_from_a_missing_queue_file_skips_to_the_next_file(store):
     fill(store, 20)
-    queue = store._queues.get("T", 0)
+    queue = components_of(store).queues.get("T", 0)
     queue._files.delete_before(QUEUE_FILE_ENTRIES * ENTRY_BYTES)
     result = store.get_message("T", 0, 3)
     assert outcome(result) == (Status.OFFSET_FOUND_NULL, QUEUE_FILE_ENTRIES, 0, 20)
@@ -111,8 +113,8 @@ def test_get_message_from_a_missing_queue_file_skips_to_the_next_file(store):
 
 def test_message_missing_in_the_log_is_skipped(store):
     fill(store, 120)
-    first_kept = store._log.files.files[2].from_offset
-    store._log.files.delete_before(first_kept)  # the queues have not heard of it yet
+    first_kept = components_of(store).log.files.files[2].from_offset
+    components_of(store).log.files.delete_before(first_kept)  # the queues have not heard of it yet
     result = store.get_message("T", 0, 0)
     assert result.status is Status.MESSAGE_WAS_REMOVING
     assert result.min_offset == result.next_begin_offset > store.queue_offsets("T", 0).first
@@ -129,7 +131,7 @@ def test_message_missing_in_the_log_is_skipped(store):
 def test_gap_in_a_queue_is_skipped_without_hiding_messages(store, wanted):
     """Offsets are left without a message by a commit that was taken back, and by damage."""
     fill(store, 3)
-    queue = store._queues.get("T", 0)
+    queue = components_of(store).queues.get("T", 0)
     queue.skip_to(queue.max_offset + 4)
     message_filter = wanted and wants(wanted)
     for offset in range(3, 7):
@@ -338,7 +340,7 @@ def test_queue_entry_with_a_flipped_bit_leads_to_no_other_message(tmp_path, coun
         for _ in range(between):
             store.put_message(message("of another queue", queue_id=1))
     expected = [f"body {number:03}".encode() for number in range(count)]
-    queue, row = store._queues.get("T", 0), count // 2
+    queue, row = components_of(store).queues.get("T", 0), count // 2
     entry = bytes(queue.read(row, 1))
 
     def get():
@@ -350,7 +352,7 @@ def test_queue_entry_with_a_flipped_bit_leads_to_no_other_message(tmp_path, coun
     for bit in FLIPPED:
         flipped = bytearray(entry)
         flipped[bit // 8] ^= 1 << bit % 8
-        queue._files.write(row * ENTRY_BYTES, flipped)
+        write_entry(store, row, flipped)
         try:
             found = [each.body for each in messages_of(get())]
         except UnreadableFile as error:
@@ -360,7 +362,7 @@ def test_queue_entry_with_a_flipped_bit_leads_to_no_other_message(tmp_path, coun
             assert found == expected[: len(found)], f"bit {bit}"
             told += len(found) < len(expected)  # those before it are served; the next get tells
     assert told > 10
-    queue._files.write(row * ENTRY_BYTES, entry)
+    write_entry(store, row, entry)
     assert [each.body for each in messages_of(get())] == expected
     store.shutdown()
 
@@ -420,7 +422,7 @@ def test_record_damaged_in_an_open_store_stops_a_property_filter_at_its_offset(
 def test_offsets_only_read_skips_records_of_verified_entries(tmp_path):
     store = open_store(tmp_path)
     fill(store, 5)
-    queue, asked, read = store._queues.get("T", 0), [], []
+    queue, asked, read = components_of(store).queues.get("T", 0), [], []
     reader = store._reader
     read_log, reader._read_log = reader._read_log, lambda *of: read.append(of) or read_log(*of)
 
@@ -454,9 +456,9 @@ def test_corrupt_entry_with_huge_size_is_not_returned_as_a_position(tmp_path):
     """Whoever reads it would make room for all of it."""
     store = open_store(tmp_path)
     fill(store, 2)
-    queue = store._queues.get("T", 0)
+    queue = components_of(store).queues.get("T", 0)
     place, _, code = ENTRY_STRUCT.unpack(bytes(queue.read(1, 1)))
-    queue._files.write(ENTRY_BYTES, ENTRY_STRUCT.pack(place, 1 << 30, code))
+    write_entry(store, 1, ENTRY_STRUCT.pack(place, 1 << 30, code))
     told = []
 
     def do_places(places, sizes):

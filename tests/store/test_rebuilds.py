@@ -11,7 +11,14 @@ import sys
 import pytest
 from support.brokers.fork_server import ROOT
 from support.disks.faulty_disk import _WatchedDisk
-from support.stores.small_store import message, open_store, small_config
+from support.stores.small_store import (
+    checkpointer_of,
+    components_of,
+    expire_log_files,
+    message,
+    open_store,
+    small_config,
+)
 from support.suite.selection import count, spread
 
 from rmq_spark.wire.record import decode_record
@@ -71,8 +78,7 @@ def a_store_without_queues(root, **others):
         store.put_message(message(f"{number}", topic, number % 2, keys=f"k{number % 9}"))
     store.delete_topic("D")
     store.put_message(message("of a topic that is there again", "D", 1))
-    store._log.files.delete_before(3 * LOG_BYTES)
-    store._checkpointer.expire_entries()
+    expire_log_files(store, 3 * LOG_BYTES)
     store.shutdown()
     file = sorted((root / "commitlog").iterdir())[4]
     with file.open("r+b") as damaged:
@@ -85,7 +91,7 @@ def a_store_without_queues(root, **others):
 def content(store):
     """All that a store gives out: each queue with its bounds, and what is found by each key."""
     queues = {}
-    for topic, queue_id, _ in store._queues:
+    for topic, queue_id, _ in components_of(store).queues:
         first, end = store.queue_offsets(topic, queue_id)
         bodies = {}
         for offset in range(first, end):
@@ -108,7 +114,7 @@ def finished(root, **others):
     store.shutdown()
     again = open_store(root, **settings(**others))
     assert content(again) == found
-    assert not again._checkpointer.load_manifest().is_rebuilding
+    assert not checkpointer_of(again).load_manifest().is_rebuilding
     again.shutdown()
     return found
 

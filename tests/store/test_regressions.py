@@ -13,8 +13,7 @@ from rocketpoll.broker.store.startup.directory_lock import OUR_SIGN
 
 
 def test_r11_the_checkpoint_never_runs_ahead_of_the_queues(tmp_path):
-    store = open_store(tmp_path)
-    store._wake_reput = lambda: None
+    store = open_store(tmp_path, wake_reput=lambda: None)
     store.put_message(message("not dispatched"))
     store.save_checkpoint()
     assert load_checkpoint(LocalDisk(), tmp_path / "checkpoint").safe_offset == 0

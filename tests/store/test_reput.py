@@ -7,7 +7,16 @@ from itertools import pairwise
 
 import pytest
 from support.disks.faulty_disk import FaultIn, FaultyDisk
-from support.stores.small_store import Listener, bodies, message, open_store, put_batch, put_later
+from support.stores.small_store import (
+    Listener,
+    bodies,
+    components_of,
+    log_files,
+    message,
+    open_store,
+    put_batch,
+    put_later,
+)
 from support.suite.log_records import lines_of
 
 from rmq_spark.wire.chunk import encode_chunk
@@ -102,7 +111,7 @@ def test_last_message_of_a_quiet_topic_is_visible_at_once(tmp_path, listener):
 def test_reput_dispatches_recent_writes_without_reading_the_log(tmp_path, listener, monkeypatch):
     store = open_store(tmp_path, listener=listener)
     with monkeypatch.context() as patch:
-        patch.setattr(store._reput, "_next_records", None)
+        patch.setattr(components_of(store).reput, "_next_records", None)
         for text, queue_id, tags in (("a", 0, "A"), ("b", 1, None), ("c", 0, "B")):
             put_later(store, message(text, queue_id=queue_id, tags=tags))
         store.write_buffered()
@@ -124,20 +133,24 @@ def test_just_written_chunk_is_dispatched_without_reading_it_again(tmp_path, lis
         | {"sysFlag": MessageSysFlag.STORE_HOST_V6.value}
     )
     with monkeypatch.context() as patch:
-        patch.setattr(store._reput, "_next_records", None)
+        patch.setattr(components_of(store).reput, "_next_records", None)
         for _ in range(2):
             store.put_chunk(chunk.data, chunk.sizes)
     assert listener.arrivals == [("T", 0, end, [tags_code("A"), 0]) for end in (2, 4)]
     assert bodies(store) == ["a", "b", "a", "b"]
-    assert store._reput.index_from_offset == store._log.written_offset
+    assert components_of(store).reput.index_from_offset == store.state().written_offset
     assert len(store.query_message("T", "k2", 10, 0, 1 << 62)) == 2
     store.shutdown()
 
 
 def test_reput_reads_the_log_for_writes_that_are_no_longer_in_memory(tmp_path, listener):
     """Appends of both kinds in turn, over several files, while nobody reads for a while."""
-    store = open_store(tmp_path, listener=listener, flush_disk_type=FlushDiskType.SYNC_FLUSH)
-    store._wake_reput = lambda: None
+    store = open_store(
+        tmp_path,
+        listener=listener,
+        wake_reput=lambda: None,
+        flush_disk_type=FlushDiskType.SYNC_FLUSH,
+    )
     for number in range(200):
         put_later(store, message(f"{number} later", tags="A"))
         store.write_buffered()
@@ -199,7 +212,7 @@ def test_records_over_many_files_are_followed_through_their_blanks(tmp_path):
     texts = [f"{number} " + "x" * (number * 37 % 900) for number in range(60)]
     for text in texts:
         store.put_message(message(text))
-    assert len(store._log.files.files) > 5
+    assert len(log_files(store)) > 5
     assert bodies(store) == texts
     store.shutdown()
 
@@ -207,10 +220,10 @@ def test_records_over_many_files_are_followed_through_their_blanks(tmp_path):
 def test_index_catches_up_when_it_is_queried(tmp_path):
     store = open_store(tmp_path)
     store.put_message(message("x", keys="k1 k2", UNIQ_KEY="U1"))
-    assert store._reput.index_from_offset == 0
+    assert components_of(store).reput.index_from_offset == 0
     for key in ("k1", "k2", "U1"):
         assert len(store.query_message("T", key, 10, 0, 1 << 62)) == 1
-    assert store._reput.index_from_offset == store._log.written_offset
+    assert components_of(store).reput.index_from_offset == store.state().written_offset
     store.shutdown()
 
 
@@ -224,8 +237,8 @@ def test_index_catches_up_in_small_steps(tmp_path):
     bulk_tools.start_loading().result()
     steps, is_done = [0], False
     while not is_done:
-        is_done = store._reput.catch_up_index(lambda: True)
-        steps.append(store._reput.index_from_offset // size)
+        is_done = components_of(store).reput.catch_up_index(lambda: True)
+        steps.append(components_of(store).reput.index_from_offset // size)
     assert steps[-1] == count
     assert max(end - start for start, end in pairwise(steps)) <= 1_024
     assert len(store.query_message("T", "k", count, 0, 1 << 62)) == count
@@ -298,9 +311,9 @@ def test_files_deleted_before_indexing_are_not_logged_as_damage(
     for number in range(400):
         store.put_message(message("x" * 500, KEYS=f"k{number}"))
     store.reput()
-    files = store._log.files
+    files = components_of(store).log.files
     assert len(files.files) > 2
-    assert store._reput.index_from_offset == 0
+    assert components_of(store).reput.index_from_offset == 0
 
     def delete():
         files.delete_before(files.files[-1].from_offset)
@@ -308,14 +321,14 @@ def test_files_deleted_before_indexing_are_not_logged_as_damage(
     if when == "before it is read":
         delete()
     else:
-        read = store._log.read
+        read = components_of(store).log.read
 
         def read_once(*place):
             monkeypatch.undo()
             delete()
             return read(*place)
 
-        monkeypatch.setattr(store._log, "read", read_once)
+        monkeypatch.setattr(components_of(store).log, "read", read_once)
     assert len(store.query_message("T", "k399", 5, 0, 1 << 62)) == 1
     assert store.state().holes == ()
     assert (
@@ -342,7 +355,7 @@ def test_permanent_dispatch_error_stops_the_store_from_taking_messages(
     def failing(*_):
         raise error
 
-    monkeypatch.setattr(store._components.dispatcher, "entries_of_few", failing)
+    monkeypatch.setattr(components_of(store).dispatcher, "entries_of_few", failing)
     store.put_message(message("the last that is taken"))
     assert repr(error) in store.state().failure
     assert "dispatching messages to their consume queues failed" in caplog.text
@@ -362,7 +375,7 @@ def test_dispatch_out_of_memory_is_retried(tmp_path, monkeypatch):
         raise MemoryError
 
     with monkeypatch.context() as lacking:
-        lacking.setattr(store._components.dispatcher, "entries_of_few", failing)
+        lacking.setattr(components_of(store).dispatcher, "entries_of_few", failing)
         store.put_message(message("a"))
         assert (store.state().failure, "short of memory" in store.state().degradation) == (
             None,

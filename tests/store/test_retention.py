@@ -20,6 +20,7 @@ from support.stores.small_store import (
     LOG_FILE_BYTES,
     bodies,
     crash,
+    log_files,
     message,
     messages_of,
     open_store,
@@ -74,8 +75,8 @@ def store_on(tmp_path, disk, clock, **settings):
     )
     for number in range(200):
         store.put_message(message(f"body {number}"))
-    for mapped in store._log.files.files:
-        os.utime(mapped.file.path, (NOON / 1000, NOON / 1000))
+    for file in log_files(store):
+        os.utime(file, (NOON / 1000, NOON / 1000))
     return store
 
 
@@ -87,7 +88,7 @@ def store_at(store, clock, now_ms):
 
 def test_files_past_their_time_go_at_the_hour_that_is_set_but_never_the_last(tmp_path, disk, clock):
     store = store_on(tmp_path, disk, clock)
-    count = len(store._log.files.files)
+    count = len(log_files(store))
     assert 3 < count < 10
     store_at(store, clock, NOON + 71 * HOUR)
     assert store.clean() == 0
@@ -137,12 +138,12 @@ def test_retention_is_not_misled_by_a_message_stored_years_ahead(tmp_path, disk,
 
 
 def written_at(store, number, now_ms):
-    os.utime(store._log.files.files[number].file.path, (now_ms / 1000, now_ms / 1000))
+    os.utime(log_files(store)[number], (now_ms / 1000, now_ms / 1000))
 
 
 def test_file_with_future_time_is_deleted_with_those_past_it(tmp_path, disk, clock):
     store = store_on(tmp_path, disk, clock)
-    count = len(store._log.files.files)
+    count = len(log_files(store))
     for number in (0, 2):
         written_at(store, number, NOON + TEN_YEARS)
     store_at(store, clock, NOON + 48 * HOUR)
@@ -351,12 +352,12 @@ def with_log_files(tmp_path, disk, clock, count, **settings):
 
 
 def fill_log_files(store, count):
-    while len(store._log.files.files) < count:
+    while len(log_files(store)) < count:
         assert store.put_message(message("x" * 200)).status is PutMessageStatus.PUT_OK
 
 
 def written_now(store, clock):
-    for number in range(len(store._log.files.files)):
+    for number in range(len(log_files(store))):
         written_at(store, number, clock.now_ms)
 
 

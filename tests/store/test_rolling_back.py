@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.stores.small_store import bodies, crash, message, open_store
+from support.stores.small_store import bodies, components_of, crash, message, open_store
 from support.stores.staged_batches import result_of, sized
 
 from rmq_spark.wire.record import decode_record
@@ -32,8 +32,8 @@ def test_marked_records_are_rolled_back_and_no_others(store):
     at = put_marked(store, "a", "b" * 3000)  # over the end of a file of the log
     put_marked(store, "of another commit", mark=78)
     store.put_message(message("behind"))
-    rollback_rows(store._log, 0, MARK)
-    rollback_rows(store._log, 0, MARK)
+    rollback_rows(components_of(store).log, 0, MARK)
+    rollback_rows(components_of(store).log, 0, MARK)
     record = store.record_at(at)
     found = decode_record(record)
     assert has_valid_checksum(record)
@@ -44,8 +44,8 @@ def test_marked_records_are_rolled_back_and_no_others(store):
     )
     assert decode_record(store.record_at(first)).sys_flag & 0xC == 0
     crash(store)
-    (store._components.root / "config" / "manifest.json").unlink(missing_ok=True)
-    again = open_store(store._components.root)
+    (components_of(store).root / "config" / "manifest.json").unlink(missing_ok=True)
+    again = open_store(components_of(store).root)
     assert bodies(again) == ["before", "of another commit", "behind"]
     again.shutdown()
 
@@ -54,7 +54,7 @@ def test_rollback_does_not_touch_rows_before_its_start(store):
     at = put_marked(store, "a")
     start = store.state().written_offset
     put_marked(store, "b")
-    rollback_rows(store._log, start, MARK)
+    rollback_rows(components_of(store).log, start, MARK)
     assert decode_record(store.record_at(at)).sys_flag & 0xC == 0
 
 
@@ -62,23 +62,23 @@ def test_damage_between_is_passed_over(store):
     store.put_message(message("whole"))
     damaged = store.put_message(message("damaged" * 20)).physical_offset
     at = put_marked(store, "a")
-    store._log.files.write(damaged + 4, b"\0" * 40)
-    rollback_rows(store._log, 0, MARK)
-    assert decode_record(store._log.read_record(at)).sys_flag & 0xC == 0xC
+    components_of(store).log.files.write(damaged + 4, b"\0" * 40)
+    rollback_rows(components_of(store).log, 0, MARK)
+    assert decode_record(components_of(store).log.read_record(at)).sys_flag & 0xC == 0xC
 
 
 def test_first_row_of_a_commit_skips_rolled_back_rows(store):
     at = put_marked(store, "a", "b")
-    assert first_row(store._log, 0, MARK) == at
-    rollback_rows(store._log, 0, MARK)
-    assert first_row(store._log, 0, MARK) is None
+    assert first_row(components_of(store).log, 0, MARK) == at
+    rollback_rows(components_of(store).log, 0, MARK)
+    assert first_row(components_of(store).log, 0, MARK) is None
     again = put_marked(store, "c")
-    assert first_row(store._log, 0, MARK) == again
+    assert first_row(components_of(store).log, 0, MARK) == again
 
 
 def test_newest_commit_is_the_one_with_the_highest_mark(store):
     at = put_marked(store, "a" * 3_000, mark=MARK + 1)
     put_marked(store, "b" * 3_000)  # in the next file of the log
-    assert newest_row(store._log, 0) == (MARK + 1, at)
-    rollback_rows(store._log, 0, MARK + 1)
-    assert newest_row(store._log, 0)[0] == MARK
+    assert newest_row(components_of(store).log, 0) == (MARK + 1, at)
+    rollback_rows(components_of(store).log, 0, MARK + 1)
+    assert newest_row(components_of(store).log, 0)[0] == MARK

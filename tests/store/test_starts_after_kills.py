@@ -13,7 +13,7 @@ import threading
 
 import pytest
 from support.disks.faulty_disk import FaultIn, FaultyDisk
-from support.stores.small_store import bodies, crash, message, open_store
+from support.stores.small_store import bodies, components_of, crash, message, open_store
 from support.suite.log_records import lines_of
 from support.suite.selection import spread
 
@@ -47,7 +47,7 @@ def test_checkpoint_beside_a_full_queue_file_is_consistent_after_a_kill(tmp_path
     store.put_message(message("first"))
     for topic in ("U", "T", "T"):
         store.put_message(message("x", topic, keys="k"))
-    store._log.flush()  # so that one run of reput has all of them
+    components_of(store).log.flush()  # so that one run of reput has all of them
     store.reput()
     assert store.is_reput_degraded
     store.put_message(message("last"))
@@ -164,7 +164,7 @@ def test_start_after_a_kill_at_any_operation_reports_no_damage(tmp_path, caplog,
                 )
                 store.put_message(put)
                 if is_sync and dice.random() < 0.5:
-                    store._log.flush()
+                    components_of(store).log.flush()
                     store.reput()
         else:
             step(topic)

@@ -72,12 +72,11 @@ def test_reader_at_the_start_of_a_rolled_back_queue_has_lost_nothing(tmp_path):
 
 def test_rolled_back_gap_is_marked_over_checkpoints_and_kills(tmp_path, monkeypatch):
     """Between the rows that were rolled back and the next message of their queue, too."""
-    monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.RUN_RECORDS_MAX", 1)
-    monkeypatch.setattr("rocketpoll.broker.store.dispatch.reput.ONE_BY_ONE_MAX", 1)
+    for name in ("RUN_RECORDS_MAX", "ONE_BY_ONE_MAX"):
+        monkeypatch.setattr(f"rocketpoll.broker.store.dispatch.reput.{name}", 1)
     pieces, is_all = 0, False
     while not is_all:
-        store = open_store(tmp_path / str(pieces))
-        store._wake_reput = lambda: None
+        store = open_store(tmp_path / str(pieces), wake_reput=lambda: None)
         roll_back_between(store)
         for _ in range(pieces):
             is_all = store.reput(lambda: True)

@@ -9,7 +9,15 @@ from itertools import count
 
 import pytest
 from support.disks.faulty_disk import Fault, FaultIn, FaultyDisk, RecordingDisk, power_loss_states
-from support.stores.small_store import LOG_FILE_BYTES, bodies, crash, message, open_store, read_all
+from support.stores.small_store import (
+    LOG_FILE_BYTES,
+    bodies,
+    components_of,
+    crash,
+    message,
+    open_store,
+    read_all,
+)
 from support.suite.log_records import lines_of
 from support.suite.selection import some
 
@@ -46,7 +54,7 @@ def test_topic_deletion_blocks_appends_only_for_the_directory_rename(tmp_path):
     for queue_id in range(20):
         put(store, *"abcdefghijkl", queue_id=queue_id)
     kinds = {True: [], False: []}
-    disk.tell = lambda call: kinds[store._reput._lock.locked()].append(call.kind)
+    disk.tell = lambda call: kinds[components_of(store).reput._lock.locked()].append(call.kind)
     store.delete_topic("T")
     assert kinds[True] == ["make_directory", "rename"]
     assert "delete" not in kinds[False]
@@ -152,7 +160,7 @@ def test_number_of_deleted_topics_is_limited_until_messages_expire(tmp_path, mon
         store.delete_topic("V")
     assert bodies(store, "V") == ["x" * 1000]
     put(store, *["y" * 3000] * 3, topic="V")
-    store._log.files.delete_before(LOG_FILE_BYTES)
+    components_of(store).log.files.delete_before(LOG_FILE_BYTES)
     store.save_checkpoint()
     store.clean()
     store.delete_topic("V")

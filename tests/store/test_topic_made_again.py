@@ -5,12 +5,19 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from support.stores.small_store import bodies, crash, message, open_store
+from support.stores.small_store import (
+    bodies,
+    components_of,
+    crash,
+    message,
+    open_store,
+    write_entry,
+)
 from support.suite.log_records import lines_of
 from support.suite.selection import count
 
 from rocketpoll.broker.store.dispatch.reput import RecreatedTopics
-from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
+from rocketpoll.broker.store.queues.consume_queue import ENTRY_STRUCT
 
 QUEUES = range(3)
 TOPICS = ("T", "U")
@@ -120,11 +127,11 @@ def test_recreated_topic_is_served_though_its_first_messages_are_damaged(
 def test_repeated_dispatch_of_an_existing_topic_is_no_recreation(tmp_path, caplog):
     store = open_store(tmp_path)
     put(store, *named("kept", 10), topic="U")
-    with store._reput.paused():
-        store._reput.rewind_to(0)
+    with components_of(store).reput.paused():
+        components_of(store).reput.rewind_to(0)
     put(store, "next", topic="U")
     assert bodies(store, "U") == [*named("kept", 10), "next"]
-    assert store._reput.recreated_topics.topics == set()
+    assert components_of(store).reput.recreated_topics.topics == set()
     crash(store)
     again = open_store(tmp_path)
     assert bodies(again, "U") == [*named("kept", 10), "next"]
@@ -138,14 +145,16 @@ def test_damaged_queue_entry_is_not_taken_for_a_recreated_topic(tmp_path, leads_
     store = open_store(tmp_path)
     put(store, *named("first", 5), queue_id=1)
     put(store, *named("second", 5))
-    queue = store._queues.get("T", 0)
-    with store._reput.paused():
+    with components_of(store).reput.paused():
         place, size = leads_to
-        queue._files.write(4 * ENTRY_BYTES, ENTRY_STRUCT.pack(place, size, 0))
-        store._reput.rewind_to(0)
+        write_entry(store, 4, ENTRY_STRUCT.pack(place, size, 0))
+        components_of(store).reput.rewind_to(0)
     put(store, "next")
     assert bodies(store, queue_id=1) == named("first", 5)
-    assert (store._reput.recreated_topics.topics, store._components.dispatcher.deleted_topics) == (
+    assert (
+        components_of(store).reput.recreated_topics.topics,
+        components_of(store).dispatcher.deleted_topics,
+    ) == (
         set(),
         {},
     )
@@ -284,7 +293,7 @@ def test_end_of_a_deleted_topic_is_found_by_the_last_entrys_record(tmp_path, que
     size = store.state().written_offset - place
     queue = QueueOfAnother((5, place, size))
     entries = ENTRY_STRUCT.pack(place + size, size, 0)
-    made_again = RecreatedTopics(store._log, store._components.dispatcher)
+    made_again = RecreatedTopics(components_of(store).log, components_of(store).dispatcher)
     made_again.reset_queue("T", queue_id, queue, entries)
     assert queue.is_cleared == (queue_id == 1)
     assert made_again.topics == ({"T"} if queue_id == 1 else set())

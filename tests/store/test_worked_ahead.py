@@ -10,6 +10,7 @@ from support.stores import staged_batches
 from support.stores.small_store import (
     Listener,
     bodies,
+    components_of,
     holds_all,
     message,
     open_store,
@@ -71,11 +72,11 @@ def test_rows_that_are_committed_are_not_read_again(tmp_path, monkeypatch):
     assert [(*told[:3], set(told[3])) for told in listener.arrivals] == [
         (*queue, 40, codes) for queue in QUEUES
     ]
-    with store._reput.caught_up():
+    with components_of(store).reput.caught_up():
         assert holds_all(store)
     assert not places_of_rows(store).intersection(read)
-    assert not store._reput._precomputed.entries
-    assert not store._reput._precomputed.keys
+    assert not components_of(store).reput._precomputed.entries
+    assert not components_of(store).reput._precomputed.keys
     store.shutdown()
 
 
@@ -130,7 +131,7 @@ class Story:
         codes = defaultdict(set)
         for topic, queue_id, _, new in self.listener.arrivals:
             codes[topic, queue_id].update(new or ())
-        with self.store._reput.caught_up():
+        with components_of(self.store).reput.caught_up():
             assert holds_all(self.store)
         found = {queue: bodies(self.store, *queue) for queue in QUEUES}
         ends = {queue: self.store.queue_offsets(*queue) for queue in QUEUES}
@@ -157,7 +158,7 @@ def test_precomputed_dispatch_equals_reading_the_log(tmp_path, monkeypatch, seed
 
 def test_rows_that_are_taken_back_are_forgotten(tmp_path):
     store, _ = open_with_room(tmp_path)
-    ahead, known = store._reput._precomputed, []
+    ahead, known = components_of(store).reput._precomputed, []
 
     def admit(_):
         known.append((len(ahead.entries) > 0, len(ahead.keys) > 0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.stores.small_store import message, open_store
+from support.stores.small_store import components_of, message, open_store, write_entry
 
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_STRUCT
@@ -25,23 +25,23 @@ def store(tmp_path):
 
 @pytest.fixture
 def queue(store):
-    return store._queues.get("T", 0)
+    return components_of(store).queues.get("T", 0)
 
 
 @pytest.fixture
 def wrong_entries(store):
-    return WrongEntrySearch(store._log)
+    return WrongEntrySearch(components_of(store).log)
 
 
-def write(queue, queue_offset, place, size):
-    queue._write(queue_offset, ENTRY_STRUCT.pack(place, size, 0))
+def write(store, queue_offset, place, size):
+    write_entry(store, queue_offset, ENTRY_STRUCT.pack(place, size, 0))
 
 
-def test_wrong_one_of_overlapping_entries_is_found_by_its_record(queue, wrong_entries):
+def test_wrong_one_of_overlapping_entries_is_found_by_its_record(store, queue, wrong_entries):
     overlap = WrongEntry(0, overlapped=2)
     assert wrong_entries.limits_before(overlap, queue, 0, LIMITS).scan_max == 2
     place, size, _ = ENTRY_STRUCT.unpack(queue.read(1, 1))
-    write(queue, 1, place, size + 1)
+    write(store, 1, place, size + 1)
     assert wrong_entries.limits_before(overlap, queue, 0, LIMITS).scan_max == 1
     with pytest.raises(UnreadableFile, match="that of offset 1,"):
         wrong_entries.limits_before(WrongEntry(0, overlapped=1), queue, 1, LIMITS)
@@ -54,11 +54,13 @@ def test_get_before_a_wrong_entry_limits_its_scan(queue, wrong_entries):
     assert wrong_entries.limits_before(WrongEntry(0, 5), queue, 0, LIMITS).count_max == 5
 
 
-def test_end_before_a_wrong_entry_needs_a_correct_overlapping_predecessor(queue, wrong_entries):
+def test_end_before_a_wrong_entry_needs_a_correct_overlapping_predecessor(
+    store, queue, wrong_entries
+):
     place, size, _ = ENTRY_STRUCT.unpack(queue.read(0, 1))
     assert wrong_entries.end_before(queue, 1, queue.read(1, 1)) == 0
     copy = ENTRY_STRUCT.pack(place, size, 0)
     assert wrong_entries.end_before(queue, 1, copy) == place + size
     assert wrong_entries.end_before(queue, 0, copy) == 0
-    write(queue, 0, place, size + 1)
+    write(store, 0, place, size + 1)
     assert wrong_entries.end_before(queue, 1, copy) == 0

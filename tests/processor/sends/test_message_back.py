@@ -340,7 +340,7 @@ def test_send_back_answers_flush_timeout_if_flush_fails(parts):
 
 def test_send_back_refused_by_store_answers_the_reason(room, parts):
     place = room.put()
-    parts.store._refusal_reason = "the disk is 95% full, over 90%"
+    parts.store.stop_accepting("the disk is 95% full, over 90%")
     client, request = room.ask(place)
     room.processor.consumer_send_msg_back(client, request)
     (answer,) = client.sent

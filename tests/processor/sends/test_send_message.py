@@ -15,7 +15,7 @@ from support.brokers.processors import (
     saved_at_once,
 )
 from support.clients.remoting_clients import batch_request, send_request
-from support.stores.small_store import bodies, read_all, small_config
+from support.stores.small_store import bodies, components_of, read_all, small_config
 
 from rmq_spark.wire.codes import MessageSysFlag, RequestCode, ResponseCode
 from rmq_spark.wire.hosts import parse_host
@@ -293,7 +293,7 @@ def test_batch_is_stored_and_answered_as_without_numpy(
         if isinstance(answer, Generator):
             finished(answer)
             answer = room.connection.sent.pop()
-        log = bytes(store._log.read(0, store.state().written_offset))
+        log = bytes(components_of(store).log.read(0, store.state().written_offset))
         came_to.append((answer.code, answer.remark, answer.ext_fields, log))
         usual = kind if is_loaded and count >= 16 else RecordRun
         assert parts.store.kinds == ([usual] if kind else [])

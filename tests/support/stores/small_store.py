@@ -21,10 +21,12 @@ from rocketpoll.broker.store.append.record_encoding import (
     draft_of,
 )
 from rocketpoll.broker.store.bulk import lazy_numpy as np
+from rocketpoll.broker.store.components import COMMIT_LOG, CONSUME_QUEUE, StoreComponents
 from rocketpoll.broker.store.config import FlushDiskType, StoreConfig
 from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.index.index_keys import hash_records
+from rocketpoll.broker.store.maintenance.checkpointer import Checkpointer
 from rocketpoll.broker.store.message_store import MessageStore
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES
 from rocketpoll.broker.store.records.integrity import record_sizes
@@ -79,15 +81,57 @@ class Listener:
 
 
 def open_store(
-    root: Path, disk: LocalDisk | None = None, clock=None, listener=None, **settings
+    root: Path,
+    disk: LocalDisk | None = None,
+    clock=None,
+    listener=None,
+    wake_reput=None,
+    **settings,
 ) -> MessageStore:
-    """Yield a small store in a directory."""
+    """Open a small store in a directory; with a ``wake_reput``, only `reput` itself dispatches."""
     # A store refers to itself; hundreds that were crashed would keep their files
     # open until a collection.
     if next(_opened) % 50 == 0:
         gc.collect()
     config = small_config(root, **settings)
-    return MessageStore(config, disk or LocalDisk(), clock or ManualClock(), listener)
+    disk, clock = disk or LocalDisk(), clock or ManualClock()
+    return MessageStore(config, disk, clock, listener, wake_reput)
+
+
+def components_of(store: MessageStore) -> StoreComponents:
+    """Return the parts of a store, for tests of how these work together."""
+    return store._components
+
+
+def checkpointer_of(store: MessageStore) -> Checkpointer:
+    """Return what takes the checkpoints of a store, for tests of its single steps."""
+    return store._checkpointer
+
+
+def log_files(store: MessageStore) -> list[Path]:
+    """Return the files of the log, oldest first."""
+    return sorted((store.cleaner.config.store_path_root_dir / COMMIT_LOG).iterdir())
+
+
+def write_entry(
+    store: MessageStore, queue_offset: int, entry: bytes, topic: str = "T", queue_id: int = 0
+) -> None:
+    """Overwrite an entry in its consume queue's file, as damage would."""
+    config = store.cleaner.config
+    directory = config.store_path_root_dir / CONSUME_QUEUE / topic / str(queue_id)
+    first, place = divmod(queue_offset * ENTRY_BYTES, config.mapped_file_size_consume_queue)
+    name = f"{first * config.mapped_file_size_consume_queue:020d}"
+    with (directory / name).open("r+b") as file:
+        file.seek(place)
+        file.write(entry)
+
+
+def expire_log_files(store: MessageStore, end_offset: int) -> None:
+    """Delete the log's files before an offset and what refers to them, without a checkpoint."""
+    parts = components_of(store)
+    parts.log.files.delete_before(PhysicalOffset(end_offset))
+    checkpointer_of(store).expire_entries()
+    parts.index.delete_before(parts.log.min_offset)
 
 
 def put_later(store: MessageStore, *messages: StoredMessage) -> list:
@@ -120,8 +164,8 @@ def crash(store: MessageStore) -> None:
     flushed_offset = store.flusher._flushed_offset
     store.flusher._flush = lambda: flushed_offset
     store.flusher.stop()
-    store._log.close()
-    store._queues.close()
+    components_of(store).log.close()
+    components_of(store).queues.close()
     store._lock.release()
 
 
@@ -186,7 +230,7 @@ def wants(*tags, by_text=False):
 
 def holds_all(store):
     """Return whether the index has all keys of the log, in order and each once."""
-    log = store._log
+    log = components_of(store).log
     start, keys = log.min_offset, []
     while start < log.written_offset:
         data = log.files.read(start, min(log.files.space_left(start), log.written_offset - start))
@@ -194,16 +238,19 @@ def holds_all(store):
         keys.append(hash_records(data, sizes, start))
         start = PhysicalOffset(start + log.files.space_left(start))
     between = range(log.min_offset, log.written_offset)
-    return store._components.index.matches(*map(np.concatenate, zip(*keys, strict=True)), between)
+    return components_of(store).index.matches(
+        *map(np.concatenate, zip(*keys, strict=True)), between
+    )
 
 
 def reads_of(store, monkeypatch):
     """Return the positions at which reput reads the log."""
-    read, look = [], store._reput._next_records
+    reput, read = components_of(store).reput, []
+    look = reput._next_records
 
     def next_records(start, *limits):
         read.append(start)
         return look(start, *limits)
 
-    monkeypatch.setattr(store._reput, "_next_records", next_records)
+    monkeypatch.setattr(reput, "_next_records", next_records)
     return read
