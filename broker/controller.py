@@ -432,7 +432,8 @@ class BrokerController:
         self.housekeeping.reload_access_lists()
         config = replace(config, tls=self.tls.reload(config.tls))
         reload = plan_reload(self._config, config)
-        self._config = self.processors.admin.config = taken = reload.config
+        self._config = taken = reload.config
+        self.processors.admin.reload(taken)
         self.server.limits = taken.server
         self.store.cleaner.config = taken.store
         tables = self.tables

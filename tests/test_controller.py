@@ -15,6 +15,9 @@ from support.clients.remoting_clients import pull_request, pulled, send_request
 from support.disks.faulty_disk import FaultyDisk, ManualClock
 from support.suite.log_records import lines_of
 
+from rmq_spark.wire.bodies import decode_body
+from rmq_spark.wire.bodies.configs import DataVersion
+from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.hosts import parse_host
 from rocketpoll.broker.common.setting import Secret
@@ -324,7 +327,27 @@ def test_reload_reaches_the_part_that_uses_a_setting(tmp_path):
         after = {key: attrgetter(path)(controller) for key, path in VALUES_IN_USE.items()}
         assert after == wanted
         assert [key for key in RELOADABLE if before[key] == after[key]] == []
-        assert controller.processors.admin.config == controller._config
         assert controller.transactions._rules.reserved_hours() == new.store.file_reserved_time_hours
+
+    tell(story, tmp_path)
+
+
+def test_reload_gives_the_broker_config_a_new_version(tmp_path):
+    """So that operators' tools, which compare versions, read it again."""
+
+    async def story(broker):
+        client = await broker.connect()
+
+        async def shown():
+            answer = await client.call(RemotingCommand(code=RequestCode.GET_BROKER_CONFIG))
+            version = decode_body(DataVersion, answer.ext_fields["version"].encode())
+            lines = bytes(answer.body).decode().splitlines()
+            return version.counter, dict(line.split("=", 1) for line in lines)["maxTopics"]
+
+        before, _ = await shown()
+        broker.controller.reload(broker.limits)
+        assert (await shown())[0] == before
+        broker.controller.reload(replace(broker.limits, max_topics=77))
+        assert await shown() == (before + 1, "77")
 
     tell(story, tmp_path)

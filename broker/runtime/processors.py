@@ -18,7 +18,7 @@ from ..processor.clients.client_relay import ClientRelayProcessor
 from ..processor.clients.pending_replies import PendingReplies
 from ..processor.clients.reply_message import ReplyMessageProcessor
 from ..processor.dispatcher import RequestDispatcher
-from ..processor.extensions.negotiation import ExtensionsProcessor
+from ..processor.extensions.extensions import ExtensionsProcessor
 from ..processor.extensions.staged_batches import StagedBatchesProcessor
 from ..processor.groups.consume_stats import ConsumeStatsProcessor
 from ..processor.groups.consumer_group import ConsumerGroupProcessor

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
+from rmq_spark.client.concurrency.retry_timer import TRANSIENT_ERRORS
 from rmq_spark.client.errors import (
     SQL_EXAMPLE,
     AccessDenied,
@@ -27,7 +28,6 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.errors import nearest_name
 from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
-from rmq_spark.spark.brokers.retry_timer import TRANSIENT_ERRORS
 from rmq_spark.spark.errors import BrokersAway, BrokersGone, OptionError
 from rmq_spark.spark.exactly_once.committed_planner import check_single_queue
 from rmq_spark.spark.options.access import BrokerAccess

@@ -7,7 +7,7 @@ from support.brokers.hold_service import Client, a_pull
 from rmq_spark.wire.bodies.operators import KVTable
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import CURRENT_VERSION
-from rocketpoll.broker.processor.admin.broker_admin import VERSION_DESC, SendQueue
+from rocketpoll.broker.processor.admin.runtime_info import VERSION_DESC, SendQueue
 from rocketpoll.broker.store.files.disk import DiskUsage
 
 START = 1_700_000_000_000

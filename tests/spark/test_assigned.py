@@ -11,8 +11,8 @@ import pytest
 from support.spark.forgotten_broker import A0, B0, B1, BOTH, forgetful_pair, places
 from support.spark.source_queries import options_for, schema_of
 
+from rmq_spark.client.concurrency import retry_timer
 from rmq_spark.spark.batch_reader import BatchReader
-from rmq_spark.spark.brokers import retry_timer
 from rmq_spark.spark.errors import BrokersAway, DataLoss, OptionError
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
 from rmq_spark.spark.preflight import check_with_brokers

@@ -227,7 +227,7 @@ def test_body_without_a_known_header_is_a_bad_record(registry, body, said):
 
 
 def test_registry_that_is_down_is_waited_for_and_then_fails_the_task(registry, monkeypatch, caplog):
-    monkeypatch.setattr("rmq_spark.spark.brokers.retry_timer.time.sleep", lambda _: None)
+    monkeypatch.setattr("rmq_spark.client.concurrency.retry_timer.time.sleep", lambda _: None)
     header = registry.add(SUBJECT, FIRST)
     body = avro(header, FIRST, {"id": 1, "note": "a"})
     how = {"bodySchema": json.dumps(FIRST), "columns": "id"}
@@ -249,7 +249,7 @@ def test_registry_that_comes_back_is_asked_again(registry, monkeypatch, caplog):
     def sleep(_):
         registry.status = None
 
-    monkeypatch.setattr("rmq_spark.spark.brokers.retry_timer.time.sleep", sleep)
+    monkeypatch.setattr("rmq_spark.client.concurrency.retry_timer.time.sleep", sleep)
     with caplog.at_level(logging.WARNING):
         found = read([body], registry, bodySchema=json.dumps(FIRST), columns="id")
     assert found == [{"id": 1}]

@@ -23,7 +23,7 @@ from support.spark.source_fixture import complaint
 from rmq_spark.wire.codes import ResponseCode
 from rocketpoll import Admin
 from rocketpoll.broker.embedded.faults.embedded_disk import EmbeddedDisk
-from rocketpoll.broker.processor.extensions.negotiation import ExtensionsProcessor
+from rocketpoll.broker.processor.extensions.extensions import ExtensionsProcessor
 from rocketpoll.broker.processor.request import RequestRejected
 from rocketpoll.broker.store.staging.staging_area import StagingArea
 

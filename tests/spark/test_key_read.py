@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from support.spark.source_queries import Clock, options_for, queues_of, schema_of, send
 
-from rmq_spark.spark.brokers import retry_timer
+from rmq_spark.client.concurrency import retry_timer
 from rmq_spark.spark.errors import BrokersAway, OptionError, SparkError
 from rmq_spark.spark.read import key_reader
 from rmq_spark.spark.schemas.columns import arrow_schema_of

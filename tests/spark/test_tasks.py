@@ -13,9 +13,9 @@ from support.servers.middleboxes import Nat
 from support.spark.source_queries import Clock, options_for, queue_of, schema_of, send
 
 from rmq_spark.client.api.admin_api import NameServerApi
+from rmq_spark.client.concurrency import retry_timer
 from rmq_spark.client.reading import readable_chunks
 from rmq_spark.client.reading.log_files import LogFiles
-from rmq_spark.spark.brokers import retry_timer
 from rmq_spark.spark.errors import BrokersAway, DataLoss
 from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.read import record_chunks

@@ -42,7 +42,7 @@ from ...store.staging.staging_area import StagedName, StagingFull
 from ..processor import BrokerParts, Processor, handles
 from ..request import RequestRejected, body_in_steps, header_of, reply, success_response
 from ..sends.admission import TopicAdmission
-from .negotiation import check_same_queue
+from .extensions import check_same_queue
 
 _RETRY_SECONDS: Final = 1.0
 

@@ -20,7 +20,7 @@ from typing import TypeAlias
 from ...store.config import FlushDiskType
 from ...store.errors import StoreError
 from ...store.results import LOG_START, PhysicalOffset, PutMessageResult, PutMessageStatus
-from ..admin.broker_admin import SendQueue
+from ..admin.runtime_info import SendQueue
 from ..processor import BrokerParts
 
 _log = logging.getLogger(__name__)

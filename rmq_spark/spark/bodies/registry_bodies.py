@@ -16,6 +16,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmq_spark.client.concurrency.retry_timer import RetryTimer
 from rmq_spark.client.errors import RegistryAway, SchemaNotFound
 from rmq_spark.client.schema_registry import (
     HEADER_BYTES,
@@ -25,7 +26,6 @@ from rmq_spark.client.schema_registry import (
 )
 from rmq_spark.errors import excerpt
 from rmq_spark.spark.bodies.json_bodies import JsonBodies
-from rmq_spark.spark.brokers.retry_timer import RetryTimer
 from rmq_spark.spark.options.bodies import BodyOptions
 from rmq_spark.spark.options.values import BodyFormat
 from rmq_spark.spark.schemas.arrow_conversion import BodyDecoder, BodyFault

@@ -27,6 +27,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from rmq_spark.client.concurrency.retry_timer import TRANSIENT_ERRORS, FailureLog, RetryTimer
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerNotFound,
@@ -39,7 +40,6 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.transport.connection import CONNECT_TIMEOUT_MS
 from rmq_spark.client.transport.remoting_client import RemotingClient
-from rmq_spark.spark.brokers.retry_timer import TRANSIENT_ERRORS, FailureLog, RetryTimer
 from rmq_spark.spark.errors import BrokersAway, BrokersGone
 from rmq_spark.spark.options.access import BrokerAccess
 from rmq_spark.wire.message_queue import MessageQueue

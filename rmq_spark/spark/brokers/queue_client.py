@@ -21,6 +21,7 @@ from concurrent.futures import FIRST_COMPLETED, Future
 from concurrent.futures import wait as wait_for_futures
 from typing import Any, Final, NamedTuple
 
+from rmq_spark.client.concurrency.retry_timer import TRANSIENT_ERRORS
 from rmq_spark.client.consumer.brokers.broker_client import OutageLog
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.instance.instance import ClientInstance
@@ -33,7 +34,6 @@ from rmq_spark.client.transport.remoting_client import (
 )
 from rmq_spark.spark.brokers.discovery import QueueDiscovery
 from rmq_spark.spark.brokers.fan_out import BrokerFanOut
-from rmq_spark.spark.brokers.retry_timer import TRANSIENT_ERRORS
 from rmq_spark.spark.errors import OptionError, describe_queue
 from rmq_spark.spark.options.options import ReadOptions
 from rmq_spark.spark.options.start_positions import Positions

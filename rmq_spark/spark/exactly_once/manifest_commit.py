@@ -44,6 +44,7 @@ from functools import reduce
 from typing import Final
 
 from rmq_spark.client.admin.lookups import FOREVER_MS, QUERY_MESSAGES_MAX
+from rmq_spark.client.concurrency.retry_timer import TRANSIENT_ERRORS, RetryTimer
 from rmq_spark.client.errors import ClientError, ManifestError, RouteNotFound
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.manifest import (
@@ -58,7 +59,6 @@ from rmq_spark.client.manifest import (
 from rmq_spark.client.message import Message, decode_messages
 from rmq_spark.errors import WireError
 from rmq_spark.spark.brokers.fan_out import instance_for
-from rmq_spark.spark.brokers.retry_timer import TRANSIENT_ERRORS, RetryTimer
 from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.options.options import WriteOptions
 from rmq_spark.spark.write.sender import producer_of, send_message

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq_spark.client.admin.lookups import FOREVER_MS
+from rmq_spark.client.concurrency.retry_timer import TRANSIENT_ERRORS
 from rmq_spark.spark.brokers.fan_out import BrokerAddresses
 from rmq_spark.spark.brokers.queue_client import QueueClient
-from rmq_spark.spark.brokers.retry_timer import TRANSIENT_ERRORS
 from rmq_spark.spark.errors import BrokersAway, OptionError, SparkError
 from rmq_spark.spark.options.options import ReadOptions
 from rmq_spark.spark.options.start_positions import Positions, RelativeTimePosition, TimePosition

@@ -27,6 +27,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmq_spark.client.concurrency.retry_timer import TRANSIENT_ERRORS, RetryTimer
 from rmq_spark.client.errors import (
     AccessDenied,
     AuthenticationFailed,
@@ -48,7 +49,6 @@ from rmq_spark.client.producer.producer import Producer
 from rmq_spark.client.results import SendResult
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.brokers.fan_out import instance_for
-from rmq_spark.spark.brokers.retry_timer import TRANSIENT_ERRORS, RetryTimer
 from rmq_spark.spark.errors import WriteError
 from rmq_spark.spark.options import sink_columns as columns
 from rmq_spark.spark.options.access import BrokerAccess

@@ -18,7 +18,7 @@ from rmq_spark.wire.headers.members import AppendChunkRequestHeader
 from rmq_spark.wire.headers.operators import HEADERS
 from rmq_spark.wire.hosts import parse_host
 from rocketpoll.broker.processor.dispatcher import RequestDispatcher
-from rocketpoll.broker.processor.extensions.negotiation import (
+from rocketpoll.broker.processor.extensions.extensions import (
     SUPPORTED_EXTENSIONS,
     ExtensionsProcessor,
 )

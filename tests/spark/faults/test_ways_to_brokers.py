@@ -13,8 +13,9 @@ from support.servers.middleboxes import Nat
 from support.spark.broker_pairs import B, warnings_of
 from support.spark.streaming_engine import assert_read
 
+from rmq_spark.client.concurrency import retry_timer
 from rmq_spark.client.transport.remoting_client import RemotingClient
-from rmq_spark.spark.brokers import fan_out, retry_timer
+from rmq_spark.spark.brokers import fan_out
 from rmq_spark.spark.read import partition_reader
 
 

@@ -24,7 +24,8 @@ from rocketpoll.broker.common.recent_losses import RecentLosses
 from rocketpoll.broker.filter.subscription import message_filter
 from rocketpoll.broker.pop.pop_counters import PopCounters
 from rocketpoll.broker.processor.admin.access_admin import AccessAdminProcessor
-from rocketpoll.broker.processor.admin.broker_admin import BrokerAdminProcessor, SendQueue
+from rocketpoll.broker.processor.admin.broker_admin import BrokerAdminProcessor
+from rocketpoll.broker.processor.admin.runtime_info import SendQueue
 from rocketpoll.broker.processor.groups.consume_stats import ConsumeStatsProcessor
 from rocketpoll.broker.processor.groups.group_admin import GroupAdminProcessor
 from rocketpoll.broker.processor.pulls.query_message import (

@@ -12,8 +12,9 @@ from types import SimpleNamespace
 from support.servers.joining_name_server import JoiningNameServer
 from support.spark.source_queries import Clock, query
 
+from rmq_spark.client.concurrency import retry_timer
 from rmq_spark.client.message import Message
-from rmq_spark.spark.brokers import fan_out, retry_timer
+from rmq_spark.spark.brokers import fan_out
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll import EmbeddedBroker
 

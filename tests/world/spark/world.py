@@ -44,7 +44,7 @@ from rmq_spark.spark.bodies import decoder
 from rmq_spark.spark.read import partition_reader
 from rmq_spark.spark.write import sender
 from rmq_spark.wire.codes import ResponseCode
-from rocketpoll.broker.processor.extensions.negotiation import ExtensionsProcessor
+from rocketpoll.broker.processor.extensions.extensions import ExtensionsProcessor
 from rocketpoll.broker.processor.request import RequestRejected
 
 _STORY_SECONDS = 2_000.0

@@ -2,8 +2,8 @@
 
 from support.spark.source_queries import Clock
 
-from rmq_spark.spark.brokers import retry_timer
-from rmq_spark.spark.brokers.retry_timer import FailureLog, RetryTimer
+from rmq_spark.client.concurrency import retry_timer
+from rmq_spark.client.concurrency.retry_timer import FailureLog, RetryTimer
 
 
 def timer_of(clock, timeout_ms, **more):

@@ -4,7 +4,7 @@
                                               └──> False: it has failed for too long
             └─> succeeds ──> `reset`
 
-Source and sink do all waiting for brokers with this module, and log each outage twice: when it
+Spark's source and sink do all waiting for brokers with it, and log each outage twice: when it
 begins ("X failed, retrying: cause") and when it ends ("X recovered after N s").
 """
 
