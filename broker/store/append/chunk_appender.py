@@ -200,7 +200,7 @@ class ChunkAppender:
         if (chunk.sys_flag & TRANSACTION_MASK).any():
             return "a chunk cannot contain half messages"
         for name in (DELAY, *TIMER_PROPERTIES):
-            if chunk.properties.values(name).null_count < len(chunk):
+            if chunk.properties.has_any(name):
                 return f"a chunk cannot contain delayed messages (property {name})"
         return None
 

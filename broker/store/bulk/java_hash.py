@@ -60,6 +60,8 @@ def hash_index_keys(
     The topic is one for each row or that of all. The result is the row of each hash, in order, and
     the hashes.
     """
+    if keys.null_count == unique_keys.null_count == len(keys):
+        return np.zeros(0, np.int64), np.zeros(0, np.int32)
     if isinstance(topics, str):
         topics = pa.array([topics], pa.string())
     prefixes = hash_texts(topics).values * _BASE + ord(INDEX_KEY_SEPARATOR)

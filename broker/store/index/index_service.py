@@ -195,6 +195,8 @@ class IndexService:
         """Add keys in log order, except those that exist already; return their number."""
         if self._is_closed:
             raise StoreClosed(f"{self._directory}: the index was shut down")
+        if not len(hashes):
+            return 0
         last = self.last_indexed_physical_offset
         start, after_last = map(int, np.searchsorted(physical_offsets, [last, last + 1]))
         if after_last > start:

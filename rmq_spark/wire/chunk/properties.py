@@ -51,7 +51,10 @@ Words = npt.NDArray[np.uint64]
 
 
 class ValueRanges(NamedTuple):
-    """The positions of the values of one name; empty where ``is_present`` is false."""
+    """The positions of the values of one name; empty where ``is_present`` is false.
+
+    At least one is present.
+    """
 
     starts: Positions
     lengths: Positions
@@ -79,8 +82,11 @@ class PropertyPieces:
         self._starts = starts
         self._lengths = lengths
 
-    def find(self, name: bytes) -> ValueRanges:
-        r"""Return the positions of the values of a name, which is given with a trailing \x01."""
+    def find(self, name: bytes) -> ValueRanges | None:
+        r"""Return the positions of the values of a name, which is given with a trailing \x01.
+
+        None if no string has a value of this name.
+        """
         starts = ends = self._starts
         head = name[: _WORD.itemsize]
         wanted = np.uint64(int.from_bytes(head, "little"))
@@ -101,8 +107,11 @@ class PropertyPieces:
             rows = np.flatnonzero(is_it) if pieces.rows is None else pieces.rows[is_it]
             starts, ends = starts.copy(), ends.copy()
             starts[rows], ends[rows] = values[is_it], pieces.ends[is_it]
+        if ends is self._starts:
+            return None
         lengths = ends - starts
-        return ValueRanges(starts, lengths, lengths > 0)
+        is_present = lengths > 0
+        return ValueRanges(starts, lengths, is_present) if is_present.any() else None
 
     @cached_property
     def _pieces(self) -> list[_Pieces]:
@@ -245,9 +254,12 @@ class PropertyColumns:
         return is_long
 
     @cached_property
+    def _has_long(self) -> bool:
+        return bool(self._is_long.any())
+
+    @cached_property
     def _pieces(self) -> PropertyPieces:
-        has_long = bool(self._is_long.any())
-        lengths = np.where(self._is_long, 0, self._lengths) if has_long else self._lengths
+        lengths = np.where(self._is_long, 0, self._lengths) if self._has_long else self._lengths
         return PropertyPieces(np.frombuffer(self._buffer, np.uint8), self._starts, lengths)
 
     @cached_property
@@ -261,11 +273,21 @@ class PropertyColumns:
         if not name or NAME_VALUE_SEPARATOR in name:
             return pa.nulls(len(self._starts), pa.string())
         found = self._pieces.find((name + NAME_VALUE_SEPARATOR).encode())
-        values = _texts(self._buffer, found)
-        if self._is_long.any():
+        values = (
+            pa.nulls(len(self._starts), pa.string())
+            if found is None
+            else _texts(self._buffer, found)
+        )
+        if self._has_long:
             of_long = _values_of_maps(self._long_maps, name)
             values = pc.replace_with_mask(values, pa.array(self._is_long), of_long)
         return values
+
+    def has_any(self, name: str) -> bool:
+        """Return whether any message has a value of this property."""
+        if self._pieces.find((name + NAME_VALUE_SEPARATOR).encode()) is not None:
+            return True
+        return self._has_long and self.values(name).null_count < len(self._starts)
 
     def maps(self) -> pa.MapArray:
         """Return all properties of each message."""
@@ -282,8 +304,6 @@ def _values_of_maps(maps: pa.MapArray, name: str) -> pa.StringArray:
 def _texts(buffer: pa.Buffer, found: ValueRanges) -> pa.StringArray:
     """Return the values that were found, null for the others."""
     rows = len(found.starts)
-    if not found.is_present.any():
-        return pa.nulls(rows, pa.string())
     texts = as_text(take_bytes(buffer, found.starts, found.lengths))
     if found.is_present.all():
         return texts

@@ -89,9 +89,17 @@ def test_rows_of_all_kinds_stand_beside_each_other():
 
 def test_absent_property_is_found_in_no_row():
     buffer, starts, lengths = placed([b"KEYS\x01k\x02", b""])
-    found = PropertyPieces(np.frombuffer(buffer, np.uint8), starts, lengths).find(b"TAGS\x01")
-    assert not found.is_present.any()
-    assert not found.lengths.any()
+    pieces = PropertyPieces(np.frombuffer(buffer, np.uint8), starts, lengths)
+    assert pieces.find(b"TAGS\x01") is None
+    assert not PropertyColumns(buffer, starts, lengths).has_any("TAGS")
+
+
+@pytest.mark.parametrize("kind", KEYS_AND_TAGS)
+def test_property_that_one_message_has_is_found(kind):
+    text, key, tag = KEYS_AND_TAGS[kind]
+    columns = PropertyColumns(*placed([b"", text, b"other\x01v\x02"]))
+    assert columns.has_any("KEYS") is (key is not None)
+    assert columns.has_any("TAGS") is (tag is not None)
 
 
 def test_long_property_string_of_separators_has_no_values():
