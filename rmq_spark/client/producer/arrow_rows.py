@@ -26,10 +26,9 @@ from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.prepared_message import RECORD_OVERHEAD_BYTES, now_ms
 from rmq_spark.errors import RecordError, excerpt
-from rmq_spark.wire.chunk import encode_chunk
+from rmq_spark.wire.chunk import encode_sized_chunk
 from rmq_spark.wire.chunk.columns import TIMESTAMP
 from rmq_spark.wire.chunk.properties import MAP_TYPE, lengths_of_maps
-from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_queue import MessageQueue
@@ -119,12 +118,11 @@ def _property_lengths(rows: pa.RecordBatch) -> Any:
 
 def encode_sized_records(
     rows: pa.RecordBatch, queue: MessageQueue, born_host: str, store_host: str
-) -> bytes:
+) -> memoryview:
     """Return rows as records for a queue, their sizes in front: the body of a chunk."""
     columns = record_columns(rows, queue, born_host, store_host)
     with translate_record_errors():
-        encoded = encode_chunk(columns, has_checksums=True)
-    return b"".join((encode_sizes(encoded.sizes), encoded.data))
+        return memoryview(encode_sized_chunk(columns))
 
 
 def to_message(rows: pa.RecordBatch, topic: str) -> Message:

@@ -53,6 +53,7 @@ from rmq_spark.wire.bodies.staged_batches import StagedAttempt
 from rmq_spark.wire.chunk import encode_batch_columns
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.members import (
     AppendChunkRequestHeader,
     BatchRequestHeader,
@@ -238,7 +239,7 @@ class _TableSend:
         request.rows = request.rows.slice(stored)
         return _PartiallyStored(request.topic, stored, count)
 
-    def _append_chunk(self, address: str, queue: MessageQueue, body: bytes) -> Future[Any]:
+    def _append_chunk(self, address: str, queue: MessageQueue, body: Buffer) -> Future[Any]:
         rules = self._sender.rules
         header = AppendChunkRequestHeader(
             rules.producer_group,
@@ -303,7 +304,7 @@ class StagedRetryPolicy(Protocol):
 class _StagedChunk:
     number: int
     queue: MessageQueue
-    body: bytes
+    body: memoryview
     response: Future[bool] = field(default_factory=Future)
 
 
@@ -383,7 +384,7 @@ class StagedSender:
         self._send(chunk)
         self._pending.append(chunk)
 
-    def _encode(self, rows: pa.RecordBatch, queue: MessageQueue) -> bytes:
+    def _encode(self, rows: pa.RecordBatch, queue: MessageQueue) -> memoryview:
         instance = self._sender.instance
         while True:
             try:

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from rmq_spark.wire.chunk.columns import COLUMNS, DEFAULT_COLUMNS, chunk_columns
     from rmq_spark.wire.chunk.decode import RecordChunk
-    from rmq_spark.wire.chunk.encode import EncodedChunk, encode_batch_columns, encode_chunk
+    from rmq_spark.wire.chunk.encode import (
+        EncodedChunk,
+        encode_batch_columns,
+        encode_chunk,
+        encode_sized_chunk,
+    )
 
 _MODULES: Final = {
     "COLUMNS": "columns",
@@ -24,6 +29,7 @@ _MODULES: Final = {
     "chunk_columns": "columns",
     "encode_batch_columns": "encode",
     "encode_chunk": "encode",
+    "encode_sized_chunk": "encode",
 }
 
 __all__ = [
@@ -34,6 +40,7 @@ __all__ = [
     "chunk_columns",
     "encode_batch_columns",
     "encode_chunk",
+    "encode_sized_chunk",
 ]
 
 

@@ -10,6 +10,7 @@ and copies the bytes twice.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rmq_spark.errors import RecordError
+from rmq_spark.wire import record_layout as layout
 
 Positions: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -57,6 +59,20 @@ def chunk_error(at: int | str, needed: str, found: object) -> RecordError:
 def struct_dtype(layout: tuple[tuple[str, str], ...]) -> np.dtype[Any]:
     """Return the numpy type of a part of `record_layout`."""
     return np.dtype([(name, _DTYPES[kind]) for name, kind in layout])
+
+
+@lru_cache(maxsize=4)
+def dtype_before_body(born_host_bytes: int, store_host_bytes: int) -> np.dtype[Any]:
+    """Return the numpy type of a record's fields before its body, with hosts of these widths."""
+    return np.dtype(
+        [
+            ("head", struct_dtype(layout.HEAD)),
+            ("born_host", f"V{born_host_bytes}"),
+            ("store_timestamp", _DTYPES["q"]),
+            ("store_host", f"V{store_host_bytes}"),
+            ("tail", struct_dtype(layout.TAIL)),
+        ]
+    )
 
 
 def take_structures(data: Bytes, starts: Positions, dtype: np.dtype[Any] | str) -> Structures:

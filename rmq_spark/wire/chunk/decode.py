@@ -25,6 +25,7 @@ from rmq_spark.wire.chunk.buffer_slices import (
     Widths,
     as_text,
     chunk_error,
+    dtype_before_body,
     pack_slices,
     struct_dtype,
     take_bytes,
@@ -38,21 +39,11 @@ from rmq_spark.wire.properties import PROPERTY_SEPARATOR
 from rmq_spark.wire.record import record_size
 from rmq_spark.wire.record_layout import CHECKSUM_BYTES
 
-_HEAD = struct_dtype(layout.HEAD)
 _STORE_TIMESTAMP = np.dtype(">i8")
 _TAIL = struct_dtype(layout.TAIL)
-_HOST_V4 = f"V{layout.HOST_V4_BYTES}"
 
-# The fields before the body if both hosts are IPv4; every record is at least as long.
-_BEFORE_BODY = np.dtype(
-    [
-        ("head", _HEAD),
-        ("born_host", _HOST_V4),
-        ("store_timestamp", _STORE_TIMESTAMP),
-        ("store_host", _HOST_V4),
-        ("tail", _TAIL),
-    ]
-)
+_BEFORE_BODY = dtype_before_body(layout.HOST_V4_BYTES, layout.HOST_V4_BYTES)
+"""The fields before the body if both hosts are IPv4; every record is at least as long."""
 
 _SIZE = struct.Struct(layout.struct_format(layout.HEAD[:1]))
 _BEFORE_BODY_WITHOUT_HOSTS = layout.HEAD_BYTES + layout.STORE_TIMESTAMP_BYTES + layout.TAIL_BYTES

@@ -7,7 +7,8 @@ here if the message's ``sysFlag`` says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,10 @@ from rmq_spark.errors import BodyError, RecordError, Verbatim
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.chunk.buffer_slices import (
     BUFFER_BYTES_MAX,
+    Positions,
+    Structures,
     chunk_error,
+    dtype_before_body,
     lengths_of,
     offsets_of,
     struct_dtype,
@@ -27,6 +31,7 @@ from rmq_spark.wire.chunk.buffer_slices import (
 from rmq_spark.wire.chunk.columns import COLUMNS
 from rmq_spark.wire.chunk.crc import crcs_of_strings
 from rmq_spark.wire.chunk.properties import encode_maps, encode_named
+from rmq_spark.wire.chunk.sized_chunk import encode_sizes
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.hosts import parse_host
@@ -42,7 +47,7 @@ from rmq_spark.wire.properties import (
 from rmq_spark.wire.record_layout import EMPTY_CHECKSUM
 
 _HEAD = struct_dtype(layout.HEAD)
-_STORE_TIMESTAMP = struct_dtype(layout.STORE_TIMESTAMP)
+_STORE_TIMESTAMP = np.dtype(">i8")
 _TAIL = struct_dtype(layout.TAIL)
 _NO_HOST = "0.0.0.0:0"
 _COMPRESSED = MessageSysFlag.COMPRESSED
@@ -62,17 +67,34 @@ def encode_chunk(columns: Mapping[str, Any], *, has_checksums: bool = False) -> 
 
     With ``has_checksums`` each record ends with an empty checksum, for the broker to fill in.
     """
+    parts, sizes = _record_parts(columns, has_checksums=has_checksums)
+    data = concatenate_rows(parts, len(sizes), int(sizes.sum()))
+    return EncodedChunk(data, sizes.astype(np.int32))
+
+
+def encode_sized_chunk(columns: Mapping[str, Any]) -> pa.Buffer:
+    """Encode records as `encode_chunk` does, with empty checksums and their sizes in front."""
+    parts, sizes = _record_parts(columns, has_checksums=True)
+    return concatenate_rows(parts, len(sizes), int(sizes.sum()), encode_sizes(sizes))
+
+
+def _record_parts(
+    columns: Mapping[str, Any], *, has_checksums: bool
+) -> tuple[Sequence[Any], Positions]:
+    """Return the parts of each record, one after the other, and the sizes of the records."""
     given = InputColumns(columns)
+    rows = given.rows
     bodies = _stored_bodies(given)
     body_lengths = lengths_of(bodies)
     topics, topic_lengths, is_v2 = _topics(given)
-    checksum = (pa.scalar(EMPTY_CHECKSUM, pa.binary()),) if has_checksums else ()
-    properties = property_strings(given, *checksum)
-    properties_lengths = value_lengths(properties, given.rows)
+    properties = property_parts(given)
+    if has_checksums:
+        properties.append(pa.scalar(EMPTY_CHECKSUM, pa.binary()))
+    properties_lengths = properties_lengths_of(properties, rows)
     born_hosts, born_is_v6 = _hosts(given, "bornHost")
     store_hosts, store_is_v6 = _hosts(given, "storeHost")
     _check_v6_bits(given, born_is_v6, store_is_v6)
-    sizes = (
+    sizes: Positions = (
         layout.RECORD_BYTES_MIN
         + _V6_EXTRA_BYTES * (born_is_v6.astype(np.int64) + store_is_v6)
         + is_v2 * (layout.TOPIC_LENGTH_V2_BYTES - layout.TOPIC_LENGTH_V1_BYTES)
@@ -82,7 +104,8 @@ def encode_chunk(columns: Mapping[str, Any], *, has_checksums: bool = False) -> 
     if total > BUFFER_BYTES_MAX:
         raise chunk_error("its end", f"at most {BUFFER_BYTES_MAX} bytes", total)
 
-    head = np.zeros(given.rows, _HEAD)
+    fields = _fields_before_body(rows, born_hosts, store_hosts)
+    head, store_timestamps, tail, before_body = fields
     head["total_size"] = sizes
     head["magic"] = np.where(is_v2, layout.MAGIC_V2, layout.MAGIC_V1)
     head["body_crc"] = body_crcs(bodies)
@@ -92,35 +115,37 @@ def encode_chunk(columns: Mapping[str, Any], *, has_checksums: bool = False) -> 
     head["physical_offset"] = given.numbers("commitLogOffset")
     head["sys_flag"] = given.numbers("sysFlag")
     head["born_timestamp"] = given.numbers("bornTimestamp")
-    store_timestamps = np.zeros(given.rows, _STORE_TIMESTAMP)
-    store_timestamps["store_timestamp"] = given.numbers("storeTimestamp")
-    tail = np.zeros(given.rows, _TAIL)
+    store_timestamps[:] = given.numbers("storeTimestamp")
     tail["reconsume_times"] = given.numbers("reconsumeTimes")
     tail["prepared_transaction_offset"] = given.numbers("preparedTransactionOffset")
     tail["body_length"] = body_lengths
+    before_properties = topics, to_binary(properties_lengths.astype(">i2"))
+    return (*before_body, bodies, *before_properties, *properties), sizes
 
-    parts = (
-        to_binary(head),
-        born_hosts,
-        to_binary(store_timestamps),
-        store_hosts,
-        to_binary(tail),
-        bodies,
-        topics,
-        to_binary(properties_lengths.astype(">i2")),
-        properties,
-    )
-    return EncodedChunk(concatenate_rows(parts, given.rows, total), sizes.astype(np.int32))
+
+def _fields_before_body(
+    rows: int, born_hosts: Any, store_hosts: Any
+) -> tuple[Structures, Structures, Structures, Sequence[Any]]:
+    """Return head, store timestamp and tail of each record, to be filled in, and all parts."""
+    hosts = born_hosts, store_hosts
+    if all(isinstance(each, pa.Scalar) for each in hosts):  # then it is one part
+        encoded = [each.as_py() for each in hosts]
+        fields = np.zeros(rows, dtype_before_body(*map(len, encoded)))
+        for name, host in zip(("born_host", "store_host"), encoded, strict=True):
+            fields[name] = np.frombuffer(host, f"V{len(host)}")
+        return fields["head"], fields["store_timestamp"], fields["tail"], (to_binary(fields),)
+    head, times, tail = (np.zeros(rows, each) for each in (_HEAD, _STORE_TIMESTAMP, _TAIL))
+    parts = to_binary(head), born_hosts, to_binary(times), store_hosts, to_binary(tail)
+    return head, times, tail, parts
 
 
 def _stored_bodies(input_columns: InputColumns) -> pa.BinaryArray:
     bodies = input_columns.array("body")
-    sys_flags = np.broadcast_to(
-        np.asarray(input_columns.numbers("sysFlag"), np.int32), input_columns.rows
-    )
-    compressed = np.flatnonzero(sys_flags & _COMPRESSED.value)
-    if not len(compressed):
+    sys_flags = np.asarray(input_columns.numbers("sysFlag"), np.int32)
+    if not (sys_flags & _COMPRESSED.value).any():
         return bodies
+    sys_flags = np.broadcast_to(sys_flags, input_columns.rows)
+    compressed = np.flatnonzero(sys_flags & _COMPRESSED.value)
     kinds = sys_flags[compressed] & MessageSysFlag.COMPRESSION_MASK.value
     stored = [
         _compressed_body(row, bodies[row].as_py(), kind)
@@ -154,8 +179,12 @@ def body_crcs(bodies: pa.BinaryArray) -> npt.NDArray[np.int64]:
 
 def _topics(input_columns: InputColumns) -> tuple[Any, Any, Any]:
     """Return length and topic, the topic's length, and whether it needs the second magic."""
-    topics = input_columns.array("topic").dictionary_encode()
-    encoded = [topic.encode() for topic in topics.dictionary.to_pylist()]
+    topics = input_columns.one_value("topic")
+    if topics is None:
+        topics = input_columns.array("topic").dictionary_encode()
+    is_one = isinstance(topics, pa.Scalar)
+    distinct = [topics.as_py()] if is_one else topics.dictionary.to_pylist()
+    encoded = [topic.encode() for topic in distinct]
     lengths = np.array([len(topic) for topic in encoded], np.int64)
     if lengths.max(initial=0) > layout.TOPIC_BYTES_MAX_V2:
         raise chunk_error(
@@ -169,7 +198,7 @@ def _topics(input_columns: InputColumns) -> tuple[Any, Any, Any]:
         + topic
         for topic, wide in zip(encoded, is_v2.tolist(), strict=True)
     ]
-    if len(sized) == 1:
+    if is_one or len(sized) == 1:
         return pa.scalar(sized[0], pa.binary()), lengths[0], is_v2
     of_row = topics.indices.to_numpy()
     return pa.array(sized, pa.binary()).take(topics.indices), lengths[of_row], is_v2[of_row]
@@ -183,7 +212,7 @@ def _hosts(input_columns: InputColumns, name: str) -> tuple[Any, npt.NDArray[np.
     encoded = [host.encode() for host in hosts]
     is_v6 = np.array([host.is_v6 for host in hosts], bool)
     if texts is None or len(hosts) == 1:
-        return pa.scalar(encoded[0], pa.binary()), np.broadcast_to(is_v6, input_columns.rows)
+        return pa.scalar(encoded[0], pa.binary()), is_v6
     return pa.array(encoded, pa.binary()).take(texts.indices), is_v6[texts.indices.to_numpy()]
 
 
@@ -197,10 +226,11 @@ def _check_v6_bits(
         born_is_v6 * MessageSysFlag.BORN_HOST_V6.value
         | store_is_v6 * MessageSysFlag.STORE_HOST_V6.value
     )
-    found = np.broadcast_to(input_columns.numbers("sysFlag"), input_columns.rows)
-    wrong = np.flatnonzero((found & _V6_BITS) != needed)
-    if len(wrong):
-        row = int(wrong[0])
+    found = np.asarray(input_columns.numbers("sysFlag"))
+    is_wrong = (found & _V6_BITS) != needed
+    if input_columns.rows and is_wrong.any():
+        row = int(np.argmax(is_wrong))
+        found, needed = (np.broadcast_to(each, input_columns.rows) for each in (found, needed))
         raise chunk_error(
             f"sysFlag {row}",
             f"the IPv6 bits of the hosts, {int(needed[row]):#x}",
@@ -224,8 +254,8 @@ def encode_batch_columns(columns: Mapping[str, Any], unique_ids: Sequence[str]) 
     bodies = given.array("body")
     body_lengths = lengths_of(bodies)
     ids = encode_named(UNIQ_KEY, pa.array(unique_ids, pa.string()))
-    properties = property_strings(given, ids, pa.scalar(_WAIT_PROPERTY, pa.binary()))
-    properties_lengths = value_lengths(properties, given.rows)
+    properties = [*property_parts(given), ids, pa.scalar(_WAIT_PROPERTY, pa.binary())]
+    properties_lengths = properties_lengths_of(properties, given.rows)
     sizes = ENTRY_BYTES_MIN + body_lengths + properties_lengths
     total = int(sizes.sum())
     if total > BUFFER_BYTES_MAX:
@@ -236,7 +266,7 @@ def encode_batch_columns(columns: Mapping[str, Any], unique_ids: Sequence[str]) 
     head["size"] = sizes
     head["flag"] = given.numbers("flag")
     head["body_length"] = body_lengths
-    parts = (to_binary(head), bodies, to_binary(properties_lengths.astype(">i2")), properties)
+    parts = (to_binary(head), bodies, to_binary(properties_lengths.astype(">i2")), *properties)
     return concatenate_rows(parts, given.rows, total)
 
 
@@ -274,26 +304,46 @@ class InputColumns:
         kind = COLUMNS[name].type
         if values is None:
             return None
-        try:
+        with _conversion(name):
             array = _as_array(values, kind, self.rows)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise chunk_error(
-                f"column {name}", f"values of type {kind}", Verbatim(error)
-            ) from error
         if len(array) != self.rows:
             raise chunk_error(f"column {name}", f"{self.rows} values", len(array))
         return array
 
+    def one_value(self, name: str) -> pa.Scalar | None:
+        """Return the one value that was passed for all messages, in the column's type; or None."""
+        value = self._columns.get(name)
+        if value is None or isinstance(value, _SEQUENCE_TYPES):
+            return None
+        with _conversion(name):
+            found = pa.scalar(value, COLUMNS[name].type)
+        if not found.is_valid:
+            raise chunk_error(f"{name} 0", "a value for each message", None)
+        return found
+
     def numbers(self, name: str) -> Any:
-        """Return the column as numpy numbers, or 0 if it was not passed."""
+        """Return the column as numpy numbers, the number of all messages, or 0 if not passed."""
         if self._columns.get(name) is None:
             return 0
+        one = self.one_value(name)
+        if one is not None:
+            return one.value if pa.types.is_timestamp(one.type) else one.as_py()
         array = self.array(name)
         return (
             array.view(pa.int64()).to_numpy()
             if pa.types.is_timestamp(array.type)
             else array.to_numpy()
         )
+
+
+@contextmanager
+def _conversion(name: str) -> Iterator[None]:
+    """Raise RecordError if the values of a column do not have its type."""
+    try:
+        yield
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        needed = f"values of type {COLUMNS[name].type}"
+        raise chunk_error(f"column {name}", needed, Verbatim(error)) from error
 
 
 def _row_count(bodies: Any) -> int:
@@ -314,8 +364,8 @@ def _as_array(values: Any, kind: pa.DataType, rows: int) -> pa.Array:
     return pa.repeat(pa.scalar(values, kind), rows)
 
 
-def property_strings(input_columns: InputColumns, *more: Any) -> Any:
-    """Join KEYS, TAGS, the rest and additions, in this order; one value if all are equal."""
+def property_parts(input_columns: InputColumns) -> list[Any]:
+    """Return KEYS, TAGS and the rest, in this order: for each row, or one value for all."""
     parts = []
     for column, name in (("keys", KEYS), ("tags", TAGS)):
         values = input_columns.optional(column)
@@ -329,44 +379,45 @@ def property_strings(input_columns: InputColumns, *more: Any) -> Any:
             if input_columns.get(column) is not None
         )
         parts.append(encode_maps(maps, reserved=reserved))
-    nothing = pa.scalar(b"", pa.binary())
-    parts += more or (nothing,)
-    if len(parts) == 1:
-        return parts[0]
-    properties = pc.binary_join_element_wise(*parts, nothing)
-    lengths = lengths_of(properties)
-    if input_columns.rows and lengths.max() > PROPERTIES_BYTES_MAX:
+    return parts
+
+
+def properties_lengths_of(parts: Sequence[Any], rows: int) -> Positions:
+    """Return the length of each row's properties, which have these parts."""
+    lengths = np.zeros(rows, np.int64)
+    for part in parts:
+        lengths += len(part.as_py()) if isinstance(part, pa.Scalar) else lengths_of(part)
+    if rows and lengths.max() > PROPERTIES_BYTES_MAX:
         row = int(lengths.argmax())
         raise chunk_error(
             f"properties {row}",
             f"at most {PROPERTIES_BYTES_MAX} bytes",
             f"{int(lengths[row])} bytes",
         )
-    return properties
-
-
-def value_lengths(values: Any, rows: int) -> npt.NDArray[np.int64]:
-    """Return the length of each row's value, or of the one value of all rows."""
-    if isinstance(values, pa.Scalar):
-        return np.full(rows, len(values.as_py()), np.int64)
-    return lengths_of(values)
+    return lengths
 
 
 def to_binary(structures: npt.NDArray[Any]) -> pa.BinaryArray:
-    """Return structures of one width as binary values of the same bytes."""
-    width = structures.dtype.itemsize
-    values = pa.Array.from_buffers(
-        pa.binary(width), len(structures), [None, pa.py_buffer(structures)]
-    )
-    return values.cast(pa.binary())
+    """Return structures of one width as binary values over the same memory."""
+    count = len(structures)
+    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(structures.dtype.itemsize)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(structures)]
+    return pa.Array.from_buffers(pa.binary(), count, buffers)
 
 
-def concatenate_rows(parts: Sequence[Any], rows: int, total: int) -> pa.Buffer:
-    """Join the parts of each row, and all rows, to one buffer of ``total`` bytes."""
+def concatenate_rows(
+    parts: Sequence[Any], rows: int, total: int, beginning: bytes = b""
+) -> pa.Buffer:
+    """Join a beginning, the parts of each row, and all rows of ``total`` bytes, to one buffer."""
     if not rows:
-        return pa.py_buffer(b"")
+        return pa.py_buffer(beginning)
+    if beginning:  # as a part of the first row, so that no byte is copied twice
+        offsets = np.full(rows + 1, len(beginning), np.int32)
+        offsets[0] = 0
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(beginning)]
+        parts = (pa.Array.from_buffers(pa.binary(), rows, buffers), *parts)
     return (
         pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
         .buffers()[2]
-        .slice(0, total)
+        .slice(0, len(beginning) + total)
     )

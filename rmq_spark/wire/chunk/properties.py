@@ -337,10 +337,10 @@ def encode_maps(maps: pa.MapArray, *, reserved: tuple[str, ...]) -> pa.BinaryArr
     _reject(
         pc.is_in(names, pa.array(reserved, pa.string())), f"{', '.join(reserved)} only once", names
     )
-    pieces = pc.binary_join_element_wise(
-        names, values, pa.scalar(NAME_VALUE_SEPARATOR), null_handling="emit_null"
-    )
-    pieces = pc.binary_join_element_wise(pieces, pa.scalar(PROPERTY_SEPARATOR), pa.scalar(""))
+    separators = pa.scalar(NAME_VALUE_SEPARATOR), pa.scalar(PROPERTY_SEPARATOR)
+    pieces = pc.binary_join_element_wise(names, separators[0], values, separators[1], pa.scalar(""))
+    if (np.diff(offsets) == 1).all():  # one property in each map, such as the sink's row ids
+        return pieces.cast(pa.binary())
     lists = pa.ListArray.from_arrays(pa.array(offsets - offsets[0], pa.int32()), pieces)
     return pc.binary_join(lists, "").cast(pa.binary())
 

@@ -8,9 +8,9 @@ from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk.encode import (
     InputColumns,
     concatenate_rows,
-    property_strings,
+    properties_lengths_of,
+    property_parts,
     to_binary,
-    value_lengths,
 )
 
 BODY = [b"a", b"b", b"c"]
@@ -46,8 +46,9 @@ def test_bodies_may_be_any_sequence_that_arrow_reads(bodies):
 
 def test_input_columns_repeat_scalars_and_default_to_zero_or_none():
     given = InputColumns({"body": BODY, "flag": 7, "bornTimestamp": 5})
-    assert given.numbers("flag").tolist() == [7, 7, 7]
-    assert given.numbers("bornTimestamp").tolist() == [5, 5, 5]
+    assert given.numbers("flag") == 7
+    assert given.array("flag").to_pylist() == [7, 7, 7]
+    assert given.numbers("bornTimestamp") == 5
     assert given.numbers("queueId") == 0
     assert given.optional("tags") is None
     with pytest.raises(RecordError, match="column topic: needed a value for each message"):
@@ -61,24 +62,33 @@ def test_unknown_or_short_input_columns_are_named():
         InputColumns({"body": BODY, "flag": [1, 2]}).array("flag")
 
 
-def test_property_strings_contain_keys_tags_maps_and_additions():
+def test_properties_are_keys_tags_and_maps_in_this_order():
     maps = [[("a", "1")], [], None]
     given = InputColumns({"body": BODY, "tags": ["A", None, "C"], "keys": "k", "properties": maps})
-    end = pa.scalar(b"END", pa.binary())
-    assert property_strings(given, pa.array(BODY, pa.binary()), end).to_pylist() == [
+    parts = [*property_parts(given), pa.array(BODY, pa.binary()), pa.scalar(b"END", pa.binary())]
+    lengths = properties_lengths_of(parts, 3)
+    texts = [
         b"KEYS\x01k\x02TAGS\x01A\x02a\x011\x02aEND",
         b"KEYS\x01k\x02bEND",
         b"KEYS\x01k\x02TAGS\x01C\x02cEND",
     ]
+    assert bytes(concatenate_rows(parts, 3, int(lengths.sum()))) == b"".join(texts)
+    assert lengths.tolist() == [len(text) for text in texts]
 
 
-def test_equal_properties_of_all_rows_stay_a_scalar():
+def test_messages_without_properties_have_no_parts_of_them():
     given = InputColumns({"body": BODY})
-    end = pa.scalar(b"END", pa.binary())
-    assert property_strings(given).as_py() == b""
-    assert property_strings(given, end) is end
-    assert value_lengths(end, 3).tolist() == [3, 3, 3]
-    assert value_lengths(pa.array(BODY), 3).tolist() == [1, 1, 1]
+    assert property_parts(given) == []
+    assert properties_lengths_of([], 3).tolist() == [0, 0, 0]
+
+
+def test_one_value_of_all_messages_is_told_from_a_column():
+    given = InputColumns({"body": BODY, "flag": 7, "queueId": [1, 2, 3]})
+    assert given.one_value("flag").as_py() == 7
+    assert given.one_value("queueId") is None
+    assert given.numbers("queueId").tolist() == [1, 2, 3]
+    with pytest.raises(RecordError, match="flag 0: needed a value for each message"):
+        InputColumns({"body": BODY, "flag": pa.scalar(None, pa.int32())}).numbers("flag")
 
 
 def test_structures_are_values_of_their_bytes():
@@ -88,4 +98,7 @@ def test_structures_are_values_of_their_bytes():
 def test_concatenate_rows_joins_parts_row_by_row():
     parts = (pa.array(BODY), pa.scalar(b"-", pa.binary()))
     assert bytes(concatenate_rows(parts, 3, 6)) == b"a-b-c-"
-    assert bytes(concatenate_rows((pa.array([], pa.binary()),), 0, 0)) == b""
+    assert bytes(concatenate_rows(parts, 3, 6, b"begin")) == b"begina-b-c-"
+    nothing = (pa.array([], pa.binary()),)
+    assert bytes(concatenate_rows(nothing, 0, 0)) == b""
+    assert bytes(concatenate_rows(nothing, 0, 0, b"begin")) == b"begin"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.chunk import RecordChunk, encode_chunk
+from rmq_spark.wire.chunk import RecordChunk, encode_chunk, encode_sized_chunk
 from rmq_spark.wire.chunk.sized_chunk import decode_sized_chunk, encode_sizes
 
 
@@ -17,9 +17,13 @@ def test_sized_chunk_round_trips(sizes, records):
     assert bytes(rest) == records
 
 
-def test_sized_chunk_records_are_found_by_their_sizes():
-    chunk = encode_chunk({"topic": "T", "body": [b"one", b"three", b""]})
-    sizes, records = decode_sized_chunk(encode_sizes(chunk.sizes) + chunk.data.to_pybytes())
+@pytest.mark.parametrize("bodies", [[b"one", b"three", b""], [b"one"], []])
+def test_encoded_sized_chunk_has_the_sizes_and_then_the_records(bodies):
+    columns = {"topic": "T", "body": bodies, "keys": "k", "storeHost": "1.2.3.4:5"}
+    chunk = encode_chunk(columns, has_checksums=True)
+    sizes, records = decode_sized_chunk(encode_sized_chunk(columns))
+    assert sizes.tolist() == chunk.sizes.tolist()
+    assert bytes(records) == chunk.data.to_pybytes()
     assert RecordChunk(records, sizes).sizes.tolist() == chunk.sizes.tolist()
 
 
