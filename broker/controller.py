@@ -61,7 +61,7 @@ from .schedule.timer_files import TimerFiles
 from .schedule.timer_message import TimerRules, rounded_precision
 from .schedule.timer_message_store import TimerMessageStore
 from .server.client_connection import ClientConnection
-from .server.event_loop import EarliestTimer, monotonic_ms
+from .server.event_loop import DueJob, EarliestTimer, monotonic_ms
 from .server.fair_scheduler import FairScheduler
 from .server.server import CannotListen, RemotingServer
 from .server.tls.server_tls import ServerTls
@@ -73,7 +73,7 @@ from .state.members.producers import ProducerManager
 from .state.members.queue_locks import QueueLocks
 from .state.stats.broker_stats import BrokerStats
 from .store.config import BrokerRole
-from .store.errors import Degradation, StoreError, TransientFailure, describe_error, is_transient
+from .store.errors import StoreError, TransientFailure, describe_error, is_transient
 from .store.files.disk import DiskUsage, LocalDisk
 from .store.message_store import MessageStore
 from .store.results import DeletedFiles, PutMessageResult
@@ -84,7 +84,6 @@ if TYPE_CHECKING:
     from .metrics.metrics_service import MetricsService
 
 _log = logging.getLogger(__name__)
-_DELIVERY_RETRY_MS = 1_000
 _HOUR_MS = 3_600_000
 _DRAIN_SECONDS = 5.0
 _LOOPBACK = bytes([127, 0, 0, 1])
@@ -117,10 +116,6 @@ class BrokerController:
         self._revive_topic = revive_topic(config.broker_cluster_name)
         self._is_stopping = False
         self._reput_is_due = False
-        self._delivery_degradation = Degradation("delayed messages are not delivered")
-        self._check_degradation = Degradation("half messages of transactions are not checked")
-        self._timer_degradation = Degradation("timer messages are not delivered")
-        self._revival_degradation = Degradation("popped messages are not redelivered")
         self._advertised_address = (
             ip_address(config.broker_ip1).packed if config.broker_ip1 else None
         )
@@ -147,10 +142,6 @@ class BrokerController:
         self.tls = ServerTls(config.tls, lambda: self._now_ms() / 1_000, self._loop.time)
         self._thread = threading.get_ident()
         self._deadline = EarliestTimer(self._loop, self._expire)
-        self._delivery = EarliestTimer(self._loop, self._deliver)
-        self._checks = EarliestTimer(self._loop, self._check_transactions)
-        self._timer = EarliestTimer(self._loop, self._deliver_timers)
-        self._revival = EarliestTimer(self._loop, self._revive)
         self.scheduler = FairScheduler(self._loop)
         self.hold_service = PullRequestHoldService(
             config.holds,
@@ -235,6 +226,21 @@ class BrokerController:
             random.Random(self._random_bytes(8)).randrange,  # noqa: S311  # which queue comes first
         )
         self.revive = self._revive_service(config)
+        self._delivery = DueJob(
+            self._loop, self.schedule.deliver_due, "delayed messages are not delivered"
+        )
+        self._checks = DueJob(
+            self._loop,
+            self.transactions.check,
+            "half messages of transactions are not checked",
+            has_deadline=lambda: self.transactions.pending_count > 0,
+        )
+        self._timer = DueJob(
+            self._loop, self.timers.deliver_due, "timer messages are not delivered"
+        )
+        self._revival = DueJob(
+            self._loop, self.revive.revive_due, "popped messages are not redelivered"
+        )
         self.server = RemotingServer(
             config.server,
             self.processors.dispatch,
@@ -257,11 +263,11 @@ class BrokerController:
         self.housekeeping.start(
             self.hold_service, self.processors, self.tls.log_expiry, self.access_setup.reload
         )
-        self._delivery.schedule(self._monotonic_ms())
-        self._checks.schedule(self._monotonic_ms())
+        self._delivery.schedule()
+        self._checks.schedule()
         if config.store.broker_role is not BrokerRole.SLAVE:
-            self._timer.schedule(self._monotonic_ms())
-            self._revival.schedule(self._monotonic_ms())
+            self._timer.schedule()
+            self._revival.schedule()
         if config.namesrv_addr:
             self._registration = self._register(config)
 
@@ -375,15 +381,13 @@ class BrokerController:
         if self._is_stopping:
             return None
         self._is_stopping = True
+        for job in (self._delivery, self._checks, self._timer, self._revival):
+            job.cancel()
         if self._registration is not None:
             await self._registration.stop()
         # Metrics are served to the end, and report that the broker is stopping.
         self.server.stop_listening()
         self.store.stop_accepting("the broker is stopping")
-        self._delivery.cancel()
-        self._checks.cancel()
-        self._timer.cancel()
-        self._revival.cancel()
         self.processors.order_releases.cancel()
         self._deadline.cancel()
         self.hold_service.release_all()
@@ -626,15 +630,16 @@ class BrokerController:
         self, topic: str, queue_id: int, tags_codes: Collection[int] | None
     ) -> None:
         self.pop_waiters.arriving(topic, queue_id, tags_codes)
-        if topic == SCHEDULE_TOPIC and not self._is_stopping:
-            now_ms = self._monotonic_ms()
-            self.schedule.record_arrival(queue_id, now_ms)
-            self._delivery.schedule(now_ms)
-        elif topic == TIMER_TOPIC and not self._is_stopping:
+        if self._is_stopping:
+            return
+        if topic == SCHEDULE_TOPIC:
+            self.schedule.record_arrival(queue_id, self._monotonic_ms())
+            self._delivery.schedule()
+        elif topic == TIMER_TOPIC:
             self.timers.record_arrival()
-            self._timer.schedule(self._monotonic_ms())
-        elif topic == self._revive_topic and not self._is_stopping:
-            self._revival.schedule(self._monotonic_ms())
+            self._timer.schedule()
+        elif topic == self._revive_topic:
+            self._revival.schedule()
 
     # ---- held pulls
 
@@ -659,45 +664,7 @@ class BrokerController:
         if answer is not None:
             reply(held.connection, held.request, answer)
 
-    # ---- delayed messages, timers
-
-    def _deliver(self, now_ms: int) -> None:
-        self._deliver_due(
-            self.schedule.deliver_due, self._delivery, self._delivery_degradation, now_ms
-        )
-
-    def _deliver_timers(self, now_ms: int) -> None:
-        self._deliver_due(self.timers.deliver_due, self._timer, self._timer_degradation, now_ms)
-
-    def _deliver_due(
-        self,
-        deliver_due: Callable[[int], int | None],
-        timer: EarliestTimer,
-        degradation: Degradation,
-        now_ms: int,
-    ) -> None:
-        next_ms = self._next_due(deliver_due, "delivery", degradation, now_ms)
-        if next_ms is not None:
-            timer.schedule(next_ms)
-
-    def _next_due(
-        self,
-        step: Callable[[int], int | None],
-        name: str,
-        degradation: Degradation,
-        now_ms: int,
-    ) -> int | None:
-        """Do a step of a service; return when the next is due, soon if this one has failed."""
-        try:
-            next_ms = step(now_ms)
-            degradation.end()
-        except Exception as error:  # noqa: BLE001  # whatever it is, the others must not wait endlessly
-            if is_transient(error):
-                degradation.begin(error)
-            else:
-                _log.exception("%s failed, retrying", name)
-            return now_ms + _DELIVERY_RETRY_MS
-        return next_ms
+    # ---- delayed messages, timers, half messages
 
     def _real_topic_delivery(
         self, kind: str, put: Callable[[StoredMessage], PutMessageResult] | None = None
@@ -711,22 +678,9 @@ class BrokerController:
             losses=self._losses,
         )
 
-    # ---- half messages
-
-    def _check_transactions(self, now_ms: int) -> None:
-        name = "checking half messages"
-        next_ms = self._next_due(self.transactions.check, name, self._check_degradation, now_ms)
-        if next_ms is not None and not self._is_stopping:
-            self._checks.schedule(next_ms, is_deadline=self.transactions.pending_count > 0)
-
     def look_for_transactions(self) -> None:
         """Look for half messages, so that the next check of those that wait is a deadline."""
-        self._checks.schedule(self._monotonic_ms())
-
-    # ---- popped messages
-
-    def _revive(self, now_ms: int) -> None:
-        self._deliver_due(self.revive.revive_due, self._revival, self._revival_degradation, now_ms)
+        self._checks.schedule()
 
     def _queue_nums(self, topic: str) -> int | None:
         config = self.tables.topics.get(topic)

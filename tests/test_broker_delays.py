@@ -17,6 +17,7 @@ from support.suite.log_records import lines_of
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.headers.members import ConsumerSendMsgBackRequestHeader
 from rmq_spark.wire.headers.operators import HEADERS
+from rmq_spark.wire.names import SCHEDULE_TOPIC
 
 pytestmark = pytest.mark.usefixtures("on_each_loop")
 
@@ -100,15 +101,15 @@ def test_delayed_messages_are_tried_again_when_the_store_could_not_be_read(
         client = await broker.connect()
         await client.put("later", properties={"DELAY": "2"})
         await client.ask(0)
-        deliver_due = broker.controller.schedule.deliver_due
+        get_message = broker.store.get_message
         faults = [OSError(5, "Input/output error")]
 
-        def fails_once(now_ms):
-            if faults:
+        def fails_once(topic, *args, **kwargs):
+            if topic == SCHEDULE_TOPIC and faults:
                 raise faults.pop()
-            return deliver_due(now_ms)
+            return get_message(topic, *args, **kwargs)
 
-        monkeypatch.setattr(broker.controller.schedule, "deliver_due", fails_once)
+        monkeypatch.setattr(broker.store, "get_message", fails_once)
         broker.move(5.1)
         await broker.until(lambda: not faults)
         broker.move(1)

@@ -1,16 +1,19 @@
-"""The broker's event loop, its clock, and a timer that can be rescheduled."""
+"""The broker's event loop, its clock, a timer that can be rescheduled, and jobs that run on it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Final, cast
 
-from ..store.errors import describe_error, is_transient
+from ..store.errors import Degradation, describe_error, is_transient
 from .descriptors import RESOURCE_SHORTAGE_ERRNOS
 
 _log = logging.getLogger(__name__)
+
+_JOB_RETRY_MS: Final = 1_000
+"""Milliseconds from a failed run of a `DueJob` to the next."""
 
 
 def loop_class() -> type[asyncio.AbstractEventLoop]:
@@ -105,3 +108,53 @@ class EarliestTimer:
     def _fire(self) -> None:
         self._handle = None
         self._callback(max(self._at_ms, monotonic_ms(self._loop)))
+
+
+class DueJob:
+    """A job of the loop that knows when it is due again, such as the delivery of timers.
+
+    A failed run is logged and repeated a second later, so that one job never stops another.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        run: Callable[[int], int | None],
+        what_fails: str,
+        has_deadline: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Store the job, which does not run before `schedule`.
+
+        Args:
+            loop: The loop.
+            run: Gets the time, and returns when it is due again; None for not before `schedule`.
+            what_fails: What is not done while the job fails, for the log.
+            has_deadline: Whether a moved clock stops at the time that `run` has returned.
+        """
+        self._loop = loop
+        self._run = run
+        self._has_deadline = has_deadline
+        self._what_fails = what_fails
+        self._degradation = Degradation(what_fails)
+        self._timer = EarliestTimer(loop, self._run_due)
+
+    def schedule(self) -> None:
+        """Run the job in one of the next turns."""
+        self._timer.schedule(monotonic_ms(self._loop))
+
+    def cancel(self) -> None:
+        """Do not run until scheduled again."""
+        self._timer.cancel()
+
+    def _run_due(self, now_ms: int) -> None:
+        next_ms: int | None = now_ms + _JOB_RETRY_MS
+        try:
+            next_ms = self._run(now_ms)
+            self._degradation.end()
+        except Exception as error:  # noqa: BLE001  # whatever it is, the next run has to come
+            if is_transient(error):
+                self._degradation.begin(error)
+            else:
+                _log.exception("%s, retrying", self._what_fails)
+        if next_ms is not None:
+            self._timer.schedule(next_ms, is_deadline=self._has_deadline())

@@ -1,15 +1,16 @@
-"""The loop's clock in whole milliseconds, and its single timer for the next event."""
+"""The loop's clock in whole milliseconds, its timer for the next event, and jobs that are due."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.brokers.in_process import LOOPS, run
 
-from rocketpoll.broker.server.event_loop import EarliestTimer, monotonic_ms, new_event_loop
+from rocketpoll.broker.server.event_loop import DueJob, EarliestTimer, monotonic_ms, new_event_loop
 
 each_loop = pytest.mark.usefixtures("on_each_loop")
 
@@ -124,3 +125,80 @@ def test_new_event_loop_is_uvloop_where_installed():
     loop = new_event_loop()
     assert type(loop).__module__.startswith("uvloop") == ("uvloop" in LOOPS)
     loop.close()
+
+
+class Chore:
+    """A `DueJob` on the running loop; each run has the next outcome: a delay in ms, or an error."""
+
+    def __init__(self, *outcomes):
+        self.outcomes = list(outcomes)
+        self.times_ms = []
+        self.job = DueJob(asyncio.get_running_loop(), self._run, "chores are not done")
+
+    def _run(self, now_ms):
+        self.times_ms.append(now_ms)
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return None if outcome is None else now_ms + outcome
+
+    async def after(self, seconds, runs):
+        asyncio.get_running_loop().move(seconds)
+        for _ in range(20):  # turns in which the job would run, if it were due
+            await asyncio.sleep(0)
+        assert len(self.times_ms) == runs
+
+
+def test_due_job_runs_when_scheduled_and_when_it_says_that_it_is_due():
+    async def story():
+        chore = Chore(2_000, None, None)
+        chore.job.schedule()
+        await chore.after(0, 1)
+        await chore.after(1.9, 1)
+        await chore.after(0.2, 2)
+        await chore.after(60, 2)
+        chore.job.schedule()
+        await chore.after(0, 3)
+        assert chore.times_ms[1] - chore.times_ms[0] >= 2_000
+
+    run(story())
+
+
+def test_due_job_that_lacks_resources_runs_again_a_second_later_and_logs_once(caplog):
+    async def story():
+        chore = Chore(OSError(errno.ENOSPC, "full"), OSError(errno.ENOSPC, "full"), None)
+        chore.job.schedule()
+        await chore.after(0, 1)
+        await chore.after(0.9, 1)
+        await chore.after(0.2, 2)
+        await chore.after(1.1, 3)
+        await chore.after(60, 3)
+
+    run(story())
+    begun, ended = (record.getMessage() for record in caplog.records)
+    assert begun.startswith("chores are not done, retrying: the disk is full")
+    assert ended == "resolved: chores are not done"
+
+
+def test_due_job_with_a_bug_is_logged_with_its_traceback_and_runs_again(caplog):
+    async def story():
+        chore = Chore(ZeroDivisionError("a bug"), None)
+        chore.job.schedule()
+        await chore.after(0, 1)
+        await chore.after(1.1, 2)
+
+    run(story())
+    (record,) = caplog.records
+    assert record.getMessage() == "chores are not done, retrying"
+    assert isinstance(record.exc_info[1], ZeroDivisionError)
+
+
+def test_cancelled_due_job_does_not_run():
+    async def story():
+        chore = Chore(5, None)
+        chore.job.schedule()
+        await chore.after(0, 1)
+        chore.job.cancel()
+        await chore.after(60, 1)
+
+    run(story())

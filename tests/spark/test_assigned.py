@@ -11,7 +11,7 @@ import pytest
 from support.spark.forgotten_broker import A0, B0, B1, BOTH, forgetful_pair, places
 from support.spark.source_queries import options_for, schema_of
 
-from rmq_spark.client.concurrency import retry_timer
+from rmq_spark.client import failure_log
 from rmq_spark.spark.batch_reader import BatchReader
 from rmq_spark.spark.errors import BrokersAway, DataLoss, OptionError
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS
@@ -156,7 +156,7 @@ def test_resumed_query_waits_for_an_unknown_assigned_broker_and_logs_once(pair, 
         assert places(end) == {A0: 2, B0: 2, B1: 1}
         assert len(batches.plan_ranges(checkpoint, end)) == 2
         assert pair.pauses == 3  # name servers are asked behind each
-    said = [record.message for record in caplog.records if record.name == retry_timer.__name__]
+    said = [record.message for record in caplog.records if record.name == failure_log.__name__]
     assert said == [
         f"requests to broker b failed, retrying: {NO_WAY}",
         "requests to broker b recovered after 0.6 s",

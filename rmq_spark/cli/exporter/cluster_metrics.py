@@ -24,6 +24,7 @@ from rmq_spark.client.admin.broker_report import (
     read_broker_report,
 )
 from rmq_spark.client.errors import ClientError
+from rmq_spark.client.failure_log import FailureLog
 from rmq_spark.http_server import render_metrics
 from rmq_spark.wire.bodies.clients import CLIENT_LABELS, client_labels, consume_mode
 from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
@@ -65,8 +66,7 @@ class ClusterMetrics:
         self._now = now
         self._stop_event = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ClusterMetrics", daemon=True)
-        self._outages: dict[str, float] = {}
-        """Time at which reading began to fail, by broker name, or by "" for the name servers."""
+        self._failure_log = FailureLog()
         self._last_success_seconds = 0.0
         self.not_ready_reason: str | None = "the cluster has not been read yet"
         """Why the text has nothing about the cluster; None while it has."""
@@ -98,10 +98,10 @@ class ClusterMetrics:
         try:
             nodes = self._nodes()
         except ClientError as error:
-            self._log_outage("", error)
+            self._failure_log.record_failure("reading the name servers", error, self._now())
             self.not_ready_reason = f"the name servers do not answer: {error}"
         else:
-            self._log_outage("", None)
+            self._failure_log.record_success("reading the name servers", self._now())
             reports = [(node, self._read_broker(node)) for node in nodes]
             away = [node.name for node, report in reports if report is None]
             self.not_ready_reason = f"brokers do not answer: {', '.join(away)}" if away else None
@@ -133,23 +133,14 @@ class ClusterMetrics:
         ]
 
     def _read_broker(self, node: BrokerNode) -> BrokerReport | None:
+        what = f"reading broker {node.name}"
         try:
             report = read_broker_report(self._admin, node.address)
         except ClientError as error:
-            self._log_outage(node.name, error)
+            self._failure_log.record_failure(what, error, self._now())
             return None
-        self._log_outage(node.name, None)
+        self._failure_log.record_success(what, self._now())
         return report
-
-    def _log_outage(self, name: str, error: ClientError | None) -> None:
-        """Log an outage once when it begins and once when it ends."""
-        what = f"broker {name}" if name else "the name servers"
-        if error is not None and name not in self._outages:
-            _log.warning("reading %s failed, retrying: %s", what, error)
-            self._outages[name] = self._now()
-        elif error is None and name in self._outages:
-            seconds = self._now() - self._outages.pop(name)
-            _log.warning("reading %s recovered after %.0f s", what, seconds)
 
 
 def _families(

@@ -10,47 +10,15 @@ begins ("X failed, retrying: cause") and when it ends ("X recovered after N s").
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from rmq_spark.client.errors import CONNECTION_FAULTS, BrokerNotFound, SystemBusy
-
-_log = logging.getLogger(__name__)
+from rmq_spark.client.failure_log import FailureLog
 
 TRANSIENT_ERRORS: Final = (*CONNECTION_FAULTS, BrokerNotFound, SystemBusy)
 """Errors of brokers that may succeed later."""
-
-
-class FailureLog:
-    """Logs the first failure of each kind of request, and its recovery.
-
-    Tasks of a process share one, so that it logs an outage once for all of them.
-    """
-
-    def __init__(self) -> None:
-        self._failing: dict[str, tuple[float, object]] = {}
-
-    def record_failure(
-        self, what: str, cause: object, now_seconds: float, reaction: str = "retrying"
-    ) -> bool:
-        """Log a failure, as a warning if it is the first; return whether it is."""
-        is_first = what not in self._failing
-        self._failing[what] = self._failing.get(what, (now_seconds,))[0], cause
-        log = _log.warning if is_first else _log.debug
-        log("%s failed, %s: %s", what, reaction, cause)
-        return is_first
-
-    def record_success(self, what: str, now_seconds: float) -> None:
-        """Log the recovery, if a failure was logged."""
-        if what in self._failing:
-            since, _ = self._failing.pop(what)
-            _log.warning("%s recovered after %.1f s", what, now_seconds - since)
-
-    def cause_of(self, what: str) -> Any:
-        """Return the cause of the last failure since the last success; None if there is none."""
-        return self._failing.get(what, (0.0, None))[1]
 
 
 class RetryTimer:
@@ -76,7 +44,8 @@ class RetryTimer:
             pause_seconds_max: The limit up to which pauses double; without it all are equal.
             clock: Returns seconds; by default the monotonic clock.
             sleep: Waits for some seconds.
-            failure_log: Where failures are logged; by default a new log.
+            failure_log: Where failures are logged; by default a new log. Tasks of a process share
+                one, so that it logs an outage once for all of them.
         """
         self._what = what
         self._timeout_seconds = timeout_ms / 1000

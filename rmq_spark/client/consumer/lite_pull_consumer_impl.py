@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,7 +30,7 @@ from rmq_spark.client.arguments import (
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.scheduler import RepeatedTask, Scheduler
 from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl, ServiceState
-from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog, PullSpec
+from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, PullSpec
 from rmq_spark.client.consumer.dispatch.listeners import check_listener
 from rmq_spark.client.consumer.offsets.offset_manager import (
     AutoCommit,
@@ -62,6 +63,7 @@ from rmq_spark.client.errors import (
     OffsetOutOfRange,
     SubscriptionConflict,
 )
+from rmq_spark.client.failure_log import FailureLog, OutageLog
 from rmq_spark.client.instance.instance import ClientInstance, require_topics
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.results import PullStatus
@@ -99,31 +101,23 @@ class TopicChangeMonitor:
     """Asks a name server for a topic's queues again."""
     interval_ms: int
     checks: list[RepeatedTask] = field(default_factory=list)
+    failures: FailureLog = field(default_factory=FailureLog)
     is_started: bool = False
 
     def add(self, topic: str, listener: TopicMessageQueueChangeListener) -> None:
         """Call a listener whenever a topic has other queues than it had before."""
         known = self.queues_of(topic)
-        is_away = False
+        what = f"checking the queues of {topic} for changes"
 
         def check() -> None:
-            nonlocal known, is_away
+            nonlocal known
             try:
                 self.refresh(topic)
                 found = self.queues_of(topic)
             except ClientError as error:
-                level = logging.DEBUG if is_away else logging.WARNING
-                _log.log(
-                    level,
-                    "checking the queues of %s for changes failed, retrying: %s",
-                    topic,
-                    error,
-                )
-                is_away = True
+                self.failures.record_failure(what, error, time.monotonic())
                 return
-            if is_away:
-                _log.warning("checking the queues of %s for changes recovered", topic)
-                is_away = False
+            self.failures.record_success(what, time.monotonic())
             if found != known:
                 known = found
                 try:

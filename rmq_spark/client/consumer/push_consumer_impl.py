@@ -27,7 +27,7 @@ from rmq_spark.client.concurrency.scheduler import (
     ThreadScheduler,
 )
 from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl
-from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog, PullSpec
+from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, PullSpec
 from rmq_spark.client.consumer.dispatch.consume_services import (
     LOCK_INTERVAL_MS,
     BrokerQueueLocks,
@@ -64,6 +64,7 @@ from rmq_spark.client.consumer.queues.process_queue import ProcessQueue, monoton
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint
 from rmq_spark.client.consumer.rebalance.rebalance_service import TopicAssignment
 from rmq_spark.client.consumer.settings import PushSettings, effective_settings
+from rmq_spark.client.failure_log import OutageLog
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.namespace import Namespace

@@ -15,6 +15,7 @@ from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.scheduler import PerBrokerExecutor
 from rmq_spark.client.errors import ClientError
+from rmq_spark.client.failure_log import FailureLog
 from rmq_spark.wire.bodies.clients import HeartbeatData
 
 _log = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class HeartbeatSender(ForkAware):
         """Know no broker: in a child process, they know the parent, and not this process."""
         self._executor = PerBrokerExecutor("rocketpoll heartbeat")
         self._failures: dict[str, int] = {}  # since each broker last took a heartbeat
+        self._failure_log = FailureLog()
         self._unaware_brokers: dict[str, None] = {}  # brokers that do not know of this client
         self._change = 0  # counts the changes of this client's groups
         self._known_changes: dict[str, int] = {}  # the last that each broker has acknowledged
@@ -98,20 +100,19 @@ class HeartbeatSender(ForkAware):
             self._send(address)
 
     def _send(self, address: str) -> None:
-        change = self._change
+        change, what = self._change, f"heartbeats to {address}"
         self._unaware_brokers.pop(address, None)  # first: the connection may end again meanwhile
         try:
             self.versions[address] = self._api.heartbeat(address, self._data())
             self._known_changes[address] = change
-            if self._failures.pop(address, None):
-                _log.warning("heartbeats to %s recovered", address)
+            self._failures.pop(address, None)
+            self._failure_log.record_success(what, time.monotonic())
         except ClientError as error:
             if self._executor.is_stopped:  # the client is ending, and unregisters
                 return
             self._unaware_brokers[address] = None
             failures = self._failures[address] = self._failures.get(address, 0) + 1
-            if failures == 1:
-                _log.warning("heartbeats to %s failed, retrying: %s", address, error)
+            self._failure_log.record_failure(what, error, time.monotonic())
             if failures <= RETRIES_MAX:
                 # A member without queues asks this broker for nothing,
                 # and would not notice its return.

@@ -27,7 +27,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from rmq_spark.client.concurrency.retry_timer import TRANSIENT_ERRORS, FailureLog, RetryTimer
+from rmq_spark.client.concurrency.retry_timer import TRANSIENT_ERRORS, RetryTimer
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
     BrokerNotFound,
@@ -37,6 +37,7 @@ from rmq_spark.client.errors import (
     RouteNotFound,
     TopicNotFound,
 )
+from rmq_spark.client.failure_log import FailureLog
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.transport.connection import CONNECT_TIMEOUT_MS
 from rmq_spark.client.transport.remoting_client import RemotingClient

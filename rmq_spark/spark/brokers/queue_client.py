@@ -22,8 +22,8 @@ from concurrent.futures import wait as wait_for_futures
 from typing import Any, Final, NamedTuple
 
 from rmq_spark.client.concurrency.retry_timer import TRANSIENT_ERRORS
-from rmq_spark.client.consumer.brokers.broker_client import OutageLog
 from rmq_spark.client.errors import ClientError
+from rmq_spark.client.failure_log import OutageLog
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.reading.read_bounds import TimeSearch
 from rmq_spark.client.results import PullResult, PullStatus

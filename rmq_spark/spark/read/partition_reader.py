@@ -11,8 +11,9 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from rmq_spark.client.concurrency.retry_timer import TRANSIENT_ERRORS, FailureLog, RetryTimer
+from rmq_spark.client.concurrency.retry_timer import TRANSIENT_ERRORS, RetryTimer
 from rmq_spark.client.errors import BrokerRefused, OffsetMoved
+from rmq_spark.client.failure_log import FailureLog
 from rmq_spark.spark.brokers.fan_out import BrokerAddresses, instance_for, is_unknown_queue
 from rmq_spark.spark.errors import BrokersAway, describe_lost_offsets, describe_queue, report_losses
 from rmq_spark.spark.options.access import BrokerAccess

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
+from types import SimpleNamespace
 
 import pytest
 from support.brokers.broker_kinds import wait_until
@@ -85,20 +86,28 @@ def test_exporter_shows_no_stale_figures_of_an_unreachable_cluster(caplog):
         assert samples("rocketmq_messages_in_total") is None
         assert samples("rocketpoll_exporter_collect_seconds") is not None
         assert metrics.not_ready_reason.startswith("the name servers do not answer")
-        told = [each for each in caplog.records if each.name.endswith("cluster_metrics")]
+        told = [each for each in caplog.records if each.name.endswith("failure_log")]
         assert len(told) == 1
 
 
-def test_exporter_logs_a_failing_broker_and_its_recovery_once_each(caplog):
+def test_exporter_logs_silent_name_servers_and_their_recovery_once_each(monkeypatch, caplog):
     caplog.set_level(logging.WARNING)
-    clock = iter([100.0, 112.0])
+    now, failures = [100.0], [ConnectionFailed("a:1", "no")] * 2
+
+    def cluster_info():
+        now[0] += 6
+        if failures:
+            raise failures.pop()
+        return SimpleNamespace(cluster_addr_table={}, broker_addr_table={})
+
     with Admin("127.0.0.1:1") as admin:
-        metrics = ClusterMetrics(admin, 15, now=lambda: next(clock))
-        for error in (None, ConnectionFailed("a:1", "no"), ConnectionFailed("a:1", "no"), None):
-            metrics._log_outage("broker-a", error)
+        monkeypatch.setattr(admin, "cluster_info", cluster_info)
+        metrics = ClusterMetrics(admin, 15, now=lambda: now[0])
+        for _ in range(4):
+            metrics.refresh()
     assert [each.getMessage().partition("; ")[0] for each in caplog.records] == [
-        "reading broker broker-a failed, retrying: cannot connect to a:1: no",
-        "reading broker broker-a recovered after 12 s",
+        "reading the name servers failed, retrying: cannot connect to a:1: no",
+        "reading the name servers recovered after 12.0 s",
     ]
 
 

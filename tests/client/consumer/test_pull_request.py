@@ -9,7 +9,7 @@ import pytest
 from support.clients.manual_scheduler import MovedTasks
 from support.messages.received_messages import QUEUE, received, several
 
-from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog
+from rmq_spark.client.consumer.brokers.broker_client import DecodedPull
 from rmq_spark.client.consumer.pull.pull_task import PullLimits, PullRequest
 from rmq_spark.client.consumer.push_consumer_impl import PushPullTask
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
@@ -19,6 +19,7 @@ from rmq_spark.client.consumer.queues.queue_identity import (
     StartPosition,
 )
 from rmq_spark.client.errors import ConnectionClosed, SystemBusy
+from rmq_spark.client.failure_log import OutageLog
 from rmq_spark.client.results import PullStatus
 from rmq_spark.wire.codes import ResponseCode
 

@@ -11,7 +11,7 @@ from support.clients.manual_scheduler import MovedTasks
 from support.messages.received_messages import QUEUE, received, several
 from support.suite.log_records import lines_of
 
-from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog
+from rmq_spark.client.consumer.brokers.broker_client import DecodedPull
 from rmq_spark.client.consumer.lite_pull_consumer_impl import LitePullTask
 from rmq_spark.client.consumer.pull.pull_task import PullLimits
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, ConsumeRequestCache
@@ -21,6 +21,7 @@ from rmq_spark.client.consumer.queues.queue_identity import (
     StartPosition,
 )
 from rmq_spark.client.errors import ConnectionClosed, RequestTimeout, SystemBusy, TopicNotFound
+from rmq_spark.client.failure_log import OutageLog
 from rmq_spark.client.results import PullStatus
 from rmq_spark.wire.codes import ResponseCode
 

@@ -2,8 +2,9 @@
 
 from support.spark.source_queries import Clock
 
-from rmq_spark.client.concurrency import retry_timer
-from rmq_spark.client.concurrency.retry_timer import FailureLog, RetryTimer
+from rmq_spark.client import failure_log
+from rmq_spark.client.concurrency.retry_timer import RetryTimer
+from rmq_spark.client.failure_log import FailureLog
 
 
 def timer_of(clock, timeout_ms, **more):
@@ -55,7 +56,7 @@ def messages_of(caplog):
     return [
         (record.levelname, record.getMessage())
         for record in caplog.records
-        if record.name == retry_timer.__name__
+        if record.name == failure_log.__name__
     ]
 
 

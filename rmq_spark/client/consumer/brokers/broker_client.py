@@ -6,8 +6,6 @@ raised, or passed to the callback of a pull; nothing is retried here.
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
@@ -16,10 +14,7 @@ from typing import NamedTuple, TypeVar
 from rmq_spark.client.consumer.brokers.pull_decoder import SuspectRecord, decode_pull
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
-    AccessDenied,
-    AuthenticationFailed,
     BrokerNotFound,
-    BrokerRefused,
     ClientError,
     OffsetMoved,
 )
@@ -434,50 +429,3 @@ def group_by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQue
     for queue in sorted(queues):
         found.setdefault(queue.broker_name, []).append(queue)
     return found
-
-
-# ---- OutageLog: logs the beginning and the end of an outage of a consumer's queues.
-
-_log = logging.getLogger(__name__)
-_BROKER_WIDE_ERRORS = (*CONNECTION_FAULTS, BrokerNotFound)
-
-
-class OutageLog:
-    """The log of one kind of failing request of a consumer. All methods are thread-safe."""
-
-    def __init__(self, what: str) -> None:
-        """Make it; ``what`` names the request in the log, such as "pulling"."""
-        self._what = what
-        self._mutex = threading.Lock()
-        self._reported: dict[MessageQueue | str, object] = {}
-
-    def record_failure(self, queue: MessageQueue, error: BaseException) -> None:
-        """Log that a queue's request has failed; as a warning if the outage is new."""
-        key: MessageQueue | str = queue
-        kind: object = error.code if isinstance(error, BrokerRefused) else type(error)
-        if isinstance(error, _BROKER_WIDE_ERRORS):
-            key, kind = queue.broker_name, "away"
-        elif isinstance(error, AuthenticationFailed):
-            key, kind = queue.broker_name, AuthenticationFailed
-        elif isinstance(error, AccessDenied):  # of a topic or its group, so for all its queues
-            key, kind = _topic_key(queue), error.resource
-        with self._mutex:
-            is_known = self._reported.get(key) == kind
-            self._reported[key] = kind
-        level = logging.DEBUG if is_known else logging.WARNING
-        _log.log(level, "%s %s failed, retrying: %s", self._what, queue, error)
-
-    def record_success(self, queue: MessageQueue) -> None:
-        """Log the recovery if the broker had failed before."""
-        if not self._reported:  # the usual case
-            return
-        keys = queue, queue.broker_name, _topic_key(queue)
-        with self._mutex:
-            over = [key for key in keys if self._reported.pop(key, None) is not None]
-        for key in over:
-            which = queue if key is queue else f"queues of {key}"
-            _log.warning("%s %s recovered", self._what, which)
-
-
-def _topic_key(queue: MessageQueue) -> str:
-    return f"topic {queue.topic} at {queue.broker_name}"

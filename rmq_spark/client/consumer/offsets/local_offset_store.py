@@ -25,6 +25,7 @@ import logging
 import os
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -34,6 +35,7 @@ from pathlib import Path
 from rmq_spark.client.consumer.offsets.offset_store import OffsetStore
 from rmq_spark.client.consumer.queues.queue_identity import LastMessage
 from rmq_spark.client.errors import OffsetFileDamaged, OffsetFileFailed
+from rmq_spark.client.failure_log import FailureLog
 from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.message_queue import MessageQueue
@@ -70,7 +72,7 @@ class LocalFileOffsetStore(OffsetStore):
         self.last_messages: dict[MessageQueue, LastMessage] = {}
         self._write_lock = threading.Lock()
         self._last_written: OffsetSerializeWrapper | None = None
-        self._is_failing = False
+        self._failure_log = FailureLog()
 
     def load(self) -> None:
         """Load the offsets of the file; a missing file counts as empty.
@@ -92,14 +94,13 @@ class LocalFileOffsetStore(OffsetStore):
         return None if kept is None or kept < 0 else kept
 
     def persist_all(self, queues: Collection[MessageQueue]) -> None:  # noqa: ARG002  # the file holds all
-        """Write the file, if anything has changed; log a failure once."""
+        """Write the file, if anything has changed; log a failure and the recovery once each."""
         try:
             self._save()
-            self._is_failing = False
         except OffsetFileFailed as error:
-            if not self._is_failing:
-                _log.warning("storing offsets failed, retrying: %s", error)
-            self._is_failing = True
+            self._failure_log.record_failure("storing offsets", error, time.monotonic())
+        else:
+            self._failure_log.record_success("storing offsets", time.monotonic())
 
     def store_offset(
         self,

@@ -11,9 +11,10 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 
-from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient, OutageLog
+from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient
 from rmq_spark.client.consumer.queues.queue_identity import LastMessage
 from rmq_spark.client.errors import ClientShutDown
+from rmq_spark.client.failure_log import OutageLog
 from rmq_spark.errors import RocketPollError
 from rmq_spark.wire.message_queue import MessageQueue
 

@@ -30,10 +30,11 @@ from typing import ClassVar, Protocol
 
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.scheduler import Scheduler, Task
-from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, OutageLog
+from rmq_spark.client.consumer.brokers.broker_client import DecodedPull
 from rmq_spark.client.consumer.queues.process_queue import ProcessQueue
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
 from rmq_spark.client.errors import BrokerRefused
+from rmq_spark.client.failure_log import OutageLog
 from rmq_spark.client.message import MessageExt
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
