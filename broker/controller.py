@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING
 
 from rmq_spark.wire.hosts import Host
 from rmq_spark.wire.names import SCHEDULE_TOPIC, TIMER_TOPIC, revive_topic
-from rmq_spark.wire.record import StoredMessage
 
 from .auth.access_control import AccessControl
 from .common.channel import Channel
@@ -40,8 +39,9 @@ from .longpolling.pull_request_hold_service import (
     NotifyMessageArrivingListener,
     PullRequestHoldService,
 )
+from .pop.ack_barrier import AckBarrier
 from .pop.pop_counters import PopCounters
-from .pop.pop_revive_service import PopReviveService
+from .pop.pop_revive_service import PopReviveService, ReviveRules
 from .pop.revive_log import ReviveLog
 from .processor.clients.client_manage import NotifyConsumerIdsChanged
 from .processor.processor import BrokerParts
@@ -76,7 +76,7 @@ from .store.config import BrokerRole
 from .store.errors import StoreError, TransientFailure, describe_error, is_transient
 from .store.files.disk import DiskUsage, LocalDisk
 from .store.message_store import MessageStore
-from .store.results import DeletedFiles, PutMessageResult
+from .store.results import DeletedFiles
 from .store.startup.opener import ProgressCallback
 from .transaction.transactional_message_service import CheckRules, TransactionalMessageService
 
@@ -217,8 +217,6 @@ class BrokerController:
             tables=self.tables,
             schedule=self.schedule,
             timers=self.timers,
-            on_opened=self._reconciliation.reconcile_complete_queues,
-            name_servers=len(config.namesrv_addr),
         )
         self.processors = Processors(
             self._parts(config),
@@ -261,7 +259,11 @@ class BrokerController:
         self.port = await self.server.start(config.bind_address, config.listen_port)
         await self._open_vip_channel(config)
         self.housekeeping.start(
-            self.hold_service, self.processors, self.tls.log_expiry, self.access_setup.reload
+            self.hold_service,
+            self.processors,
+            on_opened=self._reconciliation.reconcile_complete_queues,
+            log_expiry=self.tls.log_expiry,
+            reload_access=self.access_setup.reload,
         )
         self._delivery.schedule()
         self._checks.schedule()
@@ -310,7 +312,6 @@ class BrokerController:
                 checks_max=config.transaction_check_max,
                 reserved_hours=lambda: self.store.cleaner.config.file_reserved_time_hours,
             ),
-            put=self.store.put_message,
             when_stored=lambda *stored: self.processors.acknowledger.when_stored(*stored),  # noqa: PLW0108  # they come later
             is_topic_ready=self._is_system_topic_saved,
             send_check=lambda half: self.processors.transactions.send_check(half),  # noqa: PLW0108  # they come later
@@ -344,7 +345,6 @@ class BrokerController:
             files=files,
             rules=rules,
             delivery=delivery,
-            start=StartTime(self._now_ms(), self._monotonic_ms()),
             now_ms=self._now_ms,
             monotonic_ms=self._monotonic_ms,
             # half of the time for which its file is kept at least
@@ -556,25 +556,22 @@ class BrokerController:
 
     def _revive_service(self, config: BrokerConfig) -> PopReviveService:
         """Return the service that redelivers popped messages, with the parts of the processors."""
-        delivery = self._real_topic_delivery(
-            "popped message",
-            lambda message: self.revive.record_put(self.store.put_message(message)),
-        )
+        tables = self.tables
         return PopReviveService(
             store=self.store,
-            offsets=self.tables.offsets,
-            topics=self.tables.topics,
-            groups=self.tables.groups,
-            delivery=delivery,
-            timers=self.timers,
-            start_ms=self._monotonic_ms(),
+            offsets=tables.offsets,
+            topics=tables.topics,
+            groups=tables.groups,
+            delivery=self._real_topic_delivery("popped message"),
+            barrier=AckBarrier(self.store, self.timers, self._monotonic_ms()),
             when_stored=self.processors.acknowledger.when_stored,
             counters=self.processors.broker.pop_counters,
-            losses=self._losses,
-            topic=self._revive_topic,
-            queue_nums=self.tables.topics.read_queue_nums(self._revive_topic),
-            broker_name=config.broker_name,
-            retry_topic_v2=config.pop.retry_topic_v2,
+            rules=ReviveRules(
+                topic=self._revive_topic,
+                queue_nums=tables.topics.read_queue_nums(self._revive_topic),
+                broker_name=config.broker_name,
+                retry_topic_v2=config.pop.retry_topic_v2,
+            ),
         )
 
     # ---- requests
@@ -666,12 +663,9 @@ class BrokerController:
 
     # ---- delayed messages, timers, half messages
 
-    def _real_topic_delivery(
-        self, kind: str, put: Callable[[StoredMessage], PutMessageResult] | None = None
-    ) -> RealTopicDelivery:
+    def _real_topic_delivery(self, kind: str) -> RealTopicDelivery:
         return RealTopicDelivery(
             store=self.store,
-            put=put or self.store.put_message,
             queue_nums=self._queue_nums,
             recreate_topic=self._reconciliation.recreate_topic,
             kind=kind,

@@ -58,16 +58,10 @@ class AccessRules(Protocol):
 class AccessControl:
     """The check of all requests of a broker."""
 
-    def __init__(
-        self,
-        rules: AccessRules | None = None,
-        cluster: str = "",
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, rules: AccessRules | None = None, cluster: str = "") -> None:
         """Create it; without rules nothing is checked. ``cluster`` is the broker's own."""
         self._rules: AccessRules | None = None
         self._cluster = cluster
-        self._clock = clock
         self._failure_log = LogLimit()
         self.is_enabled = False
         """False if nobody has to prove who they are, so that nothing is to be checked."""
@@ -114,7 +108,7 @@ class AccessControl:
     ) -> None:
         """Log that somebody has not proven an identity, once a minute for each address."""
         address = _address_of(connection)
-        suppressed = self._failure_log.admit(address, self._clock())
+        suppressed = self._failure_log.admit(address, time.monotonic())
         if suppressed is not None:
             _log.warning(
                 "request %d of %s is not authenticated: %s%s",

@@ -13,21 +13,26 @@ Usually, all of this is so already.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from ..schedule.timer_message_store import TimerMessageStore
 from ..store.message_store import MessageStore
+from .revive_log import ACK_INTERVAL_MS
+
+REVIVE_AFTER_MS: Final = 2_000
+"""Milliseconds from the arrival of a check point to the redelivery of its messages."""
+
+_TIMER_LEAD_MS: Final = REVIVE_AFTER_MS - ACK_INTERVAL_MS
+"""Timers of acknowledgements were due so long before their messages are redelivered."""
 
 
 class AckBarrier:
     """Waits for acknowledgements, without a thread; times are those of a monotonic clock, in ms."""
 
-    def __init__(
-        self, store: MessageStore, timers: TimerMessageStore, timer_lead_ms: int, start_ms: int
-    ) -> None:
-        """Wait for timers that were due ``timer_lead_ms`` before the time that is to be passed."""
+    def __init__(self, store: MessageStore, timers: TimerMessageStore, start_ms: int) -> None:
+        """Begin with ``start_ms`` passed; ``timers`` deliver check points and acknowledgements."""
         self._store = store
         self._timers = timers
-        self._timer_lead_ms = timer_lead_ms
         self._steps: Iterator[None] | None = None
         self.passed_ms = start_ms
         """All acknowledgements that were stored before this time, and count, are in the topic."""
@@ -43,7 +48,7 @@ class AckBarrier:
         """Yield while there is something to wait for."""
         yield from self._wait_dispatched()
         end_offset = self._timers.end_offset()
-        while not self._timers.has_delivered(began_ms - self._timer_lead_ms, end_offset):
+        while not self._timers.has_delivered(began_ms - _TIMER_LEAD_MS, end_offset):
             yield
         yield from self._wait_dispatched()
         self.passed_ms = began_ms

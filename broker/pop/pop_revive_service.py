@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from rmq_spark.errors import RecordError, WireError
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
@@ -33,26 +33,22 @@ from rmq_spark.wire.pop import FIRST_POP_TIME, ORIGIN_GROUP, normal_topic, pop_r
 from rmq_spark.wire.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, change_properties
 from rmq_spark.wire.record import StoredMessage, decode_record, magic_of
 
-from ..common.recent_losses import RecentLosses
 from ..schedule.delayed_message import WITHOUT_DELAY
 from ..schedule.real_topic_delivery import RETRY_MS, DeliveryBudget, RealTopicDelivery
-from ..schedule.timer_message_store import TimerMessageStore
 from ..state.tables.consumer_offset import ConsumerOffsetManager
 from ..state.tables.subscription_group import SubscriptionGroupManager
 from ..state.tables.topic_config import TopicConfigManager
 from ..store.errors import Degradations, EndUnknown, UnreadableFile
 from ..store.message_store import MessageStore
 from ..store.results import (
-    LOG_START,
     GetMessageStatus,
     PutMessageResult,
     PutMessageStatus,
     QueueOffset,
 )
-from .ack_barrier import AckBarrier
+from .ack_barrier import REVIVE_AFTER_MS, AckBarrier
 from .pop_counters import PopCounters
 from .revive_log import (
-    ACK_INTERVAL_MS,
     REVIVE_GROUP,
     CheckPointKey,
     acked_offsets,
@@ -63,8 +59,6 @@ from .revive_log import (
 
 _log = logging.getLogger(__name__)
 
-REVIVE_AFTER_MS: Final = 2_000
-"""Milliseconds from the arrival of a check point to the redelivery of its messages."""
 PENDING_MAX: Final = 20_000
 """Check points of one revive queue in memory; the service reads on when the first is done."""
 BARRIER_MS: Final = 5
@@ -98,6 +92,15 @@ class _ReviveQueue:
     """The check points in the order of the queue."""
 
 
+class ReviveRules(NamedTuple):
+    """The revive topic and its number of queues; the broker's name, and that of retry topics."""
+
+    topic: str
+    queue_nums: int
+    broker_name: str
+    retry_topic_v2: bool
+
+
 class PopReviveService:
     """The redelivery of popped messages; one for each broker."""
 
@@ -109,43 +112,23 @@ class PopReviveService:
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
         delivery: RealTopicDelivery,
-        timers: TimerMessageStore,
-        start_ms: int,
+        barrier: AckBarrier,
         when_stored: Callable[[PutMessageResult, Callable[[PutMessageResult], None]], None],
         counters: PopCounters,
-        losses: RecentLosses,
-        topic: str,
-        queue_nums: int,
-        broker_name: str,
-        retry_topic_v2: bool,
+        rules: ReviveRules,
     ) -> None:
-        """Begin at the stored offsets; ``when_stored`` calls back when an append is stored.
-
-        ``delivery`` appends messages; its results have to reach `record_put`. ``timers`` deliver
-        check points and acknowledgements; ``start_ms`` is the monotonic time.
-        """
+        """Begin at the stored offsets; ``when_stored`` calls back when an append is stored."""
         self._store = store
         self._offsets = offsets
         self._topics = topics
         self._groups = groups
         self._delivery = delivery
-        lead_ms = REVIVE_AFTER_MS - ACK_INTERVAL_MS
-        self._barrier = AckBarrier(store, timers, lead_ms, start_ms)
+        self._barrier = barrier
         self._when_stored = when_stored
         self._counters = counters
-        self._losses = losses
-        self._topic = topic
-        self._broker_name = broker_name
-        self._retry_topic_v2 = retry_topic_v2
-        self._last_put = PutMessageResult(PutMessageStatus.PUT_OK, end_offset=LOG_START)
+        self._rules = rules
         self._degradations = Degradations[int]()
-        self._queues = [self._open(queue_id) for queue_id in range(queue_nums)]
-
-    def record_put(self, result: PutMessageResult) -> PutMessageResult:
-        """Note the result of a redelivery, and return it."""
-        if result.status is PutMessageStatus.PUT_OK:
-            self._last_put = result
-        return result
+        self._queues = [self._open(queue_id) for queue_id in range(rules.queue_nums)]
 
     def revive_due(self, now_ms: int) -> int | None:
         """Redeliver messages that are due, or some of them.
@@ -174,7 +157,7 @@ class PopReviveService:
 
     def _done_offset(self, queue_id: int) -> int:
         """Return the offset of the last message that is done; -1 for none."""
-        done = self._offsets.query(REVIVE_GROUP, self._topic, queue_id)
+        done = self._offsets.query(REVIVE_GROUP, self._rules.topic, queue_id)
         return -1 if done is None else done
 
     def _try_queue(self, queue: _ReviveQueue, now_ms: int, budget: DeliveryBudget) -> int | None:
@@ -217,7 +200,7 @@ class PopReviveService:
         if len(queue.pending) >= PENDING_MAX:
             return False
         found = self._store.get_message(
-            self._topic,
+            self._rules.topic,
             queue.queue_id,
             QueueOffset(queue.next_offset),
             count_max=_MESSAGES_PER_READ,
@@ -257,12 +240,12 @@ class PopReviveService:
             self._counters.lost_total += 1
             return
         if isinstance(content, PopCheckPoint):
-            key = key_of_check_point(content, self._broker_name)
+            key = key_of_check_point(content, self._rules.broker_name)
             queue.pending[key] = _Pending(
                 content, key, message.queue_offset, now_ms + REVIVE_AFTER_MS
             )
         elif content is not None:
-            pending = queue.pending.get(key_of_ack(content, self._broker_name))
+            pending = queue.pending.get(key_of_ack(content, self._rules.broker_name))
             if pending is not None:
                 pending.acked.update(
                     set(pending.check_point.queue_offsets).intersection(acked_offsets(content))
@@ -328,7 +311,7 @@ class PopReviveService:
             f"group {check_point.group} has not acknowledged, cannot be redelivered: {reason}"
         )
         _log.error("%s", text)
-        self._losses.record("popped message", text)
+        self._delivery.record_loss(text)
         return None
 
     def _redeliver(
@@ -370,7 +353,7 @@ class PopReviveService:
         elif topic.startswith(RETRY_PREFIX):
             target = topic
         else:
-            target = pop_retry_topic(topic, group, is_v2=self._retry_topic_v2)
+            target = pop_retry_topic(topic, group, is_v2=self._rules.retry_topic_v2)
         attempts = 0 if check_point.is_suspended else 1
         return replace(
             message,
@@ -390,6 +373,6 @@ class PopReviveService:
 
         def commit(result: PutMessageResult) -> None:
             if result.status is PutMessageStatus.PUT_OK:
-                self._offsets.advance(REVIVE_GROUP, self._topic, queue_id, revive_offset)
+                self._offsets.advance(REVIVE_GROUP, self._rules.topic, queue_id, revive_offset)
 
-        self._when_stored(self._last_put, commit)
+        self._when_stored(self._delivery.last_put, commit)

@@ -68,12 +68,9 @@ class Housekeeping:
         tables: StateTables,
         schedule: ScheduleMessageService,
         timers: TimerMessageStore,
-        on_opened: Callable[[], object],
-        name_servers: int = 0,
     ) -> None:
-        """Store the broker's parts; ``on_opened`` is called if the store finishes opening later."""
+        """Store the broker's parts, and start the threads."""
         self._loop = loop
-        self._on_opened = on_opened
         self._scheduler = scheduler
         self._config = config
         self._store = store
@@ -84,6 +81,7 @@ class Housekeeping:
         self._batch_pool = DaemonThreadPool("StagedBatches")
         self._store_pool = DaemonThreadPool("StoreHousekeeping", _STORE_JOBS)
         self._pools = [self._pool, self._batch_pool, self._store_pool]
+        name_servers = len(config.namesrv_addr)
         if name_servers:
             self._network_pool = DaemonThreadPool("NameServers", name_servers, waits_at_exit=False)
             self._pools.append(self._network_pool)
@@ -109,16 +107,19 @@ class Housekeeping:
         self,
         hold_service: PullRequestHoldService,
         processors: Processors,
+        *,
+        on_opened: Callable[[], object],
         log_expiry: Callable[[], None],
         reload_access: Callable[[], None] | None,
     ) -> None:
         """Schedule all periodic jobs; none runs immediately.
 
-        ``log_expiry`` warns of certificates that expire. ``reload_access``, called in a
-        thread, reads plain_acl.yml again if it has changed, and warns of files with secrets that
-        others can read; None without users.
+        ``on_opened`` is called if the store finishes opening later. ``log_expiry`` warns of
+        certificates that expire. ``reload_access``, called in a thread, reads plain_acl.yml again
+        if it has changed, and warns of files with secrets that others can read; None without users.
         """
         config = self._config
+        self._on_opened = on_opened
         self._every(_FINISH_OPENING_MS, self._finish_opening)
         self._every(_THREAD_CHECK_MS, self._check_threads)
         self._every(_REPUT_RETRY_MS, self._store.retry_degraded)

@@ -60,7 +60,6 @@ class RealTopicDelivery:
     def __init__(
         self,
         store: MessageStore,
-        put: Callable[[StoredMessage], PutMessageResult],
         queue_nums: Callable[[str], int | None],
         recreate_topic: Callable[[str, int], int | None],
         kind: str,
@@ -73,13 +72,12 @@ class RealTopicDelivery:
         given number of queues, and returns the new result of ``queue_nums``.
         """
         self._store = store
-        self._put = put
         self._queue_nums = queue_nums
         self._recreate_topic = recreate_topic
         self._kind = kind
         self._losses = losses
-        self._end_offset = LOG_START
-        """The end of the last delivered message in the log."""
+        self.last_put = PutMessageResult(PutMessageStatus.PUT_OK, end_offset=LOG_START)
+        """The result of the last message that was stored."""
         self._wait_reason: str | None = None
         self.dropped_total = 0
         """Messages that can never be delivered, such as those of deleted topics."""
@@ -99,9 +97,9 @@ class RealTopicDelivery:
             return True
         if target is None:
             return False
-        result = self._put(target)
+        result = self._store.put_message(target)
         if result.status in _STORED_STATUSES:
-            self._end_offset = result.end_offset
+            self.last_put = result
             self._wait_reason = None
         elif result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
             if result.remark != self._wait_reason:
@@ -144,12 +142,16 @@ class RealTopicDelivery:
     def record_dropped(self, count: int, text: str) -> None:
         """Count messages that can never be delivered; ``text`` says which, and why."""
         self.dropped_total += count
+        self.record_loss(text)
+
+    def record_loss(self, text: str) -> None:
+        """Show operators that a message is lost; ``text`` says which, and why."""
         self._losses.record(self._kind, text)
 
     def confirm(self) -> None:
         """Have delivered messages flushed: otherwise they stay invisible until the next send."""
-        if self._end_offset > self._store.confirm_offset():
-            self._store.flush_future(self._end_offset)
+        if self.last_put.end_offset > self._store.confirm_offset():
+            self._store.flush_future(self.last_put.end_offset)
 
     def flush(self, end_offset: PhysicalOffset = LOG_START) -> None:
         """Wait until all delivered messages, and those before an offset, are flushed.
@@ -160,7 +162,7 @@ class RealTopicDelivery:
             TransientFailure: The disk is slow.
             StoreError, OSError: The disk refuses.
         """
-        end_offset = max(end_offset, self._end_offset)
+        end_offset = max(end_offset, self.last_put.end_offset)
         if end_offset > self._store.state().flushed_offset:
             try:
                 self._store.flush_future(end_offset).result(_FLUSH_TIMEOUT_SECONDS)

@@ -147,7 +147,6 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         files: TimerFiles,
         rules: TimerRules,
         delivery: RealTopicDelivery,
-        start: StartTime,
         now_ms: Callable[[], int],
         monotonic_ms: Callable[[], int],
         roll_window_ms: Callable[[], int],
@@ -157,6 +156,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         A message that is due in more than ``roll_window_ms`` is stored again after that time,
         before its file of the log expires.
         """
+        start = StartTime(now_ms(), monotonic_ms())
         self._store = store
         self._files = files
         self._wheel, self._timer_log = files.wheel, files.log

@@ -113,9 +113,24 @@ class MessageStore:
         except BaseException:
             self._close_files()
             raise
-        why, size_max = self.unavailable_reason, config.max_message_size
+        self._create_services(config, now_ms)
+        try:
+            self.flusher.start()
+        except BaseException:
+            self._close_files()
+            raise
+        if listener is not None and not is_slave:
+            self._reput.set_listener(listener)
+        if self._start_degradation.text is not None:
+            self._wake_reput()
+
+    def _create_services(self, config: StoreConfig, now_ms: Callable[[], int]) -> None:
+        """Create what appends, reads, cleans and flushes, on the open files."""
+        parts, why = self._components, self.unavailable_reason
         recent_runs = parts.recent_writes.runs
-        self._appender = MessageAppender(self._log, self._queues, size_max, why, recent_runs)
+        self._appender = MessageAppender(
+            self._log, self._queues, config.max_message_size, why, recent_runs
+        )
         self._chunk_appender = ChunkAppender(self._log, self._appender, parts.recent_writes.chunks)
         self.staged_batches = StagedBatches(
             parts, self._appender, why, self.flush_future, self._wake, self._fail
@@ -140,15 +155,6 @@ class MessageStore:
             self._fail,
             None if self._is_sync else config.flush_interval_commit_log_ms / 1000,
         )
-        try:
-            self.flusher.start()
-        except BaseException:
-            self._close_files()
-            raise
-        if listener is not None and not is_slave:
-            self._reput.set_listener(listener)
-        if self._start_degradation.text is not None:
-            self._wake_reput()
 
     @property
     def is_opening(self) -> bool:

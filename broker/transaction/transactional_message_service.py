@@ -119,7 +119,6 @@ class TransactionalMessageService:
         store: MessageStore,
         offsets: ConsumerOffsetManager,
         rules: CheckRules,
-        put: Callable[[StoredMessage], PutMessageResult],
         when_stored: Callable[[PutMessageResult, Callable[[PutMessageResult], None]], None],
         is_topic_ready: Callable[[str], bool],
         send_check: Callable[[StoredMessage], bool],
@@ -137,7 +136,6 @@ class TransactionalMessageService:
         self._store = store
         self._offsets = offsets
         self._rules = rules
-        self._put = put
         self._when_stored = when_stored
         self._is_topic_ready = is_topic_ready
         self._send_check = send_check
@@ -332,7 +330,7 @@ class TransactionalMessageService:
         if immunity is None and age_ms <= self._rules.timeout_ms:
             return False
         renewed = to_immune(message) if is_immune else to_checked(message, check_times(message) + 1)
-        result = self._put(renewed)
+        result = self._store.put_message(renewed)
         if result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
             return None
         if result.status not in _STORED_STATUSES:  # its properties have become too long
@@ -375,7 +373,7 @@ class TransactionalMessageService:
     def _give_up(self, message: StoredMessage, reason: str) -> bool | None:
         if not self._is_topic_ready(CHECK_MAX_TIME_TOPIC):
             return None
-        result = self._put(to_check_max_time_topic(message))
+        result = self._store.put_message(to_check_max_time_topic(message))
         if result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
             return None
         if result.status in _STORED_STATUSES:

@@ -61,7 +61,7 @@ class FailureLog:
             key: What recovers together with it; by default ``what``.
             kind: A failure of another kind than the last one is logged as if it were the first.
         """
-        key = key or what
+        key = what if key is None else key
         with self._mutex:
             before = self._failing.get(key)
             since = now_seconds if before is None else before.since_seconds
@@ -79,7 +79,7 @@ class FailureLog:
     def record_success(self, what: str, now_seconds: float, *, key: Hashable = None) -> None:
         """Log the recovery, if a failure was logged."""
         with self._mutex:
-            failure = self._failing.pop(key or what, None)
+            failure = self._failing.pop(what if key is None else key, None)
         if failure is not None:
             seconds = now_seconds - failure.since_seconds
             _log.warning("%s recovered after %.1f s", what, seconds)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from support.brokers.state_tables import table_in
 from support.disks.faulty_disk import ManualClock
-from support.stores.small_store import bodies, message, open_store, read_all
+from support.stores.small_store import StoreThatRefuses, bodies, message, open_store, read_all
 
 from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
 from rocketpoll.broker.common.recent_losses import RecentLosses
@@ -61,8 +61,7 @@ class Broker:
             table_in(self.root / "config", "delayOffset.json", DelayOffsetSerializeWrapper),
             self.levels_ms,
             RealTopicDelivery(
-                self.store,
-                self.put,
+                StoreThatRefuses(self.store, self.put),
                 lambda topic: self.topics.get(topic, 0),
                 self.topics.setdefault,
                 "delayed message",

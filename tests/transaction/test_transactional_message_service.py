@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from support.brokers.state_tables import offsets_in
 from support.disks.faulty_disk import ManualClock
-from support.stores.small_store import bodies, crash, message, open_store, read_all
+from support.stores.small_store import (
+    StoreThatRefuses,
+    bodies,
+    crash,
+    message,
+    open_store,
+    read_all,
+)
 
 from rmq_spark.wire.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from rmq_spark.wire.properties import change_properties
@@ -59,10 +66,9 @@ class Broker:
         self.offsets = offsets_in(self.root / "config")
         self.offsets.clamp(lambda *queue: self.store.queue_offsets(*queue).next)
         self.service = TransactionalMessageService(
-            self.store,
+            StoreThatRefuses(self.store, self.put),
             self.offsets,
             CheckRules(TIMEOUT_MS, INTERVAL_MS, CHECKS_MAX, lambda: HOURS),
-            self.put,
             lambda result, then: then(self.store.wait_until_stored(result)),
             lambda _: self.is_topic_ready,
             self.send_check,

@@ -31,6 +31,7 @@ NON_MEMBER_SHARE: Final = 128
 heartbeats.
 """
 _LOCK_BYTES: Final = 512
+_LIFETIME_MS: Final = 60_000
 _EXPIRED_MAX: Final = 1_000
 """Expired locks discarded at a time; more would delay all other clients."""
 
@@ -62,9 +63,8 @@ class _ConnectionLocks:
 class QueueLocks:
     """All locks, by group and queue, and the memory that they use, by connection."""
 
-    def __init__(self, now_ms: Callable[[], int], lifetime_ms: int = 60_000) -> None:
+    def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
-        self._lifetime_ms = lifetime_ms
         self._bytes = 0
         self._locks: dict[_Key, _Lock] = {}
         """All locks, the one renewed longest ago first."""
@@ -208,7 +208,7 @@ class QueueLocks:
     def _is_expired(self, lock: _Lock, now_ms: int) -> bool:
         # After the clock was set back, a lock must not last longer than from now on.
         lock.renewed_ms = min(lock.renewed_ms, now_ms)
-        return now_ms - lock.renewed_ms > self._lifetime_ms
+        return now_ms - lock.renewed_ms > _LIFETIME_MS
 
     def _discard_expired(self, now_ms: int) -> None:
         """Discard expired locks."""

@@ -258,14 +258,12 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
         )
         return self._values[topic]
 
-    def create_in_send_back(
-        self, topic: str, queue_nums: int, perm: int = _READ_WRITE
-    ) -> TopicConfig:
+    def create_in_send_back(self, topic: str, queue_nums: int) -> TopicConfig:
         """Return a topic that the broker itself needs, such as a retry topic, or create it."""
         known = self.get(topic)
         if known is not None:
             return known
-        made = _topic(topic, max(1, queue_nums), perm)
+        made = _topic(topic, max(1, queue_nums), _READ_WRITE)
         _check(made)
         self._set(topic, made)
         return self._values[topic]

@@ -123,9 +123,8 @@ class StagedBatches:
         flush_future: Callable[[PhysicalOffset], Future[None]],
         wake: Callable[[], object],
         fail: Callable[[StoreError], object],
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Prepare without touching the disk; ``clock`` measures how long dispatch is held up.
+        """Prepare without touching the disk.
 
         ``refusal_reason`` returns why the store accepts no messages now, or None. ``flush_future``
         returns a future of a flush up to an offset, ``wake`` starts dispatch to the queues, and
@@ -152,7 +151,6 @@ class StagedBatches:
         """The number of commits that failed and were rolled back."""
         self.hold_durations = Histogram()
         """How long commits have held up the dispatch of other messages."""
-        self._clock = clock
         self._suspended_since = 0.0
         self.degradation = Degradation("a batch can be neither committed nor rolled back")
         self._is_rolling_back = False
@@ -226,7 +224,7 @@ class StagedBatches:
                 begins_at = self._appender.written_end_offset()
                 batch = OpenBatch(sink=sink, batch_id=batch_id, log_offset=begins_at)
                 yield from run_in_thread(partial(self.table.begin, batch, len(found)), executor)
-                self._suspended_since = self._clock()
+                self._suspended_since = time.perf_counter()
                 self._reput.suspend_from(self._appender.written_end_offset())
                 committed = CommittedBatch(
                     batch_id=batch_id,
@@ -355,7 +353,7 @@ class StagedBatches:
     def _release(self, atomic_until: PhysicalOffset = LOG_START) -> None:
         self.degradation.end()
         self._reput.resume_dispatch(atomic_until)
-        self.hold_durations.add(self._clock() - self._suspended_since)
+        self.hold_durations.add(time.perf_counter() - self._suspended_since)
         self._wake()
 
     def _copy(

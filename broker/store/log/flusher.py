@@ -32,15 +32,13 @@ class FlushService:
         on_flushed: Callable[[], object],
         on_failure: Callable[[StoreError], None],
         interval_seconds: float | None,
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Prepare; ``flush`` returns the offset up to which all is durable.
 
-        Without an interval, flushes happen only on demand. ``clock`` measures how long they take.
+        Without an interval, flushes happen only on demand.
         """
         self.durations = Histogram()
         """The durations of flushes that have succeeded."""
-        self._clock = clock
         self._flush = flush
         self._on_flushed = on_flushed
         self._on_failure = on_failure
@@ -130,9 +128,9 @@ class FlushService:
 
     def _flush_for_all(self) -> None:
         try:
-            began = self._clock()
+            began = time.perf_counter()
             flushed_offset = self._flush()
-            self.durations.add(self._clock() - began)
+            self.durations.add(time.perf_counter() - began)
             self._on_flushed()
             self._is_degraded = False
             self._flushed_offset = flushed_offset

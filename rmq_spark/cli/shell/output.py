@@ -287,15 +287,13 @@ def common_values(rows: Sequence[Row], columns: Sequence[str]) -> dict[str, obje
     return {name: first[name] for name in columns if all(row[name] == first[name] for row in rows)}
 
 
-def wrap_text(text: str, indent: str = "") -> str:
+def wrap_text(text: str) -> str:
     """Return a text on lines that fit the terminal, if stdout is one."""
     if not sys.stdout.isatty():
-        return f"{indent}{text}"
+        return text
     return textwrap.fill(
         text,
         terminal_width(),
-        initial_indent=indent,
-        subsequent_indent=indent,
         break_long_words=False,
         break_on_hyphens=False,
     )

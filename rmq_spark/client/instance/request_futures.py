@@ -14,7 +14,6 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable
 from typing import Final, Protocol
 
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
@@ -111,8 +110,7 @@ class RequestFuture:
 class RequestFutureHolder(ForkAware):
     """The requests of one client, by correlation id. Methods may be called from any thread."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._after_fork()
         ForkAware.__init__(self)
 
@@ -147,7 +145,7 @@ class RequestFutureHolder(ForkAware):
         """
         left_ms = timeout_ms if left_ms is None else left_ms
         request = RequestFuture(self, owner, topic, timeout_ms, promise)
-        request.deadline = self._clock() + left_ms / 1000
+        request.deadline = time.monotonic() + left_ms / 1000
         with self._lock:
             self._requests[request.correlation_id] = request
             if self._timer is None or request.deadline < self._timer.due_s:
@@ -161,7 +159,7 @@ class RequestFutureHolder(ForkAware):
 
     def _expire(self) -> None:
         with self._lock:
-            now, waiting = self._clock(), list(self._requests.values())
+            now, waiting = time.monotonic(), list(self._requests.values())
             expired = [each for each in waiting if each.deadline <= now]
             for each in expired:
                 del self._requests[each.correlation_id]

@@ -29,7 +29,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import reduce
 from itertools import chain
@@ -149,18 +149,13 @@ def stage_rows(
     batches: Iterable[pa.RecordBatch],
     batch: BatchRequestHeader,
     manifest_id: ManifestId,
-    *,
-    clock: Callable[[], float] | None = None,
-    sleep: Callable[[float], None] | None = None,
 ) -> TaskReport:
     """Stage all rows of a partition, and return when the broker has them."""
     tries = SendRetries(
         options.access,
         producer_of(options),
         f"partition {task.partition}",
-        clock,
-        sleep,
-        STAGING_REMEDIES,
+        remedies=STAGING_REMEDIES,
     )
     staging = _TaskStaging(options, task, batch, manifest_id, tries)
     try:

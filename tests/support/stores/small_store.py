@@ -254,3 +254,14 @@ def reads_of(store, monkeypatch):
 
     monkeypatch.setattr(reput, "_next_records", next_records)
     return read
+
+
+class StoreThatRefuses:
+    """A store whose messages are put by another function, which may refuse them."""
+
+    def __init__(self, store, put_message):
+        self._store = store
+        self.put_message = put_message
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)

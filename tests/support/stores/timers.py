@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from support.disks.faulty_disk import ManualClock
-from support.stores.small_store import bodies, message, open_store
+from support.stores.small_store import StoreThatRefuses, bodies, message, open_store
 
 from rmq_spark.wire.names import TIMER_TOPIC
 from rmq_spark.wire.properties import decode_properties
 from rocketpoll.broker.common.recent_losses import RecentLosses
 from rocketpoll.broker.schedule.real_topic_delivery import RealTopicDelivery
-from rocketpoll.broker.schedule.schedule_message_service import StartTime
 from rocketpoll.broker.schedule.timer_files import TimerFiles
 from rocketpoll.broker.schedule.timer_message import TimerRules, recall_message, to_timer_topic
 from rocketpoll.broker.schedule.timer_message_store import TimerMessageStore
@@ -52,8 +51,7 @@ class TimerBroker:
             self.root / "store", self.disk, clock=self.clock, **self.store_settings
         )
         delivery = RealTopicDelivery(
-            self.store,
-            self.put,
+            StoreThatRefuses(self.store, self.put),
             lambda topic: self.topics.get(topic, 0),
             self.topics.setdefault,
             "timer message",
@@ -72,7 +70,6 @@ class TimerBroker:
             self.files,
             RULES,
             delivery,
-            StartTime(self.clock(), self.monotonic_ms),
             self.clock,
             lambda: self.monotonic_ms,
             lambda: self.window_ms,
