@@ -6,7 +6,6 @@ requested for a quarter of an hour is dropped, so that an unused console costs t
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -14,14 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from rmq_spark.client.concurrency.scheduler import RepeatedTask, ThreadScheduler
 from rmq_spark.errors import RocketPollError
 
 INTERVAL_SECONDS: Final = 5.0
 POINTS_MAX: Final = 240
 WATCH_EXPIRY_SECONDS: Final = 900.0
 WATCHES_MAX: Final = 64
-_STOP_SECONDS: Final = 2.0
-_log = logging.getLogger(__name__)
+_STOP_MS: Final = 2_000
 
 Samples = Mapping[str, float]
 Probe = Callable[[], Samples]
@@ -56,21 +55,21 @@ class History:
         self, interval_seconds: float = INTERVAL_SECONDS, now: Callable[[], float] = time.time
     ) -> None:
         """Start without watches; ``now`` returns the time of day in seconds."""
-        self._interval_seconds = interval_seconds
         self._now = now
         self._lock = threading.Lock()
         self._watches: dict[tuple[str, ...], _Watch] = {}
-        self._stop_event = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="History", daemon=True)
+        self._scheduler = ThreadScheduler("History")
+        self._interval_ms = int(interval_seconds * 1_000)
+        self._task = RepeatedTask(self._scheduler, self.sample_watches, self._interval_ms)
 
     def start(self) -> None:
         """Start the thread that samples the watched figures."""
-        self._thread.start()
+        self._task.start(self._interval_ms)
 
     def stop(self) -> None:
         """Stop sampling; a sample in progress is waited for only briefly."""
-        self._stop_event.set()
-        self._thread.join(_STOP_SECONDS)
+        self._task.stop()
+        self._scheduler.stop(_STOP_MS)
 
     def watch(
         self, name: tuple[str, ...], probe: Probe, samples: Samples
@@ -111,13 +110,6 @@ class History:
                 continue
             with self._lock:
                 watch.append(at, figures)
-
-    def _run(self) -> None:
-        while not self._stop_event.wait(self._interval_seconds):
-            try:
-                self.sample_watches()
-            except Exception:  # noqa: BLE001, PERF203  # whatever it is, the next look has to come
-                _log.exception("reading the figures of a chart failed, retrying")
 
 
 def per_second(points: Sequence[Point]) -> list[Point]:

@@ -7,7 +7,6 @@ A broker that is away is reported as such, without its old figures.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +22,7 @@ from rmq_spark.client.admin.broker_report import (
     TopicReport,
     read_broker_report,
 )
+from rmq_spark.client.concurrency.scheduler import RepeatedTask, ThreadScheduler
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.failure_log import FailureLog
 from rmq_spark.http_server import render_metrics
@@ -31,7 +31,7 @@ from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_s
 
 _log = logging.getLogger(__name__)
 _MASTER_ID: Final = 0
-_STOP_SECONDS: Final = 2.0
+_STOP_MS: Final = 2_000
 _NODE_LABELS: Final = ("cluster", "node_type", "node_id")
 _RATE_METRICS: Final = {
     "putTps": ("rocketpoll_messages_in_per_second", "Messages stored per second."),
@@ -64,8 +64,10 @@ class ClusterMetrics:
         self._admin = admin
         self._interval_seconds = interval_seconds
         self._now = now
-        self._stop_event = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="ClusterMetrics", daemon=True)
+        self._scheduler = ThreadScheduler("ClusterMetrics")
+        self._task = RepeatedTask(
+            self._scheduler, self._refresh_safely, int(interval_seconds * 1_000)
+        )
         self._failure_log = FailureLog()
         self._last_success_seconds = 0.0
         self.not_ready_reason: str | None = "the cluster has not been read yet"
@@ -74,22 +76,22 @@ class ClusterMetrics:
 
     def start(self) -> None:
         """Start the thread that reads the cluster."""
-        self._thread.start()
+        self._task.start(0)
 
     def stop(self) -> None:
         """Stop reading; a read in progress is waited for only briefly."""
-        self._stop_event.set()
-        self._thread.join(_STOP_SECONDS)
+        self._task.stop()
+        self._scheduler.stop(_STOP_MS)
 
-    def _run(self) -> None:
-        while not self._stop_event.is_set():
-            began = self._now()
-            try:
-                self.refresh()
-            except Exception:  # noqa: BLE001  # whatever it is, the next look has to come
-                _log.exception("reading the cluster failed, retrying")
-                self.text, self.not_ready_reason = b"", "reading the cluster failed. See the log"
-            self._stop_event.wait(max(self._interval_seconds - (self._now() - began), 0.1))
+    def _refresh_safely(self) -> int:
+        """Refresh, and return the milliseconds until it is time again."""
+        began = self._now()
+        try:
+            self.refresh()
+        except Exception:  # noqa: BLE001  # whatever it is, the page must not show old figures
+            _log.exception("reading the cluster failed, retrying")
+            self.text, self.not_ready_reason = b"", "reading the cluster failed. See the log"
+        return int(max(self._interval_seconds - (self._now() - began), 0.1) * 1_000)
 
     def refresh(self) -> None:
         """Read the cluster once, and renew the text."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import queue
+import threading
+
 import pytest
 
 from rmq_spark.cli.console.history import (
@@ -89,13 +92,13 @@ def test_history_limits_watches_and_points(history, clock):
 
 def test_history_thread_samples_until_stopped():
     history = History(interval_seconds=0.001)
-    seen = []
-    history.watch(("b",), lambda: seen.append(1) or {}, {})
+    seen = queue.SimpleQueue()
+    history.watch(("b",), lambda: seen.put(1) or {}, {})
     history.start()
-    while not seen:
-        history._stop_event.wait(0.001)
+    for _ in range(2):
+        seen.get(timeout=20)
     history.stop()
-    assert not history._thread.is_alive()
+    assert not [each for each in threading.enumerate() if "History" in each.name]
 
 
 def test_rates_are_counted_between_looks():

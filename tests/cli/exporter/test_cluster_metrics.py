@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -120,4 +121,4 @@ def test_cluster_metrics_refresh_until_stopped(admin, monkeypatch):
         looks.get(timeout=20)
     assert metrics.not_ready_reason is None
     metrics.stop()
-    assert not metrics._thread.is_alive()
+    assert not [each for each in threading.enumerate() if "ClusterMetrics" in each.name]
