@@ -1,17 +1,18 @@
-"""Queue checks: whether a request may name a queue of an existing topic, and with messages."""
+"""Queue checks: whether a request may name a topic, a queue or a group, and what a queue has."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.bodies.configs import TopicConfig
-from rmq_spark.wire.codes import ResponseCode
+from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
+from rmq_spark.wire.codes import ResponseCode, TopicPermission
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import decode_record
 
 from ..auth.rights import Action, ResourceType
 from ..common.channel import Channel
+from ..state.tables.subscription_group import SubscriptionGroupManager
 from ..state.tables.topic_config import TopicConfigManager
 from ..store.errors import UnreadableFile
 from ..store.message_store import MessageStore
@@ -27,6 +28,33 @@ def require_topic(topics: TopicConfigManager, topic: str) -> TopicConfig:
     if config is None:
         raise topic_not_exist(topic)
     return config
+
+
+def require_readable_topic(topics: TopicConfigManager, topic: str) -> TopicConfig:
+    """Return the configuration of a topic that consumers may read."""
+    config = require_topic(topics, topic)
+    if not config.perm & TopicPermission.READ:
+        raise RequestRejected(ResponseCode.NO_PERMISSION, f"the topic[{topic}] may not be read")
+    return config
+
+
+def require_group(groups: SubscriptionGroupManager, group: str) -> SubscriptionGroupConfig:
+    """Return a group's configuration; the group is created if the broker may do that."""
+    config = groups.find_or_create(group)
+    if config is None:
+        raise RequestRejected(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"subscription group [{group}] does not exist, create it first",
+        )
+    return config
+
+
+def require_consuming_group(groups: SubscriptionGroupManager, group: str) -> None:
+    """Refuse a group that does not exist, or that an operator has barred from consuming."""
+    if not require_group(groups, group).consume_enable:
+        raise RequestRejected(
+            ResponseCode.NO_PERMISSION, f"subscription group {group} may not consume"
+        )
 
 
 def topic_not_exist(topic: str) -> RequestRejected:

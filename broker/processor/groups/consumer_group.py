@@ -25,7 +25,7 @@ from ...common.channel import Channel, ResponseSteps
 from ...state.members.client_channel_info import ClientChannelInfo, client_fault
 from ...state.tables.subscription_group import group_fault
 from ..processor import Processor, handles
-from ..queues import require_topic
+from ..queues import require_group, require_topic
 from ..request import (
     RequestRejected,
     body_in_steps,
@@ -97,11 +97,7 @@ class ConsumerGroupProcessor(Processor):
                 ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode"
             )
         require_topic(self._broker.topics, body.topic)
-        if self._broker.groups.find_or_create(body.consumer_group) is None:
-            raise RequestRejected(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{body.consumer_group}] does not exist, create it first",
-            )
+        require_group(self._broker.groups, body.consumer_group)
         modes = self._broker.request_modes
         with self._broker.reply_after_save.saving(connection, request, modes) as change:
             modes.put(body, change)

@@ -36,7 +36,7 @@ from ...pop.revive_log import Ack
 from ...state.tables.consumer_order_info import UNKNOWN_MESSAGE
 from ...store.results import PutMessageResult, PutMessageStatus
 from ..processor import BrokerParts, Processor, handles
-from ..queues import topic_not_exist
+from ..queues import require_topic
 from ..request import RequestRejected, body_in_steps, header_of, reply, success_response
 from ..sends.acknowledger import Acknowledger
 from ..sends.send_message import CODES
@@ -176,9 +176,7 @@ class AckMessageProcessor(Processor):
         self, header: AckMessageRequestHeader | ChangeInvisibleTimeRequestHeader
     ) -> PopReceipt:
         """Return the receipt of a message; refuse it if its queue cannot have such a message."""
-        config = self._broker.topics.get(header.topic)
-        if config is None:
-            raise topic_not_exist(header.topic)
+        config = require_topic(self._broker.topics, header.topic)
         if not 0 <= header.queue_id < config.read_queue_nums:
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL,

@@ -56,7 +56,7 @@ from ...store.results import (
 )
 from ..processor import BrokerParts, Processor, handles
 from ..pulls.subscription_filters import SubscriptionFilter, SubscriptionFilters
-from ..queues import is_young, topic_not_exist
+from ..queues import is_young, require_consuming_group, require_readable_topic
 from ..request import Answer, RequestRejected, header_of, reply, system_error
 from ..sends.acknowledger import Acknowledger
 from .order_releases import OrderReleases
@@ -178,30 +178,14 @@ class PopMessageProcessor(Processor):
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, "the broker popping message is forbidden"
             )
-        topic = self._broker.topics.get(header.topic)
-        if topic is None:
-            raise topic_not_exist(header.topic)
-        if not topic.perm & _READ:
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] may not be read"
-            )
+        topic = require_readable_topic(self._broker.topics, header.topic)
         if header.queue_id >= topic.read_queue_nums:
             raise RequestRejected(
                 ResponseCode.INVALID_PARAMETER,
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] has readQueueNums "
                 f"[{topic.read_queue_nums}]",
             )
-        group = self._broker.groups.find_or_create(header.consumer_group)
-        if group is None:
-            raise RequestRejected(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{header.consumer_group}] does not exist, create it first",
-            )
-        if not group.consume_enable:
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION,
-                f"subscription group {header.consumer_group} may not consume",
-            )
+        require_consuming_group(self._broker.groups, header.consumer_group)
         fault = topic_fault(pop_retry_topic(header.topic, header.consumer_group))
         if fault is not None:
             raise RequestRejected(

@@ -32,7 +32,7 @@ from ...store.read.entry_selection import DEFAULT_LIMITS
 from ...store.results import GetMessageResult, GetMessageStatus, Numbers, QueueOffset
 from ..fast_paths import ResponseTemplate
 from ..processor import BrokerParts, Processor, handles
-from ..queues import topic_not_exist
+from ..queues import require_consuming_group, require_readable_topic
 from ..request import Answer, RequestRejected, header_of, system_error
 from .subscription_filters import SubscriptionFilter, SubscriptionFilters
 
@@ -224,26 +224,8 @@ class PullMessageProcessor(Processor):
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, "the broker pulling message is forbidden"
             )
-        group = self._groups.get(header.consumer_group) or self._groups.find_or_create(
-            header.consumer_group
-        )
-        if group is None:
-            raise RequestRejected(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{header.consumer_group}] does not exist, create it first",
-            )
-        if not group.consume_enable:
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION,
-                f"subscription group {header.consumer_group} may not consume",
-            )
-        topic = self._topics.get(header.topic)
-        if topic is None:
-            raise topic_not_exist(header.topic)
-        if not topic.perm & _READ:
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] may not be read"
-            )
+        require_consuming_group(self._groups, header.consumer_group)
+        topic = require_readable_topic(self._topics, header.topic)
         if not 0 <= header.queue_id < topic.read_queue_nums:
             raise system_error(
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] has readQueueNums "

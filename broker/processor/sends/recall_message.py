@@ -17,7 +17,7 @@ from ...common.channel import Channel
 from ...schedule.timer_message import recall_message
 from ...store.results import PutMessageResult, PutMessageStatus
 from ..processor import BrokerParts, Processor, handles
-from ..queues import topic_not_exist
+from ..queues import require_topic
 from ..request import RequestRejected, header_of, reply, success_response
 from .send_message import CODES, SendParts
 from .stored_properties import PropertyRewriter
@@ -84,8 +84,7 @@ class RecallMessageProcessor(Processor):
             raise RequestRejected(
                 ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available"
             )
-        if self._broker.topics.get(header.topic) is None:
-            raise topic_not_exist(header.topic)
+        require_topic(self._broker.topics, header.topic)
         try:
             handle = decode_recall_handle(header.recall_handle)
         except ValueError as error:
