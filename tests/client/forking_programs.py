@@ -22,7 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from rmq_spark.client.api.broker_api import BrokerApi
-from rmq_spark.client.consumer.base_consumer_impl import ServiceState
+from rmq_spark.client.consumer.group_lifecycle import ServiceState
 from rmq_spark.client.errors import GroupNotFound
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
 from rmq_spark.client.transport.pending_requests import ForkSafeFuture

@@ -12,7 +12,7 @@ from support.brokers.broker_kinds import wait_until
 from support.servers.fake_servers import FakeServer, silent
 
 from rmq_spark.client.concurrency.threads import SIGNAL_CHECK_SECONDS
-from rmq_spark.client.consumer.base_consumer_impl import ServiceState
+from rmq_spark.client.consumer.group_lifecycle import ServiceState
 from rmq_spark.client.transport.pending_requests import ForkSafeFuture
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rocketpoll import ClientInstance, LitePullConsumer, Message, Producer

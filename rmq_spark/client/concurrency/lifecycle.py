@@ -15,12 +15,16 @@ import atexit
 import logging
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
+from typing import TypeVar
 
 from rmq_spark.client.concurrency.threads import start_thread
 from rmq_spark.client.errors import ThreadNotStarted
 
 _log = logging.getLogger(__name__)
+
+_Started = TypeVar("_Started", bound="StartsInBlock")
 
 
 class Latch:
@@ -118,3 +122,30 @@ def _join_all() -> None:
 
 
 atexit.register(_join_all)
+
+
+class StartsInBlock(ABC):
+    """What starts at the begin of a ``with`` statement, and is closed at its end."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close it; calling it again has no effect."""
+
+    def __enter__(self: _Started) -> _Started:
+        try:
+            self.start()
+        except BaseException:  # Ctrl-C, perhaps when all was done: the block is not entered
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.close()
+        except BaseException:  # Ctrl-C, perhaps before anything was done
+            self.close()
+            raise

@@ -11,15 +11,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
-from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rmq_spark.client.arguments import check_group, check_topic, wrong_kind
-from rmq_spark.client.concurrency.fork_hooks import ForkAware
-from rmq_spark.client.concurrency.lifecycle import SafeStop, run_steps
+from rmq_spark.client.arguments import check_group, check_topic
+from rmq_spark.client.concurrency.lifecycle import run_steps
 from rmq_spark.client.concurrency.scheduler import (
     PerBrokerExecutor,
     RepeatedTask,
@@ -28,6 +26,7 @@ from rmq_spark.client.concurrency.scheduler import (
 )
 from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient
 from rmq_spark.client.consumer.dispatch.redelivery import DeadLetterQueue
+from rmq_spark.client.consumer.group_lifecycle import GroupLifecycle, ServiceState
 from rmq_spark.client.consumer.offsets.offset_manager import InitialOffsetRule, OffsetManager
 from rmq_spark.client.consumer.offsets.offset_store import OffsetStore, RemoteBrokerOffsetStore
 from rmq_spark.client.consumer.pull.pull_task import PulledQueue
@@ -39,9 +38,8 @@ from rmq_spark.client.consumer.rebalance.rebalance_service import (
     TopicAssignment,
 )
 from rmq_spark.client.consumer.settings import ConsumerSettings
-from rmq_spark.client.errors import ClientError, ClientShutDown, MessageRejected, OffsetMoved
+from rmq_spark.client.errors import ClientError, MessageRejected, OffsetMoved
 from rmq_spark.client.instance.instance import (
-    SHUTDOWN_MS,
     THREAD_JOIN_MS_MAX,
     ClientInstance,
     require_topics,
@@ -57,7 +55,6 @@ from rmq_spark.client.subscriptions import (
     check_selector,
     subscription_data,
 )
-from rmq_spark.errors import excerpt
 from rmq_spark.wire.bodies.clients import ConsumerData, ConsumeType, MessageModel, SubscriptionData
 from rmq_spark.wire.command import CURRENT_VERSION
 from rmq_spark.wire.message_queue import MessageQueue
@@ -73,46 +70,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class ServiceState(Enum):
-    """State of a consumer; the values are phrases for error messages.
-
-        CREATE_JUST ──start──▶ STARTING ──▶ RUNNING ──shutdown──▶ SHUTDOWN_ALREADY
-                                  └── start failed ──▶ START_FAILED
-
-    In a forked process, a consumer that was started before the fork is OF_THE_PARENT.
-    """
-
-    CREATE_JUST = "was not started yet"
-    STARTING = "is being started"
-    RUNNING = "is running"
-    START_FAILED = "could not be started: make a new one"
-    SHUTDOWN_ALREADY = "was shut down: make a new one"
-    OF_THE_PARENT = "was started before this process was forked: make a new one here"
-
-
-class ServiceStateMachine:
-    """The state of one consumer. Signal handlers may change it, even during a change."""
-
-    def __init__(self) -> None:
-        self.state = ServiceState.CREATE_JUST
-        self._state_lock = threading.RLock()
-
-    def compare_and_set(self, expected: ServiceState, new_state: ServiceState) -> bool:
-        """Change from one state to another; return False if the first is not the present one."""
-        with self._state_lock:
-            is_so = self.state is expected
-            if is_so:
-                self.state = new_state
-        return is_so
-
-    def after_fork(self) -> None:
-        """Become OF_THE_PARENT, if the consumer was started."""
-        self._state_lock = threading.RLock()
-        if self.state in {ServiceState.STARTING, ServiceState.RUNNING}:
-            self.state = ServiceState.OF_THE_PARENT
-
-
-class BaseConsumerImpl(ForkAware, ABC):
+class BaseConsumerImpl(GroupLifecycle):
     """A member of a consumer group: the base class of both kinds.
 
     Its methods may be called from any thread. Users hold a `GroupConsumer`, and never this.
@@ -130,32 +88,18 @@ class BaseConsumerImpl(ForkAware, ABC):
         settings: ConsumerSettings,
         namespace: str | None = None,
     ) -> None:
-        """Check the settings, and make the parts of a consumer without starting it.
-
-        Subclasses call `ForkAware.__init__` last: a fork may come at any moment. Without a shared
-        ``instance``, the consumer makes one of its own for the name servers and the ``namespace``.
-        """
-        self.group = check_group(group)
+        """Check the settings, and make the parts of a consumer without starting it."""
+        check_group(group)
         settings.check()
-        is_instance = hasattr(instance, "register_consumer") and not isinstance(instance, type)
-        if instance is not None and not is_instance:
-            example = "ClientInstance('localhost:9876')"
-            raise wrong_kind("instance", "a ClientInstance", excerpt(instance), example)
-        Namespace.check_unshared(namespace, instance, "instance")
+        super().__init__(group, namesrv, instance, namespace)
         self._settings = settings
-        self._private_instance: ClientInstance | None = None
-        if instance is None:
-            instance = self._private_instance = ClientInstance(namesrv, namespace=namespace)
-        self._instance: ClientInstance = instance
-        self.namespace = instance.namespace
-        self.group = self.namespace.wrap(self.group)
+        self.namespace = self._instance.namespace
+        self.group = self._full_group
         self._tracer = (
-            TraceDispatcher(instance, group, settings.trace_topic)
+            TraceDispatcher(self._instance, group, settings.trace_topic)
             if settings.enable_trace
             else None
         )
-        self._state_machine = ServiceStateMachine()
-        self._safe_stop = self._new_safe_stop()
         self._subscriptions: dict[str, SubscriptionData] = {}  # replaced, and never changed
         self._topics_cache = self._subscriptions, frozenset[str]()
         self._subscriptions_lock = threading.Lock()
@@ -184,7 +128,6 @@ class BaseConsumerImpl(ForkAware, ABC):
         self._rebalance_task = RepeatedTask(workers, self._do_rebalance, rebalance_ms)
         self._persist_task = RepeatedTask(workers, self._persist, persist_ms)
         self._started_ms = 0
-        self._is_registered = self._has_joined = False
 
     def _consumer_threads(self) -> WorkerThreads:
         return WorkerThreads(self.group)
@@ -204,18 +147,10 @@ class BaseConsumerImpl(ForkAware, ABC):
 
     # ---- life cycle
 
-    def _new_safe_stop(self) -> SafeStop:
-        return SafeStop(f"{self.group} leaves", self._leave_group, SHUTDOWN_MS / 1000)
-
     @property
     def service_state(self) -> ServiceState:
         """The state that this consumer is in: created, starting, running, shut down."""
         return self._state_machine.state
-
-    @property
-    def is_running(self) -> bool:
-        """True if the consumer was started in this process, and it and its instance still run."""
-        return self._state_machine.state is ServiceState.RUNNING and not self._instance.is_shut_down
 
     def health(self) -> ConsumerHealth:
         """Return the state of this consumer right now, from memory, without waiting."""
@@ -250,29 +185,16 @@ class BaseConsumerImpl(ForkAware, ABC):
         self._start()
 
     def _start(self) -> None:
-        if not self._state_machine.compare_and_set(ServiceState.CREATE_JUST, ServiceState.STARTING):
-            raise ClientShutDown(f"cannot start: the consumer {self._state_machine.state.value}")
-        try:
-            self._offset_store.load()
-            self._instance.start()
-            try:
-                self._join_group()
-            except BaseException:  # inside, as a failed `start` needs no `stop`
-                if self._is_registered:  # otherwise the group may belong to another consumer
-                    self._instance.unregister_consumer(self.group)
-                self._instance.stop()
-                raise
-            self._has_joined = True
-        except BaseException:
-            self.stop_threads()
-            self._state_machine.compare_and_set(ServiceState.STARTING, ServiceState.START_FAILED)
-            raise
-        self._started_ms = time.time_ns() // 1_000_000
-        if not self._state_machine.compare_and_set(ServiceState.STARTING, ServiceState.RUNNING):
-            self._safe_stop.run()
-            raise ClientShutDown("the consumer was shut down while it was being started")
+        super()._start()
         self._persist_task.start(self._settings.persist_interval_ms)
         self._rebalance_task.start(0)
+
+    def _prepare_start(self) -> None:
+        self._started_ms = time.time_ns() // 1_000_000
+        self._offset_store.load()
+
+    def _abandon_start(self) -> None:
+        self.stop_threads()
 
     def _join_group(self) -> None:
         every = self._subscriptions.values()
@@ -293,15 +215,7 @@ class BaseConsumerImpl(ForkAware, ABC):
         it has finished. A `start` that is running, perhaps in the very thread that a signal has
         interrupted, gives up and raises `ClientShutDown`.
         """
-        if self._state_machine.compare_and_set(
-            ServiceState.STARTING, ServiceState.SHUTDOWN_ALREADY
-        ):
-            if self._private_instance is not None:
-                self._private_instance.shutdown()  # so that `start` does not wait for brokers
-            return
-        self._state_machine.compare_and_set(ServiceState.RUNNING, ServiceState.SHUTDOWN_ALREADY)
-        if self._state_machine.state is ServiceState.SHUTDOWN_ALREADY:
-            self._safe_stop.run()
+        self._shut_down()
 
     def _leave_group(self) -> None:
         if not self._has_joined:
@@ -333,18 +247,8 @@ class BaseConsumerImpl(ForkAware, ABC):
             each.stop(wait_ms)
 
     def _after_fork(self) -> None:
-        """Leave a started consumer to the parent process; in the child it does nothing."""
-        self._state_machine.after_fork()
+        super()._after_fork()
         self._subscriptions_lock = threading.Lock()
-        # A shutdown that was requested and had not begun belongs to the parent as well.
-        self._has_joined = False
-        self._safe_stop = self._new_safe_stop()
-
-    def _check_running(self) -> None:
-        if self._state_machine.state is not ServiceState.RUNNING:
-            raise ClientShutDown(f"the consumer {self._state_machine.state.value}")
-        if self._instance.is_shut_down:
-            raise ClientShutDown("the instance of the consumer was shut down: make a new one")
 
     def _check_startable_or_running(self) -> None:
         """Raise an error if the consumer has stopped for good."""

@@ -29,9 +29,10 @@ from rmq_spark.client.arguments import (
 )
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.scheduler import RepeatedTask, Scheduler
-from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl, ServiceState
+from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl
 from rmq_spark.client.consumer.brokers.broker_client import DecodedPull, PullSpec
 from rmq_spark.client.consumer.dispatch.listeners import check_listener
+from rmq_spark.client.consumer.group_lifecycle import ServiceState
 from rmq_spark.client.consumer.offsets.offset_manager import (
     AutoCommit,
     CommitRequest,

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from rmq_spark.client.arguments import check_keywords, explain_keywords
-from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl, ServiceState
+from rmq_spark.client.concurrency.lifecycle import StartsInBlock
+from rmq_spark.client.consumer.base_consumer_impl import BaseConsumerImpl
 from rmq_spark.client.consumer.dispatch.listeners import (
     MessageListenerConcurrently,
     MessageListenerOrderly,
 )
+from rmq_spark.client.consumer.group_lifecycle import ServiceState
 from rmq_spark.client.consumer.push_consumer_impl import PushConsumerImpl
 from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.instance.instance import ClientInstance
@@ -23,7 +25,6 @@ from rmq_spark.client.times import Start
 # ---- GroupConsumer: what users see of both kinds of consumers.
 
 _Arguments = ParamSpec("_Arguments")
-_Consumer = TypeVar("_Consumer", bound="GroupConsumer")
 _Member = TypeVar("_Member", bound=BaseConsumerImpl)
 _Result = TypeVar("_Result")
 
@@ -51,7 +52,7 @@ def delegate(
     return call
 
 
-class GroupConsumer:
+class GroupConsumer(StartsInBlock):
     """A member of a consumer group: the base class of both kinds of consumers.
 
     Methods may be called from any thread. A ``with`` statement starts and closes a consumer.
@@ -104,21 +105,6 @@ class GroupConsumer:
     def shutdown(self) -> None:
         """Leave the group: RocketMQ's name of `close`."""
         self.close()
-
-    def __enter__(self: _Consumer) -> _Consumer:
-        try:
-            self.start()
-        except BaseException:  # Ctrl-C, perhaps when all was done: the block is not entered
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        try:
-            self.close()
-        except BaseException:  # Ctrl-C, perhaps before anything was done
-            self.close()
-            raise
 
 
 class PushConsumer(GroupConsumer):

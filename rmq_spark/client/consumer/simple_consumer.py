@@ -30,12 +30,11 @@ from rmq_spark.client.arguments import (
     wrong_kind,
 )
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
-from rmq_spark.client.concurrency.lifecycle import SafeStop, run_steps
-from rmq_spark.client.consumer.base_consumer_impl import ServiceState, ServiceStateMachine
+from rmq_spark.client.concurrency.lifecycle import StartsInBlock, run_steps
+from rmq_spark.client.consumer.group_lifecycle import GroupLifecycle
 from rmq_spark.client.errors import BrokerNotFound, ClientShutDown, MessageRejected
-from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance, require_topics
+from rmq_spark.client.instance.instance import ClientInstance, require_topics
 from rmq_spark.client.message import MessageExt, to_message
-from rmq_spark.client.namespace import Namespace
 from rmq_spark.client.subscriptions import (
     ALL,
     MessageSelector,
@@ -144,7 +143,7 @@ class PopMember:
         raise MessageRejected("consumer", "one with a listener", f"{message} {broker_name}")
 
 
-class SimpleConsumer(ForkAware):
+class SimpleConsumer(GroupLifecycle, StartsInBlock):
     """A member of a consumer group that receives messages and acknowledges them one by one.
 
     More members than queues share the work, and a slow message holds up no other. What a member
@@ -197,22 +196,10 @@ class SimpleConsumer(ForkAware):
         self.group = check_group(group)
         check_pop_start(start)
         check_flag("in_order", in_order)
-        is_instance = hasattr(instance, "register_consumer") and not isinstance(instance, type)
-        if instance is not None and not is_instance:
-            example = "ClientInstance('localhost:9876')"
-            raise wrong_kind("instance", "a ClientInstance", excerpt(instance), example)
-        Namespace.check_unshared(namespace, instance, "instance")
+        super().__init__(group, namesrv, instance, namespace)
         self._init_mode = _FROM_FIRST if start == EARLIEST else _FROM_LAST
         self._in_order = in_order
-        self._private_instance: ClientInstance | None = None
-        if instance is None:
-            instance = self._private_instance = ClientInstance(namesrv, namespace=namespace)
-        self._instance: ClientInstance = instance
-        self._namespace = instance.namespace
-        self._full_group = self._namespace.wrap(self.group)
-        self._state_machine = ServiceStateMachine()
-        self._safe_stop = self._new_safe_stop()
-        self._has_joined = False
+        self._namespace = self._instance.namespace
         self._subscriptions: dict[str, SubscriptionData] = {}  # replaced, and never changed
         self._subscriptions_lock = threading.Lock()
         self._member = PopMember(self._full_group, self._current_subscriptions)
@@ -224,11 +211,6 @@ class SimpleConsumer(ForkAware):
         return self._subscriptions.values()
 
     # ---- life cycle
-
-    @property
-    def is_running(self) -> bool:
-        """True if the consumer was started in this process, and it and its instance still run."""
-        return self._state_machine.state is ServiceState.RUNNING and not self._instance.is_shut_down
 
     @property
     def topics(self) -> frozenset[str]:
@@ -243,26 +225,13 @@ class SimpleConsumer(ForkAware):
             RouteNotFound: The name servers do not know a topic that is subscribed to.
             ClientError: The brokers cannot be reached, or refuse the subscriptions.
         """
-        if not self._state_machine.compare_and_set(ServiceState.CREATE_JUST, ServiceState.STARTING):
-            raise ClientShutDown(f"cannot start: the consumer {self._state_machine.state.value}")
-        try:
-            self._instance.start()
-            try:
-                require_topics(self._instance, self._subscriptions)
-                self._instance.register_consumer(self._full_group, self._member)
-                self._has_joined = True
-                self._instance.heartbeat()
-            except BaseException:
-                if self._has_joined:
-                    self._instance.unregister_consumer(self._full_group)
-                self._instance.stop()
-                raise
-        except BaseException:
-            self._state_machine.compare_and_set(ServiceState.STARTING, ServiceState.START_FAILED)
-            raise
-        if not self._state_machine.compare_and_set(ServiceState.STARTING, ServiceState.RUNNING):
-            self._safe_stop.run()
-            raise ClientShutDown("the consumer was shut down while it was being started")
+        self._start()
+
+    def _join_group(self) -> None:
+        require_topics(self._instance, self._subscriptions)
+        self._instance.register_consumer(self._full_group, self._member)
+        self._is_registered = True
+        self._instance.heartbeat()
 
     def close(self) -> None:
         """Leave the group, within two seconds; a `receive` that waits raises `ClientShutDown`.
@@ -270,40 +239,17 @@ class SimpleConsumer(ForkAware):
         Messages that were received and not acknowledged are delivered to other members when their
         invisible time is over.
         """
-        machine = self._state_machine
-        if machine.compare_and_set(ServiceState.STARTING, ServiceState.SHUTDOWN_ALREADY):
-            if self._private_instance is not None:
-                self._private_instance.shutdown()
-            return
-        machine.compare_and_set(ServiceState.RUNNING, ServiceState.SHUTDOWN_ALREADY)
-        if machine.state is ServiceState.SHUTDOWN_ALREADY:
-            for pending in list(self._pending_pops):
-                pending.abandon()
-                with suppress(InvalidStateError):  # its response is here
-                    pending.on_error(ClientShutDown(f"the consumer {machine.state.value}"))
-            self._safe_stop.run()
+        self._shut_down()
+
+    def _cancel_waits(self) -> None:
+        for pending in list(self._pending_pops):
+            pending.abandon()
+            with suppress(InvalidStateError):  # its response is here
+                pending.on_error(ClientShutDown(f"the consumer {self._state_machine.state.value}"))
 
     def shutdown(self) -> None:
         """Leave the group: RocketMQ's name of `close`."""
         self.close()
-
-    def __enter__(self) -> SimpleConsumer:
-        try:
-            self.start()
-        except BaseException:  # Ctrl-C, perhaps when all was done: the block is not entered
-            self.close()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        try:
-            self.close()
-        except BaseException:  # Ctrl-C, perhaps before anything was done
-            self.close()
-            raise
-
-    def _new_safe_stop(self) -> SafeStop:
-        return SafeStop(f"{self.group} leaves", self._leave_group, SHUTDOWN_MS / 1000)
 
     def _leave_group(self) -> None:
         if self._has_joined:
@@ -315,17 +261,9 @@ class SimpleConsumer(ForkAware):
 
     def _after_fork(self) -> None:
         """Leave a started consumer to the parent process; in the child it does nothing."""
-        self._state_machine.after_fork()
+        super()._after_fork()
         self._subscriptions_lock = threading.Lock()
         self._pending_pops = set()
-        self._has_joined = False
-        self._safe_stop = self._new_safe_stop()
-
-    def _check_running(self) -> None:
-        if self._state_machine.state is not ServiceState.RUNNING:
-            raise ClientShutDown(f"the consumer {self._state_machine.state.value}")
-        if self._instance.is_shut_down:
-            raise ClientShutDown("the instance of the consumer was shut down: make a new one")
 
     # ---- subscriptions
 

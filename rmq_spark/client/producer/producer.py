@@ -35,7 +35,7 @@ from rmq_spark.client.arguments import (
     explain_keywords,
 )
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
-from rmq_spark.client.concurrency.lifecycle import SafeStop
+from rmq_spark.client.concurrency.lifecycle import SafeStop, StartsInBlock
 from rmq_spark.client.errors import ClientShutDown, MessageRejected, TooManyPending
 from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance, RegisteredProducer
 from rmq_spark.client.instance.request_futures import ReplyPromise, RequestFuture
@@ -67,7 +67,7 @@ PENDING_MAX: Final = 10_000
 PENDING_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
-class Producer(ForkAware):
+class Producer(ForkAware, StartsInBlock):
     """Sends messages under the name of a producer group.
 
     Call `start` before the first send and `close` after the last, or use the producer in a
@@ -287,13 +287,6 @@ class Producer(ForkAware):
         self._request_permits = SendPermits(self._pending_max, self._request_permits.bytes_max)
         self._sender.after_fork()
         self._async_sender.after_fork()
-
-    def __enter__(self) -> Producer:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # ---- sending
 

@@ -19,8 +19,7 @@ from support.brokers.in_process import BrokerThread, small_broker
 from support.clients.thread_leaks import none_left, threads_of_clients
 from support.rocketmq.real_broker import free_port
 
-from rmq_spark.client.consumer import base_consumer_impl
-from rmq_spark.client.consumer.base_consumer_impl import SHUTDOWN_MS
+from rmq_spark.client.consumer import group_lifecycle
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.offsets.local_offset_store import offset_file
 from rmq_spark.client.consumer.push_consumer import PushConsumer
@@ -39,7 +38,7 @@ from rmq_spark.client.errors import (
     TopicNotUsable,
 )
 from rmq_spark.client.instance import instance
-from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer import producer
 from rmq_spark.client.producer.producer import Producer
@@ -448,7 +447,7 @@ def test_shutdown_leaves_no_client_threads_and_logs_no_warning(cluster, kind, ca
     """Who counts threads then, as tests of programs do, finds none: where no machine is too slow
     for the times that a shutdown may take.
     """
-    for module in (instance, base_consumer_impl, producer):
+    for module in (instance, group_lifecycle, producer):
         for name in ("SHUTDOWN_MS", "THREAD_JOIN_MS_MAX"):
             monkeypatch.setattr(module, name, 60_000, raising=False)
     topic = cluster.topic(queues=QUEUES)

@@ -10,7 +10,7 @@ import pytest
 from support.brokers.broker_kinds import wait_until
 from support.brokers.clusters import FIRST
 
-from rmq_spark.client.consumer.base_consumer_impl import ServiceState
+from rmq_spark.client.consumer.group_lifecycle import ServiceState
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.pull.pull_task import PullLimits
 from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue

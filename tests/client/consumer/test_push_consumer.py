@@ -8,12 +8,12 @@ import pytest
 from support.brokers.broker_kinds import wait_until
 from support.brokers.clusters import FIRST
 
-from rmq_spark.client.consumer.base_consumer_impl import SHUTDOWN_MS
 from rmq_spark.client.consumer.pull.pull_task import PullLimits
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.queues.process_queue import PULL_EXPIRES_MS
 from rmq_spark.client.consumer.rebalance.rebalance_service import TopicAssignment
 from rmq_spark.client.consumer.settings import PushSettings
+from rmq_spark.client.instance.instance import SHUTDOWN_MS
 from rmq_spark.wire.headers.operators import (
     ResetOffsetRequestHeader,
 )

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from rmq_spark.client.consumer.base_consumer_impl import ServiceState, ServiceStateMachine
+from rmq_spark.client.consumer.group_lifecycle import ServiceState, ServiceStateMachine
 
 CREATED, STARTING, RUNNING, FAILED, OVER, OF_THE_PARENT = ServiceState
 
