@@ -1,10 +1,14 @@
 """A consumer's state changes by compare-and-set, and after a fork."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from rmq_spark.client.consumer.group_lifecycle import ServiceState, ServiceStateMachine
+from rmq_spark.client.errors import ConnectionFailed
+from rmq_spark.client.namespace import Namespace
+from rocketpoll import SimpleConsumer
 
 CREATED, STARTING, RUNNING, FAILED, OVER, OF_THE_PARENT = ServiceState
 
@@ -67,3 +71,42 @@ def test_service_state_lock_held_at_fork_is_released_in_the_child():
 def test_final_service_states_advise_to_make_a_new_one():
     for state in (FAILED, OVER, OF_THE_PARENT):
         assert ": make a new one" in state.value
+
+
+class Instance:
+    """A shared instance that notes what its consumer asks for, and whose heartbeats fail."""
+
+    is_shut_down = False
+    namespace = Namespace(None)
+    name_servers = None
+    routes = SimpleNamespace(require=lambda _: None)
+
+    def __init__(self):
+        self.calls = []
+        self.on_heartbeat = lambda: None
+
+    def start(self):
+        self.calls.append("start")
+
+    def stop(self):
+        self.calls.append("stop")
+
+    def register_consumer(self, group, _):
+        self.calls.append(f"register {group}")
+
+    def unregister_consumer(self, group):
+        self.calls.append(f"unregister {group}")
+
+    def heartbeat(self):
+        self.on_heartbeat()
+        raise ConnectionFailed("a:1", "no")
+
+
+def test_consumer_closed_during_a_start_that_fails_leaves_its_group_once():
+    instance = Instance()
+    consumer = SimpleConsumer("G", instance=instance)
+    instance.on_heartbeat = consumer.close
+    with pytest.raises(ConnectionFailed):
+        consumer.start()
+    consumer.close()
+    assert instance.calls == ["start", "register G", "unregister G", "stop"]
