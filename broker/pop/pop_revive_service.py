@@ -28,6 +28,7 @@ from rmq_spark.errors import RecordError, WireError
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
 from rmq_spark.wire.bodies.pop import PopCheckPoint
 from rmq_spark.wire.codes import MessageSysFlag
+from rmq_spark.wire.java_numbers import INT32_MAX
 from rmq_spark.wire.names import RETRY_PREFIX, dlq_topic
 from rmq_spark.wire.pop import FIRST_POP_TIME, ORIGIN_GROUP, normal_topic, pop_retry_topic
 from rmq_spark.wire.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, change_properties
@@ -65,7 +66,6 @@ BARRIER_MS: Final = 5
 """Milliseconds between two looks for acknowledgements that are late."""
 _MESSAGES_PER_READ: Final = 256
 _BYTES_PER_READ: Final = 1 << 20
-_INT32_MAX: Final = (1 << 31) - 1
 _KEPT_FLAGS = ~MessageSysFlag.TRANSACTION_MASK.value
 
 
@@ -360,7 +360,7 @@ class PopReviveService:
             topic=target,
             queue_id=0,
             sys_flag=message.sys_flag & _KEPT_FLAGS,
-            reconsume_times=min(message.reconsume_times + attempts, _INT32_MAX),
+            reconsume_times=min(message.reconsume_times + attempts, INT32_MAX),
             prepared_transaction_offset=0,
             properties_text=change_properties(message.properties_text, changes),
             magic=magic_of(target),

@@ -23,7 +23,7 @@ from typing import Final, Protocol
 from rmq_spark.wire.bodies import decode_body
 from rmq_spark.wire.bodies.configs import RegisterBrokerBody, TopicConfigSerializeWrapper
 from rmq_spark.wire.bodies.operators import ClusterInfo
-from rmq_spark.wire.codes import RequestCode, ResponseCode, TopicPermission
+from rmq_spark.wire.codes import MASTER_ID, RequestCode, ResponseCode, TopicPermission
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.operators import (
     RegisterBrokerRequestHeader,
@@ -33,7 +33,6 @@ from rmq_spark.wire.headers.operators import (
 from ..store.errors import Degradation
 from .name_server_connection import NameServerConnection, NameServerError, build_request
 
-MASTER_ID: Final = 0
 RETRY_SECONDS: Final = 5.0
 """The time after which a failed registration is tried again."""
 CHANGE_SECONDS: Final = 0.2

@@ -14,6 +14,8 @@ import struct
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from rmq_spark.wire.java_numbers import INT32_MAX
+
 from ..store.files.file_pool import FileGroup, FilePool
 from ..store.files.mapped_file_queue import MappedFileQueue
 
@@ -21,7 +23,6 @@ _ENTRY = struct.Struct(">iqiqiqiiq")
 ENTRY_BYTES: Final = _ENTRY.size
 _BLANK = struct.Struct(">iqi")
 _BLANK_MAGIC: Final = (0xBBCCDDEE ^ (1880681586 + 8)) - (1 << 32)
-_INT32_MAX: Final = (1 << 31) - 1
 
 MAGIC_DEFAULT: Final = 1
 MAGIC_ROLL: Final = 1 << 1
@@ -108,7 +109,7 @@ class TimerLog:
             self.end += left
         position = self.end
         # the field is too short for a timer that was set months after it was due
-        base_ms = min(entry.base_ms, entry.slot_ms + _INT32_MAX)
+        base_ms = min(entry.base_ms, entry.slot_ms + INT32_MAX)
         data = _ENTRY.pack(
             ENTRY_BYTES,
             entry.previous,

@@ -24,8 +24,10 @@ from dataclasses import replace
 from typing import Final
 
 from rmq_spark.wire.codes import MessageSysFlag
+from rmq_spark.wire.java_numbers import INT64_MAX
 from rmq_spark.wire.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from rmq_spark.wire.properties import (
+    IMMUNITY_SECONDS,
     REAL_TOPIC,
     TAGS,
     TRAN_MSG,
@@ -38,9 +40,7 @@ from rmq_spark.wire.record import StoredMessage, magic_of
 
 from ..schedule.delayed_message import REAL_QUEUE_ID, to_real_topic
 
-PRODUCER_GROUP: Final = "PGROUP"
 CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
-IMMUNITY_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 PREPARED_QUEUE_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
 _TRANSACTION_ID: Final = "__transactionId__"
 
@@ -48,7 +48,6 @@ QUEUE_ID: Final = 0
 """The only queue of each of the topics of transactions."""
 OP_TAG: Final = "d"
 _OFFSET_SEPARATOR: Final = ","
-_INT64_MAX: Final = (1 << 63) - 1
 _INT64_DIGITS: Final = 19
 
 _TRANSACTION_MASK: Final = MessageSysFlag.TRANSACTION_MASK.value
@@ -177,4 +176,4 @@ def _number(text: str | None) -> int | None:
     if not text or len(text) > _INT64_DIGITS or not (text.isascii() and text.isdigit()):
         return None
     number = int(text)
-    return number if number <= _INT64_MAX else None
+    return number if number <= INT64_MAX else None

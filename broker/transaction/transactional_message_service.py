@@ -32,7 +32,7 @@ from functools import partial
 from typing import Final
 
 from rmq_spark.errors import RecordError
-from rmq_spark.wire.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
+from rmq_spark.wire.names import CHECK_GROUP, CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from rmq_spark.wire.record import StoredMessage, decode_record
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 
@@ -62,9 +62,6 @@ from .half_message import (
     to_immune,
 )
 from .op_queue import OpQueue
-
-CHECK_GROUP: Final = "CID_RMQ_SYS_TRANS"
-"""The group whose offsets are the progress of the checks, as in RocketMQ."""
 
 PASSED_PER_CALL: Final = 5_000
 """Half messages that one call may pass because they have ended, without reading them."""

@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.errors import Verbatim, WireError, excerpt, nearest_name, sanitize
+from rmq_spark.wire.java_numbers import INT32_MAX, INT64_MAX
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import (
     GROUP_CHARACTERS_MAX,
@@ -30,14 +31,10 @@ LIKELY_SECONDS: Final = range(100_000_000, 100_000_000_000)
 """Numbers that are likely to be seconds: as milliseconds they are in the first years after 1970, as
 seconds from 1973 on. Smaller numbers mean the very beginning."""
 
-INT64_MAX: Final = (1 << 63) - 1
 TIMESTAMP_MAX: Final = INT64_MAX
 
 MILLISECONDS_MAX: Final = (1 << 31) - 1
 """Most milliseconds of a timeout, 24 days, which locks and sockets of all systems support."""
-
-INT32_MAX: Final = (1 << 31) - 1
-"""Greatest number of most of RocketMQ's fields: queue ids, counts, times to try again."""
 
 _QUEUE_EXAMPLE: Final = 'MessageQueue("orders", "broker-a", 0)'
 

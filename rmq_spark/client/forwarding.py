@@ -41,7 +41,7 @@ from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.message_id import UniqueId
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX
-from rmq_spark.wire.properties import KEYS, RESERVED_NAMES, TAGS
+from rmq_spark.wire.properties import KEYS, RESERVED_NAMES, SHARDING_KEY, TAGS
 from rmq_spark.wire.record import StoredMessage, body_crc_of
 
 ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
@@ -64,7 +64,7 @@ DEAD_LETTER_NAMES: Final = frozenset(
 """The properties of dead letters that their messages do not have."""
 
 COMPRESSION_FLAGS: Final = MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_MASK
-_FORWARDED_NAMES: Final = frozenset([KEYS, TAGS, "__SHARDINGKEY"])
+_FORWARDED_NAMES: Final = frozenset([KEYS, TAGS, SHARDING_KEY])
 _ERROR_CHARACTERS_MAX: Final = 1_000
 _SEPARATORS: Final = re.compile("[\x01\x02]")
 _TIMES_MS: Final = range(1, 1 << 42)
@@ -245,7 +245,6 @@ def _dead_letter_id(bad: BadRecord, born_ms: int) -> str:
 
 # ---- Resending: the original message of a dead letter.
 
-_SHARDING_KEY: Final = "__SHARDINGKEY"
 _UNSENDABLE: Final[Mapping[str | None, str]] = {
     DeadLetterBody.DAMAGED.value: "has a damaged body",
     DeadLetterBody.EMPTY.value: "has an empty body",
@@ -294,7 +293,7 @@ def message_of_letter(letter: MessageExt, to: str | None = None) -> Message:
         keys=list(letter.keys) or None,
         properties=own,
         flag=letter.flag,
-        sharding_key=letter.properties.get(_SHARDING_KEY),
+        sharding_key=letter.properties.get(SHARDING_KEY),
     )
 
 

@@ -53,6 +53,8 @@ from rmq_spark.wire.properties import (
     REPLY,
     REPLY_TO_CLIENT,
     RESERVED_NAMES,
+    RETRY_TOPIC,
+    SHARDING_KEY,
     TAGS,
     TIMER_DELAY_MS,
     TIMER_DELIVER_MS,
@@ -67,10 +69,8 @@ from rmq_spark.wire.record import StoredMessage, decode_plain_record, decode_rec
 BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 """Greatest size of a body, in bytes, that brokers accept by default (maxMessageSize)."""
 
-_RETRY_TOPIC: Final = "RETRY_TOPIC"
 _DELAYS: Final = ("delay_level", "deliver_at", "deliver_after")
 """Fields that delay a message, of which it has one at most."""
-_SHARDING_KEY: Final = "__SHARDINGKEY"
 
 
 def _check_separators(name: str, text: str) -> None:
@@ -283,7 +283,7 @@ class Message:
         elif self.has_timer:
             properties.update(self._timer())
         if self.sharding_key:
-            properties[_SHARDING_KEY] = self.sharding_key
+            properties[SHARDING_KEY] = self.sharding_key
         properties[UNIQ_KEY] = unique_id
         properties[WAIT] = "true" if self.wait_store_ok else "false"
         try:
@@ -537,7 +537,7 @@ class MessageExt:
     @property
     def real_topic(self) -> str:
         """The original topic of a message from the group's retry topic, else ``topic``."""
-        return self.properties.get(_RETRY_TOPIC) or self.topic
+        return self.properties.get(RETRY_TOPIC) or self.topic
 
 
 _host_text = lru_cache(maxsize=1024)(str)  # there are few hosts and many messages

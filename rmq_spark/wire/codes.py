@@ -13,6 +13,10 @@ REQUEST_CODE_NOT_SUPPORTED.
 from __future__ import annotations
 
 from enum import IntEnum, IntFlag, unique
+from typing import Final
+
+MASTER_ID: Final = 0
+"""The broker id of masters; slaves have others."""
 
 
 @unique

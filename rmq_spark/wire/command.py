@@ -17,6 +17,8 @@ from rmq_spark.wire.header import NO_EXT_FIELDS, Header
 
 CURRENT_VERSION = 409
 """V4_9_8: new enough for strict-JSON routes, SQL92 and maxReconsumeTimes, too old for GO_AWAY."""
+VERSION_5 = 413
+"""V5_0_0: the oldest version of a broker or name server of RocketMQ 5."""
 
 _ENCODERS: Mapping[int, Callable[[Header], bytes]] = {
     SerializeType.JSON: header_json.encode_header,

@@ -8,6 +8,11 @@ place of an integer, and `plain_name` compares the names of members as fastjson 
 from __future__ import annotations
 
 import re
+from typing import Final
+
+INT32_MAX: Final = (1 << 31) - 1
+"""The greatest number of most of RocketMQ's fields: queue ids, counts, times to try again."""
+INT64_MAX: Final = (1 << 63) - 1
 
 _CHARACTERS_MAX = 40  # turning digits to a number takes time quadratic in their count
 

@@ -22,7 +22,7 @@ from support.stores.small_store import (
     read_all,
 )
 
-from rmq_spark.wire.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
+from rmq_spark.wire.names import CHECK_GROUP, CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from rmq_spark.wire.properties import change_properties
 from rocketpoll.broker.schedule.schedule_message_service import StartTime
 from rocketpoll.broker.store.config import FlushDiskType
@@ -35,7 +35,6 @@ from rocketpoll.broker.transaction.half_message import (
     to_half_topic,
 )
 from rocketpoll.broker.transaction.transactional_message_service import (
-    CHECK_GROUP,
     OPS_PER_CALL,
     CheckRules,
     TransactionalMessageService,

@@ -34,7 +34,7 @@ from rmq_spark.wire.headers.members import (
 from rmq_spark.wire.headers.operators import ResumeCheckHalfMessageRequestHeader
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
-from rmq_spark.wire.properties import REAL_TOPIC, UNIQ_KEY
+from rmq_spark.wire.properties import PRODUCER_GROUP, REAL_TOPIC, UNIQ_KEY
 from rmq_spark.wire.record import StoredMessage, decode_record, encode_record, magic_of
 
 from ...auth.rights import Action, ResourceType
@@ -42,7 +42,7 @@ from ...common.channel import Channel
 from ...schedule.delayed_message import REAL_QUEUE_ID, UndeliverableMessage
 from ...schedule.real_topic_delivery import RealTopicDelivery
 from ...store.results import PhysicalOffset, PutMessageResult, PutMessageStatus, QueueOffset
-from ...transaction.half_message import PRODUCER_GROUP, op_message, to_committed, to_resumed
+from ...transaction.half_message import op_message, to_committed, to_resumed
 from ..processor import BrokerParts, Processor, handles
 from ..request import (
     RequestRejected,

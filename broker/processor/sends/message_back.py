@@ -23,6 +23,7 @@ from rmq_spark.wire.codes import MessageSysFlag, RequestCode, ResponseCode, Topi
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import ConsumerSendMsgBackRequestHeader
 from rmq_spark.wire.hosts import Host
+from rmq_spark.wire.java_numbers import INT32_MAX
 from rmq_spark.wire.properties import (
     ORIGIN_MESSAGE_ID,
     RETRY_TOPIC,
@@ -53,7 +54,6 @@ _POSITION_DIGITS: Final = 16
 _PERMANENT_FAILURES: Final = frozenset(
     [PutMessageStatus.PROPERTIES_SIZE_EXCEEDED, PutMessageStatus.MESSAGE_ILLEGAL]
 )
-_INT32_MAX: Final = (1 << 31) - 1
 _WRITE = TopicPermission.WRITE.value
 _STORE_V6 = MessageSysFlag.STORE_HOST_V6.value
 _KEPT_FLAGS = ~(_STORE_V6 | MessageSysFlag.TRANSACTION_MASK.value)
@@ -236,7 +236,7 @@ def _with_reconsume_time(message: StoredMessage, store_host: Host) -> StoredMess
         message,
         sys_flag=sys_flag,
         store_host=store_host,
-        reconsume_times=min(message.reconsume_times + 1, _INT32_MAX),
+        reconsume_times=min(message.reconsume_times + 1, INT32_MAX),
         prepared_transaction_offset=0,
     )
 

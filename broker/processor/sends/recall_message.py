@@ -10,6 +10,7 @@ from __future__ import annotations
 from rmq_spark.wire.codes import MessageSysFlag, RequestCode, ResponseCode, TopicPermission
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import RecallMessageRequestHeader, RecallMessageResponseHeader
+from rmq_spark.wire.properties import PRODUCER_GROUP
 from rmq_spark.wire.recall_handle import RecallHandle, decode_recall_handle
 from rmq_spark.wire.record import StoredMessage
 
@@ -24,7 +25,6 @@ from .stored_properties import PropertyRewriter
 
 _STORED = (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT)
 _WRITE = TopicPermission.WRITE.value
-_PRODUCER_GROUP = "PGROUP"
 
 
 class RecallMessageProcessor(Processor):
@@ -48,7 +48,7 @@ class RecallMessageProcessor(Processor):
         if not 0 < delay_ms < timers.rules.delay_max_ms:
             raise _illegal("timestamp invalid: the message is due, or later than timerMaxDelaySec")
         group = header.producer_group
-        text = f"{_PRODUCER_GROUP}\x01{group}\x02" if group else ""
+        text = f"{PRODUCER_GROUP}\x01{group}\x02" if group else ""
         born_host = connection.remote_host
         store_host = self._broker.advertised_host(connection)
         recalled = StoredMessage(

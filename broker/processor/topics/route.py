@@ -14,7 +14,7 @@ from typing import Final
 from rmq_spark.wire.bodies.clients import BrokerData, QueueData, TopicRouteData
 from rmq_spark.wire.bodies.configs import DataVersion, TopicConfig
 from rmq_spark.wire.bodies.operators import ClusterInfo, KVTable, TopicList
-from rmq_spark.wire.codes import RequestCode, ResponseCode, TopicPermission
+from rmq_spark.wire.codes import MASTER_ID, RequestCode, ResponseCode, TopicPermission
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.operators import (
     AddWritePermOfBrokerResponseHeader,
@@ -36,8 +36,6 @@ from ..request import (
     success_response_in_steps,
     system_error,
 )
-
-MASTER_ID: Final = 0
 
 _WRITE: Final = int(TopicPermission.WRITE)
 _READ_WRITE: Final = int(TopicPermission.READ | TopicPermission.WRITE)

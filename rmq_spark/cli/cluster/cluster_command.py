@@ -24,6 +24,7 @@ from rmq_spark.cli.shell.output import Row, local_time, output_option, show_rows
 from rmq_spark.cli.shell.parameter_types import PositiveFloat
 from rmq_spark.client.errors import AccessDenied, BrokerRefused, ClientError
 from rmq_spark.errors import format_count
+from rmq_spark.wire.codes import MASTER_ID
 
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 OUT_RATE: Final = ("getTransferredTps", "getTransferedTps")
 """The rate at which a broker delivers messages, in both spellings of RocketMQ's."""
 
-_MASTER_ID: Final = 0
 _DISK_RATIO_MAX: Final = 0.85
 """Disk usage above which RocketMQ deletes files before they expire; a little later it refuses
 sends."""
@@ -59,7 +59,7 @@ class BrokerStatus(NamedTuple):
     @property
     def title(self) -> str:
         """The broker's name, and its number if it is a slave."""
-        return self.name if self.broker_id == _MASTER_ID else f"{self.name} slave {self.broker_id}"
+        return self.name if self.broker_id == MASTER_ID else f"{self.name} slave {self.broker_id}"
 
     def number(self, *keys: str) -> float | None:
         """Return the number reported under one of these keys; the first of several averages."""
@@ -175,7 +175,7 @@ def _check_cluster(access: ClusterAccess) -> Iterator[HealthCheck]:
     for broker in brokers.values():
         yield from check_broker(broker)
     names = {broker.name for broker in brokers.values()}
-    masters = {broker.name for broker in brokers.values() if broker.broker_id == _MASTER_ID}
+    masters = {broker.name for broker in brokers.values() if broker.broker_id == MASTER_ID}
     for name in sorted(names - masters):
         yield HealthCheck(f"broker {name}", "has slaves only: nobody can write", "start its master")
 
@@ -231,7 +231,7 @@ def _row(broker: BrokerStatus) -> Row:
     return {
         "cluster": broker.cluster,
         "broker": broker.name,
-        "role": "master" if broker.broker_id == _MASTER_ID else f"slave {broker.broker_id}",
+        "role": "master" if broker.broker_id == MASTER_ID else f"slave {broker.broker_id}",
         "address": broker.address,
         "version": broker.version,
         "in_per_s": broker.number("putTps"),

@@ -27,10 +27,10 @@ from rmq_spark.client.errors import ClientError
 from rmq_spark.client.failure_log import FailureLog
 from rmq_spark.http_server import render_metrics
 from rmq_spark.wire.bodies.clients import CLIENT_LABELS, client_labels, consume_mode
+from rmq_spark.wire.codes import MASTER_ID
 from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
 
 _log = logging.getLogger(__name__)
-_MASTER_ID: Final = 0
 _STOP_MS: Final = 2_000
 _NODE_LABELS: Final = ("cluster", "node_type", "node_id")
 _RATE_METRICS: Final = {
@@ -127,11 +127,11 @@ class ClusterMetrics:
     def _nodes(self) -> list[BrokerNode]:
         info = self._admin.cluster_info()
         return [
-            BrokerNode(cluster, name, info.broker_addr_table[name].broker_addrs[_MASTER_ID])
+            BrokerNode(cluster, name, info.broker_addr_table[name].broker_addrs[MASTER_ID])
             for cluster, names in sorted(info.cluster_addr_table.items())
             for name in sorted(names)
             if name in info.broker_addr_table
-            and _MASTER_ID in info.broker_addr_table[name].broker_addrs
+            and MASTER_ID in info.broker_addr_table[name].broker_addrs
         ]
 
     def _read_broker(self, node: BrokerNode) -> BrokerReport | None:

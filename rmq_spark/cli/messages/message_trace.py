@@ -19,6 +19,7 @@ from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.names import (
+    CHECK_GROUP,
     CHECK_MAX_TIME_TOPIC,
     DLQ_PREFIX,
     HALF_TOPIC,
@@ -35,9 +36,6 @@ from rmq_spark.wire.trace import MessageTrace, TraceMessageType, TraceType
 if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
 
-
-CHECK_GROUP: Final = "CID_RMQ_SYS_TRANS"
-"""The group whose offsets show how far a broker has checked half messages."""
 
 _ID_FORM: Final = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
 

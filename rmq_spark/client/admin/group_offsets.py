@@ -46,6 +46,7 @@ from rmq_spark.client.errors import (
 from rmq_spark.errors import sanitize
 from rmq_spark.wire.bodies.clients import ConsumeType
 from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.command import VERSION_5
 from rmq_spark.wire.headers.operators import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import RETRY_PREFIX, dlq_topic, retry_topic
@@ -121,7 +122,6 @@ def _member_addresses(api: BrokerApi, address: str, group: str) -> Mapping[str, 
 LATEST_MS: Final = -1
 """Passed as a time: the end of each queue, past its last message."""
 
-_VERSION_5: Final = 413
 
 _RESET_THREADS_MAX: Final = 16
 """Most brokers reset at a time, and most queues per broker."""
@@ -434,7 +434,7 @@ class GroupOffsets(Lookups):
         It would ignore queue and offset, and send the group to the beginning of time.
         """
         version = self.instance.connections.peer_version(address)
-        if not self._api.agreement(address).extensions and version < _VERSION_5:
+        if not self._api.agreement(address).extensions and version < VERSION_5:
             remark = (
                 "RocketMQ 4.9 can reset members only to times: stop the group's consumers first"
             )

@@ -33,7 +33,6 @@ from rmq_spark.client.errors import (
     RouteNotFound,
 )
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.instance.routes import MASTER_ID
 from rmq_spark.client.message import MessageExt, decode_messages, decode_pulled
 from rmq_spark.client.reading.read_bounds import READER_GROUP, Bound
 from rmq_spark.client.results import PullStatus
@@ -43,6 +42,7 @@ from rmq_spark.errors import WireError, nearest_name, sanitize
 from rmq_spark.wire.bodies.clients import TopicRouteData
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.bodies.operators import ClusterInfo, Connection, TopicOffset
+from rmq_spark.wire.codes import MASTER_ID
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.operators import QueryMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue

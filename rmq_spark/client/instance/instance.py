@@ -77,6 +77,7 @@ from rmq_spark.wire.headers.members import (
 )
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import is_system_topic
+from rmq_spark.wire.properties import PRODUCER_GROUP
 from rmq_spark.wire.record import decode_record
 
 if TYPE_CHECKING:
@@ -97,7 +98,6 @@ CONCURRENT_REQUESTS_MAX: Final = 16
 WAITING_CHECKS_MAX: Final = 2_000
 """A broker sends the checks of all open transactions in one burst, and counts each."""
 WAITING_CHECKS_BYTES_MAX: Final = 32 << 20
-_PRODUCER_GROUP: Final = "PGROUP"
 
 
 def _new_slots() -> Mapping[int | None, threading.Semaphore]:
@@ -358,7 +358,7 @@ class ClientRequestProcessor(ForkAware):
 
     def _check_transaction_state(self, address: str, request: RemotingCommand, header: Any) -> None:
         message = self._decode_message(request, header)
-        group = message.properties.get(_PRODUCER_GROUP, "")
+        group = message.properties.get(PRODUCER_GROUP, "")
         producer = self._producers.get(group)
         if producer is None:
             raise UnknownMember(f"transactional producer of group {group!r}")

@@ -27,12 +27,11 @@ from rmq_spark.client.errors import (
     TopicNotUsable,
 )
 from rmq_spark.wire.bodies.clients import BrokerData, TopicRouteData
-from rmq_spark.wire.codes import TopicPermission
+from rmq_spark.wire.codes import MASTER_ID, TopicPermission
 from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
 
-MASTER_ID: Final = 0
 QUEUES_MAX: Final = 1 << 16
 ROUTE_THREADS_MAX: Final = 16
 """Most routes that one caller fetches at a time."""

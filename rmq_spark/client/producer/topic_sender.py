@@ -33,7 +33,6 @@ from rmq_spark.client.errors import (
     TopicNotFound,
 )
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.instance.routes import MASTER_ID
 from rmq_spark.client.message import BUFFERS, CorrelatedMessage, Message
 from rmq_spark.client.producer.prepared_message import (
     BatchPart,
@@ -50,16 +49,14 @@ from rmq_spark.client.producer.prepared_message import (
 from rmq_spark.client.results import SendResult
 from rmq_spark.client.serializers import Serializer, encode_value
 from rmq_spark.errors import excerpt
-from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.codes import MASTER_ID, RequestCode, ResponseCode
+from rmq_spark.wire.command import VERSION_5
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import reply_topic
 from rmq_spark.wire.properties import java_string_hash
 
 RETRY_MS_MIN: Final = 50
 """The shortest attempt in milliseconds; a shorter one would time out while the broker stores."""
-
-_VERSION_5: Final = 413
-"""RocketMQ's number of the first version of 5."""
 
 RETRY_RESPONSE_CODES: Final = frozenset(
     {
@@ -310,7 +307,7 @@ class TopicSender:
                 if address in self._timer_brokers:
                     continue
                 agreement = connections.agreement(address)
-                if not agreement.extensions and connections.peer_version(address) < _VERSION_5:
+                if not agreement.extensions and connections.peer_version(address) < VERSION_5:
                     remark = (
                         "RocketMQ 4.9 delivers a message with deliver_at or deliver_after at once. "
                         "Use delay_level, or brokers of RocketMQ 5"

@@ -42,13 +42,10 @@ from rmq_spark.wire.headers.members import (
 )
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.properties import change_properties
+from rmq_spark.wire.properties import IMMUNITY_SECONDS, PRODUCER_GROUP, TRAN_MSG, change_properties
 
 _log = logging.getLogger(__name__)
 
-TRAN_MSG: Final = "TRAN_MSG"
-PRODUCER_GROUP: Final = "PGROUP"
-IMMUNITY_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 _PREPARED: Final = MessageSysFlag.TRANSACTION_PREPARED.value
 _INTRODUCTION_MS: Final = 1_000
 

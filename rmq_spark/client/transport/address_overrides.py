@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from rmq_spark.client.arguments import check_kind
 from rmq_spark.client.errors import ConnectionFailed, MessageRejected
 from rmq_spark.client.transport.connection import parse_address
+from rmq_spark.wire.codes import MASTER_ID
 
 if TYPE_CHECKING:
     from rmq_spark.wire.bodies.clients import BrokerData, TopicRouteData
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 _NAME: Final = "broker_addresses"
 _EXAMPLE: Final = "{'broker-a': 'localhost:10911'}"
-_MASTER_ID: Final = 0
 
 
 class AddressOverrides:
@@ -67,8 +67,8 @@ class AddressOverrides:
             number: self._overrides.get(address, address)
             for number, address in broker.broker_addrs.items()
         }
-        if _MASTER_ID in addresses:
-            addresses[_MASTER_ID] = self._overrides.get(broker.broker_name, addresses[_MASTER_ID])
+        if MASTER_ID in addresses:
+            addresses[MASTER_ID] = self._overrides.get(broker.broker_name, addresses[MASTER_ID])
         return replace(broker, broker_addrs=addresses)
 
 

@@ -28,7 +28,7 @@ from rmq_spark.client.transport.pending_requests import PendingRequest, Response
 from rmq_spark.errors import Verbatim, WireError
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.codes import RequestCode, ResponseCode, SerializeType
-from rmq_spark.wire.command import RemotingCommand
+from rmq_spark.wire.command import VERSION_5, RemotingCommand
 from rmq_spark.wire.extensions import Extension, ExtensionsHeader, LogLocation
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.header_msgpack import HAS_MSGPACK
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 REQUEST_TIMEOUT_MS: Final = 3_000
 
-_VERSION_5: Final = 413
 _NOT_SIGNED_BEFORE_5: Final = ("_UNIQUE_KEY_QUERY",)
 _NEGOTIATION_MARGIN_SECONDS: Final = 1.0
 
@@ -295,7 +294,7 @@ class RemotingClient(ConnectionPool):
             return command
         from rmq_spark.wire.signature import signed_fields  # noqa: PLC0415  # brings OpenSSL: when first needed
 
-        is_before_5 = 0 < connection.peer_version < _VERSION_5
+        is_before_5 = 0 < connection.peer_version < VERSION_5
         return command._replace(
             ext_fields=signed_fields(
                 command.ext_fields,

@@ -33,7 +33,7 @@ from rmq_spark.cli.messages.message_text import sendable_fields, user_properties
 from rmq_spark.cli.shell.failures import Failure, explain_error
 from rmq_spark.cli.shell.output import json_line
 from rmq_spark.cli.shell.parameter_types import parse_clock_or_day_ms
-from rmq_spark.client.arguments import INT32_MAX, check_send_topic
+from rmq_spark.client.arguments import check_send_topic
 from rmq_spark.client.errors import (
     BrokerRefused,
     ConnectionFailed,
@@ -51,6 +51,7 @@ from rmq_spark.client.results import SendResult
 from rmq_spark.client.times import duration_ms
 from rmq_spark.errors import RocketPollError, format_count, nearest_name
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
+from rmq_spark.wire.java_numbers import INT32_MAX
 
 TYPED_BYTES_MAX: Final = 256 * 1024
 """Greatest size of a body that a form takes."""

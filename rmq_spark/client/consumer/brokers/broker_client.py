@@ -19,13 +19,12 @@ from rmq_spark.client.errors import (
     OffsetMoved,
 )
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.client.instance.routes import MASTER_ID
 from rmq_spark.client.message import MessageExt, to_message
 from rmq_spark.client.producer.prepared_message import now_ms
 from rmq_spark.client.results import PullResult, PullStatus
 from rmq_spark.client.subscriptions import filter_by_tags
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION, CheckClientRequestBody, SubscriptionData
-from rmq_spark.wire.codes import PullSysFlag
+from rmq_spark.wire.codes import MASTER_ID, PullSysFlag
 from rmq_spark.wire.headers.members import (
     ConsumerSendMsgBackRequestHeader,
     PullMessageRequestHeader,

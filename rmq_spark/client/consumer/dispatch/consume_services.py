@@ -19,7 +19,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, Final
 
-from rmq_spark.client.arguments import INT32_MAX
 from rmq_spark.client.concurrency.scheduler import PerBrokerExecutor, Scheduler, ThreadScheduler
 from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient, group_by_broker
 from rmq_spark.client.consumer.dispatch.listeners import (
@@ -41,6 +40,7 @@ from rmq_spark.client.consumer.settings import SUSPEND_MS_MIN
 from rmq_spark.client.errors import ClientError
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import excerpt
+from rmq_spark.wire.java_numbers import INT32_MAX
 from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
