@@ -33,7 +33,6 @@ RETRY_MS: Final = 1_000
 """Milliseconds until the next attempt after the store has refused a message."""
 
 _FLUSH_TIMEOUT_SECONDS = 5.0
-_STORED_STATUSES = (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT)
 
 _log = logging.getLogger(__name__)
 
@@ -98,7 +97,7 @@ class RealTopicDelivery:
         if target is None:
             return False
         result = self._store.put_message(target)
-        if result.status in _STORED_STATUSES:
+        if result.is_stored:
             self.last_put = result
             self._wait_reason = None
         elif result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE:

@@ -82,6 +82,14 @@ class PutMessageResult(NamedTuple):
     message_count: int = 0
     remark: str | None = None
 
+    @property
+    def is_stored(self) -> bool:
+        """True if the message is in the log."""
+        return self.status in _STORED_STATUSES
+
+
+_STORED_STATUSES = (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT)
+
 
 class GetMessageStatus(Enum):
     """The outcome of a get from a queue offset on."""

@@ -74,7 +74,6 @@ _MESSAGES_PER_READ = 16
 _OPS_PER_READ = 32
 _BYTES_PER_READ = 1 << 18
 _HOUR_MS = 3_600_000
-_STORED_STATUSES = (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT)
 
 _log = logging.getLogger(__name__)
 
@@ -330,7 +329,7 @@ class TransactionalMessageService:
         result = self._store.put_message(renewed)
         if result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
             return None
-        if result.status not in _STORED_STATUSES:  # its properties have become too long
+        if not result.is_stored:  # its properties have become too long
             return self._give_up(message, result.remark or result.status.name)
         self._note_stored(result)
         self._half_offset += 1
@@ -373,7 +372,7 @@ class TransactionalMessageService:
         result = self._store.put_message(to_check_max_time_topic(message))
         if result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
             return None
-        if result.status in _STORED_STATUSES:
+        if result.is_stored:
             self._note_stored(result)
             self.given_up_total += 1
             _log.error(

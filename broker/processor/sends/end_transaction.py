@@ -59,7 +59,6 @@ _log = logging.getLogger(__name__)
 UNKNOWN: Final = 0
 COMMIT: Final = MessageSysFlag.TRANSACTION_COMMIT.value
 ROLLBACK: Final = MessageSysFlag.TRANSACTION_ROLLBACK.value
-_STORED_STATUSES = (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT)
 _NOT_FOUND: Final = "Find prepared transaction message failed"
 
 
@@ -91,7 +90,7 @@ class EndTransactionProcessor(Processor):
         is_rollback = header.commit_or_rollback == ROLLBACK
         if is_rollback or self._broker.transactions.is_committed(half):
             result = self._put_op(half)
-            if is_rollback and result.status in _STORED_STATUSES:
+            if is_rollback and result.is_stored:
                 self._broker.transactions.rolled_back_total += 1
             self._acknowledger.when_stored(result, partial(self._reply, connection, asked))
             return None
@@ -153,7 +152,7 @@ class EndTransactionProcessor(Processor):
     ) -> None:
         """Record that a half message has ended once its message is on the disk, and answer."""
         broker = self._broker
-        if result.status in _STORED_STATUSES:
+        if result.is_stored:
             broker.transactions.committed_total += 1
             topic = half.properties[REAL_TOPIC]
             broker.stats.record_put(topic, 1, result.end_offset - result.physical_offset)
@@ -177,14 +176,14 @@ class EndTransactionProcessor(Processor):
         transactions = self._broker.transactions
         transactions.begin_end(half.queue_offset)
         result = self._broker.store.put_message(op_message(half, self._broker.now_ms()))
-        if result.status not in _STORED_STATUSES:
+        if not result.is_stored:
             transactions.cancel_end(half.queue_offset)
         return result
 
     def _reply(
         self, connection: Channel, request: RemotingCommand, result: PutMessageResult
     ) -> None:
-        is_stored = result.status in _STORED_STATUSES
+        is_stored = result.is_stored
         code = ResponseCode.SUCCESS if is_stored else CODES[result.status]
         reply(connection, request, request.respond(code, None if is_stored else result.remark))
 

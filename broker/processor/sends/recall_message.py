@@ -23,7 +23,6 @@ from ..request import RequestRejected, header_of, reply, success_response
 from .send_message import CODES, SendParts
 from .stored_properties import PropertyRewriter
 
-_STORED = (PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT)
 _WRITE = TopicPermission.WRITE.value
 
 
@@ -103,6 +102,6 @@ def _illegal(why: str) -> RequestRejected:
 def _response(
     request: RemotingCommand, fields: RecallMessageResponseHeader, result: PutMessageResult
 ) -> RemotingCommand:
-    if result.status in _STORED:
+    if result.is_stored:
         return success_response(request, fields)
     return request.respond(CODES[result.status], result.remark)

@@ -125,15 +125,15 @@ atexit.register(_join_all)
 
 
 class StartsInBlock(ABC):
-    """What starts at the begin of a ``with`` statement, and is closed at its end."""
+    """A client that a ``with`` statement starts, and closes at its end."""
 
     @abstractmethod
     def start(self) -> None:
-        """Start it."""
+        """Start the client."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close it; calling it again has no effect."""
+        """Close the client; calling it again has no effect."""
 
     def __enter__(self: _Started) -> _Started:
         try:

@@ -27,7 +27,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from heapq import nsmallest
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -64,7 +64,7 @@ class JsonBodies:
     def __init__(self, kind: pa.StructType) -> None:
         self._kind = kind
         self._parsed_type = parsed_type(kind)
-        self._builder = create_builder(kind, _leaf_builder)
+        self._builder = create_builder(kind, _LEAVES)
         self._is_columnar = _is_columnar(kind)
         self._schema = pa.schema(list(parsed_type(kind, keeps_decimals=True)))
         self._decimal_overflow = _decimal_overflow_of(kind)
@@ -250,54 +250,59 @@ def _has_infinite(found: pa.Array) -> bool:
 # ---- one body
 
 
-def create_builder(kind: pa.DataType, leaf: Callable[[pa.DataType], ValueBuilder]) -> ValueBuilder:
+class LeafBuilders(NamedTuple):
+    """How a format's values of types without others within are built."""
+
+    integer: Callable[[pa.DataType], ValueBuilder]
+    floating: ValueBuilder
+    decimal: ValueBuilder
+    binary: ValueBuilder
+    timestamp: ValueBuilder
+
+    def of(self, kind: pa.DataType) -> ValueBuilder:
+        """Return the function for a type."""
+        if pa.types.is_boolean(kind):
+            return _build_boolean
+        if pa.types.is_integer(kind):
+            return self.integer(kind)
+        if pa.types.is_floating(kind):
+            return self.floating
+        if pa.types.is_decimal(kind):
+            return self.decimal
+        if pa.types.is_binary(kind):
+            return self.binary
+        return self.timestamp if pa.types.is_timestamp(kind) else build_text
+
+
+def create_builder(kind: pa.DataType, leaves: LeafBuilders) -> ValueBuilder:
     """Return the function from a parsed body, or a part of it, to what `parsed_type` holds.
 
-    It demands objects (`ObjectFields`) and lists where the type has them. ``leaf`` returns the
-    function for a type without others within.
+    It demands objects (`ObjectFields`) and lists where the type has them.
     """
-    build = _create_non_null_builder(kind, leaf)
+    build = _create_non_null_builder(kind, leaves)
     return lambda value, path: None if value is None and path is not None else build(value, path)
 
 
-def _create_non_null_builder(
-    kind: pa.DataType, leaf: Callable[[pa.DataType], ValueBuilder]
-) -> ValueBuilder:
+def _create_non_null_builder(kind: pa.DataType, leaves: LeafBuilders) -> ValueBuilder:
     if pa.types.is_struct(kind):
-        return _create_struct_builder(kind, leaf)
+        return _create_struct_builder(kind, leaves)
     if pa.types.is_list(kind):
-        element = create_builder(kind.value_type, leaf)
+        element = create_builder(kind.value_type, leaves)
         return lambda value, path: [
             element(each, (path, at))
             for at, each in enumerate(require_type(value, list, path, "an array"))
         ]
     if pa.types.is_map(kind):
-        item = create_builder(kind.item_type, leaf)
+        item = create_builder(kind.item_type, leaves)
         return lambda value, path: [
             (build_text(name, path), item(each, (path, name)))
             for name, each in _require_object(value, path, None).items()
         ]
-    return leaf(kind)
+    return leaves.of(kind)
 
 
-def _leaf_builder(kind: pa.DataType) -> ValueBuilder:
-    if pa.types.is_boolean(kind):
-        return build_boolean
-    if pa.types.is_integer(kind):
-        return _create_integer_builder(kind)
-    if pa.types.is_floating(kind):
-        return _float
-    if pa.types.is_decimal(kind):
-        return _decimal
-    if pa.types.is_binary(kind):
-        return _base64
-    return build_text
-
-
-def _create_struct_builder(
-    kind: pa.StructType, leaf: Callable[[pa.DataType], ValueBuilder]
-) -> ValueBuilder:
-    fields = [(field.name, create_builder(field.type, leaf)) for field in kind]
+def _create_struct_builder(kind: pa.StructType, leaves: LeafBuilders) -> ValueBuilder:
+    fields = [(field.name, create_builder(field.type, leaves)) for field in kind]
     names = frozenset(name for name, _ in fields)
 
     def build(value: Any, path: FieldPath) -> Any:
@@ -348,7 +353,7 @@ def _decimal(value: Any, path: FieldPath) -> str:
     return build_text(str(value), path)
 
 
-def build_boolean(value: Any, path: FieldPath) -> Any:
+def _build_boolean(value: Any, path: FieldPath) -> Any:
     """Return a value that must be true or false."""
     return require_type(value, bool, path, "true or false")
 
@@ -367,6 +372,9 @@ def _base64(value: Any, path: FieldPath) -> bytes:
         return base64.b64decode(text, validate=True)
     except (ValueError, binascii.Error) as error:
         raise BodyFault(path, "a string of base64", describe_value(value)) from error
+
+
+_LEAVES = LeafBuilders(_create_integer_builder, _float, _decimal, _base64, build_text)
 
 
 def require_type(value: Any, kind: type, path: FieldPath, needed: str) -> Any:

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from rmq_spark.errors import excerpt
 from rmq_spark.spark.bodies.json_bodies import (
+    LeafBuilders,
     ObjectFields,
     ValueBuilder,
-    build_boolean,
     build_text,
     create_builder,
     describe_value,
@@ -44,7 +44,7 @@ class MsgPackBodies(RowDecoder):
     def __init__(self, kind: pa.StructType) -> None:
         self._kind = kind
         self._parsed_type = parsed_type(kind)
-        self._builder = create_builder(kind, _leaf_builder)
+        self._builder = create_builder(kind, _LEAVES)
 
     def parse(self, body: bytes) -> Any:
         """Return a body as Python values, of the kinds that `parsed_type` gives."""
@@ -62,20 +62,6 @@ class MsgPackBodies(RowDecoder):
     def build(self, trees: list[Any]) -> pa.Array:
         """Return the structs of bodies."""
         return to_exact_type(pa.array(trees, self._parsed_type), self._kind, "")
-
-
-def _leaf_builder(kind: pa.DataType) -> ValueBuilder:
-    if pa.types.is_boolean(kind):
-        return build_boolean
-    if pa.types.is_integer(kind):
-        return _create_integer_builder(kind)
-    if pa.types.is_floating(kind):
-        return _float
-    if pa.types.is_decimal(kind):
-        return _decimal
-    if pa.types.is_binary(kind):
-        return lambda value, path: require_type(value, bytes, path, "bytes")
-    return _time if pa.types.is_timestamp(kind) else build_text
 
 
 def _create_integer_builder(kind: pa.DataType) -> ValueBuilder:
@@ -112,3 +98,10 @@ def _time(value: Any, path: FieldPath) -> str:
     if isinstance(value, datetime):
         return value.isoformat()
     return build_text(value, path)
+
+
+def _bytes(value: Any, path: FieldPath) -> Any:
+    return require_type(value, bytes, path, "bytes")
+
+
+_LEAVES = LeafBuilders(_create_integer_builder, _float, _decimal, _bytes, _time)
