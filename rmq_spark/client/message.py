@@ -17,7 +17,6 @@ from types import NoneType
 from typing import Any, Final, TypeVar
 
 from rmq_spark.client.arguments import (
-    INT32_MAX,
     check_kind,
     check_number,
     check_send_topic,
@@ -36,7 +35,7 @@ from rmq_spark.client.times import normalize_duration, normalize_time
 from rmq_spark.errors import BodyError, RecordError, Verbatim, sanitize
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.java_numbers import parse_int32
+from rmq_spark.wire.java_numbers import INT32_MAX, parse_int32
 from rmq_spark.wire.message_id import encode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import reply_topic

@@ -21,8 +21,6 @@ from rmq_spark.client.admin.lookups import ADMIN_TIMEOUT_MS, DEFAULT_CLUSTER
 from rmq_spark.client.admin.table_display import MessageTable
 from rmq_spark.client.admin.topic_creation import create_topics
 from rmq_spark.client.arguments import (
-    INT32_MAX,
-    INT64_MAX,
     check_flag,
     check_group,
     check_kind,
@@ -54,6 +52,7 @@ from rmq_spark.wire.bodies.operators import TopicOffset
 from rmq_spark.wire.bodies.staged_batches import SinkState
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.extensions import Extension
+from rmq_spark.wire.java_numbers import INT32_MAX, INT64_MAX
 from rmq_spark.wire.message_id import decode_offset_message_id, is_unique_id
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import dlq_topic, retry_topic

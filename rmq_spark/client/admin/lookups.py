@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Final
 from rmq_spark.client.admin.lag import QueueReport
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.arguments import (
-    INT32_MAX,
-    INT64_MAX,
     check_name,
     check_offset,
     check_queue,
@@ -45,6 +43,7 @@ from rmq_spark.wire.bodies.operators import ClusterInfo, Connection, TopicOffset
 from rmq_spark.wire.codes import MASTER_ID
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.operators import QueryMessageRequestHeader
+from rmq_spark.wire.java_numbers import INT32_MAX, INT64_MAX
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import TRACE_TOPIC
 from rmq_spark.wire.properties import UNIQ_KEY

@@ -9,7 +9,6 @@ from types import NoneType
 from typing import TYPE_CHECKING, TypeVar
 
 from rmq_spark.client.arguments import (
-    INT32_MAX,
     check_flag,
     check_kind,
     check_period_ms,
@@ -28,6 +27,7 @@ from rmq_spark.client.producer.trace_dispatcher import check_trace
 from rmq_spark.client.times import EARLIEST, LATEST, Start, normalize_start
 from rmq_spark.errors import excerpt
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
+from rmq_spark.wire.java_numbers import INT32_MAX
 from rmq_spark.wire.names import TRACE_TOPIC
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import pyarrow as pa
 
 from rmq_spark.client.arguments import (
-    INT32_MAX,
     check_kind,
     check_queue,
     check_range,
@@ -60,6 +59,7 @@ from rmq_spark.wire.headers.members import (
     StageChunkRequestHeader,
 )
 from rmq_spark.wire.isa_l import crc32
+from rmq_spark.wire.java_numbers import INT32_MAX
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:

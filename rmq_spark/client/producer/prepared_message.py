@@ -17,7 +17,6 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from rmq_spark.client.arguments import (
-    INT32_MAX,
     check_group,
     check_kind,
     check_queue,
@@ -33,6 +32,7 @@ from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import DEFAULT_LEVEL, LEVELS, PLAIN_BYTES_MAX, compress_body
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.members import SendMessageRequestHeader
+from rmq_spark.wire.java_numbers import INT32_MAX
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
 from rmq_spark.wire.message_id import UniqueId
 from rmq_spark.wire.message_queue import MessageQueue
