@@ -25,7 +25,7 @@ from typing import Any
 
 from rmq_spark.client.errors import BrokerNotFound
 from rmq_spark.errors import RocketPollError
-from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.message_queue import MessageQueue, describe_queue
 
 _log = logging.getLogger(__name__)
 
@@ -170,11 +170,6 @@ def isolation_mismatch(topics: Iterable[str], isolation: str) -> CheckpointError
         f"isolation={isolation}. Restore that option, or give the query its own "
         "checkpointLocation"
     )
-
-
-def describe_queue(queue: MessageQueue) -> str:
-    """Return the name of a queue for error messages."""
-    return f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name}"
 
 
 def describe_lost_offsets(queue: MessageQueue, start: int, end: int) -> str:

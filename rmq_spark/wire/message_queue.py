@@ -36,3 +36,8 @@ class MessageQueue:
         """
         is_same = (topic, queue_id) == (self.topic, self.queue_id)
         return is_same or self.topic.startswith(LIGHT_QUEUE_PREFIX)
+
+
+def describe_queue(queue: MessageQueue) -> str:
+    """Return the name of a queue as error messages contain it."""
+    return f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name}"

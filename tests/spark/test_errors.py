@@ -14,9 +14,8 @@ from rmq_spark.spark.errors import (
     RowError,
     SchemaError,
     WriteError,
-    describe_queue,
 )
-from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.message_queue import MessageQueue, describe_queue
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmq_spark.cli.cluster.topic_copy import QueueCopy, copy_queues, describe_queue, plan_copy
+from rmq_spark.cli.cluster.topic_copy import QueueCopy, copy_queues, plan_copy
 from rmq_spark.cli.cluster.topic_settings import (
     DEFAULT_QUEUES,
     PERMS,
@@ -52,6 +52,7 @@ from rmq_spark.client.admin.lag import total_lag
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.errors import format_count
 from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.message_queue import describe_queue
 from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import format_count
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX, compress_body
-from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.message_queue import MessageQueue, describe_queue
 from rmq_spark.wire.names import RETRY_PREFIX, is_system_topic
 from rmq_spark.wire.properties import UNIQ_KEY
 
@@ -306,11 +306,6 @@ def _interrupted(message: MessageExt, error: ClientError) -> Failure:
         f"{_place(message)} was not copied: {describe_error(error)}",
         "Run the same command again: it continues after the last copy",
     )
-
-
-def describe_queue(queue: MessageQueue) -> str:
-    """Return a queue as errors name it."""
-    return f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name}"
 
 
 def _place(message: MessageExt) -> str:

@@ -19,8 +19,9 @@ from typing import Final
 
 from rmq_spark.client.damaged_records import BadRecord
 from rmq_spark.errors import format_count
-from rmq_spark.spark.errors import RecordFault, describe_queue
+from rmq_spark.spark.errors import RecordFault
 from rmq_spark.spark.options.values import OnBadRecord
+from rmq_spark.wire.message_queue import describe_queue
 
 _log = logging.getLogger(__name__)
 

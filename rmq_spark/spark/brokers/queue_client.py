@@ -34,7 +34,7 @@ from rmq_spark.client.transport.remoting_client import (
 )
 from rmq_spark.spark.brokers.discovery import QueueDiscovery
 from rmq_spark.spark.brokers.fan_out import BrokerFanOut
-from rmq_spark.spark.errors import OptionError, describe_queue
+from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options.options import ReadOptions
 from rmq_spark.spark.options.start_positions import Positions
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION
@@ -48,7 +48,7 @@ from rmq_spark.wire.headers.members import (
     SearchOffsetRequestHeader,
 )
 from rmq_spark.wire.isa_l import crc32
-from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.message_queue import MessageQueue, describe_queue
 from rmq_spark.wire.record import record_size
 
 # ---- Held pulls at the ends of queues, so that an idle query costs nothing.

@@ -27,7 +27,6 @@ from rmq_spark.spark.errors import (
     CheckpointError,
     DataLoss,
     OptionError,
-    describe_queue,
     isolation_mismatch,
     report_losses,
 )
@@ -37,7 +36,7 @@ from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS, BatchPace, Micro
 from rmq_spark.spark.plan.partition_planner import OffsetRange, batch_ranges
 from rmq_spark.spark.plan.source_offset import CommitStates, SourceOffset, with_renamed_broker
 from rmq_spark.spark.read.partition_reader import read_range
-from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.message_queue import MessageQueue, describe_queue
 
 _log = logging.getLogger(__name__)
 

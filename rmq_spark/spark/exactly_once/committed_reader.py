@@ -18,13 +18,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmq_spark.client.manifest import CommittedSpan, add_crc
-from rmq_spark.spark.errors import describe_queue, report_losses
+from rmq_spark.spark.errors import report_losses
 from rmq_spark.spark.options.bodies import BINARY_BODIES
 from rmq_spark.spark.options.options import ReadOptions
 from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.read.dead_letters import bad_record_handler
 from rmq_spark.spark.read.partition_reader import RecordObserver, read_range
-from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.message_queue import MessageQueue, describe_queue
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,12 +18,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from rmq_spark.spark.brokers.queue_client import QueueClient
-from rmq_spark.spark.errors import BrokersGone, describe_queue, report_losses
+from rmq_spark.spark.errors import BrokersGone, report_losses
 from rmq_spark.spark.options.options import ReadOptions
 from rmq_spark.spark.plan.position_resolver import PositionResolver
 from rmq_spark.spark.plan.queue_identity import StoreTimeLookup
 from rmq_spark.spark.plan.source_offset import SourceOffset
-from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.message_queue import MessageQueue, describe_queue
 
 _log = logging.getLogger(__name__)
 

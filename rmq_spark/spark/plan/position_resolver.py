@@ -11,7 +11,6 @@ from rmq_spark.spark.errors import (
     BrokersAway,
     BrokersGone,
     OptionError,
-    describe_queue,
     report_losses,
 )
 from rmq_spark.spark.options.options import ReadOptions
@@ -27,7 +26,7 @@ from rmq_spark.spark.options.start_positions import (
     RelativeTimePosition,
     TimePosition,
 )
-from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.message_queue import MessageQueue, describe_queue
 
 _SHOWN_MAX: Final = 5
 

@@ -32,9 +32,9 @@ from rmq_spark.spark.brokers.queue_client import (
     QueueClient,
     TimestampQuery,
 )
-from rmq_spark.spark.errors import describe_lost_offsets, describe_queue
+from rmq_spark.spark.errors import describe_lost_offsets
 from rmq_spark.spark.plan.source_offset import QueuePosition, SourceOffset
-from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.message_queue import MessageQueue, describe_queue
 
 _FROM_THE_FIRST_MS: Final = 0
 

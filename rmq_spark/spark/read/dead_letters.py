@@ -15,8 +15,9 @@ from typing import Final
 from rmq_spark.client.damaged_records import BadRecord
 from rmq_spark.client.errors import MessageIllegal
 from rmq_spark.spark.bodies.bad_records import BadRecordHandler
-from rmq_spark.spark.errors import SparkError, describe_queue
+from rmq_spark.spark.errors import SparkError
 from rmq_spark.spark.options.options import ReadOptions, WriteOptions, dead_letter_options
+from rmq_spark.wire.message_queue import describe_queue
 
 _TOO_LARGE: Final = (
     MessageIllegal,

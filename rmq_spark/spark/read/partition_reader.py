@@ -15,11 +15,12 @@ from rmq_spark.client.concurrency.retry_timer import TRANSIENT_ERRORS, RetryTime
 from rmq_spark.client.errors import BrokerRefused, OffsetMoved
 from rmq_spark.client.failure_log import FailureLog
 from rmq_spark.spark.brokers.fan_out import BrokerAddresses, instance_for, is_unknown_queue
-from rmq_spark.spark.errors import BrokersAway, describe_lost_offsets, describe_queue, report_losses
+from rmq_spark.spark.errors import BrokersAway, describe_lost_offsets, report_losses
 from rmq_spark.spark.options.access import BrokerAccess
 from rmq_spark.spark.options.options import ReadOptions
 from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.read.dead_letters import bad_record_handler
+from rmq_spark.wire.message_queue import describe_queue
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -24,11 +24,11 @@ from rmq_spark.client.reading.readable_chunks import (
 )
 from rmq_spark.spark.brokers.fan_out import BrokerAddresses
 from rmq_spark.spark.brokers.queue_client import MessagePosition, QueueClient, mark_of
-from rmq_spark.spark.errors import describe_lost_offsets, describe_queue, report_losses
+from rmq_spark.spark.errors import describe_lost_offsets, report_losses
 from rmq_spark.spark.options.options import ReadOptions
 from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.wire.chunk import RecordChunk
-from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.message_queue import MessageQueue, describe_queue
 
 PULL_TIMEOUT_MS: Final = 30_000
 """Milliseconds for a pull: megabytes queue up after earlier ones and those of other tasks."""
