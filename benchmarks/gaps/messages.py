@@ -22,9 +22,8 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.members import AppendChunkRequestHeader
 from rmq_spark.wire.message_batch import BatchedMessage, encode_batch
-from rmq_spark.wire.message_id import encode_offset_message_id
+from rmq_spark.wire.message_id import RecallHandle, encode_offset_message_id
 from rmq_spark.wire.properties import encode_properties
-from rmq_spark.wire.recall_handle import RecallHandle
 from rmq_spark.wire.record import StoredMessage, encode_record
 
 _LONG = " ".join(f"k{number}" for number in range(5_000))

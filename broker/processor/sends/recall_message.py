@@ -10,8 +10,8 @@ from __future__ import annotations
 from rmq_spark.wire.codes import MessageSysFlag, RequestCode, ResponseCode, TopicPermission
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import RecallMessageRequestHeader, RecallMessageResponseHeader
+from rmq_spark.wire.message_id import RecallHandle, decode_recall_handle
 from rmq_spark.wire.properties import PRODUCER_GROUP
-from rmq_spark.wire.recall_handle import RecallHandle, decode_recall_handle
 from rmq_spark.wire.record import StoredMessage
 
 from ...common.channel import Channel

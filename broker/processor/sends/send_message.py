@@ -20,9 +20,9 @@ from typing import Final
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.framing import Buffer
+from rmq_spark.wire.message_id import RecallHandle
 from rmq_spark.wire.names import HALF_TOPIC, OP_HALF_TOPIC
 from rmq_spark.wire.properties import MSG_REGION, TIMER_RECALLED_KEY, TRACE_ON, UNIQ_KEY
-from rmq_spark.wire.recall_handle import RecallHandle
 from rmq_spark.wire.record import StoredMessage
 
 from ...common.channel import Channel, ResponseSteps

@@ -14,7 +14,7 @@ from support.programs.web_console import served, staged
 
 from rmq_spark.cli.console.forms.message_forms import TYPED_BYTES_MAX
 from rmq_spark.cli.console.guard import AUDIT_LOGGER
-from rmq_spark.wire.recall_handle import RecallHandle
+from rmq_spark.wire.message_id import RecallHandle
 
 QUOTED = """'"><script>alert(1)</script>"""
 
