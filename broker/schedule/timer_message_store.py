@@ -35,8 +35,7 @@ from ..store.message_store import MessageStore
 from ..store.results import LOG_START, GetMessageStatus, PhysicalOffset, QueueOffset
 from .real_topic_delivery import RETRY_MS, DeliveryBudget, RealTopicDelivery
 from .schedule_message_service import StartTime
-from .timer_checkpoint import TimerCheckpoint
-from .timer_files import TimerFiles, TimerSnapshot
+from .timer_files import TimerCheckpoint, TimerFiles, TimerSnapshot
 from .timer_log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, TimerEntry
 from .timer_message import (
     TIMER_QUEUE_ID,
