@@ -224,21 +224,7 @@ class BrokerController:
             random.Random(self._random_bytes(8)).randrange,  # noqa: S311  # which queue comes first
         )
         self.revive = self._revive_service(config)
-        self._delivery = DueJob(
-            self._loop, self.schedule.deliver_due, "delayed messages are not delivered"
-        )
-        self._checks = DueJob(
-            self._loop,
-            self.transactions.check,
-            "half messages of transactions are not checked",
-            has_deadline=lambda: self.transactions.pending_count > 0,
-        )
-        self._timer = DueJob(
-            self._loop, self.timers.deliver_due, "timer messages are not delivered"
-        )
-        self._revival = DueJob(
-            self._loop, self.revive.revive_due, "popped messages are not redelivered"
-        )
+        self._create_due_jobs()
         self.server = RemotingServer(
             config.server,
             self.processors.dispatch,
@@ -272,6 +258,23 @@ class BrokerController:
             self._revival.schedule()
         if config.namesrv_addr:
             self._registration = self._register(config)
+
+    def _create_due_jobs(self) -> None:
+        self._delivery = DueJob(
+            self._loop, self.schedule.deliver_due, "delayed messages are not delivered"
+        )
+        self._checks = DueJob(
+            self._loop,
+            self.transactions.check,
+            "half messages of transactions are not checked",
+            has_deadline=lambda: self.transactions.pending_count > 0,
+        )
+        self._timer = DueJob(
+            self._loop, self.timers.deliver_due, "timer messages are not delivered"
+        )
+        self._revival = DueJob(
+            self._loop, self.revive.revive_due, "popped messages are not redelivered"
+        )
 
     def _register(self, config: BrokerConfig) -> NameServerRegistration:
         """Start to register at the name servers of a cluster."""

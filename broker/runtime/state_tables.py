@@ -34,7 +34,7 @@ from ..state.tables.kv_config import KVConfigs, KVConfigSerializeWrapper
 from ..state.tables.message_request_mode import MessageRequestModes
 from ..state.tables.subscription_group import SubscriptionGroupManager
 from ..state.tables.table import SavedTable
-from ..state.tables.topic_config import TopicConfigManager
+from ..state.tables.topic_config import SystemTopics, TopicConfigManager
 from ..store.files.disk import LocalDisk
 from ..store.files.json_table import JsonTable
 
@@ -154,12 +154,14 @@ class StateTables:
                 topic_table, offsets.save, half_deleted_topics, finish_deletion
             ),
             table("recentTopics.json", TopicConfigSerializeWrapper),
-            cluster_name=config.broker_cluster_name,
-            broker_name=config.broker_name,
+            system=SystemTopics(
+                cluster_name=config.broker_cluster_name,
+                broker_name=config.broker_name,
+                default_queue_nums=config.default_topic_queue_nums,
+                delay_levels=len(config.store.message_delay_level_ms),
+                revive_queues=config.pop.revive_queue_nums,
+            ),
             auto_create=config.auto_create_topic_enable,
-            default_queue_nums=config.default_topic_queue_nums,
-            delay_levels=len(config.store.message_delay_level_ms),
-            revive_queues=config.pop.revive_queue_nums,
             max_topics=config.max_topics,
             max_queues=config.max_queues,
             now_ms=now_ms,

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.brokers.state_tables import topics_in
+from support.brokers.state_tables import topic_settings, topics_in
 from support.disks.faulty_disk import ManualClock
 from support.suite.log_records import lines_of
 
@@ -250,19 +250,8 @@ _changes = st.lists(
 @given(_changes)
 def test_over_any_changes_the_version_grows_exactly_when_the_table_changes(changes):
     table = Variable()
-    topics = TopicConfigManager(
-        table,
-        Variable(),
-        cluster_name="c",
-        broker_name="b",
-        auto_create=True,
-        default_queue_nums=8,
-        delay_levels=2,
-        revive_queues=8,
-        max_topics=1_000,
-        max_queues=10_000,
-        now_ms=ManualClock(),
-    )
+    settings = topic_settings(delay_levels=2, max_queues=10_000)
+    topics = TopicConfigManager(table, Variable(), now_ms=ManualClock(), **settings)
     for kind, name, queues in changes:
         before, counter = dict(topics.topics), topics.data_version.counter
         if kind == "put":
@@ -285,14 +274,7 @@ def by_hand(clock, entries, **settings):
     """The topics of a table that somebody has written."""
     table = Variable()
     table.value = TopicConfigSerializeWrapper(topic_config_table=entries)
-    usual = {"cluster_name": "c", "broker_name": "b", "auto_create": True, "delay_levels": 18}
-    limits = {
-        "default_queue_nums": 8,
-        "revive_queues": 8,
-        "max_topics": 1_000,
-        "max_queues": 20_000,
-    }
-    return TopicConfigManager(table, Variable(), now_ms=clock, **{**usual, **limits, **settings})
+    return TopicConfigManager(table, Variable(), now_ms=clock, **topic_settings(**settings))
 
 
 def test_topic_entry_under_a_wrong_name_is_corrected(clock, caplog):
@@ -396,17 +378,10 @@ _KINDS = ("put", "delete", "save", "changes", "fail")
 @given(st.lists(st.tuples(st.sampled_from(_KINDS), st.sampled_from("ABC"))))
 def test_after_each_save_of_changes_a_restart_has_all_topics(steps):
     whole, recent = Variable(), Variable()
-    settings = {
-        "cluster_name": "c",
-        "broker_name": "b",
-        "auto_create": True,
-        "delay_levels": 2,
-        "revive_queues": 8,
-    }
-    limits = {"default_queue_nums": 8, "max_topics": 1_000, "max_queues": 10_000}
+    settings = topic_settings(delay_levels=2, max_queues=10_000)
 
     def start():
-        return TopicConfigManager(whole, recent, now_ms=ManualClock(), **settings, **limits)
+        return TopicConfigManager(whole, recent, now_ms=ManualClock(), **settings)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(topic_config, "SMALL_TABLE_TOPICS", 0)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from rmq_spark.wire.bodies.configs import TopicConfig, TopicConfigSerializeWrapper
 from rmq_spark.wire.codes import TopicPermission
@@ -82,6 +82,32 @@ _BENCHMARK_QUEUES = 1_024
 _CLUSTER_QUEUES = 16
 
 
+class SystemTopics(NamedTuple):
+    """What determines the topics that a broker has from its first start."""
+
+    cluster_name: str
+    broker_name: str
+    default_queue_nums: int
+    """The queues of the topic that new topics inherit from."""
+    delay_levels: int
+    """Each has a queue; a level no longer configured may still have messages."""
+    revive_queues: int
+
+    def configs(self) -> tuple[TopicConfig, ...]:
+        """Return those that operators can change."""
+        inherited = _READ_WRITE | _INHERIT
+        return (
+            _topic(SELF_TEST_TOPIC, 1),
+            _topic(BENCHMARK_TOPIC, _BENCHMARK_QUEUES),
+            _topic(self.cluster_name, _CLUSTER_QUEUES, inherited),
+            _topic(self.broker_name, 1, inherited),
+            _topic(OFFSET_MOVED_TOPIC, 1),
+            _topic(TIMER_TOPIC, 1),
+            _topic(TRACE_TOPIC, 1),
+            _topic(reply_topic(self.cluster_name), 1),
+        )
+
+
 class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfig]):
     """All topics. A change is durable after the next `save`."""
 
@@ -90,12 +116,8 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
         table: Table[TopicConfigSerializeWrapper],
         recent_table: ClearableTable[TopicConfigSerializeWrapper],
         *,
-        cluster_name: str,
-        broker_name: str,
+        system: SystemTopics,
         auto_create: bool,
-        default_queue_nums: int,
-        delay_levels: int,
-        revive_queues: int,
         max_topics: int,
         max_queues: int,
         now_ms: Callable[[], int],
@@ -140,12 +162,12 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
         """Topics after `begin_deletion`: until deleted, they accept no messages and cannot be
         created.
         """
-        for config in _system_topics(cluster_name, broker_name):
+        for config in system.configs():
             if config.topic_name not in self._values:
                 self._set(config.topic_name, config)
-        self._set_default_topic(default_queue_nums)
-        self._set_schedule_topic(delay_levels)
-        self._set_internal_topic(revive_topic(cluster_name), revive_queues)
+        self._set_default_topic(system.default_queue_nums)
+        self._set_internal_topic(SCHEDULE_TOPIC, system.delay_levels)
+        self._set_internal_topic(revive_topic(system.cluster_name), system.revive_queues)
 
     def _repair(self, name: str, config: TopicConfig) -> None:
         """Correct values that only manual edits put into the table and no broker could serve."""
@@ -182,10 +204,6 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
             self._set(DEFAULT_TOPIC, config)
         elif self._auto_create:
             self._set(DEFAULT_TOPIC, _topic(DEFAULT_TOPIC, queue_nums, _READ_WRITE | _INHERIT))
-
-    def _set_schedule_topic(self, delay_levels: int) -> None:
-        """Give each delay level a queue; a level no longer configured may still have messages."""
-        self._set_internal_topic(SCHEDULE_TOPIC, delay_levels)
 
     def _set_internal_topic(self, topic: str, queue_nums: int) -> None:
         """Give a topic of the broker's own at least this many queues."""
@@ -370,20 +388,6 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
     def _mark_changed(self) -> None:
         self.data_version = self.data_version.next_version(self._now_ms())
         self.is_dirty = True
-
-
-def _system_topics(cluster_name: str, broker_name: str) -> tuple[TopicConfig, ...]:
-    inherited = _READ_WRITE | _INHERIT
-    return (
-        _topic(SELF_TEST_TOPIC, 1),
-        _topic(BENCHMARK_TOPIC, _BENCHMARK_QUEUES),
-        _topic(cluster_name, _CLUSTER_QUEUES, inherited),
-        _topic(broker_name, 1, inherited),
-        _topic(OFFSET_MOVED_TOPIC, 1),
-        _topic(TIMER_TOPIC, 1),
-        _topic(TRACE_TOPIC, 1),
-        _topic(reply_topic(cluster_name), 1),
-    )
 
 
 def _topic(name: str, queue_nums: int, perm: int = _READ_WRITE) -> TopicConfig:

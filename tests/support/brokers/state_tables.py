@@ -18,7 +18,7 @@ from rocketpoll.broker.state.tables.consumer_order_info import ConsumerOrderInfo
 from rocketpoll.broker.state.tables.kv_config import KVConfigs, KVConfigSerializeWrapper
 from rocketpoll.broker.state.tables.message_request_mode import MessageRequestModes
 from rocketpoll.broker.state.tables.subscription_group import SubscriptionGroupManager
-from rocketpoll.broker.state.tables.topic_config import TopicConfigManager
+from rocketpoll.broker.state.tables.topic_config import SystemTopics, TopicConfigManager
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.files.json_table import JsonTable
 
@@ -35,21 +35,25 @@ def modes_in(root):
     return MessageRequestModes(table)
 
 
-def topics_in(root, clock, **settings):
-    """Return the topics of a broker-a with eighteen delay levels."""
+def topic_settings(**settings):
+    """Return the arguments of a broker-a's topics, with eighteen delay levels."""
     usual = {
         "cluster_name": "DefaultCluster",
         "broker_name": "broker-a",
-        "auto_create": True,
         "default_queue_nums": 8,
         "delay_levels": 18,
         "revive_queues": 8,
-        "max_topics": 1_000,
-        "max_queues": 20_000,
     }
+    system = SystemTopics(*(settings.pop(name, value) for name, value in usual.items()))
+    limits = {"auto_create": True, "max_topics": 1_000, "max_queues": 20_000}
+    return {"system": system, **limits, **settings}
+
+
+def topics_in(root, clock, **settings):
+    """Return the topics of a broker-a, unless the settings are others."""
     table = table_in(root, "topics.json", TopicConfigSerializeWrapper)
     recent = table_in(root, "recentTopics.json", TopicConfigSerializeWrapper)
-    return TopicConfigManager(table, recent, now_ms=clock, **{**usual, **settings})
+    return TopicConfigManager(table, recent, now_ms=clock, **topic_settings(**settings))
 
 
 def groups_in(root, clock, *, auto_create=True, max_groups=1_000):
