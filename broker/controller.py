@@ -244,20 +244,7 @@ class BrokerController:
             await self._open_metrics(config.metrics_host, config.metrics_port)
         self.port = await self.server.start(config.bind_address, config.listen_port)
         await self._open_vip_channel(config)
-        self.housekeeping.start(
-            self.hold_service,
-            self.processors,
-            on_opened=self._reconciliation.reconcile_complete_queues,
-            log_expiry=self.tls.log_expiry,
-            reload_access=self.access_setup.reload,
-        )
-        self._delivery.schedule()
-        self._checks.schedule()
-        if config.store.broker_role is not BrokerRole.SLAVE:
-            self._timer.schedule()
-            self._revival.schedule()
-        if config.namesrv_addr:
-            self._registration = self._register(config)
+        self._start_jobs(config)
 
     def _create_due_jobs(self) -> None:
         self._delivery = DueJob(
@@ -275,6 +262,22 @@ class BrokerController:
         self._revival = DueJob(
             self._loop, self.revive.revive_due, "popped messages are not redelivered"
         )
+
+    def _start_jobs(self, config: BrokerConfig) -> None:
+        self.housekeeping.start(
+            self.hold_service,
+            self.processors,
+            on_opened=self._reconciliation.reconcile_complete_queues,
+            log_expiry=self.tls.log_expiry,
+            reload_access=self.access_setup.reload,
+        )
+        self._delivery.schedule()
+        self._checks.schedule()
+        if config.store.broker_role is not BrokerRole.SLAVE:
+            self._timer.schedule()
+            self._revival.schedule()
+        if config.namesrv_addr:
+            self._registration = self._register(config)
 
     def _register(self, config: BrokerConfig) -> NameServerRegistration:
         """Start to register at the name servers of a cluster."""

@@ -83,18 +83,18 @@ _CLUSTER_QUEUES = 16
 
 
 class SystemTopics(NamedTuple):
-    """What determines the topics that a broker has from its first start."""
+    """Names and sizes of the topics that a broker has from its first start."""
 
     cluster_name: str
     broker_name: str
     default_queue_nums: int
-    """The queues of the topic that new topics inherit from."""
+    """Queues of the topic that new topics inherit from."""
     delay_levels: int
-    """Each has a queue; a level no longer configured may still have messages."""
+    """Levels that each have a queue; one no longer configured may still have messages."""
     revive_queues: int
 
     def configs(self) -> tuple[TopicConfig, ...]:
-        """Return those that operators can change."""
+        """Return the topics that operators may change."""
         inherited = _READ_WRITE | _INHERIT
         return (
             _topic(SELF_TEST_TOPIC, 1),

@@ -251,7 +251,7 @@ def _has_infinite(found: pa.Array) -> bool:
 
 
 class LeafBuilders(NamedTuple):
-    """How a format's values of types without others within are built."""
+    """Builders of a format's values, for all types without others within."""
 
     integer: Callable[[pa.DataType], ValueBuilder]
     floating: ValueBuilder
