@@ -1,7 +1,8 @@
 """SimpleConsumer for asyncio: awaits messages that brokers pop, and acknowledges them.
 
     receive ──thread──▶ pop ──▶ broker holds it ──▶ thread: messages, or the next pop ──▶ loop
-            └─ cancelled ──▶ messages that come all the same are given back to the group
+            └─ cancelled ──▶ the next `receive` goes on with the pop that the broker holds;
+                             messages that come before are given back to the group
 
 No thread waits while a broker holds a pop. The steps of a `receive` are the threaded consumer's.
 """
@@ -11,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Final
@@ -32,6 +34,7 @@ from rmq_spark.client.errors import ClientError
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.results import PopResult
 from rmq_spark.client.times import LATEST
+from rmq_spark.wire.bodies.clients import SubscriptionData
 from rmq_spark.wire.pop import POP_MESSAGES_MAX
 
 _log: Final = logging.getLogger(__name__)
@@ -39,6 +42,11 @@ _log: Final = logging.getLogger(__name__)
 
 class LoopSimpleConsumer(ThreadedSimpleConsumer):
     """The threaded consumer inside a `SimpleConsumer`; its pops call back."""
+
+    @property
+    def subscriptions(self) -> Mapping[str, SubscriptionData]:
+        """The present subscriptions, by topic."""
+        return self._subscriptions
 
     def receive_steps(self, max_messages: int, invisible_ms: int, timeout_ms: int) -> PopSteps:
         """Return the steps of a `receive`, whose arguments are checked."""
@@ -59,41 +67,77 @@ class LoopSimpleConsumer(ThreadedSimpleConsumer):
 
 
 class _Receive:
-    """One `receive`: a thread runs each of its steps, and the loop awaits the promise."""
+    """One `receive`: a thread runs each of its steps, and the loop awaits a promise.
+
+    Brokers cannot be told that nobody waits for a pop any more. When a `receive` is cancelled, the
+    next one therefore goes on with it: otherwise short waits in a loop would leave many pops, which
+    get each message before the one that is awaited.
+    """
 
     def __init__(
-        self, consumer: LoopSimpleConsumer, steps: PopSteps, promise: LoopPromise[list[MessageExt]]
+        self, consumer: LoopSimpleConsumer, max_messages: int, invisible_ms: int, timeout_ms: int
     ) -> None:
         self._consumer = consumer
-        self._steps = steps
-        self._promise = promise
+        self._steps = consumer.receive_steps(max_messages, invisible_ms, timeout_ms)
+        self._form = (max_messages, invisible_ms, consumer.subscriptions)
+        self._deadline = time.monotonic() + timeout_ms / 1_000
         self._lock = threading.Lock()
+        self._promise: LoopPromise[list[MessageExt]] | None = None
         self._found: list[MessageExt] = []
-        self._is_abandoned = False
+        self._is_over = False
 
-    def run(self, popped: Future[PopResult] | None = None) -> None:
+    def start(self, promise: LoopPromise[list[MessageExt]]) -> None:
+        """Run the first step in a thread; the promise gets the messages."""
+        self._promise = promise
+        schedule_call(self._run)
+
+    def _run(self, popped: Future[PopResult] | None = None) -> None:
         """Take the result of a pop and send the next one; in a thread."""
         try:
+            if self._promise is None and (popped is None or not popped.result().messages):
+                self._end([])  # nobody waits: no further pop
+                return
             popping = self._consumer.pop_next(self._steps, popped)
         except StopIteration as end:
-            with self._lock:
-                self._found, is_abandoned = end.value, self._is_abandoned
-            if is_abandoned:
-                self._consumer.give_back(end.value)
-            else:
-                self._promise.set_result(end.value)
+            self._end(end.value)
         except BaseException as error:  # noqa: BLE001  # whatever it raises is for the coroutine
-            self._promise.set_exception(error)
+            self._end([], error)
         else:
-            popping.add_done_callback(lambda done: schedule_call(partial(self.run, done)))
+            popping.add_done_callback(lambda done: schedule_call(partial(self._run, done)))
 
-    def abandon(self) -> None:
-        """Give back the messages that have come, or that come yet; nobody awaits the promise."""
+    def _end(self, found: list[MessageExt], error: BaseException | None = None) -> None:
         with self._lock:
-            self._is_abandoned = True
-            found = self._found
+            self._is_over, self._found, promise = True, found, self._promise
+        if promise is None:
+            self._consumer.give_back(found)
+        elif error is None:
+            promise.set_result(found)
+        else:
+            promise.set_exception(error)
+
+    @property
+    def is_over(self) -> bool:
+        """True if it has ended: there is nothing to continue."""
+        return self._is_over
+
+    def abandon(self) -> bool:
+        """Give back messages that have come, or that come yet; return whether a pop is pending."""
+        with self._lock:
+            self._promise = None
+            found, is_pending = self._found, not self._is_over
         if found:
             schedule_call(partial(self._consumer.give_back, found))
+        return is_pending
+
+    def resume_for(self, other: _Receive, promise: LoopPromise[list[MessageExt]]) -> bool:
+        """Let a promise get the messages, if ``other`` would ask for the same and wait as long."""
+        if self._form != other._form or self._deadline > other._deadline:
+            return False
+        with self._lock:
+            if self._is_over:
+                return False
+            self._promise = promise
+            return True
 
 
 class SimpleConsumer(AsyncWrapper[LoopSimpleConsumer]):
@@ -155,6 +199,7 @@ class SimpleConsumer(AsyncWrapper[LoopSimpleConsumer]):
             LoopSimpleConsumer.close,
         )
         self._receives: set[asyncio.Future[list[MessageExt]]] = set()
+        self._abandoned: list[_Receive] = []
 
     subscribe = run_in_thread(ThreadedSimpleConsumer.subscribe, is_ordered=True)
     unsubscribe = run_in_thread(ThreadedSimpleConsumer.unsubscribe, is_ordered=True)
@@ -170,8 +215,8 @@ class SimpleConsumer(AsyncWrapper[LoopSimpleConsumer]):
     ) -> list[MessageExt]:
         """Return the next messages, or an empty list if none comes in time.
 
-        If it is cancelled, messages that brokers deliver to it all the same are given back, and
-        delivered again within about two seconds.
+        If it is cancelled, the next call that asks for the same goes on with its request. Messages
+        that brokers deliver before are given back, and delivered again within about two seconds.
 
         Args:
             max_messages: The most messages to return, 1 to 32.
@@ -187,18 +232,36 @@ class SimpleConsumer(AsyncWrapper[LoopSimpleConsumer]):
         check_receive(max_messages, invisible_ms, timeout_ms)
         bridge = self._get_bridge()
         consumer = self._get_started()
-        steps = consumer.receive_steps(max_messages, invisible_ms, timeout_ms)
-        promise: LoopPromise[list[MessageExt]] = LoopPromise(bridge)
-        receive = _Receive(consumer, steps, promise)
-        self._receives.add(promise.future)
-        schedule_call(receive.run)
-        try:
-            return await promise.future
-        except BaseException:
-            receive.abandon()
-            raise
-        finally:
-            self._receives.discard(promise.future)
+        deadline = time.monotonic() + timeout_ms / 1_000
+        while True:
+            left_ms = max(int((deadline - time.monotonic()) * 1_000), 0)
+            own = _Receive(consumer, max_messages, invisible_ms, left_ms)
+            promise: LoopPromise[list[MessageExt]] = LoopPromise(bridge)
+            receive = self._resume_abandoned(own, promise)
+            if receive is None:
+                receive = own
+                own.start(promise)
+            self._receives.add(promise.future)
+            try:
+                found = await promise.future
+            except BaseException:
+                if receive.abandon():
+                    self._abandoned.append(receive)
+                raise
+            finally:
+                self._receives.discard(promise.future)
+            if found or receive is own:
+                return found
+
+    def _resume_abandoned(
+        self, own: _Receive, promise: LoopPromise[list[MessageExt]]
+    ) -> _Receive | None:
+        """Return a cancelled receive whose messages the promise gets, or None."""
+        self._abandoned = [each for each in self._abandoned if not each.is_over]
+        for index, each in enumerate(self._abandoned):
+            if each.resume_for(own, promise):
+                return self._abandoned.pop(index)
+        return None
 
     def _on_close(self) -> None:
         for waiting in self._receives:

@@ -122,6 +122,39 @@ async def test_cancelled_aio_receive_gives_back_a_message_that_comes_later(broke
         await consumer.ack(message)
 
 
+@told_in_a_loop
+async def test_short_waits_for_aio_receives_leave_no_pops_that_get_the_next_message(broker, group):
+    topic = f"of-{group}"
+    broker.create_topic(topic, 1)
+    async with aio.SimpleConsumer(group, broker.address, start="earliest") as consumer:
+        await consumer.subscribe(topic)
+        for _ in range(5):
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(consumer.receive(invisible_ms=600_000), 0.3)
+        waiting = asyncio.create_task(consumer.receive(invisible_ms=600_000))
+        await asyncio.sleep(0)
+        broker.send(topic, "next")
+        (message,) = await waiting
+        assert (message.body, message.reconsume_times) == (b"next", 0)
+        await consumer.ack(message)
+
+
+@told_in_a_loop
+async def test_aio_receive_that_resumes_a_cancelled_one_waits_its_own_time(broker, group):
+    topic = f"of-{group}"
+    broker.create_topic(topic, 1)
+    async with aio.SimpleConsumer(group, broker.address, start="earliest") as consumer:
+        await consumer.subscribe(topic)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(consumer.receive(timeout_ms=1_000), 0.1)
+        waiting = asyncio.create_task(consumer.receive(timeout_ms=600_000))
+        short = await consumer.receive(timeout_ms=1_500)  # the cancelled one has ended as well
+        assert short == []
+        broker.send(topic, "later")
+        (message,) = await waiting
+        assert (message.body, message.reconsume_times) == (b"later", 0)
+
+
 @pytest.mark.parametrize("shares", [True, False], ids=["shared-client", "own-client"])
 @told_in_a_loop
 async def test_closed_aio_consumer_ends_receives_that_wait(broker, topic, group, shares):
