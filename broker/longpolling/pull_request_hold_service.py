@@ -9,6 +9,7 @@
     check_hold_request        every few seconds: wake the pulls that should have been woken, and
                               count them
     discard, release_all      a client has gone; the broker stops
+    release_pops              a client leaves a group
 
 The service removes a pull from the table before it passes it to ``wake``, once, so that nothing in
 ``wake`` can find it again. An error in ``wake`` does not affect the other pulls.
@@ -81,6 +82,10 @@ class HoldQuota:
     def used_by(self, connection: Channel) -> int:
         """Return the number of units that a client uses."""
         return self._used_by.get(connection, 0)
+
+    def of(self, connection: Channel) -> tuple[PullRequest, ...]:
+        """Return the pulls of a client, the one held for longest first."""
+        return tuple(self._requests.get(connection, ()))
 
     def oldest_of(self, connection: Channel) -> PullRequest | None:
         """Return the pull that a client has had held for longest, or None if it has none."""
@@ -339,6 +344,16 @@ class PullRequestHoldService:
                 if request.topic == topic and request in places:
                     self._remove(request)
                     self._replay(request)
+                yield
+
+    def release_pops(self, connection: Channel, group: str) -> Iterator[None]:
+        """Answer the pops of a client that leaves a group, in steps: nobody awaits a message."""
+        for places in (self._holds, self._deferred):
+            for request in places.of(connection):
+                is_pop = request.is_woken_alone and request.header.consumer_group == group
+                if is_pop and request in places:  # it may have been removed meanwhile
+                    self._remove(request)
+                    self._replay(replace(request, timeout_ms=0))
                 yield
 
     def release_all(self) -> None:

@@ -199,6 +199,26 @@ def test_held_pop_is_woken_by_a_message_and_only_one_member_gets_it(tmp_path):
     run(story, tmp_path)
 
 
+def test_pop_of_a_member_that_leaves_is_answered_and_gets_no_message(tmp_path):
+    async def story(s):
+        member = await s.broker.connect()
+        for number, group in enumerate(("G", "other", "G")):
+            fields = pop_fields(group=group, poll_time=20_000)
+            member.send(RemotingCommand(RequestCode.POP_MESSAGE, opaque=number, ext_fields=fields))
+            await s.broker.held(number + 1)
+        leave = {"clientID": "c", "consumerGroup": "G"}
+        member.send(RemotingCommand(RequestCode.UNREGISTER_CLIENT, opaque=9, ext_fields=leave))
+        answers = {(each := await member.receive()).opaque: each.code for _ in range(3)}
+        ended = dict.fromkeys((0, 2), ResponseCode.POLLING_TIMEOUT)
+        assert answers == {**ended, 9: ResponseCode.SUCCESS}
+        await s.broker.held(1)
+        await s.client.put("a")
+        assert await s.texts() == ["a"]
+        assert [each.text for each in popped_of(await member.receive(), "other")] == ["a"]
+
+    run(story, tmp_path)
+
+
 def test_held_pop_is_woken_by_a_redelivery(tmp_path):
     async def story(s):
         await s.client.put("a")

@@ -168,13 +168,14 @@ class ClientManageProcessor(Processor):
         return True
 
     @handles(RequestCode.UNREGISTER_CLIENT)
-    def unregister_client(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
+    def unregister_client(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Remove a client from one or two groups; a group that it is not in is no error."""
         header: UnregisterClientRequestHeader = header_of(request)
         if header.producer_group:
             self._broker.producers.unregister(header.producer_group, connection)
         if header.consumer_group:
             self._broker.consumers.unregister(header.consumer_group, connection)
+            yield from self._broker.hold_service.release_pops(connection, header.consumer_group)
         return success_response(request)
 
     @handles(RequestCode.CHECK_CLIENT_CONFIG)

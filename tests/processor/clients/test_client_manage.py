@@ -55,6 +55,7 @@ class Clients:
                 ),
                 consumers=self.consumers,
                 producers=self.producers,
+                hold_service=SimpleNamespace(release_pops=lambda *_: iter(())),
                 locks=SimpleNamespace(
                     mark_member=lambda connection, group: self.joined.append((connection, group))
                 ),
@@ -74,6 +75,10 @@ class Clients:
         )
         assert answer.code == ResponseCode.SUCCESS
         return answer
+
+    def unregister(self, connection, header):
+        request = connection.ask(Code.UNREGISTER_CLIENT, header)
+        return finished(self.processor.unregister_client(connection, request))
 
 
 def large(group, **more):
@@ -117,7 +122,7 @@ def test_member_that_joins_is_reported_once_until_it_leaves(clients, one, two):
         clients.beat(connection, consumer("g", "T"))
     assert clients.joined == [(one, "g"), (two, "g")]
     header = UnregisterClientRequestHeader("one", consumer_group="g")
-    clients.processor.unregister_client(one, one.ask(Code.UNREGISTER_CLIENT, header))
+    clients.unregister(one, header)
     clients.beat(one, consumer("g", "T"))
     assert clients.joined[2:] == [(one, "g")]
 
@@ -177,9 +182,7 @@ def test_number_of_groups_per_client_is_limited(clients, one, two):
             clients.beat(one, *consumers, producers=producers)
     assert clients.consumers.group("d") is None
     clients.beat(two, consumer("d", "T"))
-    clients.processor.unregister_client(
-        one, one.ask(Code.UNREGISTER_CLIENT, UnregisterClientRequestHeader("one", "p", "b"))
-    )
+    clients.unregister(one, UnregisterClientRequestHeader("one", "p", "b"))
     clients.beat(one, consumer("d", "T"), producers=["q"])
 
 
@@ -222,7 +225,7 @@ def test_unregistered_client_leaves_its_group_and_others_are_notified(clients, o
         UnregisterClientRequestHeader("one", producer_group="never", consumer_group="there"),
         UnregisterClientRequestHeader("one"),
     ):
-        answer = clients.processor.unregister_client(one, one.ask(Code.UNREGISTER_CLIENT, header))
+        answer = clients.unregister(one, header)
         assert answer.code == ResponseCode.SUCCESS
     assert clients.consumers.group("g").client_ids == ("two",)
     assert clients.producers.groups == {}
