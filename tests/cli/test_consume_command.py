@@ -16,6 +16,7 @@ from support.clients.conformance_clients import Clients
 from rmq_spark.client.consumer.simple_consumer import SimpleConsumer
 from rmq_spark.client.transport.remoting_client import RemotingClient
 from rmq_spark.wire.codes import RequestCode
+from rocketpoll import EmbeddedBroker
 
 QUEUES = 200
 ROCKETPOLL = [sys.executable, "-m", "rocketpoll"]
@@ -162,6 +163,28 @@ def test_members_that_pull_and_members_that_pop_refuse_each_other(run, filled, c
         wait_until("the member", lambda: cluster.members(pops))
         refused = run("consume", filled, "--group", pops)
         assert (refused.code, "Add --pop, stop the members" in refused.err) == (1, True)
+
+
+def test_following_member_that_pops_goes_on_after_a_restart_of_the_broker():
+    command = [*ROCKETPOLL, "consume", "orders", "-g", "packing", "--pop", "--follow", "-o", "raw"]
+    with EmbeddedBroker() as broker:
+        broker.send("orders", "before")
+        with subprocess.Popen(
+            [*command, "--namesrv", broker.address],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        ) as following:  # fmt: skip
+            assert following.stdout.readline() == "before\n"
+            assert "a member of packing: pops orders" in following.stderr.readline()
+            with broker.away():
+                found = following.stderr.readline()
+                while "popping for packing failed, retrying: " not in found:
+                    assert found, "the command ended"
+                    found = following.stderr.readline()
+            broker.send("orders", "after")
+            assert following.stdout.readline() in {"after\n", "before\n"}
+            following.send_signal(signal.SIGINT)
+            assert following.wait(60) == 130
+            assert "popping for packing recovered after" in following.stderr.read()
 
 
 def test_pop_without_a_group_is_refused(run, filled):

@@ -31,7 +31,14 @@ from rmq_spark.cli.shell.parameter_types import (
     resolve_ranges,
     store_order_key,
 )
-from rmq_spark.client.errors import ConsumerNotOnline, GroupNotFound
+from rmq_spark.client.errors import (
+    ConnectionClosed,
+    ConnectionFailed,
+    ConsumerNotOnline,
+    GroupNotFound,
+    RequestTimeout,
+    SystemBusy,
+)
 from rmq_spark.client.message import MessageExt
 from rmq_spark.client.subscriptions import (
     MessageSelector,
@@ -60,6 +67,8 @@ _ORDERED_MAX: Final = 1_000
 """Most messages that are put in order before they are printed."""
 _GROUP_IDLE_SECONDS: Final = 3.0
 _COMMIT_SECONDS: Final = 1.0
+_RETRY_SECONDS: Final = 0.5
+_AWAY: Final = (ConnectionFailed, ConnectionClosed, RequestTimeout, SystemBusy)
 
 
 class ConsumeQuery(NamedTuple):
@@ -375,6 +384,7 @@ def _pop_in_group(
         consumer.subscribe(topic, query.selector)
     printed: list[MessageExt] = []
     popped: deque[MessageExt] = deque()
+    outage = _Outage(f"popping for {group}", may_wait=is_endless)
     left = query.limit
     with ExitStack() as stack:
         stack.enter_context(consumer)
@@ -384,14 +394,42 @@ def _pop_in_group(
         idle_since = time.monotonic()
         while left != 0 and (is_endless or time.monotonic() - idle_since < _GROUP_IDLE_SECONDS):
             most = POP_MESSAGES_MAX if left is None else min(left, POP_MESSAGES_MAX)
-            found = consumer.receive(most, timeout_ms=_POP_MS)
-            popped.extend(sorted(found, key=store_order_key))
-            left = None if left is None else left - len(found)
+            with outage:
+                found = consumer.receive(most, timeout_ms=_POP_MS)
+                popped.extend(sorted(found, key=store_order_key))
+                left = None if left is None else left - len(found)
             while popped:
                 yield popped[0]
                 printed.append(popped.popleft())
                 idle_since = time.monotonic()
-            _settle_popped(consumer, printed, popped)
+            with outage:
+                _settle_popped(consumer, printed, popped)
+
+
+class _Outage:
+    """A context that ends quietly if a broker is away, so that an endless command tries again."""
+
+    def __init__(self, what: str, *, may_wait: bool) -> None:
+        self._what = what
+        self._may_wait = may_wait
+        self._since: float | None = None
+
+    def __enter__(self) -> None:
+        """Begin one attempt."""
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        """Log the first failure of several, and the recovery."""
+        if error is None and self._since is not None:
+            seconds = time.monotonic() - self._since
+            print_error("rocketpoll", f"{self._what} recovered after {seconds:.0f} s")
+            self._since = None
+        if not self._may_wait or not isinstance(error, _AWAY):
+            return False
+        if self._since is None:
+            self._since = time.monotonic()
+            print_error("rocketpoll", f"{self._what} failed, retrying: {error}")
+        time.sleep(_RETRY_SECONDS)
+        return True
 
 
 def _settle_popped(
