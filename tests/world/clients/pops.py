@@ -2,13 +2,16 @@
 
 received      invisible to the group for its time, which a member may change
 acknowledged  in time: comes again only after a trouble
-    in order      all of these may come again early, together with an earlier one
+    in order      or behind an earlier message of its queue that comes again
+in order      nothing comes before all earlier messages of its queue are acknowledged, unless
+              together with them
 forgotten     comes again
 in the end    each group that pops has had, and acknowledged, all that is stored
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from dataclasses import dataclass
@@ -35,11 +38,22 @@ class _Known:
     """What is known of a message in a group; times are those of the story."""
 
     first_at: float
+    batch: int  # the number of the batch in which it came
     hidden_until: float  # at least
     was_hidden_until: float = 0.0  # before the last change
     is_acknowledged: bool = False  # in time: it does not come again
     may_be_doubled: bool = False  # its time was changed late, and it comes for both
+    is_settling: bool = False  # the broker may have the acknowledgement
     is_settled: bool = False  # acknowledged, in time or late: it may come again, or not
+
+
+@dataclass(eq=False)
+class _Place:
+    """What is known of a place in a queue that a group pops in order."""
+
+    body: bytes
+    batch: int  # the number of the last batch with it
+    is_settling: bool = False  # ever acknowledged
 
 
 class Pops:
@@ -49,16 +63,26 @@ class Pops:
         self._ledger = ledger
         self._world = world
         self._groups = {}  # group -> by body
-        self._in_order = set()
+        self._in_order = {}  # group -> queue -> place by queue offset
+        self._batches = itertools.count()
 
     def joins(self, group, *, in_order):
         """Record a member of a group."""
         self._groups.setdefault(group, {})
         if in_order:
-            self._in_order.add(group)
+            self._in_order.setdefault(group, {})
 
-    def received(self, group, message, asked_at, invisible_ms):
-        """Check a received message against what is known of it."""
+    def received(self, group, batch, asked_at, invisible_ms):
+        """Check the messages of a batch against what is known of them; return that by body."""
+        number = next(self._batches)
+        if group in self._in_order:
+            self._check_order(group, batch, number)
+        return {
+            message.body: self._received(group, message, number, asked_at, invisible_ms)
+            for message in batch
+        }
+
+    def _received(self, group, message, batch, asked_at, invisible_ms):
         body, messages = message.body, self._groups[group]
         if self._ledger.sent.get(body) != message.topic:
             self._ledger.complain(
@@ -69,7 +93,7 @@ class Pops:
         if (
             known is not None
             and not is_doubled
-            and group not in self._in_order
+            and not self._is_behind_another(group, message, known)
             and self._ledger.is_undisturbed_since(known.first_at)
         ):
             again = f"{body[:24]} came to {group} again"
@@ -78,9 +102,38 @@ class Pops:
             if self._world.kernel.now < known.hidden_until:
                 self._ledger.complain(f"{again}, and is invisible until {known.hidden_until:.3f} s")
         first_at = asked_at if known is None else known.first_at
-        found = _Known(first_at, asked_at + invisible_ms / 1_000, may_be_doubled=is_doubled)
+        hidden_until = _hidden_until(asked_at, invisible_ms)
+        found = _Known(first_at, batch, hidden_until, may_be_doubled=is_doubled)
         messages[body] = found
         return found
+
+    def _is_behind_another(self, group, message, known):
+        """Return whether an acknowledged message may come again, because an earlier one has."""
+        if group not in self._in_order or not known.is_settling:
+            return False
+        places = self._in_order[group][message.queue]
+        return any(
+            queue_offset < message.queue_offset and place.batch > known.batch
+            for queue_offset, place in places.items()
+        )
+
+    def _check_order(self, group, batch, number):
+        queues = self._in_order[group]
+        for message in batch:
+            places = queues.setdefault(message.queue, {})
+            early = [
+                place.body[:24]
+                for queue_offset, place in places.items()
+                if queue_offset < message.queue_offset
+                and not place.is_settling
+                and place.batch != number
+            ]
+            if early:
+                self._ledger.complain(f"{message.body[:24]} came to {group} before {early}")
+            place = places.setdefault(message.queue_offset, _Place(message.body, number))
+            if place.body != message.body:  # its queue has lost its tail
+                places[message.queue_offset] = place = _Place(message.body, number)
+            place.batch = number
 
     def changing(self, known):
         """Record that the invisible time of a delivery is about to change."""
@@ -88,9 +141,16 @@ class Pops:
 
     def changed(self, group, body, known, asked_at, invisible_ms):
         """Record a new invisible time of a delivery."""
-        known.hidden_until = asked_at + invisible_ms / 1_000
+        known.hidden_until = _hidden_until(asked_at, invisible_ms)
         if self._world.kernel.now >= known.was_hidden_until:
             known.may_be_doubled = self._groups[group][body].may_be_doubled = True
+
+    def acknowledging(self, group, deliveries):
+        """Record that the broker may have these acknowledgements from now on."""
+        for message, known in deliveries:
+            known.is_settling = True
+            if group in self._in_order:
+                self._in_order[group][message.queue][message.queue_offset].is_settling = True
 
     def acknowledged(self, deliveries):
         """Record acknowledgements."""
@@ -176,10 +236,7 @@ class Popping:
             )
         if not found:
             time.sleep(_LOOK_AGAIN_SECONDS)
-        known = {
-            message.body: self._pops.received(self._group, message, asked_at, self._invisible_ms)
-            for message in found
-        }
+        known = self._pops.received(self._group, found, asked_at, self._invisible_ms)
         done = []
         for message in found:
             careful = world.is_calm or message.reconsume_times >= _TIMES_MAX
@@ -195,6 +252,7 @@ class Popping:
 
     def _acknowledge(self, consumer, deliveries):
         if deliveries:
+            self._pops.acknowledging(self._group, deliveries)
             consumer.ack([message for message, _ in deliveries])
             self._pops.acknowledged([known for _, known in deliveries])
 
@@ -207,6 +265,11 @@ class Popping:
         self._pops.changed(self._group, message.body, known, asked_at, invisible_ms)
         if self._life.dice.random() < 0.3:
             self._acknowledge(consumer, [(renewed, known)])
+
+
+def _hidden_until(asked_at, invisible_ms):
+    """Return until when a broker that counts in whole milliseconds hides a message at least."""
+    return asked_at + (invisible_ms - 1) / 1_000
 
 
 @act(lambda dice: {"seconds": dice.choice([0.0, 0.5, 5.0])})
