@@ -36,6 +36,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, LazyCommand]]] = {
     "Messages": {
         "produce": LazyCommand(".messages.produce_command", "send lines, files or JSON lines"),
         "request": LazyCommand(".messages.produce_command", "send requests, and print the replies"),
+        "recall": LazyCommand(".messages.produce_command", "take back delayed messages"),
         "consume": LazyCommand(".messages.consume_command", "print messages of a topic"),
         "tail": LazyCommand(".messages.consume_command", "print new messages of topics"),
         "message": LazyCommand(".messages.message_command", "find a message and its consumers"),

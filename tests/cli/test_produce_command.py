@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from support.brokers.broker_kinds import wait_until
@@ -180,6 +181,28 @@ def test_request_without_a_reply_ends_with_code_1_and_says_where_it_is_stored(ru
     assert f"no reply from a consumer of {topic} within 300ms: the request is stored" in ran.err
     assert "raise --timeout" in ran.err
     assert "needed" in run("request", topic, "--timeout", "soon", stdin=b"x").err
+
+
+@pytest.mark.parametrize("kind", ["rocketpoll"], scope="module")  # RocketMQ allows no recall
+def test_recalled_messages_never_arrive_and_later_ones_do(run, cluster):
+    topic, at = cluster.topic(queues=1), datetime.now(timezone.utc) + timedelta(seconds=20)
+    line = ("produce", topic, "--at", at.isoformat(), "-o", "json")
+    sent = [run(*line, stdin=body).out for body in (b"one", b"two", b"three")]
+    handles = [json.loads(each)["recall_handle"] for each in sent]
+    ids = [json.loads(each)["ids"][0] for each in sent]
+    done = run("recall", handles[0], "-", stdin=f"{sent[1]}\n{handles[2]}\n".encode())
+    assert (done.code, done.lines) == (0, [f"recalled {each}" for each in ids])
+    later = (at + timedelta(milliseconds=1)).isoformat()
+    run("produce", topic, "--at", later, stdin=b"four")
+    found = run("consume", topic, "--follow", "-n", 1, "-o", "raw")
+    assert found.lines == ["four"]
+
+
+def test_recall_of_what_has_no_handle_is_refused_with_its_line(run):
+    refused = run("recall", "-", stdin=b'\n{"ids": []}\n')
+    assert refused.code == 1
+    assert "line 2 has no recall_handle. Give lines that produce -o json" in refused.err
+    assert "recall_handle" in run("recall", "none").err
 
 
 @pytest.mark.parametrize("verb", ["produce", "request"])

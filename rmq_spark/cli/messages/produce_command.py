@@ -1,6 +1,7 @@
 """``rocketpoll produce``: sends lines of stdin or files, whole files, or JSON lines.
 
-``rocketpoll request`` sends them one by one, and prints the reply to each.
+``rocketpoll request`` sends them one by one, and prints the reply to each. ``rocketpoll recall``
+takes back what waits for its time of delivery.
 
     texts (where each stands) ──> messages ──> batches ──> the producer, at no more than --rate
 
@@ -369,6 +370,43 @@ def request(
             ) from error
 
 
+@click.command(
+    cls=CommandWithExample,
+    example="echo 'pay order 1' | rocketpoll produce orders --delay 1h -o json "
+    "| rocketpoll recall -",
+)
+@click.argument("handles", nargs=-1, required=True, metavar="HANDLE...")
+@connection_options
+def recall(handles: tuple[str, ...], access: ClusterAccess) -> None:
+    """Recall messages that wait for their time of delivery.
+
+    HANDLE is the recall_handle that "produce -o json" prints for a message sent with --delay or
+    --at; - reads handles from stdin, or the lines that produce has printed. The broker does not
+    look up whether the message is still there.
+    """
+    texts = [text for each in handles for text in (_read_handles() if each == "-" else (each,))]
+    from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # not for help
+
+    with Producer(_GROUP, instance=access.instance()) as producer:
+        for text in texts:
+            write_text(f"recalled {producer.recall(text)}\n")
+
+
+def _read_handles() -> Iterator[str]:
+    """Yield the handles in stdin, each on a line of its own or in a line of ``produce -o json``."""
+    for origin, data in _read_lines("line", sys.stdin.buffer):
+        if not data.startswith(b"{"):
+            yield data.decode(errors="replace").strip()
+            continue
+        try:
+            yield orjson.loads(data)["recall_handle"]
+        except (orjson.JSONDecodeError, KeyError):
+            raise Failure(
+                f"{origin} has no recall_handle",
+                "Give lines that produce -o json has printed for messages with --delay or --at",
+            ) from None
+
+
 class SendCounter:
     """Counts what was sent so far, and describes it in words."""
 
@@ -442,6 +480,7 @@ def _result_line(results: list[SendResult], count: int) -> bytes:
             "queue": first.queue.queue_id,
             "offset": first.queue_offset,
             "status": first.send_status.name,
+            **({"recall_handle": first.recall_handle} if first.recall_handle else {}),
         }
     )
 

@@ -91,7 +91,7 @@ _OPTIONS: Final = (
 _CREDENTIALS: Final = SECRETS | {"access-key"}
 _COMMAND_MENTION: Final = re.compile(
     r"\brocketpoll ((?:acl|cluster|dlq|group|sink|sql|topic|user) [a-z]+"
-    r"|(?:bench|console|consume|exporter|lake|message|produce|request|tail|top)\b)"
+    r"|(?:bench|console|consume|exporter|lake|message|produce|recall|request|tail|top)\b)"
     r"((?: --[a-z-]+)*)(?: ([^\s,;:]*[^\s,;:.])(?=\.?$))?"
 )
 """Matches a mention of a command that acts on a cluster, within a sentence: the words that name it,
