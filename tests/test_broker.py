@@ -320,7 +320,7 @@ def test_chunk_pull_is_held_like_others_and_its_response_has_sizes(tmp_path):
     tell(story, tmp_path)
 
 
-def test_only_common_extensions_are_agreed(tmp_path):
+def test_broker_and_client_agree_on_common_extensions_only(tmp_path):
     async def story(broker):
         client = await broker.connect()
         fields = {"names": "pull-chunk,telepathy"}

@@ -19,7 +19,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN.keys())
-def test_few_messages_work_and_bulk_requests_fail_with_broken_pyarrow(tmp_path, text):
+def test_broken_pyarrow_fails_bulk_requests_and_leaves_few_messages_working(tmp_path, text):
     async def send(port):
         async with BrokerClients(port) as clients:
             client = await clients.connect()

@@ -165,7 +165,7 @@ def test_held_pull_times_out_exactly(tmp_path):
     ("asked", "waits"), [(0, 2_000), (-5, 2_000), (3_000, 3_000), (1 << 60, 9_000)]
 )
 @each_loop
-def test_how_long_a_client_may_let_the_broker_wait_has_bounds(tmp_path, asked, waits):
+def test_suspend_timeout_of_a_pull_is_bounded(tmp_path, asked, waits):
     async def story(broker):
         client = await broker.connect()
         broker.make_topic("T")

@@ -143,7 +143,7 @@ def heartbeat(client_id):
     return RemotingCommand(RequestCode.HEART_BEAT, opaque=9, body=body)
 
 
-def test_when_there_is_no_room_for_answers_who_reads_nothing_has_to_go_at_once(tmp_path, caplog):
+def test_clients_that_read_nothing_are_closed_at_once_over_max_unread_bytes(tmp_path, caplog):
     async def story(broker):
         producer = await broker.connect()
         await producer.put(*["x" * MIB] * 8)

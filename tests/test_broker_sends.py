@@ -247,7 +247,7 @@ def test_flush_wait_times_are_counted_in_rocketmqs_buckets(tmp_path, flush_disk_
     tell(story, tmp_path, flushDiskType=flush_disk_type)
 
 
-def test_region_tracing_cluster_and_address_are_as_the_settings_say(tmp_path):
+def test_stored_region_trace_cluster_and_address_follow_the_settings(tmp_path):
     async def story(broker):
         client = await broker.connect()
         fields = (await client.put("a")).ext_fields

@@ -235,7 +235,9 @@ def many_queries(number):
 
 
 @pytest.mark.parametrize("request_of", [many_sql_pulls, many_queries])
-def test_many_requests_yield_to_others_and_are_answered_in_order(tmp_path, request_of, monkeypatch):
+def test_requests_of_a_busy_client_yield_to_others_and_are_answered_in_order(
+    tmp_path, request_of, monkeypatch
+):
     async def story(broker):
         client = await broker.connect()
         await client.put("a", properties={"KEYS": "k"})

@@ -248,7 +248,7 @@ def test_limits_that_are_read_again_count_at_once(tmp_path):
     tell(story, tmp_path)
 
 
-def test_limits_of_tables_that_are_read_again_count_at_once(tmp_path):
+def test_reloaded_table_limits_apply_at_once(tmp_path):
     async def story(broker):
         client = await broker.connect()
         await client.put("a", topic="T1")

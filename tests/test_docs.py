@@ -565,7 +565,7 @@ def test_limits_on_the_wire_page_equal_the_code():
     ]
 
 
-def test_nobody_is_told_to_install_from_an_index_what_is_not_there():
+def test_pages_install_no_package_that_is_on_no_index():
     """Until there is a release, an index has no rocketpoll, or one of somebody else."""
     metadata = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     if not re.search(r'^repository = ""$', metadata, re.MULTILINE):

@@ -146,7 +146,7 @@ def test_sweep_rescues_and_counts_an_overlooked_held_pull(tmp_path, caplog):
     assert "overlooked" in caplog.text
 
 
-def test_after_a_standstill_of_the_machine_no_deadline_counts_as_overlooked(tmp_path, caplog):
+def test_hold_deadline_missed_by_a_stopped_machine_is_no_rescue(tmp_path, caplog):
     async def story(broker):
         broker.make_topic("T")
         client = await broker.connect()

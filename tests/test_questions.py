@@ -39,7 +39,7 @@ def test_timed_out_request_to_a_client_ignores_its_late_response():
     run(story())
 
 
-def test_when_the_client_goes_all_are_given_up_in_a_later_turn():
+def test_outgoing_requests_of_a_gone_client_are_cancelled_in_a_later_turn():
     async def story():
         questions, answers = OutgoingRequests(asyncio.get_running_loop()), []
         for _ in range(3):

@@ -169,7 +169,7 @@ def test_requests_about_users_that_say_something_unknown_are_refused(ours):
         assert our["answer"]["remark"], theirs
 
 
-def test_without_authorization_every_user_may_do_everything_and_nobody_else_anything(tmp_path):
+def test_disabled_authorization_allows_everything_to_users_and_nothing_to_others(tmp_path):
     more = {**OUR_USERS, "authorizationEnabled": "false"}
     broker = RocketPollBroker("5.5.0", tmp_path, FlushDiskType.ASYNC_FLUSH, more=more)
     try:

@@ -188,7 +188,7 @@ def test_commands_in_a_printed_sentence_get_the_clusters_options(access_of):
     )
 
 
-def test_only_whole_commands_of_a_sentence_are_marked(access_of):
+def test_split_commands_marks_only_whole_commands_of_a_sentence(access_of):
     def commands(text):
         parts = access_of("--namesrv", "a:1").split_commands(text)
         return [part for part, is_command in parts if is_command]

@@ -285,9 +285,7 @@ def test_consume_follow_prints_new_messages(run, cluster):
         reader.join(20)
 
 
-def test_to_follow_many_queues_costs_a_request_for_each_and_what_their_consumer_asks(
-    run, cluster, monkeypatch
-):
+def test_consume_follow_asks_for_at_most_two_offsets_of_each_queue(run, cluster, monkeypatch):
     asked, request = Counter(), RemotingClient.request
 
     def counted(self, address, command, *arguments, **more):

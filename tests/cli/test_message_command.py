@@ -48,7 +48,7 @@ def test_message_command_shows_which_groups_consumed_it(run, cluster, sent):
     }
 
 
-def test_how_often_a_group_has_given_it_back_is_shown(run, cluster, sent):
+def test_message_command_shows_how_often_a_group_sent_it_back(run, cluster, sent):
     group = cluster.group()
     seen = []
 

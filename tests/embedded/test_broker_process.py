@@ -36,7 +36,7 @@ def is_running(pid):
     return stat.rpartition(")")[2].split()[0] != "Z"
 
 
-def test_when_its_parent_is_killed_it_ends_in_order(tmp_path):
+def test_broker_process_ends_in_order_when_its_parent_is_killed(tmp_path):
     with started_python_program(KILLED, tmp_path / "store", cwd=tmp_path) as program:
         pid = int(program.stdout.readline())
         assert is_running(pid)

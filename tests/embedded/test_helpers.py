@@ -181,7 +181,7 @@ def test_wrong_call_of_an_embedded_broker_names_its_class(broker, request, call,
         call(broker)
 
 
-def test_several_keys_are_several_keys(broker, topic):
+def test_embedded_message_keeps_several_keys_apart(broker, topic):
     broker.send(topic, "x", keys=["a", "b"])
     assert [message.keys for message in broker.messages(topic)] == [("a", "b")]
 

@@ -120,7 +120,7 @@ def test_certificate_has_the_names_and_no_others(tmp_path):
             handshake(*both, name)
 
 
-def test_another_authority_is_not_trusted(tmp_path):
+def test_throwaway_certificate_is_not_trusted_by_another_authority(tmp_path):
     one, other = ThrowawayAuthority(), ThrowawayAuthority()
     of_server, _ = contexts(tmp_path, one, one.issue_server(NAMES))
     _, of_client = contexts(tmp_path, other, other.issue_server(NAMES))

@@ -64,7 +64,7 @@ def test_sql_integer_width_follows_the_comparison():
     assert is_refused(parse_integer, "9223372036854775808", LONG)
 
 
-def test_sql_integer_range_is_javas():
+def test_sql_integer_range_equals_that_of_java():
     assert is_integer(2147483647)
     assert not is_integer(2147483648)
     assert not is_integer(-2147483648)  # only ever the negative of a long

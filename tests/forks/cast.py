@@ -12,6 +12,8 @@ import os
 import time
 from collections import Counter
 
+from support.clients.fake_members import implementation_of
+
 from rmq_spark.client.message import decode_messages
 from rmq_spark.client.reading.bulk_pull import BulkPull, PullRules
 from rmq_spark.wire.bodies.clients import ConsumeFromWhere, MessageModel
@@ -178,7 +180,7 @@ class ConsumerRole(Role):
         return f"{self.kind}-{self.name}-{self.story.tale}"
 
     def instance(self):
-        return self.object._impl._instance
+        return implementation_of(self.object)._instance
 
     def start(self):
         if not self.object.topics:

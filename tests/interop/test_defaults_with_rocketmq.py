@@ -99,7 +99,7 @@ def test_enums_called_the_same_have_rocketmqs_members():
     assert {"PullStatus", "ConsumeConcurrentlyStatus"} <= set(compared)
 
 
-def test_fields_called_the_same_have_rocketmqs_defaults():
+def test_setting_defaults_equal_those_of_rocketmq_fields_of_the_same_name():
     compared = []
     for row in ROWS:
         for name in row.rocketmqs:

@@ -62,7 +62,9 @@ def test_check_commits_and_rolls_back_what_a_java_producer_left_open(scenario):
     assert set(consumer.bodies) == {"commit"}
 
 
-def test_another_producer_of_the_group_is_asked_when_the_first_was_killed(scenario, more_clients):
+def test_transaction_check_asks_another_java_producer_when_the_first_was_killed(
+    scenario, more_clients
+):
     topic = scenario.topic()
     first = scenario.transaction_producer(clients=more_clients)
     first.send_in_transaction(topic, transaction("left", UNKNOWN, COMMIT))

@@ -12,6 +12,7 @@ import pytest
 from support.brokers.broker_kinds import NAME, wait_until
 from support.brokers.clusters import Cluster
 from support.clients.conformance_clients import Clients, Listener, numbers
+from support.clients.fake_members import implementation_of
 from support.rocketmq.java_clients import bodies_of, to_send
 from support.rocketmq.mqadmin import MqAdmin, rows
 
@@ -264,7 +265,7 @@ def test_java_member_takes_over_queues_of_our_killed_member(scenario, ours):
     java = scenario.push(topic=topic)
     mine = ours.push(listener, scenario.group, topic)
     wait_until("two queues each", lambda: shared(topic, mine, java))
-    mine._impl._instance.connections.shutdown()  # as its process would end
+    implementation_of(mine)._instance.connections.shutdown()  # as its process would end
     java.wait_for_assigned(0, 1, 2, 3, topic=topic)
     send_to_each(scenario, topic, numbers(40))
     java.wait_for(numbers(40))

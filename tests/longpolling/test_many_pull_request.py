@@ -21,7 +21,7 @@ def test_held_pulls_are_indexed_by_client_and_group():
     assert len(list(many.by_turns())) == 2
 
 
-def test_how_far_messages_were_looked_at_begins_where_it_has_found_nothing():
+def test_scanned_offset_of_a_held_pull_begins_at_its_queue_offset():
     many = ManyPullRequest()
     pull = a_pull(queue_offset=17)
     many.add(pull)

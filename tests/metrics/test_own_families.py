@@ -55,7 +55,7 @@ def test_flushes_and_turns_of_reput_are_in_histograms(tmp_path):
     tell(story, tmp_path, metricsPort=0, flushDiskType="SYNC_FLUSH")
 
 
-def test_how_late_the_loop_is_shows_once_it_has_been_late(tmp_path):
+def test_loop_lag_metric_counts_a_late_loop(tmp_path):
     async def story(broker):
         broker.move(0.5)
         lag = broker.controller._metrics._loop_lag

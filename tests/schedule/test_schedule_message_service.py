@@ -241,7 +241,7 @@ def test_delayed_message_without_arrival_notice_waits_from_when_it_is_found(brok
     assert broker.deliver() == 1_001
 
 
-def test_how_far_levels_are_is_kept_over_a_restart(broker):
+def test_delay_level_offsets_survive_a_restart(broker):
     broker.delay("x", 1)
     broker.delay("y", 1)
     broker.delay("z", 3)

@@ -65,7 +65,7 @@ def test_slow_reader_that_makes_progress_is_not_closed():
     assert list(unread.slow_readers(31, 30)) == [(dead, "it does not read its responses")]
 
 
-def test_more_answers_are_no_sign_of_reading():
+def test_slow_reader_is_not_excused_by_more_unread_answers():
     unread = SendBufferLimits(MIB)
     dead = Reader()
     for now in range(32):

@@ -182,7 +182,7 @@ def test_assigned_broker_that_is_gone_for_good_is_data_loss(pair, checkpoint, av
     assert end.missing_brokers == ("b",)
 
 
-def test_only_assigned_broker_that_is_gone_is_away_and_no_data_loss(pair, checkpoint):
+def test_assigned_broker_that_is_gone_is_away_and_no_data_loss(pair, checkpoint):
     """Nobody can tell a broker that is gone from a way that is cut off."""
     of_b = {"assign": json.dumps({"T": {"b": [0, 1]}}), "failOnDataLoss": "false"}
     with pair.query(**of_b) as batches:
@@ -203,7 +203,7 @@ def test_available_now_includes_messages_of_a_returning_assigned_broker(pair, ch
         assert places(batches.latest_offset(checkpoint, NO_LIMITS)) == {A0: 2, B0: 2, B1: 1}
 
 
-def test_on_broker_away_skip_continues_without_an_assigned_broker(pair, checkpoint):
+def test_broker_away_skip_continues_without_an_assigned_broker(pair, checkpoint):
     pair.send(A0, B0)
     pair.forget_b()
     with pair.query(onBrokerAway="skip") as batches:

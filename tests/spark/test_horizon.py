@@ -80,7 +80,7 @@ def test_broker_that_reports_an_early_end_is_asked_again(
     assert counted == [3]
 
 
-def test_once_closed_nothing_counts_that_arrives_later(rocketpoll_broker, rocketpoll_topic):
+def test_closed_horizon_ignores_later_messages(rocketpoll_broker, rocketpoll_topic):
     send(rocketpoll_broker, rocketpoll_topic, 0, "a")
     with horizon_of(rocketpoll_broker, rocketpoll_topic) as horizon:
         horizon.close()

@@ -119,7 +119,7 @@ def stream_ids(frame, directory):
 
 
 @pytest.mark.skipif(not HAS_STREAM_KEYWORD, reason="Spark 4.0 has no FROM STREAM")
-def test_from_stream_reads_a_topic_as_a_stream_and_goes_on_from_its_checkpoint(sql, tmp_path):
+def test_sql_table_from_a_stream_continues_from_its_checkpoint(sql, tmp_path):
     table = sql.table("(id BIGINT, name STRING)")
     how = sql.options(topic=sql.topic, bodyFormat="json", startingOffsets="earliest")
     frame = sql.spark.sql(f"SELECT id FROM STREAM {table} {how}")

@@ -132,7 +132,7 @@ def test_rates_cover_ten_seconds_a_minute_and_ten_minutes(clocked):
     assert rates.gets.ten_seconds == 0.2
 
 
-def test_before_the_first_sample_every_rate_is_zero(clocked):
+def test_stats_rates_are_zero_before_the_first_sample(clocked):
     clocked.stats.record_put("T", 1, 1)
     assert clocked.stats.rates().puts == Rates(0.0, 0.0, 0.0)
     assert clocked.stats.topic_put_tps("T") == 0.0

@@ -162,7 +162,7 @@ def test_queue_lock_of_a_disconnected_member_lasts_a_minute(locks, clock):
     assert lock(locks, "g", "b", {ONE, TWO}) == {TWO}
 
 
-def test_groups_do_not_get_in_each_others_way(locks):
+def test_queue_locks_of_groups_are_independent(locks):
     lock(locks, "g", "a", {ONE})
     assert lock(locks, "h", "b", {ONE}) == {ONE}
 

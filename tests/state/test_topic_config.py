@@ -193,7 +193,7 @@ def test_invalid_topic_config_is_refused_with_the_reason(topics, bad, why):
     assert topics.wrapper() == before
 
 
-def test_more_delay_levels_bring_more_queues_and_fewer_take_none_away(tmp_path, clock, topics):
+def test_schedule_topic_gains_queues_with_delay_levels_and_never_loses_any(tmp_path, clock, topics):
     topics.save()
     more = topics_in(tmp_path, clock, delay_levels=20)
     assert more.get("SCHEDULE_TOPIC_XXXX").write_queue_nums == 20
@@ -248,7 +248,7 @@ _changes = st.lists(
 
 
 @given(_changes)
-def test_over_any_changes_the_version_grows_exactly_when_the_table_changes(changes):
+def test_topic_table_version_grows_exactly_when_the_table_changes(changes):
     table = Variable()
     settings = topic_settings(delay_levels=2, max_queues=10_000)
     topics = TopicConfigManager(table, Variable(), now_ms=ManualClock(), **settings)
@@ -357,7 +357,7 @@ def test_recent_topics_of_an_older_version_are_ignored(tmp_path, clock, topics):
 
 
 @pytest.mark.usefixtures("is_large")
-def test_many_changes_and_deletions_are_saved_with_the_whole(tmp_path, topics):
+def test_topic_table_with_many_changes_is_saved_as_a_whole(tmp_path, topics):
     topics.save()
     for number in range(topic_config.RECENT_TOPICS_MAX + 1):
         topics.put(config(f"T{number}"))
@@ -376,7 +376,7 @@ _KINDS = ("put", "delete", "save", "changes", "fail")
 
 
 @given(st.lists(st.tuples(st.sampled_from(_KINDS), st.sampled_from("ABC"))))
-def test_after_each_save_of_changes_a_restart_has_all_topics(steps):
+def test_topic_table_is_complete_after_a_restart_at_any_save(steps):
     whole, recent = Variable(), Variable()
     settings = topic_settings(delay_levels=2, max_queues=10_000)
 

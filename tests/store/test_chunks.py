@@ -56,7 +56,7 @@ def test_bulk_tools_load_each_name_on_demand():
         bulk_tools.hammer  # noqa: B018  # asking is what is tested
 
 
-def test_few_and_many_messages_are_dispatched_alike(tmp_path):
+def test_dispatch_of_few_and_of_many_messages_writes_the_same_files(tmp_path):
     """Above some number of messages all is done with arrays; below, without."""
     for name, at_a_time in (("few", 1), ("many", 1500)):
         store = open_store(

@@ -202,7 +202,7 @@ def test_expire_entries_offers_none_of_a_deleted_topics_records(tmp_path):
     store.shutdown()
 
 
-def test_files_of_queues_go_only_up_to_what_a_checkpoint_has_noted(tmp_path):
+def test_queue_files_expire_only_up_to_the_saved_checkpoint(tmp_path):
     store = with_messages(tmp_path)
     for files, is_noted in [(2, True), (4, False)]:
         expire_log_files(store, files * LOG_FILE_BYTES)

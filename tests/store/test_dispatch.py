@@ -102,7 +102,7 @@ def test_recent_chunk_of_one_queue_gives_the_entries_of_its_records(sent, topic,
 
 @given(messages)
 @settings(max_examples=60)
-def test_few_and_many_records_give_the_same_entries(sent):
+def test_dispatcher_makes_the_same_entries_of_few_and_of_many_records(sent):
     records = log_of(sent)
     table = both_ways(records)
     expected = {}

@@ -82,7 +82,7 @@ def test_gaps_are_filled_before_all_and_between(tmp_path):
     assert [code for code in numbers(queue) if code] == [3, 4, 8, 9]
 
 
-def test_more_codes_than_are_remembered_may_be_any(tmp_path):
+def test_hidden_entries_with_too_many_tags_codes_match_any_code(tmp_path):
     queue, gathered = queue_in(tmp_path), HiddenEntries()
     gathered.add(KEY, queue, 0, entries(0, 1), range(CODES_MAX), 0)
     gathered.add(KEY, queue, 1, entries(1, 1), range(CODES_MAX), 0)

@@ -319,7 +319,7 @@ def test_failed_index_file_write_can_be_repeated(tmp_path):
     assert found(open_again(tmp_path), 4) == [1300]
 
 
-def test_after_a_failed_flush_no_header_vouches_for_what_may_be_lost(tmp_path):
+def test_index_header_after_a_failed_flush_covers_no_entry_that_may_be_lost(tmp_path):
     disk = FaultyDisk(LocalDisk(), [Fault(3)])
     file = create(tmp_path, disk=disk)
     append(file, (7, 1000, NOON))

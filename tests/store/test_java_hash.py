@@ -72,7 +72,7 @@ def test_index_keys_of_a_message_are_its_unique_key_and_each_word_of_its_keys(me
 
 
 @given(texts, st.lists(st.tuples(st.none() | texts, st.none() | texts), max_size=12))
-def test_one_topic_of_all_messages_gives_the_index_keys_of_a_topic_for_each(topic, messages):
+def test_index_key_hashes_of_one_topic_equal_those_of_a_topic_column(topic, messages):
     columns = [column_of([each[part] for each in messages]) for part in range(2)]
     of_each = hash_index_keys(column_of([topic] * len(messages)), *columns)
     for found, expected in zip(hash_index_keys(topic, *columns), of_each, strict=True):

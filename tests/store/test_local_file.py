@@ -25,7 +25,7 @@ def test_local_file_reads_small_and_large_ranges(file, disk_path, size):
     assert bytes(file.read(11, size)) == (disk_path / "log").read_bytes()[11:][:size]
 
 
-def test_much_that_lies_in_memory_is_not_copied_and_stays_when_the_file_is_closed(file, disk_path):
+def test_large_read_of_a_mapped_file_is_not_copied_and_outlives_the_file(file, disk_path):
     content = (disk_path / "log").read_bytes()
     slice_of_a_map = file.read(0, MIB)
     assert isinstance(slice_of_a_map, memoryview)

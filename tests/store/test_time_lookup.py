@@ -89,7 +89,7 @@ def test_searches_by_time_and_key_are_right_whatever_the_clock_has_done(
     store.shutdown()
 
 
-def test_after_a_clock_was_ahead_once_all_later_messages_are_found_by_their_times(tmp_path):
+def test_time_lookup_finds_messages_stored_after_a_clock_was_ahead(tmp_path):
     """For one message by ten years, and over restarts: the fewest messages are passed over."""
     clock = ManualClock(START_MS)
     store = open_store(tmp_path, clock=clock)

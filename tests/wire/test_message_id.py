@@ -18,7 +18,7 @@ from rmq_spark.wire.message_id import (
 
 
 @java_vectors.each("ids", where=lambda vector: vector["kind"] == "offset")
-def test_javas_offset_ids(vector):
+def test_java_offset_message_ids_are_decoded(vector):
     host, offset = decode_offset_message_id(vector["id"])
     assert (host.address.hex(), host.port, offset) == (
         vector["ipBytes"],

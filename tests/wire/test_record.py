@@ -119,7 +119,7 @@ def test_javas_records_are_written_with_the_same_bytes(vector):
 
 
 @java_vectors.each("ids", where=lambda vector: vector["kind"] == "crc32")
-def test_javas_checksums_of_bodies(vector):
+def test_body_crc_equals_that_of_java(vector):
     assert body_crc_of(bytes.fromhex(vector["bytes"])) == vector["crc32"]
 
 

@@ -97,7 +97,7 @@ def test_properties_without_a_checksum_stay_as_they_are(properties):
 
 
 @pytest.mark.parametrize("before", [b"", b"a\x011\x02", PIECES, b"\x02"])
-def test_without_checksum_removes_one_checksum_only(before):
+def test_removing_a_checksum_property_removes_one_only(before):
     assert without_checksum(before + PIECES) == before
 
 

@@ -66,7 +66,7 @@ def test_simulated_world_is_identical_for_a_seed_in_any_process():
     assert_told_alike_in_any_process((3, 8, 21, 34), draw, World)
 
 
-def test_once_per_process_statements_are_not_interrupted():
+def test_statements_that_run_once_per_process_are_not_interrupted():
     """Or the first story of a process would be told differently."""
     once = [bulk_tools, lazy_numpy, directory_lock]
     assert not [module for module in once if re.search(PREEMPTED, module.__file__)]

@@ -116,7 +116,7 @@ def test_runtime_info_delay_levels_show_delivered_and_stored_offsets(told):
             assert 0 <= delivered <= stored
 
 
-def test_how_long_sends_took_is_in_rocketmqs_cells(told):
+def test_runtime_info_counts_send_times_in_rocketmqs_cells(told):
     if told["putMessageDistributeTime"] == "null":  # in a RocketMQ broker's first minute
         return
     cells = [each.split(":") for each in told["putMessageDistributeTime"].split(" ") if each]
@@ -133,7 +133,7 @@ def test_runtime_info_disk_sizes_have_known_units(told):
     assert re.fullmatch(r"\[ \d+ days, \d+ hours, \d+ minutes, \d+ seconds ]", told["runtime"])
 
 
-def test_how_full_the_disk_is_counts_what_may_be_used(told):
+def test_runtime_info_disk_ratio_counts_usable_space_only(told):
     """What is kept for the machine's administrator is neither used nor free."""
     (path,) = [name.partition("_")[2] for name in told if name.startswith("commitLogDiskRatio_")]
     _, used, available = shutil.disk_usage(path)

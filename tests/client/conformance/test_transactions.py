@@ -105,7 +105,7 @@ def test_check_listener_that_fails_is_called_again(clients, topic, caplog):
     assert "what check_listener has returned: needed a TransactionState, found None" in caplog.text
 
 
-def test_other_client_of_the_group_answers_for_one_that_has_gone(clients, topic, cluster):
+def test_transaction_check_is_answered_by_another_producer_of_the_group(clients, topic, cluster):
     group = f"{cluster.group()}-committers"
     first = clients.transaction_producer(never, group=group)
     checks = Checks(COMMIT)

@@ -11,6 +11,7 @@ import threading
 import pytest
 from support.brokers.broker_kinds import wait_until
 from support.brokers.clusters import FIRST
+from support.clients.fake_members import implementation_of
 
 from rmq_spark.client.consumer import push_consumer_impl
 from rmq_spark.client.consumer.push_consumer import PushConsumer
@@ -137,7 +138,7 @@ def test_queue_lock_is_renewed_after_shutdown_while_the_listener_runs(
     monkeypatch.setattr(push_consumer_impl, "LOCK_INTERVAL_MS", 50)
     cluster.send(topic, *BODIES, queue_id=0)
     consumer = shut_down_while_busy(cluster, group, topic, busy, instance, consume_timeout_ms=1_000)
-    brokers = consumer._impl._brokers
+    brokers = implementation_of(consumer)._brokers
     lock = brokers.lock
     monkeypatch.setattr(
         brokers, "lock", lambda queues: lock(asked.append(each) or each for each in queues)
@@ -157,7 +158,7 @@ def test_queues_at_which_no_listener_is_are_unlocked_with_one_request(
     consumer = member(cluster, group, topic, Listener(), instance)
     queues = {cluster.queue(topic, number) for number in range(4)}
     wait_until("its queues", lambda: consumer.assignment() >= queues, PATIENCE_S)
-    lanes, api = consumer._impl._broker_executor, instance.api
+    lanes, api = implementation_of(consumer)._broker_executor, instance.api
     unlock, stop = api.unlock, lanes.stop
     monkeypatch.setattr(
         lanes, "stop", lambda: lanes.run_for_each([cluster.broker_name], bool, 5_000)

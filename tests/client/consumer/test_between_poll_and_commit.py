@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 from support.brokers.broker_kinds import wait_until
 from support.brokers.clusters import FIRST
+from support.clients.fake_members import implementation_of
 
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.settings import LitePullSettings
@@ -162,7 +163,7 @@ def test_commit_stores_only_polled_offsets_of_owned_queues(cluster, happens):
     scene = Scene(cluster)
     expected = happens(scene)
     scene.commit()
-    scene.consumer._impl.request_rebalance()
+    implementation_of(scene.consumer).request_rebalance()
     if expected is None:  # it was polled; another member may have been told so, or not
         assert scene.stored in {None, -1, 0, POLLED}
     else:

@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 from support.brokers.broker_kinds import wait_until
+from support.clients.fake_members import implementation_of
 from support.clients.manual_scheduler import MovedTasks
 
 from rmq_spark.client.concurrency.scheduler import WorkerThreads
@@ -195,7 +196,7 @@ def test_commit_to_an_unreachable_broker_is_stored_with_the_next_offsets():
                 consumer.commit()
 
             def is_stored():
-                consumer._impl._persist()
+                implementation_of(consumer)._persist()
                 [lag] = admin.lag("G", "T")
                 return lag.consumer_offset == 10
 
@@ -325,7 +326,7 @@ def push_member(address, services, settings, kind):
         def consume(count):
             services.run_until(lambda: len(seen) >= count)
             del seen[:count]
-            caches = consumer._impl._process_queues()
+            caches = implementation_of(consumer)._process_queues()
             services.run_until(lambda: not any(each.message_count for each in caches))
 
         yield consume

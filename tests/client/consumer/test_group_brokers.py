@@ -217,7 +217,7 @@ def test_failed_pull_is_delivered_as_an_outcome(brokers, api, error):
     assert answered(brokers, api, pull_of(), error) is error
 
 
-def test_damaged_records_are_a_failure(brokers, api):
+def test_group_pull_of_damaged_records_fails(brokers, api):
     damaged = found(stored(5))._replace(records=b"\0" * 100)
     assert isinstance(answered(brokers, api, pull_of(), damaged), (WireError, ProtocolError))
 

@@ -16,6 +16,7 @@ import pytest
 from support.brokers.broker_kinds import NAME, RocketPollBroker, wait_until
 from support.brokers.clusters import FIRST, Cluster
 from support.brokers.in_process import BrokerThread, small_broker
+from support.clients.fake_members import implementation_of
 from support.clients.thread_leaks import none_left, threads_of_clients
 from support.rocketmq.real_broker import free_port
 
@@ -294,7 +295,7 @@ def test_strategy_returning_wrong_queues_of_one_topic_leaves_other_topics_consum
 def test_shutdown_does_not_wait_for_a_start_in_progress(cluster, monkeypatch):
     joins, may_go_on, ended = threading.Event(), threading.Event(), []
     consumer = LitePullConsumer(cluster.group(), cluster.name_server)
-    member = consumer._impl
+    member = implementation_of(consumer)
     join = member._join_group
 
     def late():
@@ -395,11 +396,11 @@ def test_rebalance_without_a_member_list_keeps_queues(cluster, monkeypatch):
         asked.set()
         raise RequestTimeout("b:1", 38, 3_000)
 
-    monkeypatch.setattr(member.consumer._impl._brokers, "consumer_ids", times_out)
-    member.consumer._impl.request_rebalance()
+    monkeypatch.setattr(implementation_of(member.consumer)._brokers, "consumer_ids", times_out)
+    implementation_of(member.consumer).request_rebalance()
     assert asked.wait(REBALANCE_S)
-    monkeypatch.setattr(member.consumer._impl._brokers, "consumer_ids", lambda _: ())
-    assert member.consumer._impl._rebalance_service.do_rebalance() == 1_000
+    monkeypatch.setattr(implementation_of(member.consumer)._brokers, "consumer_ids", lambda _: ())
+    assert implementation_of(member.consumer)._rebalance_service.do_rebalance() == 1_000
     assert shares_fit([member], topic)
     member.leave()
 
@@ -419,11 +420,11 @@ def test_missing_retry_topic_route_is_logged_without_a_warning(
     def has_no_route(*_):
         raise no_route
 
-    monkeypatch.setattr(consumer._impl, "_subscriptions", {topic: None})
+    monkeypatch.setattr(implementation_of(consumer), "_subscriptions", {topic: None})
     monkeypatch.setattr(Rebalance, "allocate", has_no_route)
     caplog.set_level(logging.INFO)
     # and tries again soon
-    assert consumer._impl._rebalance_service.do_rebalance() == RETRY_MS
+    assert implementation_of(consumer)._rebalance_service.do_rebalance() == RETRY_MS
     assert [each.levelno for each in caplog.records].count(logging.WARNING) == warnings
     assert f"shipping: rebalancing {topic} failed, retrying" in caplog.text
 
@@ -491,7 +492,7 @@ def test_consumer_of_a_shut_down_instance_stops_and_can_be_shut_down(cluster, ki
 
 def test_consumer_methods_are_those_of_its_implementation(monkeypatch):
     consumer = PushConsumer("g", "127.0.0.1:1", listener=lambda *_: None)
-    kind = type(consumer._impl)
+    kind = type(implementation_of(consumer))
     monkeypatch.setattr(kind, "health", lambda _: "of this kind", raising=False)
     assert consumer.health() == "of this kind"
     consumer.shutdown()

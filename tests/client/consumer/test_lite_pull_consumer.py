@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager
 import pytest
 from support.brokers.broker_kinds import wait_until
 from support.brokers.clusters import FIRST
+from support.clients.fake_members import implementation_of
 
 from rmq_spark.client.consumer.group_lifecycle import ServiceState
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
@@ -83,7 +84,7 @@ def without_queues(cluster, lite):
 
 def test_reassigned_queue_starts_at_the_offset_stored_by_another_member(cluster, lite):
     consumer, queue, store_offset = without_queues(cluster, lite)
-    consumer._impl.first_offset(
+    implementation_of(consumer).first_offset(
         queue
     )  # as a pull task does that ends when its queue has gone already
     store_offset(7)
@@ -96,7 +97,7 @@ def test_committed_shows_offset_of_another_member(cluster, lite):
     for offset in (3, 7):
         store_offset(offset)
         assert consumer.committed(queue) == offset
-    assert consumer._impl.consume_status(queue.topic) == {}
+    assert implementation_of(consumer).consume_status(queue.topic) == {}
 
 
 def test_offsets_can_be_committed_by_queue(cluster, lite):
@@ -140,7 +141,7 @@ def test_pull_faster_than_its_seek_loses_no_message(cluster, lite, monkeypatch):
 
     def seek_and_pull(assigned, offset):
         seek(assigned, offset)
-        consumer._impl._tasks[queue].wake()
+        implementation_of(consumer)._tasks[queue].wake()
         wait_until("messages from there", lambda: consumer.cached_messages == 20)
 
     monkeypatch.setattr(AssignedQueue, "seek", seek_and_pull)
@@ -377,7 +378,7 @@ def test_unsubscribing_gives_the_queues_back(cluster, lite):
     assert consumer.assignment() == frozenset()
     assert consumer.topics == frozenset()
     queues = (cluster.queue(topic),)
-    consumer._impl.apply_assignment(
+    implementation_of(consumer).apply_assignment(
         topic, TopicAssignment(queues, queues)
     )  # of a rebalance that began before
     assert consumer.assignment() == frozenset()
@@ -388,7 +389,7 @@ def test_subscriptions_made_together_share_a_heartbeat(cluster, lite, monkeypatc
     topics = [cluster.topic(queues=1) for _ in range(20)]
     consumer = lite(topic=topics[0])
     wait_until("queues", consumer.assignment)
-    instance, all_subscribed, told = consumer._impl._instance, threading.Event(), []
+    instance, all_subscribed, told = implementation_of(consumer)._instance, threading.Event(), []
     tell = instance.heartbeat
 
     def told_later():
@@ -451,7 +452,7 @@ def test_shutting_down_does_not_wait_for_a_poll_or_a_pull_that_is_held(cluster, 
 
 def test_long_poll_in_one_thread_does_not_block_other_polls(cluster, lite, monkeypatch):
     consumer, at_it, ended = lite(topic=cluster.topic()), threading.Event(), []
-    cache = consumer._impl._request_cache
+    cache = implementation_of(consumer)._request_cache
     poll = cache.poll
     monkeypatch.setattr(cache, "poll", lambda *given: (at_it.set(), poll(*given))[1])
     patient = threading.Thread(target=lambda: consumer.poll(3_600_000))
@@ -491,7 +492,7 @@ def test_reset_offsets_moves_all_queues_before_storing_any_at_a_broker(cluster, 
     topic = cluster.topic(queues=4)
     consumer = lite(cluster.group(), topic)
     wait_until("its queues", lambda: len(consumer.assignment()) == 4)
-    member, moved = consumer._impl, []
+    member, moved = implementation_of(consumer), []
 
     def keep(*_):
         moved.append({each.reset_count for each in member._assigned_queues.all()})
@@ -506,7 +507,7 @@ def test_commit_during_a_reset_is_kept(cluster, lite, monkeypatch):
     cluster.send(topic, *numbers(10), queues=2)
     consumer = lite(group, topic, auto_commit=False)
     polled(consumer, 10)
-    store, told = consumer._impl._offset_store, []
+    store, told = implementation_of(consumer)._offset_store, []
     keep = store.store_offset
 
     def keep_behind_a_commit(queue, offset):
@@ -517,7 +518,7 @@ def test_commit_during_a_reset_is_kept(cluster, lite, monkeypatch):
         keep(queue, offset)
 
     monkeypatch.setattr(store, "store_offset", keep_behind_a_commit)
-    consumer._impl.reset_offsets(topic, dict.fromkeys(consumer.assignment(), 0))
+    implementation_of(consumer).reset_offsets(topic, dict.fromkeys(consumer.assignment(), 0))
     assert {store.offsets(topic)[queue] for queue in consumer.assignment()} == {5}
     assert cluster.stored_offset(group, topic, ({0, 1} - {told[0].queue_id}).pop()) == 5
 
@@ -531,7 +532,8 @@ def test_committed_returns_the_stored_not_the_polled_offset(cluster, lite):
     stored = cluster.stored_offset(group, topic)
     assert consumer.committed(queue) == stored
     assert stored in (None, 0)
-    consumer._impl._offset_store.update_offset(queue, 7, increase_only=True)  # to be persisted
+    store = implementation_of(consumer)._offset_store
+    store.update_offset(queue, 7, increase_only=True)  # to be persisted
     assert consumer.committed(queue) == cluster.stored_offset(group, topic) == stored
     consumer.commit({queue: 3})
     assert consumer.committed(queue) == cluster.stored_offset(group, topic) == 3

@@ -85,7 +85,7 @@ def test_local_offset_file_of_an_enum_group_has_its_plain_name(tmp_path):
     assert file.parent.name == "billing"
 
 
-def test_local_offset_file_path_is_javas(monkeypatch, tmp_path):
+def test_local_offset_file_path_equals_that_of_java(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert offset_file("10.0.0.1@DEFAULT", "G") == (
         tmp_path / ".rocketmq_offsets" / "10.0.0.1@DEFAULT" / "G" / "offsets.json"

@@ -7,6 +7,7 @@ from collections import deque
 
 import pytest
 from support.brokers.broker_kinds import wait_until
+from support.clients.fake_members import implementation_of
 from support.messages.received_messages import received
 
 from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient
@@ -268,7 +269,7 @@ def test_unstored_offsets_at_shutdown_are_logged_once_with_their_number(monkeypa
             consumer.subscribe("T")
             own = lambda: [each for each in consumer.assignment() if each.topic == "T"]  # noqa: E731  # reads as one condition
             wait_until("all queues", lambda: len(own()) == QUEUES)
-            known = consumer._impl._offset_store
+            known = implementation_of(consumer)._offset_store
             wait_until("their offsets", lambda: len(known.offsets("T")) == QUEUES)
             caplog.clear()
             left_to_store.extend(range(STORED + 1))

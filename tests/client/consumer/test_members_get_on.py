@@ -10,6 +10,7 @@ import threading
 import pytest
 from support.brokers.broker_kinds import wait_until
 from support.brokers.clusters import FIRST
+from support.clients.fake_members import implementation_of
 
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer
@@ -51,7 +52,7 @@ def unsubscribes(cluster, consumer, topic):
 
 
 def is_reset(cluster, consumer, topic):
-    consumer._impl.reset_offsets(topic, {cluster.queue(topic): 0})
+    implementation_of(consumer).reset_offsets(topic, {cluster.queue(topic): 0})
 
 
 def shuts_down(cluster, consumer, topic):
@@ -59,7 +60,7 @@ def shuts_down(cluster, consumer, topic):
 
 
 def only_rebalances(cluster, consumer, topic):
-    consumer._impl.request_rebalance()
+    implementation_of(consumer).request_rebalance()
 
 
 @pytest.mark.parametrize("orderly", [False, True], ids=["concurrently", "orderly"])
@@ -148,7 +149,7 @@ def test_rebalance_during_unsubscribe_does_not_bring_the_queue_back(cluster, kin
     cluster.until_end(consumer).start()
     queue = cluster.queue(topic)
     wait_until("its queue", lambda: queue in consumer.assignment())
-    member = consumer._impl
+    member = implementation_of(consumer)
     take_share = member.apply_assignment
 
     def with_a_round_behind(topic, share):

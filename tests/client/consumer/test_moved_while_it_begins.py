@@ -9,6 +9,7 @@ import threading
 
 import pytest
 from support.brokers.broker_kinds import wait_until
+from support.clients.fake_members import implementation_of
 
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.consumer.offsets.offset_manager import InitialOffsetRule
@@ -92,8 +93,8 @@ def begun(monkeypatch):
 
 def persist(consumer):
     """Have a consumer's offsets at the broker."""
-    consumer._impl._persist()
-    consumer._impl._brokers.min_offset(QUEUE)  # on the same connection, behind them
+    implementation_of(consumer)._persist()
+    implementation_of(consumer)._brokers.min_offset(QUEUE)  # on the same connection, behind them
 
 
 class Busy:

@@ -11,6 +11,7 @@ import threading
 import pytest
 from support.brokers.broker_kinds import wait_until
 from support.brokers.clusters import FIRST
+from support.clients.fake_members import implementation_of
 
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.consumer.push_consumer import PushConsumer
@@ -80,14 +81,14 @@ def test_reset_during_shutdown_is_the_last_stored_offset(
 ):
     group = cluster.group()
     consumer = busy_member(cluster, group, topic, busy, kind, await_termination_ms=1_000)
-    take_the_step = getattr(consumer._impl, step)
+    take_the_step = getattr(implementation_of(consumer), step)
 
     def behind_a_reset():
         reset(cluster, group, topic)
         busy.may_end.set()
         take_the_step()
 
-    monkeypatch.setattr(consumer._impl, step, behind_a_reset)
+    monkeypatch.setattr(implementation_of(consumer), step, behind_a_reset)
     consumer.shutdown()
     wait_until("its end", lambda: consumer.health().threads == 0, PATIENCE_S)
     assert not cluster.members(group)
@@ -115,8 +116,9 @@ def test_reset_wins_over_offsets_of_a_member_that_shuts_down_during_it(
 def test_reset_during_the_last_offset_store_is_sent_afterwards(cluster, topic, busy, monkeypatch):
     group = cluster.group()
     consumer = idle_member(cluster, group, topic, busy, KINDS[0])
-    brokers, told = consumer._impl._brokers, []
-    real, stop_consuming = brokers.update_consumer_offset, consumer._impl._stop_consuming
+    member, told = implementation_of(consumer), []
+    brokers, stop_consuming = member._brokers, member._stop_consuming
+    real = brokers.update_consumer_offset
 
     def tells_behind_a_reset(queue, offset, *, one_way):
         if queue.topic == topic and not told:
@@ -128,7 +130,7 @@ def test_reset_during_the_last_offset_store_is_sent_afterwards(cluster, topic, b
         monkeypatch.setattr(brokers, "update_consumer_offset", tells_behind_a_reset)
         stop_consuming()
 
-    monkeypatch.setattr(consumer._impl, "_stop_consuming", stops)
+    monkeypatch.setattr(member, "_stop_consuming", stops)
     consumer.shutdown()
     assert told == [4]
     assert cluster.stored_offset(group, topic) == 0

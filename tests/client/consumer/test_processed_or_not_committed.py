@@ -12,6 +12,7 @@ import threading
 import pytest
 from support.brokers.broker_kinds import wait_until
 from support.brokers.clusters import FIRST
+from support.clients.fake_members import implementation_of
 
 from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeConcurrentlyStatus,
@@ -250,7 +251,7 @@ def suspends(cluster, consumer, topic, _):
 
 
 def resets(cluster, consumer, topic, _):
-    consumer._impl.reset_offsets(topic, {cluster.queue(topic): 0})
+    implementation_of(consumer).reset_offsets(topic, {cluster.queue(topic): 0})
 
 
 def shuts_down(cluster, consumer, topic, _):
@@ -259,14 +260,14 @@ def shuts_down(cluster, consumer, topic, _):
 
 
 def loses_its_lock(cluster, consumer, topic, _):
-    for request in consumer._impl._requests.values():
+    for request in implementation_of(consumer)._requests.values():
         request.process_queue.set_locked(0, locked=False)
 
 
 def is_joined_by_another(cluster, consumer, topic, join_another):
     join_another()
     wait_until("another member", lambda: len(cluster.members(consumer.group)) == 2)
-    consumer._impl.request_rebalance()
+    implementation_of(consumer).request_rebalance()
 
 
 INTERFERENCE = [

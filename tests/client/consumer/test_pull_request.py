@@ -244,7 +244,7 @@ def test_between_pulls_there_may_be_a_pause():
     ("error", "ms"),
     [(DOWN, 1_000), (SystemBusy(ResponseCode.FLOW_CONTROL, "slower", "b:1", 11), 20)],
 )
-def test_after_a_failure_the_request_comes_back_later(bench, error, ms):
+def test_pull_request_is_retried_after_a_delay_that_depends_on_its_failure(bench, error, ms):
     bench.start()
     bench.answer(error)
     assert bench.comes_back_after(ms)

@@ -225,7 +225,7 @@ def test_failed_first_offset_request_is_repeated(bench):
     assert bench.source.offsets == [5]
 
 
-def test_after_a_failure_it_waits_a_second_and_asks_for_the_same(bench):
+def test_pull_task_retries_the_same_offset_a_second_after_a_failure(bench):
     bench.start()
     bench.source.answer(DOWN)
     assert bench.waits(1_000)

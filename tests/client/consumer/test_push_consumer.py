@@ -7,6 +7,7 @@ import threading
 import pytest
 from support.brokers.broker_kinds import wait_until
 from support.brokers.clusters import FIRST
+from support.clients.fake_members import implementation_of
 
 from rmq_spark.client.consumer.pull.pull_task import PullLimits
 from rmq_spark.client.consumer.push_consumer import PushConsumer
@@ -165,7 +166,7 @@ def test_messages_consumed_while_a_reset_is_stored_are_committed(
     cluster.send(topic, *numbers(10), queues=2)
     consumer = push(listener, group, topic, orderly=orderly)
     listener.wait_for(10)
-    store = consumer._impl._offset_store
+    store = implementation_of(consumer)._offset_store
     keep, queues = store.store_offset, [cluster.queue(topic, queue_id) for queue_id in (0, 1)]
 
     def is_consumed():
@@ -178,7 +179,7 @@ def test_messages_consumed_while_a_reset_is_stored_are_committed(
 
     wait_until("acknowledged", is_consumed)
     monkeypatch.setattr(store, "store_offset", keep_behind_the_listener)
-    consumer._impl.reset_offsets(topic, dict.fromkeys(queues, 0))
+    implementation_of(consumer).reset_offsets(topic, dict.fromkeys(queues, 0))
     assert is_consumed()
     consumer.shutdown()
     assert [cluster.stored_offset(group, topic, queue_id) for queue_id in (0, 1)] == [5, 5]
@@ -192,13 +193,13 @@ def test_orderly_push_consumer_restarts_queue_only_after_listener_returns(cluste
     consumer = push(listener, topic=topic, orderly=True, rebalance_interval_ms=1_000)
     try:
         listener.wait_for(1)
-        consumer._impl.reset_offsets(topic, {queue: 0})
-        anew = consumer._impl._requests[queue]
+        implementation_of(consumer).reset_offsets(topic, {queue: 0})
+        anew = implementation_of(consumer)._requests[queue]
         wait_until(
             "a turn that is put off", lambda: anew.is_suspended or len(listener.messages) > 1
         )
         assert len(listener.messages) == 1
-        assert not consumer._impl._release_queue(
+        assert not implementation_of(consumer)._release_queue(
             anew
         )  # another consumer would have the queue at the same time
     finally:
@@ -225,7 +226,7 @@ def test_orderly_queue_retired_during_consume_is_pulled_again_afterwards(cluster
     cluster.send(topic, "000", queue_id=0)
     try:
         listener.wait_for(1)
-        request = consumer._impl._requests[cluster.queue(topic)]
+        request = implementation_of(consumer)._requests[cluster.queue(topic)]
         consumer.unsubscribe(topic)
         cluster.send(topic, "001", queue_id=0)
         assert request.process_queue.is_retired
@@ -251,7 +252,7 @@ def test_orderly_queue_of_an_unsubscribed_topic_is_unlocked_when_its_listener_en
         listener.wait_for(1)
         consumer.unsubscribe(topic)
         for _ in range(3):
-            consumer._impl._rebalance_service.do_rebalance()
+            implementation_of(consumer)._rebalance_service.do_rebalance()
         assert not another_may_have_it()
     finally:
         free.set()
@@ -318,7 +319,7 @@ def test_queues_are_reset_while_their_broker_is_away():
             wait_until("both", lambda: len(seen) == 2)
             queues = [lag.queue for lag in admin.lag("G", "T")]
             with broker.away():
-                consumer._impl.reset_offsets("T", dict.fromkeys(queues, 0))
+                implementation_of(consumer).reset_offsets("T", dict.fromkeys(queues, 0))
             wait_until("both again", lambda: len(seen) == 4)
             wait_until(
                 "their offsets", lambda: {lag.consumer_offset for lag in admin.lag("G", "T")} == {1}
@@ -332,7 +333,7 @@ def test_queue_with_a_lost_pull_request_is_pulled_again(cluster, push, orderly):
     consumer = push(listener, topic=topic, orderly=orderly)
     cluster.send(topic, "000", queue_id=0)
     listener.wait_for(1)
-    member, queue = consumer._impl, cluster.queue(topic)
+    member, queue = implementation_of(consumer), cluster.queue(topic)
     lost = member._requests[queue]
 
     def is_pulled_anew():

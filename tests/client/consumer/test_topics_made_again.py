@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 from support.brokers.broker_kinds import wait_until
+from support.clients.fake_members import implementation_of
 
 from rmq_spark.client.admin.group_offsets import LATEST_MS
 from rocketpoll import (
@@ -151,7 +152,7 @@ def make_again(broker, new):
 
 def give_up_pulls(member):
     """Have the pulls that are held end without an answer, as behind a lost connection."""
-    member.consumer._impl._restart_pulls("T")
+    implementation_of(member.consumer)._restart_pulls("T")
 
 
 @pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
@@ -197,7 +198,7 @@ def seek_an_offset(_, member):
 def what_is_known(member):
     [known] = [
         known
-        for queue, known in member.consumer._impl._fingerprints().items()
+        for queue, known in implementation_of(member.consumer)._fingerprints().items()
         if queue.topic == "T"
     ]
     return known
@@ -271,7 +272,9 @@ def test_busy_member_detects_recreated_topic_after_its_pause(kind, monkeypatch):
     with member_that_has_the_old_ones(kind) as (broker, member):
         [queue] = [each for each in member.consumer.assignment() if each.topic == "T"]
         wait_until_held(broker, member)
-        member.consumer._impl._broker_executor.for_broker(queue.broker_name).schedule(is_free.wait)
+        implementation_of(member.consumer)._broker_executor.for_broker(queue.broker_name).schedule(
+            is_free.wait
+        )
         make_again_unnoticed(broker, member, new)
         member.resume()
         is_free.set()
@@ -367,7 +370,7 @@ def test_full_member_commits_no_old_offset_to_a_recreated_topic(monkeypatch):
             broker.send("T", new[0])
             others_go_on.set()
             [queue] = [each for each in consumer.assignment() if each.topic == "T"]
-            known = consumer._impl._fingerprints()[queue]
+            known = implementation_of(consumer)._fingerprints()[queue]
             wait_until("it has pulled", lambda: known.must_relocate, PATIENCE_S)
             broker.send("T", *new[1:])
         last_goes_on.set()

@@ -325,7 +325,7 @@ def test_require_fetches_unknown_routes_and_raises_for_missing_ones():
     assert len(server.asked) == 4
 
 
-def test_when_no_name_server_answers_the_topics_that_are_left_are_not_asked_for():
+def test_route_refresh_stops_asking_when_no_name_server_answers():
     asked = []
 
     def nobody(topic):

@@ -144,7 +144,7 @@ def test_transaction_that_has_not_begun_says_so(producer):
         begun.begin()
 
 
-def test_topics_must_be_several_names():
+def test_transaction_producer_refuses_a_single_name_as_topics():
     with pytest.raises(TypeError, match="topics: needed several names of topics"):
         TransactionProducer("P", "localhost:1", check_listener=lambda _: COMMIT, topics="orders")
 

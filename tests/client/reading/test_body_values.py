@@ -42,7 +42,7 @@ def test_json_fields_are_columns_with_the_types_of_their_values(table):
     ]
 
 
-def test_only_the_fields_and_the_chosen_columns_are_returned(table):
+def test_body_values_have_only_the_fields_and_the_chosen_columns(table):
     assert table(b'{"id": 1}', columns=["tags"], body="json").to_pylist() == [
         {"tags": None, "id": 1}
     ]

@@ -62,7 +62,7 @@ class AskedApi(BrokerApi):
         return super().pull_async(address, header, *rest, **more)
 
 
-def test_how_many_messages_fill_a_chunk_is_learnt_from_the_first_one(address, connections):
+def test_bulk_pull_learns_the_messages_per_chunk_from_the_first_one(address, connections):
     with Producer("P", address) as producer:
         for _ in range(40):
             producer.send_one_way(Message("T", b"x" * 200), QUEUE)

@@ -34,7 +34,7 @@ def seen_in_a_child(action):
     return said
 
 
-def test_after_fork_runs_once_in_the_child_only():
+def test_process_bound_after_fork_runs_once_and_only_in_the_child():
     bound = [Bound() for _ in range(3)]
     assert (
         seen_in_a_child(lambda: [each.told == [os.getpid()] for each in bound])

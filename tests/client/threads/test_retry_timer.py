@@ -35,7 +35,7 @@ def test_pauses_double_up_to_the_longest():
     assert pauses(timer_of(clock, 9_000, pause_seconds_max=4.0), clock) == [1.0, 2.0, 4.0, 4.0]
 
 
-def test_after_a_success_the_next_failure_is_a_first_one():
+def test_retry_timer_starts_over_after_a_success():
     clock = Clock()
     timer = timer_of(clock, 2_000, pause_seconds_max=8.0)
     assert pauses(timer, clock) == [1.0, 2.0]

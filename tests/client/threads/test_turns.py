@@ -18,7 +18,7 @@ def test_deferred_wakeups_run_in_order_at_the_end_of_a_turn():
     assert called == [1, 2]
 
 
-def test_outside_of_a_turn_and_at_its_end_nothing_is_put_off():
+def test_deferred_wakeups_defer_nothing_outside_of_a_turn_or_at_its_end():
     said = [deferred_wakeups.defer(lambda: None)]
     deferred_wakeups.begin()
     deferred_wakeups.defer(lambda: said.append(deferred_wakeups.defer(lambda: None)))

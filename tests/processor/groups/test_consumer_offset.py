@@ -237,7 +237,7 @@ def test_invalid_boundary_of_a_time_search_is_refused(processor):
     assert "LOWER or UPPER, not 'MIDDLE'" in remark
 
 
-def test_when_the_first_message_of_a_queue_was_stored(processor, parts):
+def test_earliest_store_time_is_that_of_the_first_message(processor, parts):
     header = headers.GetEarliestMsgStoretimeRequestHeader("T", 0)
     assert offset_in(processor, Code.GET_EARLIEST_MSG_STORETIME, header) == -1
     begin = parts.clock.now_ms

@@ -340,7 +340,7 @@ def limits_of(found):
     return named["count_max"], named["bytes_max"], named["scan_max"]
 
 
-def test_how_much_one_pull_may_ask_of_the_store(parts):
+def test_pull_limits_of_count_bytes_and_scan_are_capped(parts):
     found = Finding(GetMessageStatus.NO_MATCHED_MESSAGE)
     room = Room(parts, found)
     room.connection.extensions = frozenset(["all"])
@@ -352,7 +352,7 @@ def test_how_much_one_pull_may_ask_of_the_store(parts):
     assert limits_of(found) == (1, 262_144, 800)
 
 
-def test_how_much_a_large_pull_may_ask_of_it(parts):
+def test_chunk_pull_limits_of_count_bytes_and_scan_are_capped(parts):
     found = Finding(GetMessageStatus.NO_MATCHED_MESSAGE)
     room = Room(parts, found)
     chunk = {"code": RequestCode.PULL_CHUNK, "count": 100_000}

@@ -40,7 +40,7 @@ def test_subscription_to_everything_has_no_filter(text):
     assert FILTERS.for_text("T", text, None) is None
 
 
-def test_tags_and_expressions_have_filters_that_are_remembered():
+def test_subscription_filters_of_tags_and_expressions_are_cached():
     tags = FILTERS.for_text("T", "A || B", "TAG")
     assert [tags.matches_code(code) for code in (65, 66, 67)] == [True, True, False]
     assert tags is FILTERS.for_text("T", "A || B", "TAG")
@@ -124,7 +124,7 @@ def test_refused_filter_is_not_cached():
     assert remembered_bytes(filters) == 0
 
 
-def test_more_tags_than_a_step_can_read_are_refused_with_their_limit():
+def test_subscription_with_too_many_tags_is_refused_with_their_limit():
     filters = SubscriptionFilters(FilterLimits())
     assert len(filters.for_text("T", tags_of(1, TAGS_MAX), None).codes) == TAGS_MAX
     with pytest.raises(RequestRejected, match=f"at most {TAGS_MAX} tags"):

@@ -203,7 +203,7 @@ def test_batch_is_refused_if_its_topic_is_closed_meanwhile(parts, monkeypatch, c
     assert parts.store.queue_offsets("T", 0) == (0, 0)
 
 
-def test_few_large_batches_are_split_at_a_time(parts, monkeypatch):
+def test_broker_splits_only_a_few_large_batches_at_a_time(parts, monkeypatch):
     """There is room for two here; one always may be."""
     room = Room(parts)
     request = batch_request(*("x" * 20 for _ in range(2_000)))

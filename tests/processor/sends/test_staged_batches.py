@@ -85,7 +85,7 @@ def room(parts):
     return Room(parts)
 
 
-def test_rows_are_staged_committed_and_asked_for(parts, room):
+def test_staged_rows_are_committed_and_their_last_batch_is_found(parts, room):
     assert room.last().code == ResponseCode.QUERY_NOT_FOUND
     staged = room.stage("a", "b")
     assert (staged.code, staged.ext_fields["isCommitted"]) == (0, "false")

@@ -413,7 +413,7 @@ class SlowHandshakes:
         self._tls.do_handshake()
 
 
-def test_many_handshakes_at_once_take_turns(monkeypatch):
+def test_tls_handshakes_at_once_take_turns(monkeypatch):
     """So that an honest client waits for two or three of them, and not for all."""
     begun = []
     new_session = ServerTls.new_session

@@ -1,4 +1,4 @@
-"""A consumer and a producer that only record their calls."""
+"""Members of groups: a consumer and a producer that record their calls, and a consumer's inside."""
 
 from __future__ import annotations
 
@@ -63,3 +63,8 @@ class Producer:
     def check_transaction_state(self, address, message, header):
         self.checks.append((address, message.body, header.tran_state_table_offset))
         self.checked.set()
+
+
+def implementation_of(consumer):
+    """Return what does the work behind a public consumer, for tests of what users cannot time."""
+    return consumer._impl

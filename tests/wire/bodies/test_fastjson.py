@@ -151,7 +151,7 @@ LIBERTIES = {
 
 
 @pytest.mark.parametrize("text", LIBERTIES.values(), ids=LIBERTIES)
-def test_how_long_a_text_that_takes_liberties_may_be_can_be_limited(text):
+def test_lenient_json_over_its_size_limit_is_refused(text):
     assert loads(text % bytes(b"x" * 50), 100)
     with pytest.raises(BodyError, match="strict JSON in over 100 bytes"):
         loads(text % bytes(b"x" * 100), 100)

@@ -74,7 +74,7 @@ def test_sizes_that_do_not_fit_the_records_are_refused(sizes, message):
 
 
 @pytest.mark.parametrize("kind", [list, tuple, np.int16, np.int32, np.uint32, np.int64, np.uint64])
-def test_sizes_may_be_any_integers(kind):
+def test_record_chunk_accepts_sizes_of_any_integer_type(kind):
     sizes = kind(SIZES) if kind in {list, tuple} else np.array(SIZES, kind)
     chunk = RecordChunk(DATA, sizes)
     assert chunk.sizes.tolist() == SIZES

@@ -69,7 +69,7 @@ def test_consistent_hash_gives_the_shares_that_java_gives():
     assert numbers(CONSISTENT_HASH) == [[0, 2, 3, 5, 7], [1, 4, 6], []]
 
 
-def test_more_members_than_queues_leave_the_last_without():
+def test_strategy_gives_no_queue_to_members_beyond_the_number_of_queues():
     assert numbers(AVERAGELY, of=EIGHT[:2]) == [[0], [1], []]
     assert numbers(BY_CIRCLE, of=EIGHT[:2]) == [[0], [1], []]
 
