@@ -14,10 +14,12 @@ from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import QueueData, TopicRouteData
 from rmq_spark.wire.bodies.operators import BrokerData, ClusterInfo, TopicList
 from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.message_id import RecallHandle
 from rocketpoll import Admin, EmbeddedBroker
 
 CHECKPOINT = "the directory of a checkpoint"
 LAKE = "the directory of a table"
+HANDLE = RecallHandle("orders", "a", 1, "0" * 32).encode()
 
 VERBS = {
     "topic create": ("topic", "create", "new"),
@@ -33,6 +35,7 @@ VERBS = {
     "consume --follow": ("consume", "orders", "--follow"),
     "tail": ("tail", "orders"),
     "message": ("message", "0" * 32, "--topic", "orders"),
+    "recall": ("recall", HANDLE),
     "group list": ("group", "list"),
     "group describe": ("group", "describe", "billing"),
     "group seek": ("group", "seek", "billing", "--to", "end", "--topic", "orders", "--yes"),
@@ -79,8 +82,8 @@ NEED_A_TOPIC = (
     *("bench produce", "bench consume", "bench latency", "sink list TOPIC", "sink show", "lake"),
     *("checkpoint --lag", "checkpoint --to-group"),
 )
-GO_ON = ("cluster info", "produce", "request", "bench produce")
-"""Those that do with one of two brokers."""
+GO_ON = ("cluster info", "produce", "request", "bench produce", "recall")
+"""Those that do with one of two brokers; recall asks that of its handle."""
 
 NOT_REFUSED = ("cluster info", "sink list", "sink forget")
 """The first tells it in a table; the others ask brokers of ours alone, which refuse nobody."""

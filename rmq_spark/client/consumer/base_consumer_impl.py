@@ -89,7 +89,7 @@ class BaseConsumerImpl(GroupLifecycle):
         namespace: str | None = None,
     ) -> None:
         """Check the settings, and make the parts of a consumer without starting it."""
-        check_group(group)
+        group = check_group(group)
         settings.check()
         super().__init__(group, namesrv, instance, namespace)
         self._settings = settings

@@ -77,7 +77,7 @@ class GroupLifecycle(ForkAware, ABC):
         Without a shared ``instance``, the consumer makes one of its own for the name servers and
         the ``namespace``.
         """
-        check_group(group)
+        group = check_group(group)
         is_instance = hasattr(instance, "register_consumer") and not isinstance(instance, type)
         if instance is not None and not is_instance:
             example = "ClientInstance('localhost:9876')"
