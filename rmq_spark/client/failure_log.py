@@ -78,8 +78,11 @@ class FailureLog:
 
     def record_success(self, what: str, now_seconds: float, *, key: Hashable = None) -> None:
         """Log the recovery, if a failure was logged."""
+        key = what if key is None else key
+        if key not in self._failing:  # the usual case
+            return
         with self._mutex:
-            failure = self._failing.pop(what if key is None else key, None)
+            failure = self._failing.pop(key, None)
         if failure is not None:
             seconds = now_seconds - failure.since_seconds
             _log.warning("%s recovered after %.1f s", what, seconds)
