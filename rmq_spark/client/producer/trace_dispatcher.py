@@ -20,13 +20,13 @@ from typing import Final, TypeVar
 from rmq_spark.client.arguments import check_flag, check_send_topic, check_topic
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.scheduler import ThreadScheduler
+from rmq_spark.client.failure_log import FailureLog
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message, MessageExt
 from rmq_spark.client.producer.prepared_message import PreparedMessage, SendRules, now_ms
 from rmq_spark.client.producer.sync_sender import SyncSender
 from rmq_spark.client.producer.topic_sender import TopicSender
 from rmq_spark.client.results import SendResult, SendStatus
-from rmq_spark.errors import format_count
 from rmq_spark.wire.message_batch import split_batch
 from rmq_spark.wire.names import TRACE_TOPIC
 from rmq_spark.wire.properties import (
@@ -93,6 +93,7 @@ class TraceDispatcher(ForkAware):
         """Make a dispatcher of a group's traces; ``send`` sends a trace message and waits."""
         self._instance = instance
         self._group = group
+        self._what = f"sending traces of {group}"
         self._trace_topic = trace_topic
         self._send = send or self._send_by_instance
         self._sender: SyncSender | None = None
@@ -107,8 +108,7 @@ class TraceDispatcher(ForkAware):
         self._mutex = threading.Lock()
         self._pending: deque[MessageTrace] = deque()
         self._is_flush_scheduled = False
-        self._failing_since: float | None = None
-        self._dropped_before = 0
+        self._failure_log = FailureLog()
         self._scheduler = ThreadScheduler("rocketpoll traces")
         if self._topic_sender is not None:
             self._topic_sender.after_fork()
@@ -175,7 +175,7 @@ class TraceDispatcher(ForkAware):
             except Exception as error:  # noqa: BLE001, PERF203  # traces must not end the thread
                 self._drop(len(traces), str(error))
             else:
-                self._record_success()
+                self._failure_log.record_success(self._what, time.monotonic())
 
     def _send_by_instance(self, message: Message) -> None:
         if self._sender is None or self._topic_sender is None:
@@ -188,28 +188,8 @@ class TraceDispatcher(ForkAware):
     def _drop(self, count: int, why: str) -> None:
         with self._mutex:
             self.dropped_count += count
-            is_new = self._failing_since is None
-            if is_new:
-                self._failing_since = time.monotonic()
-                self._dropped_before = self.dropped_count - count
-        if is_new:
-            _log.warning(
-                "traces of %s are dropped: %s. Sends and consumers are not affected",
-                self._group,
-                why,
-            )
-
-    def _record_success(self) -> None:
-        with self._mutex:
-            since, self._failing_since = self._failing_since, None
-            dropped = self.dropped_count - self._dropped_before
-        if since is not None:
-            _log.warning(
-                "traces of %s recovered after %d s; %s dropped",
-                self._group,
-                time.monotonic() - since,
-                format_count(dropped, "trace"),
-            )
+        reaction = "dropping them; sends and consumers are not affected"
+        self._failure_log.record_failure(self._what, why, time.monotonic(), reaction)
 
     # ---- what is recorded
 

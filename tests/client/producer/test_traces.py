@@ -192,7 +192,9 @@ def test_trace_topic_that_cannot_be_written_fails_no_send(address, admin, caplog
         for _ in range(3):
             producer.send(Message("T", b"x"))
         wait_until("they are dropped", lambda: producer.health().dropped_traces == 3)
-    dropped = [each for each in caplog.messages if "traces of P are dropped" in each]
+    dropped = [
+        each for each in caplog.messages if "sending traces of P failed, dropping them" in each
+    ]
     assert len(dropped) == 1
     assert "no route to topic Traces: " in dropped[0]
 
@@ -230,8 +232,11 @@ def test_queue_of_traces_is_bounded_and_its_recovery_is_logged(caplog):
     assert sum(len(decode_traces(each.body)) for each in sent) == PENDING_MAX + 100
     assert all(each.keys == ["id", "k"] for each in sent)
     assert [each.partition(" after ")[0] for each in caplog.messages] == [
-        "traces of G are dropped: 2048 traces wait already. Sends and consumers are not affected",
-        "traces of G recovered",
+        (
+            "sending traces of G failed, dropping them; sends and consumers are not affected: 2048 "
+            "traces wait already"
+        ),
+        "sending traces of G recovered",
     ]
     assert dispatcher.thread_count == 0
 
