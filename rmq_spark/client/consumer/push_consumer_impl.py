@@ -165,17 +165,10 @@ class PushConsumerImpl(BaseConsumerImpl):
         orderly_listener: MessageListenerOrderly | None,
     ) -> ConsumeMessageConcurrentlyService | ConsumeMessageOrderlyService:
         size = self._push_settings.consume_message_batch_max_size
-        tracer = self._tracer
         if listener is not None and orderly_listener is None:
             check_listener("listener", listener, "messages", "context")
-            listener = self._strip_names(listener)
-            if tracer is not None:
-                done = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
-                listener = tracer.trace_listener(listener, done)
             return ConsumeMessageConcurrentlyService(
-                listener=observe_listener(
-                    self.group, listener, ConsumeConcurrentlyStatus.CONSUME_SUCCESS
-                ),
+                listener=self._wrap(listener, ConsumeConcurrentlyStatus.CONSUME_SUCCESS),
                 threads=self._listener_scheduler,
                 retry_executor=self._retry_executor,
                 retries=self._new_redelivery(CONCURRENT_TIMES_MAX),
@@ -184,15 +177,8 @@ class PushConsumerImpl(BaseConsumerImpl):
             )
         if orderly_listener is not None and listener is None:
             check_listener("orderly_listener", orderly_listener, "messages", "context")
-            orderly_listener = self._strip_names(orderly_listener)
-            if tracer is not None:
-                orderly_listener = tracer.trace_listener(
-                    orderly_listener, ConsumeOrderlyStatus.SUCCESS
-                )
             return ConsumeMessageOrderlyService(
-                listener=observe_listener(
-                    self.group, orderly_listener, ConsumeOrderlyStatus.SUCCESS
-                ),
+                listener=self._wrap(orderly_listener, ConsumeOrderlyStatus.SUCCESS),
                 threads=self._listener_scheduler,
                 retries=self._new_redelivery(ORDERLY_TIMES_MAX),
                 acknowledge=self._acknowledge,
@@ -204,6 +190,15 @@ class PushConsumerImpl(BaseConsumerImpl):
         found = "neither" if listener is None else "both"
         needed = "either listener= or orderly_listener="
         raise TypeError(f"a push consumer has one listener: needed {needed}, found {found}")
+
+    def _wrap(
+        self, listener: Callable[[list[MessageExt], _Context], _Status | None], success: _Status
+    ) -> Callable[[list[MessageExt], _Context], _Status | None]:
+        """Return a listener that is traced and observed, and gets names within the namespace."""
+        listener = self._strip_names(listener)
+        if self._tracer is not None:
+            listener = self._tracer.trace_listener(listener, success)
+        return observe_listener(self.group, listener, success)
 
     def _strip_names(
         self, listener: Callable[[list[MessageExt], _Context], _Status | None]
