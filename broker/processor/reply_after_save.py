@@ -24,6 +24,27 @@ _Config = TypeVar("_Config")
 _FAILURE: Final = "the change could not be saved"
 
 
+def _do_nothing() -> None:
+    """Do nothing: the default of what may follow a save."""
+
+
+class Saving(NamedTuple):
+    """A save, and what follows it on the broker's thread.
+
+    A failed save may leave the new state on the disk, and so may another one at that time.
+    ``overwrite`` overwrites it with the restored state before the response.
+    """
+
+    save: Callable[[], None]
+    on_saved: Callable[[], None]
+    on_failure: Callable[[], None] = _do_nothing
+    """Undoes what can be undone."""
+    overwrite: Callable[[], None] = _do_nothing
+    failure: str = _FAILURE
+    """The response if the save fails, before the cause."""
+    on_end: Callable[[], None] = _do_nothing
+
+
 class _Unsaved(NamedTuple):
     """The changes of one request, and the response once they are saved."""
 
@@ -51,14 +72,8 @@ class ReplyAfterSave:
     ) -> None:
         """Save, then send the success response; if the save fails, ``failure`` with the cause."""
         request = request.without_content()
-        self.run(
-            connection,
-            request,
-            save,
-            lambda: reply(connection, request, success),
-            lambda: None,
-            failure,
-        )
+        saving = Saving(save, lambda: reply(connection, request, success), failure=failure)
+        self.run(connection, request, saving)
 
     @contextmanager
     def saving(
@@ -134,7 +149,7 @@ class ReplyAfterSave:
         save: Callable[[], None],
         group: Sequence[_Unsaved],
         overwrite: Callable[[], None],
-        on_end: Callable[[], None] = lambda: None,
+        on_end: Callable[[], None] = _do_nothing,
     ) -> None:
         """Save changes, then reply to all, or undo all; then call ``on_end``."""
 
@@ -150,49 +165,26 @@ class ReplyAfterSave:
                     change.rollback()
 
         waiting = [(each.connection, each.request) for each in group]
-        self._run(waiting, save, saved, undo, _FAILURE, overwrite, on_end)
+        self._run(waiting, Saving(save, saved, undo, overwrite, on_end=on_end))
 
-    def run(
-        self,
-        connection: Channel,
-        request: RemotingCommand,
-        save: Callable[[], None],
-        callback: Callable[[], None],
-        on_failure: Callable[[], None],
-        failure: str = _FAILURE,
-        overwrite: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Save, then continue; if that fails, undo what can be undone, and reply with ``failure``.
+    def run(self, connection: Channel, request: RemotingCommand, saving: Saving) -> None:
+        """Save, then continue; if that fails, undo what can be undone, and reply with the cause."""
+        self._run([(connection, request.without_content())], saving)
 
-        A failed save may leave the new state on the disk, and so may another one at that time.
-        ``overwrite`` overwrites it with the restored state before the response.
-        """
-        waiting = [(connection, request.without_content())]
-        self._run(waiting, save, callback, on_failure, failure, overwrite)
-
-    def _run(
-        self,
-        waiting: Sequence[tuple[Channel, RemotingCommand]],
-        save: Callable[[], None],
-        callback: Callable[[], None],
-        on_failure: Callable[[], None],
-        failure: str,
-        overwrite: Callable[[], None],
-        on_end: Callable[[], None] = lambda: None,
-    ) -> None:
+    def _run(self, waiting: Sequence[tuple[Channel, RemotingCommand]], saving: Saving) -> None:
         def refuse(error: BaseException) -> None:
             for connection, request in waiting:
-                refusal = request.respond(ResponseCode.SYSTEM_ERROR, f"{failure}: {error}")
+                refusal = request.respond(ResponseCode.SYSTEM_ERROR, f"{saving.failure}: {error}")
                 reply(connection, request, refusal)
 
         def done(error: BaseException | None) -> None:
             try:
                 if error is None:
-                    callback()
+                    saving.on_saved()
                 else:
-                    on_failure()
-                    self._run_in_thread(overwrite, lambda _: refuse(error))
+                    saving.on_failure()
+                    self._run_in_thread(saving.overwrite, lambda _: refuse(error))
             finally:
-                on_end()
+                saving.on_end()
 
-        self._run_in_thread(save, done)
+        self._run_in_thread(saving.save, done)

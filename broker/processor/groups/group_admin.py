@@ -16,6 +16,7 @@ from rmq_spark.wire.command import RemotingCommand
 from ...common.channel import Channel, ResponseSteps
 from ...state.tables.table import Change
 from ..processor import Processor, handles
+from ..reply_after_save import Saving
 from ..request import (
     RequestRejected,
     body_in_steps,
@@ -147,11 +148,8 @@ class GroupAdminProcessor(Processor):
                 connection, request, self._broker.offsets.save, success_response(request), failure
             )
 
-        self._broker.reply_after_save.run(
-            connection,
-            request,
-            self._broker.groups.save,
-            forget,
-            lambda: self._broker.groups.cancel_deletion(group),
-            overwrite=self._broker.groups.save,
+        groups = self._broker.groups
+        saving = Saving(
+            groups.save, forget, lambda: groups.cancel_deletion(group), overwrite=groups.save
         )
+        self._broker.reply_after_save.run(connection, request, saving)

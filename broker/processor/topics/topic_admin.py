@@ -23,6 +23,7 @@ from ...state.tables.topic_config import SYSTEM_TOPICS, is_system_topic, topic_f
 from ..admin.broker_admin import reserved_topics
 from ..processor import Processor, handles
 from ..queues import require_topic, store_timestamp
+from ..reply_after_save import Saving
 from ..request import (
     RequestRejected,
     body_in_steps,
@@ -276,13 +277,12 @@ class TopicAdminProcessor(Processor):
                 failure=(f"the topic {topic} is deleted, but that is not saved yet, retrying"),
             )
 
-        self._broker.reply_after_save.run(
-            connection,
-            request,
+        saving = Saving(
             lambda: self._broker.store.delete_topic(topic),
             forget,
             lambda: self._broker.topics.cancel_deletion(topic),
         )
+        self._broker.reply_after_save.run(connection, request, saving)
 
     @handles(RequestCode.CLEAN_UNUSED_TOPIC)
     def clean_unused(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
