@@ -218,18 +218,15 @@ class PopReviveService:
                 queue.next_offset = found.next_begin_offset
                 return False
             return True
-        data = memoryview(b"".join(found.buffers))
-        position = 0
-        for size in map(int, found.sizes):
-            self._take(queue, data, position, now_ms)
-            position += size
+        for record in found.each_record():
+            self._take(queue, record, now_ms)
         queue.next_offset = found.next_begin_offset
         return queue.next_offset >= found.max_offset
 
-    def _take(self, queue: _ReviveQueue, data: memoryview, position: int, now_ms: int) -> None:
+    def _take(self, queue: _ReviveQueue, record: memoryview, now_ms: int) -> None:
         """Take a message of the queue: a check point, or the acknowledgement of an earlier one."""
         try:
-            message = decode_record(data, position)
+            message = decode_record(record)
             content = decode_revive_message(message)
         except WireError as error:
             _log.error(

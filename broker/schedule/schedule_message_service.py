@@ -290,11 +290,9 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
         """Deliver messages up to the first that must wait; return its due time, if there is one."""
         delay_level = self._delay_levels[level]
         delay_level.record_arrival(found.max_offset, now_ms)  # unreported arrivals wait from now on
-        data = memoryview(b"".join(found.buffers))
-        position = 0
-        for size in map(int, found.sizes):
+        for record in found.each_record():
             try:
-                message = decode_record(data, position)
+                message = decode_record(record)
             except RecordError as error:
                 text = (
                     f"delayed message {self._offsets[level]} of level {level} is damaged: {error}"
@@ -302,17 +300,15 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
                 _log.error("%s", text)
                 self._delivery.record_dropped(1, text)
                 self._advance(level, self._offsets[level] + 1)
-                budget.spend(size)
+                budget.spend(len(record))
                 continue
-            finally:
-                position += size
             due_ms = delay_level.due_ms(message.queue_offset, message.store_timestamp)
             if due_ms > now_ms:
                 return True, due_ms
             if not self._delivery.deliver(message, to_real_topic):
                 return True, now_ms + min(RETRY_MS, delay_level.delay_ms)
             self._advance(level, message.queue_offset + 1)
-            budget.spend(size)
+            budget.spend(len(record))
         return False, None
 
     def _advance(self, level: int, queue_offset: int) -> None:

@@ -350,19 +350,16 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
             self._queue_offset = found.next_begin_offset
             self.is_dirty = True
             return False
-        data = memoryview(b"".join(found.buffers))
-        position = 0
-        for size in map(int, found.sizes):
+        for record in found.each_record():
             try:
-                message = decode_record(data, position)
+                message = decode_record(record)
             except RecordError as error:
                 self._lose(1, f"timer message {self._queue_offset} is damaged: {error}")
                 message = None
-            if message is not None and not self._add(message, size, now):
+            if message is not None and not self._add(message, len(record), now):
                 return True  # its slot is taken until overdue messages are delivered
             self._queue_offset += 1
             self.is_dirty = True
-            position += size
         return False
 
     def _check_clock(self) -> None:

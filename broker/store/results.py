@@ -5,7 +5,7 @@ The statuses have RocketMQ's names.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, overload
@@ -122,6 +122,14 @@ class GetMessageResult(NamedTuple):
     def message_count(self) -> int:
         """The number of records."""
         return len(self.sizes)
+
+    def each_record(self) -> Iterator[memoryview]:
+        """Yield the bytes of each record."""
+        data = memoryview(b"".join(self.buffers))
+        position = 0
+        for size in map(int, self.sizes):
+            yield data[position : position + size]
+            position += size
 
     @property
     def body_bytes(self) -> int:

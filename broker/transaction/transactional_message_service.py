@@ -450,19 +450,16 @@ class TransactionalMessageService:
 
     def _decode(self, found: GetMessageResult) -> list[StoredMessage]:
         """Decode the messages of a read up to the first that is damaged."""
-        data = memoryview(b"".join(found.buffers))
         messages: list[StoredMessage] = []
-        position = 0
-        for size in map(int, found.sizes):
+        for record in found.each_record():
             try:
-                message = decode_record(data, position)
+                message = decode_record(record)
             except RecordError as error:
                 if not messages:
                     _log.error("a message of transactions is damaged, and is skipped: %s", error)
                 break
-            position += size
             messages.append(message)
-            end_offset = PhysicalOffset(message.physical_offset + size)
+            end_offset = PhysicalOffset(message.physical_offset + len(record))
             self._end_offset = max(self._end_offset, end_offset)
         return messages
 

@@ -192,12 +192,9 @@ class QueryConsumeQueueProcessor(Processor):
                 scan_max=count,
                 message_filter=message_filter,
             )
-            data = memoryview(b"".join(found.buffers))
-            left -= len(data)
-            position = 0
-            for size in map(int, found.sizes):
-                yield _decoded(data[position : position + size]), size
-                position += size
+            for record in found.each_record():
+                left -= len(record)
+                yield _decoded(record), len(record)
             if found.next_begin_offset <= start:
                 return
             start = found.next_begin_offset
