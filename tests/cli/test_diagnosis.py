@@ -34,6 +34,10 @@ def group_state(*queues, members=(MEMBER,)):
     return GroupState("billing", queues, members, {}, 0, 0)
 
 
+def popping_state(*queues, in_flight=3):
+    return GroupState("billing", queues, (MEMBER,), {}, 0, 0, in_flight, is_popping=True)
+
+
 @pytest.mark.parametrize(
     ("state", "is_moving", "condition", "words"),
     [
@@ -53,6 +57,15 @@ def group_state(*queues, members=(MEMBER,)):
             False,
             "stuck",
             "Stuck: orders broker-a:1 Its next message was stored 1 min ago",
+        ),
+        (popping_state(queue_state(behind=0)), None, "ok", "3 messages are in flight"),
+        (popping_state(queue_state(member=None)), None, "behind", "Nearly up to date"),
+        (popping_state(queue_state(waited=WAIT_MS, member=None)), None, "behind", "3 messages are"),
+        (
+            popping_state(queue_state(waited=WAIT_MS, member=None), in_flight=0),
+            False,
+            "stuck",
+            "Members pop nothing there",
         ),
     ],
 )  # fmt: skip

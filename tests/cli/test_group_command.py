@@ -13,6 +13,7 @@ from support.clients.conformance_clients import Clients, Listener
 from support.programs.terminals import written_to_a_terminal
 
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
+from rocketpoll import SimpleConsumer
 
 
 @pytest.fixture
@@ -122,6 +123,22 @@ def test_group_describe_shows_members_and_their_queues(run, cluster, clients):
     assert (found["members"], member["queues"]) == (1, 2)
     assert [row["member"] for row in found["queues"]] == [member["client"]] * 2
     assert all(row["last_tried"] for row in found["queues"])
+
+
+def test_group_describe_counts_the_messages_in_flight_of_a_group_that_pops(run, cluster):
+    topic, group = cluster.topic(queues=1), cluster.group()
+    cluster.send(topic, *"abc", queues=1)
+    with SimpleConsumer(group, cluster.name_server, start="earliest") as consumer:
+        consumer.subscribe(topic)
+        held = []
+        wait_until("3 messages", lambda: held.extend(consumer.receive(3)) or len(held) == 3)
+        consumer.ack(held[0])
+        found = run("group", "describe", group, "-o", "json").json
+        assert (found["in_flight"], found["behind"]) == (2, 0)
+        assert [row["in_flight"] for row in found["queues"]] == [2]
+        text = run("group", "describe", group).out
+        assert "0 behind, 2 in flight," in text
+        assert "2 messages are in flight: received, and not acknowledged yet." in text
 
 
 def test_group_seek_skips_one_message(run, cluster, billing):

@@ -84,20 +84,21 @@ class ConsumeStatsProcessor(Processor):
             queues += sum(config.write_queue_nums for config in consumed[group])
             _check_queue_count(queues)
         reports = []
-        behind = 0
+        behind = in_flight = 0
         for group, found_configs in consumed.items():
             found = []
             for config in found_configs:
                 each = yield from self._stats_of(group, config, config.write_queue_nums)
                 offsets = each.offset_table.values()
                 behind += sum(offset.broker_offset - offset.consumer_offset for offset in offsets)
+                in_flight += sum(offset.in_flight or 0 for offset in offsets)
                 found.append(each)
             reports.append({group: tuple(found)})
         body = ConsumeStatsList(
             consume_stats_list=tuple(reports),
             broker_addr=str(self._broker.advertised_host(connection)),
             total_diff=behind,
-            total_inflight_diff=0,
+            total_inflight_diff=in_flight,
         )
         return (yield from success_response_in_steps(request, body))
 
@@ -119,16 +120,19 @@ class ConsumeStatsProcessor(Processor):
         for queue_id in range(queue_nums):
             yield
             queue = MessageQueue(topic, self._broker.config.broker_name, queue_id)
-            table[queue] = self._offset(topic, queue_id, max(known.get(queue_id, 0), 0))
+            committed = max(known.get(queue_id, 0), 0)
+            table[queue] = self._offset(group, topic, queue_id, committed)
         return ConsumeStats(
             offset_table=table, consume_tps=self._broker.stats.group_get_tps(group, [topic])
         )
 
-    def _offset(self, topic: str, queue_id: int, consumer_offset: int) -> OffsetWrapper:
+    def _offset(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> OffsetWrapper:
+        in_flight = self._broker.pop_counters.in_flight((topic, group, queue_id))
         return OffsetWrapper(
             broker_offset=self._broker.store.queue_offsets(topic, queue_id).next,
             consumer_offset=consumer_offset,
-            pull_offset=consumer_offset,  # only clients know what is pulled and not yet consumed
+            # tools compute the messages in flight from it; of those pulled only clients know
+            pull_offset=consumer_offset + in_flight,
             last_timestamp=store_timestamp(
                 self._broker.store, topic, queue_id, consumer_offset - 1
             ),

@@ -21,6 +21,7 @@ from rmq_spark.cli.groups.group_state import GroupSummary, queue_text, summarize
 from rmq_spark.cli.shell.output import format_age
 from rmq_spark.client.admin.lag import GroupState, QueueState, query_lag
 from rmq_spark.client.errors import RouteNotFound
+from rmq_spark.errors import format_count
 from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
@@ -118,6 +119,8 @@ def diagnose_group(
     oldest = longest_waiting_queue(state)
     if oldest is None:
         text = "The group has consumed every message."
+        if state.in_flight:
+            text = f"Members have received every message. {_describe_in_flight(state)}"
         if not state.members:
             return GroupDiagnosis(GroupCondition.OFFLINE, "No consumer is online", text)
         return GroupDiagnosis(GroupCondition.OK, "No lag", text)
@@ -125,7 +128,7 @@ def diagnose_group(
         text = "Messages wait until one is. Start the group's consumers."
         return GroupDiagnosis(GroupCondition.OFFLINE, "No consumer is online", text)
     lone = [each for each in state.queues if each.lag.messages and each.member is None]
-    if lone:
+    if lone and not state.is_popping:
         names = ", ".join(queue_text(each.lag.queue) for each in lone[:_QUEUES_NAMED_MAX])
         more = f" and {len(lone) - _QUEUES_NAMED_MAX:,} more" * (len(lone) > _QUEUES_NAMED_MAX)
         return GroupDiagnosis(
@@ -143,6 +146,8 @@ def diagnose_group(
     if is_moving:
         text = f"{waits} The group's offset moves. If the lag grows, add members and queues."
         return GroupDiagnosis(GroupCondition.BEHIND, f"Furthest behind: {place}", text, oldest)
+    if state.is_popping:
+        return _diagnose_popping(state, oldest, waits, is_moving=is_moving)
     is_hanging = oldest.last_tried_ms is not None and now_ms - oldest.last_tried_ms >= WAIT_MS
     is_stuck = is_hanging or is_moving is False
     return GroupDiagnosis(
@@ -151,6 +156,33 @@ def diagnose_group(
         " ".join((waits, *_describe_last_try(oldest, now_ms, is_moving=is_moving))),
         oldest,
     )
+
+
+def _diagnose_popping(
+    state: GroupState, oldest: QueueState, waits: str, *, is_moving: bool | None
+) -> GroupDiagnosis:
+    """Return why a group that pops has lag, where no queue has a member."""
+    place = f"{oldest.lag.queue.topic} {queue_text(oldest.lag.queue)}"
+    sentences = [waits]
+    if is_moving is False:
+        sentences.append(
+            "Members pop nothing there: they are busy with what they have, or subscribe to other "
+            "topics. Add members, or acknowledge messages earlier."
+        )
+    if state.in_flight:
+        sentences.append(_describe_in_flight(state))
+    is_stuck = is_moving is False
+    return GroupDiagnosis(
+        GroupCondition.STUCK if is_stuck else GroupCondition.BEHIND,
+        f"{'Stuck' if is_stuck else 'Furthest behind'}: {place}",
+        " ".join(sentences),
+        oldest,
+    )
+
+
+def _describe_in_flight(state: GroupState) -> str:
+    count = format_count(state.in_flight or 0, "message is", "messages are")
+    return f"{count} in flight: received, and not acknowledged yet."
 
 
 def diagnose_groups(

@@ -37,8 +37,8 @@ from rmq_spark.errors import format_count
 
 QUEUES_SHOWN_MAX: Final = 10
 QUEUE_COLUMNS: Final = (
-    *("topic", "broker", "queue", "committed", "end", "behind", "last_consumed", "waiting_since"),
-    *("last_tried", "member"),
+    *("topic", "broker", "queue", "committed", "end", "behind", "in_flight", "last_consumed"),
+    *("waiting_since", "last_tried", "member"),
 )
 _TOPICS_SHOWN_MAX: Final = 10
 _MEMBERS_SHOWN_MAX: Final = 10
@@ -117,7 +117,7 @@ class GroupView:
         if sys.stdout.isatty():
             title = click.style(title, fg=_COLORS[diagnosis.condition], bold=True)
         _write("", title, wrap_text(diagnosis.text))
-        if diagnosis.queue is not None:
+        if diagnosis.queue is not None and not state.is_popping:
             queue = diagnosis.queue.lag.queue
             place = ("--queue", queue_text(queue))
             at = ("--offset", str(diagnosis.queue.next_offset), "-n", "1")
@@ -141,7 +141,7 @@ class GroupView:
                 "client": member.client_id,
                 "address": member.client_addr,
                 "language": member.language,
-                "queues": state.queues_of(member.client_id),
+                "queues": None if state.is_popping else state.queues_of(member.client_id),
             }
             for number, member in enumerate(state.members, 1)
         ]
@@ -186,7 +186,9 @@ class GroupView:
         numbers = {member.client_id: str(at) for at, member in enumerate(state.members, 1)}
         brokers = {each.lag.queue.broker_name for each in queues}
         rows = [_queue_row(each, numbers, with_broker=len(brokers) > 1) for each in queues]
-        common = common_values(rows, ("topic", "consumed", "waiting", "tried", "member"))
+        common = common_values(
+            rows, ("topic", "in flight", "consumed", "waiting", "tried", "member")
+        )
         of_all = [f"topic {common['topic']}"] if "topic" in common else []
         of_all += [f"broker {brokers.pop()}"] if len(brokers) == 1 else []
         of_all += [
@@ -195,6 +197,8 @@ class GroupView:
             if name != "topic" and value is not None
         ]
         columns = [each for each in rows[0] if each not in common]
+        if not state.in_flight and "in flight" in columns:
+            columns.remove("in flight")
         _write("", wrap_text(f"{format_count(len(rows), 'queue')}: {', '.join(of_all)}"))
         _write(
             *fitted_lines(
@@ -208,6 +212,7 @@ def _figures(state: GroupState) -> dict[str, object]:
         "group": state.name,
         "members": len(state.members),
         "behind": state.behind,
+        "in_flight": state.in_flight,
         "waiting_for_retry": state.waiting_for_retry,
         "dead_letters": state.dead_letters,
     }
@@ -215,8 +220,9 @@ def _figures(state: GroupState) -> dict[str, object]:
 
 def _summary(state: GroupState) -> str:
     members = format_count(len(state.members), "member")
+    in_flight = f"{state.in_flight:,} in flight, " if state.in_flight else ""
     return (
-        f"{state.name}: {members} online, {state.behind:,} behind, "
+        f"{state.name}: {members} online, {state.behind:,} behind, {in_flight}"
         f"{state.waiting_for_retry:,} waiting for retry, {state.dead_letters:,} dead letters"
     )
 
@@ -240,6 +246,7 @@ def _queue_fields(state: QueueState) -> dict[str, object]:
         "committed": lag.consumer_offset,
         "end": lag.broker_offset,
         "behind": lag.messages,
+        "in_flight": lag.in_flight,
         "last_consumed": local_time(lag.last_timestamp),
         "waiting_since": local_time(state.waiting_since_ms or 0),
         "last_tried": local_time(state.last_tried_ms or 0),
@@ -257,6 +264,7 @@ def _queue_row(
         "committed": lag.consumer_offset,
         "end": lag.broker_offset,
         "behind": lag.messages,
+        "in flight": lag.in_flight or None,
         "consumed": _age(lag.last_timestamp),
         "waiting": _age(state.waiting_since_ms),
         "tried": _age(state.last_tried_ms),

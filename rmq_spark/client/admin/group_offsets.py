@@ -18,7 +18,9 @@ from rmq_spark.client.admin.lag import (
     QueueState,
     consumed_topics,
     count_messages,
+    is_retry_queue,
     query_lag,
+    total_in_flight,
     total_lag,
 )
 from rmq_spark.client.admin.lookups import Lookups
@@ -45,6 +47,7 @@ from rmq_spark.client.errors import (
 )
 from rmq_spark.errors import sanitize
 from rmq_spark.wire.bodies.clients import ConsumeType
+from rmq_spark.wire.bodies.operators import OffsetWrapper
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import VERSION_5
 from rmq_spark.wire.headers.operators import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
@@ -143,8 +146,8 @@ class GroupOffsets(Lookups):
         found: list[Lag] = []
         brokers = tuple(self._brokers_of(topic))
         for name, address in brokers:
-            times = {
-                queue.queue_id: wrapper.last_timestamp
+            told = {
+                queue.queue_id: wrapper
                 for queue, wrapper in self._api.admin.consume_stats(
                     address, group, topic
                 ).offset_table.items()
@@ -152,8 +155,9 @@ class GroupOffsets(Lookups):
             for queue in self._queues_of(name, topic):
                 stored = self._api.query_consumer_offset(address, group, queue, zero_if_young=False)
                 end = self._api.max_offset(address, queue)
-                last_ms = times.get(queue.queue_id, 0)
-                found.append(Lag(self._names.strip_queue(queue), end, stored, last_ms))
+                each = told.get(queue.queue_id, OffsetWrapper())
+                last_ms, in_flight = each.last_timestamp, each.in_flight
+                found.append(Lag(self._names.strip_queue(queue), end, stored, last_ms, in_flight))
         if all(lag.consumer_offset is None for lag in found):
             self._check_group_exists(group, [address for _, address in brokers])
         return LagTable(found)
@@ -171,6 +175,7 @@ class GroupOffsets(Lookups):
                 found.broker_offset,
                 found.consumer_offset,
                 found.last_timestamp,
+                found.in_flight,
             )
             for address in self.masters().values()
             for queue, found in sorted(
@@ -191,7 +196,12 @@ class GroupOffsets(Lookups):
         group = self._names.strip(check_text("group", group, "billing"))
         members = self.members(group)
         reports = self.queue_reports(group) if members else {}
-        topics = {*consumed_topics(self.progress(group)), *(queue.topic for queue in reports)}
+        progress = self.progress(group)
+        topics = {*consumed_topics(progress), *(queue.topic for queue in reports)}
+        own_retries = retry_topic(group)
+        popped_retries = (
+            lag for lag in progress if is_retry_queue(lag.queue) and lag.queue.topic != own_retries
+        )
         lags = [
             lag
             for topic in sorted(topics)
@@ -203,9 +213,19 @@ class GroupOffsets(Lookups):
             tuple(self._queue_states(lags, reports)),
             members,
             reports,
-            total_lag(query_lag(self, group, retry_topic(group))),
+            total_lag((*query_lag(self, group, own_retries), *popped_retries)),
             count_messages(self, dlq_topic(group)),
+            total_in_flight(progress),
+            is_popping=bool(members) and self._is_popping(group),
         )
+
+    def _is_popping(self, group: str) -> bool:
+        """Return whether a group's online members pop."""
+        for address in self.masters().values():
+            with suppress(ConsumerNotOnline):
+                online = self._api.admin.consumer_connection(address, self._names.wrap(group))
+                return online.consume_type is ConsumeType.CONSUME_POP
+        return False
 
     def _queue_states(
         self, lags: Iterable[Lag], reports: Mapping[MessageQueue, QueueReport]

@@ -35,12 +35,15 @@ class Lag(NamedTuple):
         consumer_offset: Offset at which the group resumes; None if it has committed nothing.
         last_timestamp: Milliseconds since the epoch at which the last consumed message was stored,
             or 0 if the broker does not say.
+        in_flight: Number of messages that members have received and not acknowledged, as far as the
+            broker knows; None if it does not say, as RocketMQ 4.9.
     """
 
     queue: MessageQueue
     broker_offset: int
     consumer_offset: int | None
     last_timestamp: int
+    in_flight: int | None = None
 
     @property
     def messages(self) -> int:
@@ -51,6 +54,12 @@ class Lag(NamedTuple):
 def total_lag(lags: Iterable[Lag]) -> int:
     """Return the lag of a group in several queues together, in messages."""
     return sum(lag.messages for lag in lags)
+
+
+def total_in_flight(lags: Iterable[Lag]) -> int | None:
+    """Return the messages in flight in several queues together; None if no broker says."""
+    known = [lag.in_flight for lag in lags if lag.in_flight is not None]
+    return sum(known) if known else None
 
 
 def consumed_topics(progress: Iterable[Lag]) -> set[str]:
@@ -132,6 +141,10 @@ class GroupState(NamedTuple):
         reports: What the members report about their queues.
         waiting_for_retry: Number of messages that failed and wait for another delivery.
         dead_letters: Number of messages in the group's dead-letter queue.
+        in_flight: Number of messages that members have received and not acknowledged, retries
+            included, as far as brokers know; None if they do not say. Our broker knows of those
+            that were popped since its start.
+        is_popping: Whether the members pop: any member gets messages of any queue.
     """
 
     name: str
@@ -140,6 +153,8 @@ class GroupState(NamedTuple):
     reports: Mapping[MessageQueue, QueueReport]
     waiting_for_retry: int
     dead_letters: int
+    in_flight: int | None = None
+    is_popping: bool = False
 
     @property
     def behind(self) -> int:

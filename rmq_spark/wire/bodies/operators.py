@@ -84,6 +84,13 @@ class OffsetWrapper:
     pull_offset: int | None = None
     last_timestamp: int = 0
 
+    @property
+    def in_flight(self) -> int | None:
+        """Number of messages delivered and not acknowledged; None if the broker does not say."""
+        if self.pull_offset is None or self.pull_offset < 0:
+            return None
+        return max(self.pull_offset - self.consumer_offset, 0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeStats:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from support.brokers.broker_kinds import wait_until
 from support.clients.conformance_clients import Clients
@@ -107,3 +109,7 @@ def test_overview_counts_what_waits_for_a_timer_an_end_or_an_acknowledgement():
             waiting = "Waiting timers 1 Half messages 0 Pops in flight 1"
             assert waiting in browser.read("/").text
             assert "Waiting timers" in browser.read("/charts").text
+            group = browser.read("/groups/G").text
+            assert "In flight 1 Members 1" in group
+            columns = "End Behind Waiting since In flight"
+            assert re.search(f"{columns} orders broker-a:0 1 1 0 .*- 1 Members", group)

@@ -7,6 +7,7 @@ import threading
 import pytest
 from support.brokers.broker_kinds import wait_until
 
+from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.consumer.simple_consumer import SimpleConsumer
 from rmq_spark.client.errors import ClientShutDown, MessageRejected
 from rmq_spark.client.instance.instance import ClientInstance
@@ -49,6 +50,22 @@ def received(consumer, count, **options):
         lambda: found.extend(consumer.receive(timeout_ms=500, **options)) or len(found) >= count,
     )
     return found
+
+
+def test_group_state_counts_popped_messages_until_they_are_acknowledged(cluster, clients, simple):
+    topic, group = cluster.topic(), cluster.group()
+    send(clients, topic, *"abcd")
+    consumer = simple(topic, group)
+    held = received(consumer, 4)
+    with Admin(cluster.name_server) as admin:
+
+        def in_flight():
+            return admin.describe_group(group).in_flight
+
+        wait_until("4 in flight", lambda: in_flight() == 4)
+        assert admin.describe_group(group).is_popping
+        consumer.ack(held)
+        wait_until("none in flight", lambda: in_flight() == 0)
 
 
 def texts(messages):

@@ -28,6 +28,7 @@ from rmq_spark.cli.groups.diagnosis import (
 from rmq_spark.cli.groups.group_state import (
     OffsetMove,
     apply_seek,
+    check_group_exists,
     plan_seek,
     queue_text,
     read_group,
@@ -45,6 +46,7 @@ from rmq_spark.client.admin.lag import (
     GroupState,
     Lag,
     QueueState,
+    consumed_topics,
     messages_behind,
     total_lag,
     without_retries,
@@ -85,8 +87,11 @@ class _SeekRequest(NamedTuple):
 
 
 def seek_form(group: str, topics: Sequence[str]) -> Html:
-    """Return the form that requests a plan."""
+    """Return the form that requests a plan, in the topics that a group consumes, or any other."""
     options = [el("option", "all topics", value=""), *(el("option", each) for each in topics)]
+    topic = el("select", options, name="topic", id="topic")
+    if not topics:
+        topic = el("input", name="topic", id="topic", required=True, autocomplete="off")
     return el(
         "form.card.pad.fields",
         el(
@@ -98,7 +103,7 @@ def seek_form(group: str, topics: Sequence[str]) -> Html:
                "without a zone in", ui.zone_name(), "), +1 to skip one message, -10 to repeat ten"),
         ),
         el("div.field", el("label", "Topic", for_="topic"),
-           el("select", options, name="topic", id="topic")),
+           topic),
         el("div.field", el("label", "Queue", for_="queue"),
            el("input", name="queue", id="queue", placeholder="all, or broker-a:0",
               autocomplete="off")),
@@ -194,6 +199,13 @@ def _plan_page(
 
 
 def _plan_moves(visit: Visit, request: _SeekRequest) -> list[OffsetMove]:
+    if not request.topic and not consumed_topics(visit.admin.progress(request.group)):
+        check_group_exists(visit.admin, request.group)
+        raise PageError(
+            HTTPStatus.NOT_FOUND,
+            f"{request.group} has committed no offsets.",
+            "Name a topic in the form of the group's page.",
+        )
     return plan_seek(
         visit.admin,
         request.group,
@@ -206,10 +218,19 @@ def _plan_moves(visit: Visit, request: _SeekRequest) -> list[OffsetMove]:
 def _move_table(moves: Sequence[OffsetMove]) -> Html:
     rows = []
     for queue, committed, target, end in moves:
-        change = None if committed is None else f"{target - committed:+,}"
+        change = None if committed is None else target - committed
         behind = messages_behind(end, target)
         rows.append(
-            ui.HtmlTableRow((queue.topic, queue_text(queue), committed, target, change, behind))
+            ui.HtmlTableRow(
+                (
+                    queue.topic,
+                    queue_text(queue),
+                    committed,
+                    target,
+                    f"{change:+,}" if change else change,
+                    behind,
+                )
+            )
         )
     return ui.table(_PLAN_COLUMNS, rows)
 
@@ -224,6 +245,7 @@ _LIST_COLUMNS: Final = ("Group.grow", "State", "Members.number.wide", "Behind.nu
 _QUEUE_COLUMNS: Final = ("Topic.grow", "Queue", "Committed.number.wide", "End.number.wide",
                          "Behind.number", ".wide", "Waiting since.number.wide", "Member.wide",
                          "")  # fmt: skip
+_POP_QUEUE_COLUMNS: Final = (*_QUEUE_COLUMNS[:-2], "In flight.number.wide", "")
 _MEMBER_COLUMNS: Final = ("Client.grow", "Address.wide", "Language.wide", "Queues.number")
 
 
@@ -282,6 +304,7 @@ def group(visit: Visit) -> Page:
         ui.figures(
             [
                 ("Behind", state.behind),
+                *([] if state.in_flight is None else [("In flight", state.in_flight)]),
                 ("Members", len(state.members)),
                 ("Waiting for retry", state.waiting_for_retry),
                 ("Dead letters", dead if state.dead_letters else 0),
@@ -291,7 +314,10 @@ def group(visit: Visit) -> Page:
         el("div.charts", chart("Messages behind", points.get("all", ()), COUNT)),
         ui.card(
             "Queues",
-            ui.table(_QUEUE_COLUMNS, [_queue_row(name, each, points) for each in state.queues])
+            ui.table(
+                _POP_QUEUE_COLUMNS if state.is_popping else _QUEUE_COLUMNS,
+                [_queue_row(state, each, points) for each in state.queues],
+            )
             if state.queues
             else ui.empty_state(
                 "Nothing consumed yet",
@@ -363,7 +389,7 @@ def _list_row(admin: Admin, name: str, examined: GroupExamination | None) -> ui.
             found.member_count,
             behind,
             ui.age(found.last_consumed_ms),
-            shown or "none yet",
+            ui.truncated(shown) if topics else "none yet",
         ),
         group_path(name),
     )
@@ -403,7 +429,9 @@ def _diagnosis(visit: Visit, state: GroupState) -> Html:
         f"div.card.notice{tone}",
         el("strong", f"{found.title}. "),
         f"{found.text} ",
-        _remedies(state.name, found.queue) if found.queue is not None else None,
+        _remedies(state.name, found.queue)
+        if found.queue is not None and not state.is_popping
+        else None,
     )
 
 
@@ -417,7 +445,7 @@ def _remedies(group: str, queue: QueueState) -> Html:
 
 
 def _queue_row(
-    name: str, state: QueueState, points: Mapping[str, Sequence[Point]]
+    group: GroupState, state: QueueState, points: Mapping[str, Sequence[Point]]
 ) -> ui.HtmlTableRow:
     lag = state.lag
     is_behind = state.next_offset is not None
@@ -430,8 +458,10 @@ def _queue_row(
             lag.messages,
             sparkline(points.get(_series_name(lag.queue), ()), "recent lag in messages"),
             _next_message(state, ui.age(state.waiting_since_ms)) if is_behind else ui.NO_VALUE,
-            ui.truncated(state.member or "none"),
-            el("a.button.small", "Skip one", href=_skip_path(name, state)) if is_behind else None,
+            lag.in_flight if group.is_popping else ui.truncated(state.member or "none"),
+            el("a.button.small", "Skip one", href=_skip_path(group.name, state))
+            if is_behind
+            else None,
         )
     )
 
@@ -447,5 +477,5 @@ def _skip_path(name: str, state: QueueState) -> str:
 
 
 def _member_row(state: GroupState, member: Connection) -> ui.HtmlTableRow:
-    queues = state.queues_of(member.client_id)
+    queues = None if state.is_popping else state.queues_of(member.client_id)
     return ui.HtmlTableRow((member.client_id, member.client_addr, member.language, queues))
