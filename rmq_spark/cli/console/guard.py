@@ -51,6 +51,22 @@ class PageError(Failure):
         self.status = status
 
 
+def status_of(error: click.ClickException, request: Request) -> HTTPStatus:
+    """Return the status for an error of a page, or one that the command line would print."""
+    if isinstance(error, PageError):
+        return error.status
+    if isinstance(error, click.UsageError):
+        return HTTPStatus.BAD_REQUEST
+    return HTTPStatus.CONFLICT if request.method == "POST" else HTTPStatus.NOT_FOUND
+
+
+def problem_sentence(problem: str, request: Request) -> str:
+    """Return a problem as a sentence, unless it begins with a name: case matters in those."""
+    first = problem.partition(" ")[0]
+    is_name = first in request.segments or first in dict(request.query).values()
+    return problem if is_name else problem[:1].upper() + problem[1:]
+
+
 class Session(NamedTuple):
     """A browser that has presented the token; it expires by the monotonic clock (seconds)."""
 

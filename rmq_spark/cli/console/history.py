@@ -21,6 +21,8 @@ POINTS_MAX: Final = 240
 WATCH_EXPIRY_SECONDS: Final = 900.0
 WATCHES_MAX: Final = 64
 _STOP_MS: Final = 2_000
+_RATE_SECONDS_MIN: Final = 1.0
+"""Least time between two samples from which a rate is computed."""
 
 Samples = Mapping[str, float]
 Probe = Callable[[], Samples]
@@ -113,12 +115,20 @@ class History:
 
 
 def per_second(points: Sequence[Point]) -> list[Point]:
-    """Return the growth of a count between samples, per second."""
+    """Return the growth of a count between samples, per second.
+
+    A sample that follows another within a second is left out: one message more or less would show
+    as a peak, or as a hole.
+    """
+    kept: list[Point] = []
+    for each in points:
+        since = each.timestamp_seconds - kept[-1].timestamp_seconds if kept else 0.0
+        if not kept or since >= _RATE_SECONDS_MIN:
+            kept.append(each)
     return [
         Point(
             now.timestamp_seconds,
-            max(now.value - before.value, 0.0)
-            / max(now.timestamp_seconds - before.timestamp_seconds, 0.001),
+            max(now.value - before.value, 0.0) / (now.timestamp_seconds - before.timestamp_seconds),
         )
-        for before, now in pairwise(points)
+        for before, now in pairwise(kept)
     ]

@@ -29,11 +29,23 @@ from rmq_spark.cli.console.forms.topic_forms import (
     delete,
     deletion,
 )
-from rmq_spark.cli.console.guard import AuditLog, Guard, PageError
+from rmq_spark.cli.console.guard import (
+    AuditLog,
+    Guard,
+    PageError,
+    problem_sentence,
+    status_of,
+)
 from rmq_spark.cli.console.history import History
-from rmq_spark.cli.console.layout import Page, asset_content, render_document, sign_in_page
+from rmq_spark.cli.console.layout import (
+    SECTIONS,
+    Page,
+    asset_content,
+    render_document,
+    sign_in_page,
+)
 from rmq_spark.cli.console.markup import components as ui
-from rmq_spark.cli.console.markup.html import el, is_local, join
+from rmq_spark.cli.console.markup.html import el, is_local, join, path
 from rmq_spark.cli.console.pages.access_page import users_and_lists
 from rmq_spark.cli.console.pages.checkpoints_page import checkpoint, checkpoints
 from rmq_spark.cli.console.pages.dead_letters_page import dead_letters, letters, resend, resend_plan
@@ -174,9 +186,9 @@ class Site:
             )
         except click.ClickException as error:
             refused = error if isinstance(error, Failure) else Failure(error.message)
-            problem = refused.problem[:1].upper() + refused.problem[1:]
-            status = _status_of(error, request)
+            status = status_of(error, request)
             title = "Not found" if status is HTTPStatus.NOT_FOUND else "Not done"
+            problem = problem_sentence(refused.problem, request)
             answer = self._error_page(visit, status, title, problem, refused.remedy)
         if isinstance(answer, Response):
             return answer
@@ -212,14 +224,18 @@ class Site:
         is_retried: bool = False,
     ) -> Page:
         """Return a page that reports an error; the script retries it if the error is transient."""
+        section, trail = _place_of(visit.request)
+        back = trail[-1] if trail else ("Overview", "/")
         return Page(
             title,
             join(
                 ui.alert(*map(visit.sentence, filter(None, (problem, *text)))),
-                el("p", el("a.button", "Overview", href="/"), " ",
-                   el("a.button", "Try again", href="?"), data_again=is_retried),
+                el("p", el("a.button", f"Back to {back[0]}", href=back[1]), " ",
+                   el("a.button", "Try again", href="?") if is_retried else None,
+                   data_again=is_retried),
             ),
-            "",
+            section,
+            trail,
             status=status,
         )  # fmt: skip
 
@@ -242,13 +258,16 @@ def _local_path(text: str) -> str:
     return text if text.startswith("/") and is_local(text) else "/"
 
 
-def _status_of(error: click.ClickException, request: Request) -> HTTPStatus:
-    """Return the status for an error of a page, or one that the command line would print."""
-    if isinstance(error, PageError):
-        return error.status
-    if isinstance(error, click.UsageError):
-        return HTTPStatus.BAD_REQUEST
-    return HTTPStatus.CONFLICT if request.method == "POST" else HTTPStatus.NOT_FOUND
+def _place_of(request: Request) -> tuple[str, list[tuple[str, str]]]:
+    """Return the section of a path, and the title and path of the pages above it."""
+    name, *below = request.segments or ("",)
+    titles = {each: (title, href) for each, title, href, _ in SECTIONS}
+    if name not in titles:
+        return "", []
+    trail = [titles[name]] if below else []
+    if len(below) > 1:
+        trail.append((below[0], path(name, below[0])))
+    return name, trail
 
 
 def _asset_response(request: Request) -> Response:

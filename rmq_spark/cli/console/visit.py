@@ -124,9 +124,9 @@ class Visit:
         if found is None:
             raise PageError(
                 HTTPStatus.NOT_FOUND,
-                f"{topic} has no message in {queue_text(place[0])} at {queue_offset}.",
+                f"There is no message in {topic} {queue_text(place[0])} at {queue_offset}.",
                 "It has been deleted, or not stored yet. See the topic's queues for the offsets "
-                "they hold.",
+                "that they hold.",
             )
         return found
 

@@ -105,3 +105,4 @@ def test_rates_are_counted_between_looks():
     counts = [Point(0, 10), Point(2, 30), Point(4, 5)]  # a topic that was made again
     assert per_second(counts) == [(2, 10.0), (4, 0.0)]
     assert per_second(counts[:1]) == []
+    assert per_second([*counts[:2], Point(2.9, 30)]) == [(2, 10.0)]  # a page read twice

@@ -24,7 +24,7 @@ from rmq_spark.cli.shell import connection
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.operators import ClusterInfo, TopicList
 from rmq_spark.wire.codes import RequestCode, ResponseCode
-from rocketpoll import EmbeddedBroker
+from rocketpoll import Admin, EmbeddedBroker
 
 READS = (
     "/",
@@ -243,6 +243,23 @@ def test_unknown_topic_page_suggests_the_nearest(console, cluster, path):
     assert "Did you mean orderz?" in answer.text
 
 
+def test_error_page_leads_back_and_keeps_the_case_of_names(console, cluster):
+    stage = staged(cluster)
+    gone = console.get(f"/topics/{stage.topic}/{stage.broker}/0/999")
+    assert gone.status == 404
+    assert f"There is no message in {stage.topic} {stage.broker}:0 at 999." in gone.text
+    assert f"/topics/{stage.topic}" in gone.page.links
+    group = cluster.group()
+    with Admin(cluster.name_server) as admin:
+        admin.create_group(group)
+    nothing = console.get(f"/groups/{group}/seek?to=start")
+    assert nothing.status == 404
+    assert f"{group} has committed no offsets. Name a topic in the form" in nothing.text
+    assert f"/groups/{group}" in nothing.page.links
+    fields = [given for tag, given in console.read(f"/groups/{group}").elements if tag == "input"]
+    assert any(given.get("name") == "topic" for given in fields)
+
+
 def test_stylesheet_defines_each_colour_once():
     look = (resources.files("rmq_spark.cli.console") / "static" / "console.css").read_text()
     names = re.findall(r"^ +(--[\w-]+):", look, re.MULTILINE)
@@ -282,7 +299,7 @@ def pages_with_commands(stage, broker):
 
 def commands_on(answer):
     found = re.findall("<pre><code>(.*?)</code></pre>", answer.body.decode())
-    return [html.unescape(each) for each in found]
+    return [html.unescape(re.sub("<.*?>", "", each)) for each in found]
 
 
 @pytest.mark.parametrize("start", ["--namesrv", "--profile", "environment"])

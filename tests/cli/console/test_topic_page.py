@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from types import SimpleNamespace
+from urllib.parse import parse_qsl
 
 import pytest
 from support.brokers.broker_kinds import NAME, wait_until
@@ -102,9 +103,17 @@ def test_messages_are_searched(console, cluster, by, wanted, count):
         ("by=json&for=%24.a", 400, "$.a is not a condition on JSON."),
     ],
 )
-def test_invalid_search_is_refused_with_the_reason(console, cluster, query, status, says):
+def test_invalid_search_is_refused_with_the_reason_and_keeps_its_form(
+    console, cluster, query, status, says
+):
     answer = console.get(f"/topics/{staged(cluster).topic}?{query}")
     assert (answer.status, says in answer.text) == (status, True), answer.text
+    typed = dict(parse_qsl(query))
+    assert {name: answer.page.form(name)[0] for name in ("for", "queue", "before")} == {
+        "for": typed.get("for", ""),
+        "queue": typed.get("queue", ""),
+        "before": typed.get("before", ""),
+    }
 
 
 def test_search_goes_back_window_by_window_to_the_first_message(console, cluster, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
+import time
 from contextlib import contextmanager
 from html.parser import HTMLParser
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from rmq_spark.cli.console.site import Site
 from rmq_spark.cli.shell.connection import ClusterAccess
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.wire.recall_handle import RecallHandle
 
 TOKEN = "open sesame"  # noqa: S105  # of tests
 
@@ -196,6 +198,12 @@ def requests_of(browser, path):
     return sum(name not in ("GroupConditions", "TopicSizes", "DeadLetterCounts") for name in sent)
 
 
+def _handle(stage, later_s):
+    """Return a handle of a message that is due in so many seconds."""
+    due_ms = int(time.time() + later_s) * 1_000
+    return quote(RecallHandle(stage.topic, stage.broker, due_ms, "0" * 32).encode(), safe="")
+
+
 def paths(stage):
     """Return paths of all kinds of pages."""
     topic, group = quote(stage.topic, safe=""), quote(stage.group, safe="")
@@ -203,6 +211,8 @@ def paths(stage):
     return [
         *("/", "/topics", f"/topics?q={topic}", "/topics?sort=sizes", "/topics?all=yes&page=1"),
         *(at, f"{at}?tab=queues", f"{at}?tab=groups", f"{at}?tab=settings", f"{at}?tab=nothing"),
+        *(f"{at}?tab=timers", f"/recall?handle={_handle(stage, 3_600)}"),
+        *(f"/recall?handle={_handle(stage, -3_600)}", "/topics?q=none-of-them"),
         *(
             f"{at}?by=key&for=order-42",
             f"{at}?by=tag&for=paid",
@@ -217,7 +227,9 @@ def paths(stage):
             f"/groups/{group}",
         ),
         *(f"/groups/{group}/seek?to=start", "/dead-letters", f"/dead-letters/{group}"),
-        *("/checkpoints", "/access", "/charts", "/find?q=e", "/sign-in"),
+        *("/checkpoints", "/access", "/charts", "/find?q=e", "/find?q=none-of-them", "/sign-in"),
+        *("/groups?q=none-of-them", f"/groups/{group}/seek?to=%2B1&topic={topic}&queue=0"),
+        "/produce",
         *(f"/produce?topic={topic}", f"{at}/{stage.broker}/0/0/copy?to={topic}"),
         *(f"{at}/{stage.broker}/0/0/edit", f"/create-topic?name={topic}-2&queues=4&perm=rw"),
         *(f"{at}/alter?read_queues=1&write_queues=1&perm=r", f"{at}/delete", "/create-topic"),

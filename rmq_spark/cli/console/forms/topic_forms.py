@@ -145,16 +145,17 @@ def _create_plan_page(visit: Visit, form: FormInput) -> Page:
             "/topics",
         ),
         ui.card("On the command line", visit.command("topic create", name, options=options)),
-        ui.card("Change it", _create_form(visit, form)),
+        ui.card("Change it", _create_form(visit, form, el("button", "Preview", type="submit"))),
     )  # fmt: skip
     return _page("Create a topic", content)
 
 
 def _create_page(visit: Visit, form: FormInput) -> Page:
-    return replace(_page("Create a topic", _create_form(visit, form)), status=form.status)
+    button = el("button.primary", "Preview", type="submit")
+    return replace(_page("Create a topic", _create_form(visit, form, button)), status=form.status)
 
 
-def _create_form(visit: Visit, form: FormInput) -> Html:
+def _create_form(visit: Visit, form: FormInput, button: Html) -> Html:
     clusters = sorted(visit.admin.cluster_info().cluster_addr_table)
     options = [("", "All clusters"), *((each, each) for each in clusters)]
     return el(
@@ -167,7 +168,7 @@ def _create_form(visit: Visit, form: FormInput) -> Html:
            form.select_field("cluster", "Cluster", options) if len(clusters) > 1 else None),
         form.area_field("attributes", "Attributes", "Of RocketMQ 5, one a line: NAME=VALUE, for "
                         "example message.type=FIFO", rows=2),
-        el("div.actions", el("button", "Preview", type="submit")),
+        el("div.actions", button),
         action="/create-topic",
     )  # fmt: skip
 

@@ -103,19 +103,30 @@ def empty_state(title: str, *text: Child, command: Html | None = None) -> Html:
 def command_box(line: str, note: str | None = None) -> Html:
     """Return a command line with a button that copies it, and a note on running it."""
     return join(
-        el("div.command", el("pre", el("code", line)), _copy_button()),
+        el("div.command", el("pre", _command_code(line)), _copy_button("command")),
         None if note is None else el("p.hint", note),
     )
 
 
 def inline_command(line: str) -> Html:
     """Return a command line within a sentence, with a button that copies it."""
-    return el("span.command.inline", el("code", line), _copy_button())
+    return el("span.command.inline", _command_code(line), _copy_button("command"))
 
 
-def _copy_button() -> Html:
+def copied_value(name: str, text: str) -> Html:
+    """Return a value, such as an id, with a button that copies it."""
+    return el("span.command.value", el("code", text), _copy_button(name))
+
+
+def _command_code(line: str) -> Html:
+    """Return a command line that browsers break between words, not behind the dashes of options."""
+    words = [part for word in line.split(" ") for part in (" ", el("span.word", word))]
+    return el("code", words[1:])
+
+
+def _copy_button(what: str) -> Html:
     return join(
-        el("button.small", "Copy", type="button", data_copy=True, aria_label="Copy command"),
+        el("button.small", "Copy", type="button", data_copy=what, aria_label=f"Copy {what}"),
         el("span.unseen", role="status"),
     )
 

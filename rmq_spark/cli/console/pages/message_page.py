@@ -98,8 +98,8 @@ def _location(message: MessageExt) -> Html:
         ("Queue", queue_text(message.queue)),
         ("Offset", message.queue_offset),
         ("Age", ui.age(message.store_timestamp)),
-        ("Id", el("code", message.message_id)),
-        ("Broker's id", el("code", message.offset_message_id)),
+        ("Id", ui.copied_value("id", message.message_id)),
+        ("Broker's id", ui.copied_value("broker's id", message.offset_message_id)),
         ("Tag", el("code", message.tags) if message.tags else "none"),
         ("Keys", [el("code.chip", key) for key in message.keys] or "none"),
     ]

@@ -135,7 +135,8 @@ def recall_plan(visit: Visit) -> Page:
         return _page(visit, handle, "Recall a message", el("p.hint", says))
     if handle.deliver_ms <= time.time() * 1_000:
         says = "Its time is over: consumers have it, or get it now."
-        return _page(visit, handle, "Recall a message", el("p.notice.card", says))
+        over = join(el("p.notice.card", says), el("div.card.pad", _facts(visit, handle)))
+        return _page(visit, handle, "Recall a message", over)
     topic = _short_topic(visit, handle)
     content = join(
         el("p", ui.badge("dry run"), " Nothing has been recalled. Consumers would not get this "
@@ -182,7 +183,7 @@ def _facts(visit: Visit, handle: RecallHandle) -> Html:
             ("Topic", el("a", topic, href=topic_path(topic))),
             ("Broker", handle.broker_name),
             ("Due", ui.timestamp(handle.deliver_ms)),
-            ("Id", el("code", handle.unique_id)),
+            ("Id", ui.copied_value("id", handle.unique_id)),
         ]
     )
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from itertools import filterfalse
 from typing import Final
 
+import click
+
 from rmq_spark.cli.cluster.topic_settings import perm_text
 from rmq_spark.cli.console.forms.topic_forms import alter_card
+from rmq_spark.cli.console.guard import problem_sentence, status_of
 from rmq_spark.cli.console.history import Point, per_second
 from rmq_spark.cli.console.layout import Page
 from rmq_spark.cli.console.markup import components as ui
@@ -25,8 +29,9 @@ from rmq_spark.cli.console.pages.message_search import (
 from rmq_spark.cli.console.pages.timers_page import timers_tab
 from rmq_spark.cli.console.visit import Visit, group_path, message_path, topic_path
 from rmq_spark.cli.groups.group_state import queue_text
+from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.client.admin.lag import total_lag
-from rmq_spark.client.errors import TopicNotUsable
+from rmq_spark.client.errors import MessageRejected, TopicNotUsable
 from rmq_spark.client.message import MessageExt
 from rmq_spark.wire.bodies.operators import TopicOffset
 from rmq_spark.wire.message_queue import MessageQueue
@@ -38,7 +43,7 @@ _MESSAGE_COLUMNS: Final = ("Stored.stamp", "Queue.wide", "Offset.number.wide", "
                            "Body.grow", "Size.number.wide")  # fmt: skip
 _QUEUE_COLUMNS: Final = ("Queue.grow", "First.number.wide", "End.number", "Messages.number",
                          "Last stored.number")  # fmt: skip
-_GROUP_COLUMNS: Final = ("Group.grow", "Members.number", "Behind.number", "State")
+_GROUP_COLUMNS: Final = ("Group.grow", "Members.number.wide", "Behind.number", "State")
 
 
 def topic(visit: Visit) -> Page:
@@ -68,8 +73,18 @@ def topic(visit: Visit) -> Page:
     )
     links = [(each, topic_path(name, tab=key)) for key, (each, _) in _TABS.items()]
     send = el("p.actions", el("a.button", "Send a message", href=path("produce", topic=name)))
-    content = join(head, send, ui.tabs(links, title), content_of(visit, name, offsets))
-    return Page(name, content, "topics", (("Topics", "/topics"),))
+    status = HTTPStatus.OK
+    try:
+        tab = content_of(visit, name, offsets)
+    except (click.ClickException, MessageRejected) as error:  # of the search: the form stays
+        refused = error if isinstance(error, Failure) else Failure(str(error))
+        problem = problem_sentence(refused.problem, visit.request)
+        tab = join(_search(visit, name), ui.alert(*filter(None, (problem, refused.remedy))))
+        status = HTTPStatus.BAD_REQUEST
+        if isinstance(error, click.ClickException):
+            status = status_of(error, visit.request)
+    content = join(head, send, ui.tabs(links, title), tab)
+    return Page(name, content, "topics", (("Topics", "/topics"),), status)
 
 
 def _total_end_offset(offsets: Offsets) -> int:

@@ -93,8 +93,9 @@ async function refresh() {
   if (!parts.length || document.hidden || document.querySelector("dialog[open]")) return;
   try {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
-    if (!answer.ok) throw new Error(String(answer.status));
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const isComplete = parts.every((part) => fresh.getElementById(part.id));
+    if (!answer.ok && !isComplete) throw new Error(String(answer.status));
     for (const part of parts) {
       const other = fresh.getElementById(part.id);
       if (!other) continue;
@@ -285,6 +286,7 @@ function onShown() {
 async function copyCommand(button) {
   const box = button.closest(".command");
   const code = box.querySelector("code");
+  const what = button.dataset.copy[0].toUpperCase() + button.dataset.copy.slice(1);
   let isCopied = true;
   try {
     await navigator.clipboard.writeText(code.textContent);
@@ -294,7 +296,7 @@ async function copyCommand(button) {
     if (isCopied) getSelection().removeAllRanges();
   }
   button.textContent = isCopied ? "Copied" : "Press Ctrl+C";
-  box.querySelector("[role=status]").textContent = isCopied ? "Command copied" : "Command selected";
+  box.querySelector("[role=status]").textContent = isCopied ? `${what} copied` : `${what} selected`;
   setTimeout(() => {
     button.textContent = "Copy";
     box.querySelector("[role=status]").textContent = "";
@@ -312,6 +314,12 @@ function onClick(event) {
   if (row && !isOther && !String(getSelection())) follow(row);
 }
 
+/* A name that its column cuts is shown whole as a tooltip. */
+function onPointerOver(event) {
+  const cell = event.target.closest("td.grow");
+  if (cell && cell.scrollWidth > cell.clientWidth) cell.title = cell.textContent;
+}
+
 function onChange(event) {
   if (!event.target.matches("[data-all]")) return;
   for (const each of document.querySelectorAll('input[type="checkbox"][name="at"]')) {
@@ -324,6 +332,7 @@ document.addEventListener("DOMContentLoaded", () => {
   document.addEventListener("click", onClick);
   document.addEventListener("change", onChange);
   document.addEventListener("pointermove", onPointer);
+  document.addEventListener("pointerover", onPointerOver);
   document.addEventListener("submit", onSubmit);
   addEventListener("pageshow", onShown);
   localize(document);
