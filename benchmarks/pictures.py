@@ -40,7 +40,9 @@ _STYLE: Final[Any] = {
     "ytick.color": _INK,
 }
 _GROWING: Final = (("send_us", _OURS, "a send"), ("pulled_us", "#00897b", "a message pulled"))
-_GROWTH: Final = {"messages": "messages in the log", "clients": "clients", "queues": "queues"}
+_CHUNK: Final = ("chunk_us", "#ef6c00", "a message of a chunk")
+_FLATNESS: Final = {"messages": "messages in the log", "clients": "clients", "queues": "queues"}
+_GROWTH: Final = {"executors": "executors", "queues": "queues", "messages": "messages in the log"}
 
 
 def draw_all(results: Path = _RESULTS, into: Path = _DOCS) -> list[Path]:
@@ -50,7 +52,8 @@ def draw_all(results: Path = _RESULTS, into: Path = _DOCS) -> list[Path]:
         "speed-written": _draw_writing,
         "speed-broker": _draw_broker,
         "speed-latency": _draw_latency,
-        "speed-growth": _draw_growth,
+        "speed-growth": _draw_flatness,
+        "speed-scale": _draw_scale,
     }
     paths = []
     with mpl.rc_context(_STYLE):
@@ -139,25 +142,50 @@ def _draw_latency(results: Path) -> None:
     axes.set_xlabel("milliseconds from send to consumer")
 
 
-def _draw_growth(results: Path) -> None:
+def _draw_flatness(results: Path) -> None:
     rows = json.loads((results / "flatness.json").read_text(encoding="utf-8"))["results"]
-    _, all_axes = plt.subplots(1, len(_GROWTH), figsize=(7.2, 2.6), sharey=True)
-    for axes, (kind, title) in zip(all_axes, _GROWTH.items(), strict=True):
+    _, all_axes = plt.subplots(1, len(_FLATNESS), figsize=(7.2, 2.6), sharey=True)
+    for axes, (kind, title) in zip(all_axes, _FLATNESS.items(), strict=True):
         of_kind = [row for row in rows if row["kind"] == kind]
-        counts = [row["count"] for row in of_kind]
-        for figure, color, name in _GROWING:
-            axes.plot(counts, [row[figure] for row in of_kind], "o-", color=color, label=name)
-        axes.set_xscale("log")
-        axes.set_xticks(counts, [_short(count) for count in counts])
-        axes.minorticks_off()
-        axes.set_title(title)
+        _plot_costs(axes, title, [row["count"] for row in of_kind], of_kind)
     all_axes[0].set_ylim(bottom=0)
     all_axes[0].set_ylabel("µs of the broker's loop")
     all_axes[0].legend(frameon=False, fontsize=9, loc="upper left")
 
 
+def _draw_scale(results: Path) -> None:
+    rows = json.loads((results / "growth.json").read_text(encoding="utf-8"))["results"]
+    figure, all_axes = plt.subplots(1, len(_GROWTH), figsize=(7.2, 2.8), sharey=True)
+    for axes, (kind, title) in zip(all_axes, _GROWTH.items(), strict=True):
+        of_kind = [row for row in rows if row["kind"] == kind]
+        _plot_costs(axes, title, [row["number"] for row in of_kind], of_kind)
+        axes.set_yscale("log")
+        axes.set_yticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
+        axes.minorticks_off()
+        axes.grid(axis="y", color="#eceff1")
+        axes.set_axisbelow(True)
+    all_axes[0].set_ylim(0.1, 300)
+    all_axes[0].set_ylabel("µs of the broker's loop")
+    lines = {line.get_label(): line for axes in all_axes for line in axes.get_lines()}
+    figure.legend(lines.values(), lines.keys(), frameon=False, loc="upper center", ncols=3)
+    figure.subplots_adjust(top=0.78, wspace=0.12)
+
+
+def _plot_costs(
+    axes: Axes, title: str, counts: Sequence[int], rows: Sequence[dict[str, Any]]
+) -> None:
+    """Draw the costs that the rows have, each as a line over a logarithmic count."""
+    for figure, color, name in (*_GROWING, _CHUNK):
+        if rows[0].get(figure) is not None:
+            axes.plot(counts, [row[figure] for row in rows], "o-", color=color, label=name)
+    axes.set_xscale("log")
+    axes.set_xticks(counts, [_short(count) for count in counts])
+    axes.minorticks_off()
+    axes.set_title(title)
+
+
 def _short(count: int) -> str:
-    for size, letter in ((1_000_000, "M"), (1_000, "k")):
+    for size, letter in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
         if count >= size:
             return f"{count // size}{letter}"
     return str(count)

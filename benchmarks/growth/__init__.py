@@ -59,6 +59,7 @@ def measure(directory: Path, filled: int, rounds: int) -> Iterator[Growth]:
             topic = f"{_TOPIC}-{queues}"
             turns.make_topic(topic, queues)
             turns.play(batch(topic, queue_id) for queue_id in range(queues))
+            turns.play(send(topic, queue_id) for queue_id in range(queues))  # the first costs more
             yield Growth("queues", queues, *_singles(turns, topic, queues, 0, rounds), None)
     for messages in MESSAGES:
         times = max(messages // filled, 1)

@@ -33,7 +33,7 @@ def test_speed_page_shows_each_picture(drawn):
 
 
 def test_benchmark_picture_follows_its_results(drawn, tmp_path):
-    for name in ("broker", "spark", "flatness"):
+    for name in ("broker", "spark", "flatness", "growth"):
         text = (ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8")
         (tmp_path / f"{name}.json").write_text(text, encoding="utf-8")
     report = json.loads((tmp_path / "spark.json").read_text(encoding="utf-8"))
