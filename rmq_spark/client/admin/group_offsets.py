@@ -208,6 +208,11 @@ class GroupOffsets(Lookups):
             if not topic.startswith(RETRY_PREFIX)
             for lag in query_lag(self, group, topic)
         ]
+        in_flight = total_in_flight(progress)
+        is_popping = bool(members) and self._is_popping(group)
+        if is_popping and not self._counts_pops():
+            in_flight = None
+            lags = [lag._replace(in_flight=None) for lag in lags]
         return GroupState(
             group,
             tuple(self._queue_states(lags, reports)),
@@ -215,8 +220,8 @@ class GroupOffsets(Lookups):
             reports,
             total_lag((*query_lag(self, group, own_retries), *popped_retries)),
             count_messages(self, dlq_topic(group)),
-            total_in_flight(progress),
-            is_popping=bool(members) and self._is_popping(group),
+            in_flight,
+            is_popping=is_popping,
         )
 
     def _is_popping(self, group: str) -> bool:
@@ -225,6 +230,13 @@ class GroupOffsets(Lookups):
             with suppress(ConsumerNotOnline):
                 online = self._api.admin.consumer_connection(address, self._names.wrap(group))
                 return online.consume_type is ConsumeType.CONSUME_POP
+        return False
+
+    def _counts_pops(self) -> bool:
+        """Return whether all brokers count popped messages in flight; RocketMQ's report 0."""
+        with suppress(BrokerRefused):
+            reports = map(self._api.admin.runtime_info, self.masters().values())
+            return all("popsInFlight" in report for report in reports)
         return False
 
     def _queue_states(

@@ -35,8 +35,9 @@ class Lag(NamedTuple):
         consumer_offset: Offset at which the group resumes; None if it has committed nothing.
         last_timestamp: Milliseconds since the epoch at which the last consumed message was stored,
             or 0 if the broker does not say.
-        in_flight: Number of messages that members have received and not acknowledged, as far as the
-            broker knows; None if it does not say, as RocketMQ 4.9.
+        in_flight: Number of messages that members have received and not acknowledged: popped ones
+            with our broker, pulled ones with RocketMQ 5. None if the broker does not say, as
+            RocketMQ 4.9.
     """
 
     queue: MessageQueue
@@ -142,8 +143,8 @@ class GroupState(NamedTuple):
         waiting_for_retry: Number of messages that failed and wait for another delivery.
         dead_letters: Number of messages in the group's dead-letter queue.
         in_flight: Number of messages that members have received and not acknowledged, retries
-            included, as far as brokers know; None if they do not say. Our broker knows of those
-            that were popped since its start.
+            included; None if brokers do not say, as RocketMQ of those that are popped. Our broker
+            counts those that were popped since its start.
         is_popping: Whether the members pop: any member gets messages of any queue.
     """
 

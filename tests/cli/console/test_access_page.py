@@ -8,7 +8,9 @@ from support.programs.web_console import served
 from support.suite.log_records import lines_of
 
 from rmq_spark.cli.console.guard import AUDIT_LOGGER
+from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.client.transport.remoting_client import Credentials
+from rmq_spark.wire.codes import ResponseCode
 from rocketpoll import AclPolicy, Admin, EmbeddedBroker, MessageQueue
 
 BILLING = Credentials("billing", "of billing")
@@ -149,3 +151,17 @@ def test_audit_line_stays_one_line_whatever_a_form_has(audited):
     [line] = lines()
     assert line.isprintable()
     assert len(line) < 1_000
+
+
+def test_access_page_says_what_a_broker_that_stores_no_users_lacks(monkeypatch):
+    """RocketMQ 5 answers so where authenticationMetadataProvider is not set."""
+
+    def refuse(_):
+        remark = "An system error occurred, please try again later"
+        raise BrokerRefused(ResponseCode.SYSTEM_ERROR, remark, "mq-1:10911", 0)
+
+    with EmbeddedBroker() as broker, served(broker.address) as browser:
+        monkeypatch.setattr(Admin, "users", refuse)
+        text = browser.read("/access").text
+    assert "Users cannot be listed The broker at mq-1:10911 says: An system error" in text
+    assert "set authenticationMetadataProvider" in text

@@ -13,7 +13,14 @@ from rmq_spark.cli.console.layout import Page
 from rmq_spark.cli.console.markup import components as ui
 from rmq_spark.cli.console.markup.html import Child, Html, el, join
 from rmq_spark.cli.console.visit import Visit, group_path, topic_path
-from rmq_spark.client.errors import AccessDenied, AuthenticationFailed, NoPermission, NotSupported
+from rmq_spark.client.errors import (
+    AccessDenied,
+    AuthenticationFailed,
+    BrokerRefused,
+    NoPermission,
+    NotSupported,
+)
+from rmq_spark.wire.codes import ResponseCode
 
 _USER_COLUMNS: Final = ("User.grow", "Type", "State", "Entries.number", "Brokers.wide")
 _POLICY_COLUMNS: Final = ("User", "Resource.grow", "May", "Brokers.wide")
@@ -35,6 +42,15 @@ def users_and_lists(visit: Visit) -> Page:
     except NoPermission as error:  # it authenticates nobody, or has accounts in a file
         reason = f"The broker at {error.address} says: {error.remark or 'no reason'}."
         return Page("Access", ui.empty_state("No users", reason), "access")
+    except BrokerRefused as error:
+        if error.code != ResponseCode.SYSTEM_ERROR:
+            raise
+        says = (
+            f"The broker at {error.address} says: {(error.remark or 'no reason').rstrip('.')}. "
+            "RocketMQ 5 says so if it stores no users: set authenticationMetadataProvider in its "
+            "configuration to have some."
+        )
+        return Page("Access", ui.empty_state("Users cannot be listed", says), "access")
     users = user_rows(by_broker)
     policies = policy_rows(visit.admin.acls())
     if not users and not policies:
