@@ -11,13 +11,14 @@ neighboring bodies go into different sums.
     |  body 0  |  body 1  |  body 2  |    bodies of one length are rows, used in place in their
     |  body 3  |  body 4  |  body 5  |    column, without a copy; others get zeros in front, of
     |  sum 0   |  sum 1   |  sum 2   |    which only the number counts
+
+Where lengths differ and some are long, a call for each takes less time than the zeros.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
-from itertools import accumulate, pairwise, repeat
+from itertools import accumulate, repeat
 from typing import Final
 
 import numpy as np
@@ -25,8 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.chunk.buffer_slices import Bytes, Positions, offsets_of, to_arrow
-from rmq_spark.wire.chunk.crc import Crcs
+from rmq_spark.wire.chunk.buffer_slices import Bytes, Positions, offsets_of
+from rmq_spark.wire.chunk.crc import Crcs, crcs_of_strings
 from rmq_spark.wire.chunk.decode import RecordChunk
 from rmq_spark.wire.isa_l import crc32
 
@@ -42,62 +43,39 @@ _SLICE_BYTES: Final = 1 << 20
 Bodies that need no copy are summed in one pass, because each call costs some ten microseconds.
 """
 
-_WASTE_MAX: Final = 2.2
-"""The ratio of padded to actual bytes above which bodies are grouped by similar length.
-
-With lengths spread evenly up to a maximum, the ratio is 2.
-"""
+_PADDED_BYTES_MAX: Final = 1_024
+"""Up to this length, padding a body takes less time than a call for it: 0.13 ns a byte."""
 
 _LONG_BYTES: Final = 1 << 15
-"""Bodies up to this size are put together."""
-
-_LENGTH_BOUNDS: Final = np.array([0, *(1 << np.arange(_LONG_BYTES.bit_length()))])
-"""The bounds of the groups: within each, the longest body is at most twice the shortest."""
+"""Bodies of one length are put together up to this size."""
 
 
 def damaged_bodies(chunk: RecordChunk) -> Positions:
     """Return the numbers of the records whose bodies do not match their stored CRC, in order."""
-    rows = np.sort(np.concatenate([*_suspect_rows(chunk), np.zeros(0, np.int64)]))
-    starts = chunk.body_at[rows]
-    bounds = zip(starts.tolist(), (starts + chunk.body_length[rows]).tolist(), strict=True)
-    data = chunk.data.data
-    crcs = np.fromiter((crc32(data[start:end]) for start, end in bounds), np.uint32, len(rows))
+    rows = _suspect_rows(chunk)
+    crcs = crcs_of_strings(chunk.data, chunk.body_at[rows], chunk.body_length[rows])
     damaged: Positions = rows[
         crcs & np.uint32(layout.BODY_CRC_MASK) != chunk.head["body_crc"][rows]
     ]
     return damaged
 
 
-def _suspect_rows(chunk: RecordChunk) -> Iterator[Positions]:
-    """Yield the numbers of the records whose bodies must be checked one by one."""
-    bodies, lengths = chunk.stored_bodies, chunk.body_length
-    crcs = chunk.head["body_crc"].astype(np.uint32)
-    longest, total = int(lengths.max(initial=0)), int(lengths.sum())
-    if longest <= _LONG_BYTES and longest * len(chunk) <= total * _WASTE_MAX:
-        yield from _mismatched_groups(bodies, lengths, crcs)
-        return
-    yield np.flatnonzero(lengths > _LONG_BYTES)
-    rows = np.flatnonzero(lengths <= _LONG_BYTES)
-    rows = rows[np.argsort(lengths[rows].astype(np.uint16), kind="stable")]
-    bodies, lengths, crcs = bodies.take(to_arrow(rows)), lengths[rows], crcs[rows]
-    for first, end in pairwise([*np.searchsorted(lengths, _LENGTH_BOUNDS).tolist(), len(rows)]):
-        alike = slice(first, end)
-        for found in _mismatched_groups(bodies[alike], lengths[alike], crcs[alike]):
-            yield rows[alike][found]
-
-
-def _mismatched_groups(
-    bodies: pa.BinaryArray, lengths: Positions, crcs: Crcs
-) -> Iterator[Positions]:
-    """Yield the numbers of the bodies whose sum does not have the CRC that follows from theirs."""
-    width = max(int(lengths.max(initial=0)), 1)
+def _suspect_rows(chunk: RecordChunk) -> Positions:
+    """Return the numbers of the records whose bodies must be checked one by one, in order."""
+    lengths = chunk.body_length
+    width = int(lengths.max(initial=1))
     is_shorter = bool((lengths < width).any())
+    if width > (_PADDED_BYTES_MAX if is_shorter else _LONG_BYTES):
+        return np.arange(len(chunk))
+    bodies, crcs = chunk.stored_bodies, chunk.head["body_crc"].astype(np.uint32)
     linear = crcs ^ _zero_crcs()[lengths if is_shorter else width]
     step = max(_SLICE_BYTES // width, _ROWS_MIN) if is_shorter else max(len(bodies), 1)
+    suspect = [np.zeros(0, np.int64)]
     for first in range(0, len(bodies), step):
         part = bodies.slice(first, step)
         in_line = _as_rows(_pad_left(part, width) if is_shorter else part, width)
-        yield first + _mismatched_rows(in_line, linear[first : first + step])
+        suspect.append(first + _mismatched_rows(in_line, linear[first : first + step]))
+    return np.concatenate(suspect)
 
 
 def _pad_left(bodies: pa.BinaryArray, width: int) -> pa.StringArray:
