@@ -53,11 +53,11 @@ def readable_chunks(
     """
     at = start
     for chunk in merge_chunks(chunks):
-        fault: RecordError | None = None
-        if chunk.decoded is not None:
-            records = chunk.decoded
-        else:
-            records, fault = readable_records(chunk.records, chunk.sizes)
+        if chunk.decoded is not None:  # `LogFiles` has compared queue and offsets
+            yield ReadableChunk(chunk.decoded, chunk.next_offset, None)
+            at = chunk.next_offset
+            continue
+        records, fault = readable_records(chunk.records, chunk.sizes)
         next_offset, stated_crc, record = chunk.next_offset, None, None
         stranger = _first_mismatch(records, queue, range(at, next_offset), is_filtered=is_filtered)
         if stranger is not None:
@@ -104,12 +104,16 @@ def merge_chunks(chunks: Iterable[RawChunk]) -> Iterator[RawChunk]:
     """Yield the same records in fewer and larger pieces.
 
     A RocketMQ broker returns 32 messages at a time, and a filter leaves few of many. To make a
-    record batch takes as long for so few as for some thousands.
+    record batch takes as long for so few as for some thousands. A large piece stays as it is,
+    because to copy it takes longer than another batch.
     """
     waiting: list[RawChunk] = []
     size = 0
     try:
         for answer in chunks:
+            if waiting and len(answer.records) >= BATCH_BYTES_MIN:
+                yield _concatenate(waiting)
+                waiting, size = [], 0
             waiting.append(answer)
             size += len(answer.records)
             if size >= BATCH_BYTES_MIN:

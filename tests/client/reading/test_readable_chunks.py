@@ -30,6 +30,12 @@ def test_large_pull_chunk_is_not_copied_when_merged():
     assert next(merge_chunks([answer])).records is answer.records
 
 
+def test_large_pull_chunk_after_small_ones_is_not_merged_with_them():
+    small = [RawChunk(b"ab", None, 1), RawChunk(b"cd", None, 2)]
+    large = RawChunk(memoryview(bytes(BATCH_BYTES_MIN)), None, 3)
+    assert list(merge_chunks([*small, large])) == [RawChunk(b"abcd", None, 2), large]
+
+
 def test_merge_chunks_yields_received_chunks_before_an_error():
     def answers():
         yield RawChunk(b"ab", None, 1)
