@@ -1,4 +1,5 @@
-"""A broker killed repeatedly under Java clients loses no acknowledged message.
+"""A broker killed repeatedly under Java clients loses no acknowledged message, delivers what is
+committed or due, and nothing that is rolled back or recalled.
 
 The clients are never restarted: producer and consumer resume by themselves as soon as a broker is
 back. ROCKETPOLL_BROKER_KILLS sets the number of kills; a real RocketMQ, which starts in seconds, is
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 from contextlib import closing, suppress
 from random import Random
+from threading import Thread
 
 import pytest
 from support.brokers.broker_kinds import (
@@ -21,8 +23,9 @@ from support.brokers.broker_kinds import (
     wait_until_known,
 )
 from support.rocketmq import java_vectors
-from support.rocketmq.java_clients import JavaClients, Scenario
+from support.rocketmq.java_clients import JavaClients, JavaError, Scenario, to_send
 from support.rocketmq.java_load import Load, by_place, differences
+from support.suite.selection import count
 
 from rocketpoll.broker.store.config import FlushDiskType
 
@@ -30,6 +33,7 @@ pytestmark = pytest.mark.interop
 
 KILLS = int(os.environ.get("ROCKETPOLL_BROKER_KILLS", "12"))
 KILLS_OF_ROCKETMQ = 2
+KILLS_MEANWHILE = count("ROCKETPOLL_BROKER_KILLS", 4, wide=12)
 SEED = int(os.environ.get("ROCKETPOLL_SEED", "1"))
 QUEUES = 4
 ACKNOWLEDGED_BETWEEN_KILLS = (1, 200)
@@ -86,6 +90,67 @@ def test_killed_broker_loses_nothing_under_java_clients(broker, clients, tmp_pat
         consumer.finish()
 
     assert list(differences(producer.reported, consumer.reported, ends_of(scenario, topic))) == []
+
+
+def test_transactions_and_timers_of_java_clients_end_rightly_whenever_the_broker_is_killed(
+    broker, clients
+):
+    scenario = Scenario(clients, broker.address, "ended")
+    topic, dice = scenario.topic(QUEUES), Random(SEED)
+    producer = scenario.transaction_producer(sendTimeoutMs=3_000)
+    consumer = scenario.lite(group="readers")
+    consumer.assign(topic, *range(QUEUES))
+    expected, forbidden = {"last"}, set()
+    is_ours, has_timers = isinstance(broker, RocketPollBroker), broker.version.startswith("5")
+    ways = ["COMMIT_MESSAGE", "ROLLBACK_MESSAGE"]
+    ways += ["timer"] * has_timers + ["recall"] * (has_timers and is_ours)
+
+    def send(body):
+        """Send one in a drawn way; a send that fails may be stored all the same."""
+        way = dice.choice(ways)
+        if way not in ("timer", "recall"):
+            properties = {"local": dice.choice([way, "UNKNOW"]), "check": way}
+            forbidden.update({body} if way == "ROLLBACK_MESSAGE" else ())
+            producer.send_in_transaction(topic, to_send(body, properties=properties))
+            expected.update({body} if way == "COMMIT_MESSAGE" else ())
+            return
+        delay_ms = 20_000 if way == "recall" else dice.choice([1, 1_500, 3_000])
+        (sent,) = producer.send(topic, to_send(body, timers={"setDelayTimeMs": delay_ms}))
+        expected.update({body} if way == "timer" else ())
+        if way == "recall":
+            producer.recall(topic, sent["recallHandle"])
+            forbidden.add(body)
+
+    number = 0
+    for _ in range(KILLS_MEANWHILE if is_ours else KILLS_OF_ROCKETMQ):
+        kill = Thread(target=lambda: (broker.kill(), broker.start()))
+        kill_at = number + dice.randrange(1, 20)
+        while number < kill_at + 10 or kill.is_alive():
+            if number == kill_at:
+                kill.start()
+            with suppress(JavaError):
+                send(f"message {number}")
+            number += 1
+            consumer.look()
+        kill.join()
+    # past the time of all that is recalled
+    last = to_send("last", timers={"setDelayTimeMs": 21_000} if has_timers else {})
+    wait_until("a last message", lambda: is_sent(broker, clients, producer, topic, last))
+    wait_until(
+        "all that is committed or due",
+        lambda: consumer.look() and expected <= set(consumer.bodies),
+        CONSUMED_SECONDS_MAX,
+    )
+    scenario.stop()
+    assert set(consumer.bodies) & forbidden == set()
+
+
+def is_sent(broker, clients, producer, topic: str, message) -> bool:
+    broker.remind(clients)
+    with suppress(JavaError):
+        producer.send(topic, message)
+        return True
+    return False
 
 
 def ends_of(scenario, topic: str) -> dict[int, int]:

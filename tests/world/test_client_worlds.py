@@ -23,6 +23,7 @@ from world.trials import assert_all_end_well, assert_ends_well, assert_told_alik
 SEEDS = int(os.environ.get("ROCKETPOLL_CLIENT_WORLD_SEEDS", "64"))
 FIRST = int(os.environ.get("ROCKETPOLL_CLIENT_WORLD_FIRST", "0"))
 AT_A_TIME = 4
+_ORDER_INFO = "rocketpoll.broker.state.tables.consumer_order_info.ConsumerOrderInfoManager"
 _TRANSACTIONS = (
     "rocketpoll.broker.transaction.transactional_message_service.TransactionalMessageService"
 )
@@ -138,22 +139,36 @@ def test_client_world_finds_lost_and_repeated_transactions(monkeypatch, method, 
 
 @pytest.mark.wide
 @pytest.mark.parametrize(
-    ("method", "instead", "said"),
+    ("method", "instead", "said", "first"),
     [
         (
             "rmq_spark.client.consumer.simple_consumer.SimpleConsumer.ack",
             lambda *_: None,
             "and was acknowledged",
+            0,
         ),
         (
             "rocketpoll.broker.pop.pop_revive_service.PopReviveService._redeliver",
             lambda *_: True,
             "never came to",
+            0,
+        ),
+        (
+            f"{_ORDER_INFO}.is_blocked",
+            lambda *_: False,
+            "and is invisible until",
+            3,
+        ),
+        (
+            f"{_ORDER_INFO}.commit_and_next",
+            lambda _, __, queue_offset, *___: queue_offset + 1,
+            " before [",
+            3,
         ),
     ],
-    ids=["forgets-to-acknowledge", "does-not-redeliver"],
+    ids=["forgets-to-acknowledge", "does-not-redeliver", "blocks-no-queue", "skips-in-order"],
 )
-def test_client_world_finds_lost_and_repeated_pops(monkeypatch, method, instead, said):
+def test_client_world_finds_lost_and_repeated_pops(monkeypatch, method, instead, said, first):
     monkeypatch.setattr(method, instead)
-    failures = (failure_of(popping.draw(seed), ClientWorld) for seed in range(24))
+    failures = (failure_of(popping.draw(seed), ClientWorld) for seed in range(first, 24))
     assert said in str(next(failure for failure in failures if failure is not None).error)

@@ -15,7 +15,7 @@ from typing import Any
 
 from support.brokers.broker_kinds import NAME, wait_until
 from support.programs.python_programs import line_within
-from support.rocketmq.java_programs import java_program
+from support.rocketmq.java_programs import JavaError, java_program
 from support.rocketmq.real_broker import Process
 
 ANSWER_SECONDS_MAX = 90
@@ -39,14 +39,6 @@ ADDED_PROPERTIES = frozenset(
 """Properties that clients and brokers of RocketMQ add, some in one version only."""
 
 Message = Mapping[str, Any]
-
-
-class JavaError(Exception):
-    """An exception of a Java client, with the response code in it, if any."""
-
-    def __init__(self, text: str, code: int) -> None:
-        super().__init__(text)
-        self.code = code
 
 
 class JavaClients:

@@ -44,6 +44,14 @@ class JavaProgram(NamedTuple):
         return [self.executable, *START_QUICKLY, *options, "-cp", self.class_path, main_class]
 
 
+class JavaError(Exception):
+    """An exception of a Java client, with the response code in it, if any."""
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text)
+        self.code = code
+
+
 def java_program(name: str, version: str) -> JavaProgram:
     """Return the program in tests/java/<name>, with RocketMQ's classes of a version."""
     executable = _java_executable()
