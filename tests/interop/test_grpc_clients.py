@@ -249,6 +249,27 @@ consumer.shutdown()
 print(json.dumps(found))
 """
 
+ASSIGNMENTS = """
+import grpc
+from rocketmq.grpc_protocol import (
+    Address, AddressScheme, Endpoints, MessagingServiceStub, QueryAssignmentRequest, Resource
+)
+host, port = endpoint.split(":")
+endpoints = Endpoints(
+    scheme=AddressScheme.IPv4, addresses=[Address(host=host, port=int(port))]
+)
+stub = MessagingServiceStub(grpc.insecure_channel(endpoint))
+
+def assigned(group):
+    request = QueryAssignmentRequest(
+        topic=Resource(name=topic), group=Resource(name=group), endpoints=endpoints
+    )
+    answer = stub.QueryAssignment(request, metadata=[("x-mq-client-id", "asks")], timeout=60)
+    return sorted(each.message_queue.id for each in answer.assignments)
+
+print(json.dumps([assigned(topic + "-fifo"), assigned(topic + "-any")]))
+"""
+
 
 @pytest.fixture(scope="module")
 def python():
@@ -382,3 +403,11 @@ def test_grpc_fifo_simple_consumer_gets_nothing_past_an_unacknowledged_message(c
     topic = topic_of(cluster, "FIFO")
     ordered_group(cluster, f"{topic}-fifo")
     assert run(FIFO_SIMPLE, topic) == ["a", "a", "b", "c"]
+
+
+def test_grpc_assignment_of_a_group_in_order_names_each_queue_and_of_others_the_broker(
+    cluster, run
+):
+    topic, any_queue = topic_of(cluster, "FIFO"), -1
+    ordered_group(cluster, f"{topic}-fifo")
+    assert run(ASSIGNMENTS, topic) == [[0, 1, 2, 3], [any_queue]]
