@@ -17,7 +17,7 @@ from support.stores.small_store import (
     open_store,
     read_all,
 )
-from support.suite.selection import some, spread
+from support.suite.selection import WIDE, some, spread
 
 from rmq_spark.wire import record_layout as layout
 from rmq_spark.wire.record import encode_blank, encode_record
@@ -437,7 +437,7 @@ def test_flipped_bit_in_a_record_never_exposes_records_in_its_body(tmp_path, end
     head = range(start * 8, (start + BODY_AT) * 8)
     of_size = [*range(start * 8, (start + 4) * 8), *range((start + BODY_AT - 4) * 8, head.stop)]
     bits = sorted({*dice.sample(head, 40), *of_size, *dice.sample(range(head.stop, end * 8), 20)})
-    for bit in bits:
+    for bit in bits if WIDE else bits[ends == "killed" :: 2]:
         root = shutil.copytree(tmp_path / "good", tmp_path / "damaged")
         path = root / LOG / f"{0:020d}"
         data = bytearray(path.read_bytes())

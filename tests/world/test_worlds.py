@@ -242,20 +242,20 @@ def test_failing_story_is_shortened_and_fails_alike(monkeypatch):
     assert len(short.story.parts()) <= 12
 
 
-def test_broker_life_can_end_at_every_disk_change():
-    """From the start of a store that is not there yet to its first message,
-    and the start behind that."""
+@pytest.mark.parametrize(
+    "kinds", [("kill", "power"), pytest.param(("power", "kill"), marks=pytest.mark.deep)]
+)
+def test_broker_life_can_end_at_every_disk_change(kinds):
+    """From the start of a new store to its first message and its next start, by kills and power
+    losses in turn.
+    """
     base = draw(1)
-    number = 0
     for number in range(1, 60):
-        for kind in ("kill", "power"):
-            endings = tuple(
-                Ending(kind, 1.0, number, is_done=done, down_seconds=0.01) for done in (False, True)
-            )
-            story = Story(base.seed, base.settings, endings, base.clients[:1], ())
-            world = World(story)
-            world.tell()
-    assert number
+        endings = tuple(
+            Ending(kinds[number % 2], 1.0, number, is_done=done, down_seconds=0.01)
+            for done in (False, True)
+        )
+        World(Story(base.seed, base.settings, endings, base.clients[:1], ())).tell()
 
 
 def transactions_of(seed):
@@ -284,8 +284,9 @@ def _transact(dice):
     return Step(kind, ACTS[kind].draw(dice))
 
 
-def test_transactions_end_as_decided_although_the_broker_is_killed_and_loses_power():
-    assert_all_end_well(range(FIRST, FIRST + SEEDS // 5), transactions_of, World, "world")
+@pytest.mark.parametrize("first", spread(2, range(FIRST, FIRST + SEEDS // 5, FEW_AT_A_TIME)))
+def test_transactions_end_as_decided_although_the_broker_is_killed_and_loses_power(first):
+    assert_all_end_well(range(first, first + FEW_AT_A_TIME), transactions_of, World, "world")
 
 
 @pytest.mark.deep
@@ -340,8 +341,9 @@ def _steps(dice, kinds, count):
             yield Step("wait", {"seconds": pause})
 
 
-def test_popped_messages_come_again_until_acknowledged_although_the_broker_is_killed():
-    assert_all_end_well(range(FIRST, FIRST + SEEDS // 5), pops_of, World, "world")
+@pytest.mark.parametrize("first", spread(2, range(FIRST, FIRST + SEEDS // 5, FEW_AT_A_TIME)))
+def test_popped_messages_come_again_until_acknowledged_although_the_broker_is_killed(first):
+    assert_all_end_well(range(first, first + FEW_AT_A_TIME), pops_of, World, "world")
 
 
 @pytest.mark.deep
