@@ -22,6 +22,7 @@ from rmq_spark.errors import (
     WireError,
     excerpt,
     format_count,
+    nearest_name,
     sanitize,
 )
 
@@ -162,3 +163,15 @@ def test_pages_link_matches_the_repository_setting():
 )
 def test_count_of_one_is_singular(count, several, text):
     assert format_count(count, "entry", several) == text
+
+
+# ---- suggestions of the nearest name for a misspelled one
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("ordres", "orders"), ("ORDERS", "orders"), ("queueid", "queueId"), ("zebra", None)],
+)
+def test_nearest_name_ignores_case_and_far_names(name, meant):
+    assert nearest_name(name, ["payments", "orders", "queueId"]) == meant
+    assert nearest_name(name, []) is None

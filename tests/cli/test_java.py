@@ -4,7 +4,13 @@ import os
 
 import pytest
 
-from rmq_spark.cli.spark.spark_runtime import Java, find_java, java_fault
+from rmq_spark.cli.spark.spark_runtime import (
+    INSTALL_PYSPARK,
+    Java,
+    find_java,
+    has_pyspark,
+    java_fault,
+)
 
 
 @pytest.fixture
@@ -47,3 +53,15 @@ def test_too_old_java_is_named_with_the_remedy(java):
 def test_java_home_without_java_is_reported(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert java_fault().startswith(f"JAVA_HOME={tmp_path} has no bin/java")
+
+
+# ---- the installed PySpark is found, or its wanted version is named
+
+
+def test_installed_pyspark_is_found():
+    assert has_pyspark()
+
+
+def test_missing_pyspark_message_names_the_wanted_version(pyspark_that_is_missing):
+    assert not has_pyspark()
+    assert INSTALL_PYSPARK.endswith(f"-m pip install '{pyspark_that_is_missing}'")

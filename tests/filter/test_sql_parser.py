@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.messages.sql_expressions import SOUP, random_condition, random_soup, written
 
+from rmq_spark.errors import RocketPollError
 from rocketpoll.broker.filter.errors import FilterError
 from rocketpoll.broker.filter.sql_expression import And, Condition, Equal, Literal, Or, Property
 from rocketpoll.broker.filter.sql_limits import SqlLimits
@@ -171,3 +172,24 @@ def test_equal_sql_text_is_compiled_once():
     assert compile_sql(text, WIDE) is compile_sql(
         text, SqlLimits(expression_bytes_max=1 << 20, depth_max=200, nodes_max=1 << 16)
     )
+
+
+# ---- errors of filters name position, need and found text
+
+
+def test_filter_error_names_position_need_and_found_text():
+    error = FilterError("SQL92 expression", at=7, needed="a value", found=")")
+    assert str(error) == "SQL92 expression at character 7: needed a value, found ')'"
+    assert (error.subject, error.at, error.needed, error.found) == (
+        "SQL92 expression",
+        7,
+        "a value",
+        "')'",
+    )
+    assert isinstance(error, RocketPollError)
+
+
+def test_filter_error_about_a_whole_text_is_short_and_has_no_position():
+    error = FilterError("TAG subscription of T", needed="at most 10 characters", found="x" * 10_000)
+    assert str(error).startswith("TAG subscription of T: needed at most 10 characters, found 'xxx")
+    assert len(str(error)) < 150

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.brokers.connections import finished
 from support.brokers.metrics_endpoint import samples_of
 
-from rocketpoll.broker.common.histogram import Histogram
+from rocketpoll.broker.common.histogram import SECONDS, Histogram
 from rocketpoll.broker.metrics.exposition import (
     CounterFamily,
     Exposition,
@@ -127,3 +127,23 @@ def test_failed_exposition_is_reported_to_all_and_retried(caplog):
     assert samples_of(given[0].decode())("g") == 1
     assert given[1] is None
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+
+# ---- histograms of durations
+
+
+def test_histogram_buckets_are_cumulative():
+    histogram = Histogram((0.1, 1.0))
+    for seconds in (0.05, 0.1, 0.5, 7.0):
+        histogram.add(seconds)
+    assert list(histogram.cumulative()) == [(0.1, 2), (1.0, 3), (float("inf"), 4)]
+    assert histogram.seconds == 7.65
+
+
+def test_default_histogram_buckets_separate_fast_and_slow_flushes():
+    histogram = Histogram()
+    histogram.add(0.0002)
+    histogram.add(0.3)
+    counts = dict(histogram.cumulative())
+    assert (counts[0.0005], counts[0.2], counts[0.5]) == (1, 1, 2)
+    assert sorted(SECONDS) == list(SECONDS)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from support.brokers.connections import FakeConnection
+from support.disks.faulty_disk import FaultyDisk, ManualClock, Refusal
+from support.stores.small_store import message, open_store
 
 from rmq_spark.errors import BodyError, HeaderError
 from rmq_spark.wire.bodies.clients import HeartbeatData
@@ -12,6 +16,13 @@ from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.extensions import Extension
 from rmq_spark.wire.headers.members import OffsetResponseHeader
 from rmq_spark.wire.headers.operators import HEADERS
+from rocketpoll.broker.processor.queues import (
+    NO_TIME,
+    check_queue,
+    earliest_timestamp,
+    require_topic,
+    store_timestamp,
+)
 from rocketpoll.broker.processor.request import (
     RequestRejected,
     body_of,
@@ -86,3 +97,64 @@ def test_extension_request_without_agreement_is_not_supported():
     assert raised.value.code is ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     connection.extensions = frozenset([Extension.PULL_CHUNK])
     assert handle(connection, request).code == 0
+
+
+# ---- which queues exist for requests
+
+
+def test_require_topic_refuses_a_missing_topic(parts):
+    assert require_topic(parts.topics, "T").topic_name == "T"
+    with pytest.raises(RequestRejected, match=r"topic\[U\] not exist") as refusal:
+        require_topic(parts.topics, "U")
+    assert refusal.value.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+@given(queue_id=st.integers(-3, 12), read=st.integers(1, 6), write=st.integers(1, 6))
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_queue_exists_if_it_is_readable_writable_or_holds_messages(parts, queue_id, read, write):
+    if not parts.store.queue_offsets("T", 9).next:
+        parts.put("x", queue_id=9)
+    parts.make_topic("T", queues=read, write=write)
+    is_there = 0 <= queue_id < max(read, write) or queue_id == 9
+    try:
+        check_queue(parts.store, parts.topics.get("T"), queue_id)
+    except RequestRejected as refusal:
+        assert not is_there
+        assert refusal.code == ResponseCode.SYSTEM_ERROR
+    else:
+        assert is_there
+
+
+# ---- store times of messages by offset
+
+
+def test_store_timestamp_of_a_message_is_found_by_offset(room):
+    start = room.clock()
+    room.put("first", start + 10)
+    room.put("second", start + 20)
+    assert [store_timestamp(room.store, "T", 0, offset) for offset in (0, 1)] == [
+        start + 10,
+        start + 20,
+    ]
+
+
+def test_store_timestamp_without_message_is_none(room):
+    room.put("only")
+    assert [store_timestamp(room.store, "T", 0, offset) for offset in (-1, 1, 2)] == [NO_TIME] * 3
+    assert store_timestamp(room.store, "T", 1, 0) == NO_TIME
+    assert store_timestamp(room.store, "nowhere", 0, 0) == NO_TIME
+
+
+def test_unreadable_message_has_no_store_timestamp(tmp_path):
+    disk, clock = FaultyDisk(), ManualClock()
+    store = open_store(tmp_path, disk, clock=clock, mapped_file_size_commit_log=1 << 20)
+    start = clock.now_ms
+    store.put_message(message("x" * 5_000))
+    clock.now_ms += 20
+    store.put_message(message("readable"))
+    disk.unreadable.append(Refusal("commitlog", 0))
+    assert [store_timestamp(store, "T", 0, at) for at in (0, 1)] == [NO_TIME, start + 20]
+    assert earliest_timestamp(store, "T", 0) == NO_TIME
+    disk.unreadable.clear()
+    assert earliest_timestamp(store, "T", 0) == start
+    store.shutdown()

@@ -7,6 +7,7 @@ import contextlib
 import socket
 import struct
 from concurrent.futures import Future
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,11 @@ from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import CommandFlag, ResponseCode
 from rmq_spark.wire.command import RemotingCommand, decode_command
 from rmq_spark.wire.framing import FrameReader
-from rocketpoll.broker.server.client_connection import ClientConnection
+from rocketpoll.broker.server.client_connection import (
+    ClientConnection,
+    detect_protocol,
+    kernel_buffered_bytes,
+)
 from rocketpoll.broker.server.fair_scheduler import FairScheduler
 from rocketpoll.broker.server.limits import ConcurrencyLimit
 from rocketpoll.broker.settings.config import ServerLimits
@@ -783,3 +788,43 @@ async def test_undelivered_bytes_include_the_kernel_send_buffer():
         theirs.recv(1 << 12)
         assert end.connection.undelivered_bytes < before
     assert end.connection.undelivered_bytes == 0  # as the socket is gone
+
+
+# ---- clients of other protocols are recognized by their first bytes
+
+
+@pytest.mark.parametrize(
+    ("first_bytes", "name"),
+    [
+        (b"GET / HT", "HTTP"),
+        (b"POST /x ", "HTTP"),
+        (b"HEAD / H", "HTTP"),
+        (b"PRI * HT", "HTTP/2"),
+        (b"\x16\x03\x01\x02", "TLS"),
+        (b"\x00\x00\x01\x00\x00\x00\x00\x80", None),
+        (b"GE", None),
+        (b"", None),
+    ],
+)
+def test_foreign_protocol_is_detected_by_its_first_bytes(first_bytes, name):
+    assert detect_protocol(first_bytes) == name
+
+
+# ---- undelivered bytes of a client's socket, as the system reports them
+
+
+def test_kernel_buffered_bytes_count_undelivered_data():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        writer = socket.create_connection(server.getsockname())
+        reader, _ = server.accept()
+    with writer, reader:
+        assert kernel_buffered_bytes(writer.fileno()) == 0
+        writer.setblocking(False)
+        with suppress(BlockingIOError):
+            while True:
+                writer.send(bytes(1 << 16))
+        assert kernel_buffered_bytes(writer.fileno()) > 0
+
+
+def test_kernel_buffered_bytes_of_a_closed_socket_are_zero():
+    assert kernel_buffered_bytes(-1) == 0

@@ -14,10 +14,13 @@ from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.settings.settings import (
     DEFAULT_STORE,
     KEYS,
+    RELOADABLE,
     SECTIONS,
+    UNSUPPORTED,
     ConfigError,
     config_of,
     load_config,
+    plan_reload,
     settings_of,
 )
 
@@ -421,3 +424,60 @@ def test_shipped_broker_conf_has_every_key_at_its_default():
 def test_setting_comments_are_one_line():
     for name, key in KEYS.items():
         assert re.fullmatch(r"[ -~]{5,100}", key.setting.comment), name
+
+
+# ---- reloaded settings: some take effect at once, the others are reported
+
+
+def test_reload_applies_changeable_settings_and_names_the_others():
+    old = config_of({"maxTopics": "5", "brokerName": "a", "deleteWhen": "01"})
+    new = config_of({"maxTopics": "6", "brokerName": "b", "maxConnections": "7"})
+    reload = plan_reload(old, new)
+    assert set(reload.reloaded) == {"maxTopics=6", "maxConnections=7", "deleteWhen=04"}
+    assert reload.need_restart == ("brokerName=b",)
+    assert settings_of(reload.config) == {**settings_of(new), "brokerName": "a"}
+
+
+def test_reload_sees_a_changed_secret_and_does_not_show_it():
+    old, new = (config_of({"tls.server.keyPassword": text}) for text in ("before", "after"))
+    reload = plan_reload(old, new)
+    assert reload.config.tls.key_password.text == "after"
+    assert reload.reloaded == ("tls.server.keyPassword=********",)
+
+
+def test_reload_without_change_does_nothing():
+    config = config_of({"maxTopics": "5"})
+    assert plan_reload(config, config) == (config, (), ())
+
+
+def test_reloadable_settings_exist():
+    assert set(KEYS) > RELOADABLE
+
+
+# ---- settings of RocketMQ that this broker does not have get an explanation
+
+
+def test_unsupported_settings_are_not_defined():
+    assert not set(UNSUPPORTED) & set(KEYS)
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_unsupported_rocketmq_setting_is_refused_with_advice(name, tmp_path):
+    with pytest.raises(ConfigError) as raised:
+        config_of({name: "x"})
+    assert str(raised.value) == f"there is no setting {name!r}: {UNSUPPORTED[name]}"
+    assert "\n" not in str(raised.value)
+    path = tmp_path / "broker.conf"
+    path.write_text(f"brokerName=a\n{name}=x\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=f"{path}:2: there is no setting '{name}': "):
+        load_config(path)
+
+
+def test_settings_named_in_advice_exist():
+    for name, key in {
+        "queues": "defaultTopicQueueNums",
+        "migrateAuthFromV1Enabled": "aclEnable",
+        "storePathIndex": "storePathRootDir",
+    }.items():
+        assert key in UNSUPPORTED[name]
+        assert key in KEYS

@@ -6,6 +6,8 @@ import pytest
 
 from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options import values
+from rmq_spark.spark.options.options import Selection, is_broker_topic, selects
+from rmq_spark.spark.options.table import OPTIONS, Use
 
 
 @pytest.mark.parametrize(
@@ -135,3 +137,57 @@ def test_timestamp_within_two_days_of_1970_is_refused(text):
 def test_json_has_to_be_an_object_with_each_name_once(text):
     with pytest.raises(OptionError, match="option o"):
         values.json_object("o", text)
+
+
+# ---- the table of options
+
+
+def test_names_differ_in_more_than_their_case():
+    assert len({name.lower() for name in OPTIONS}) == len(OPTIONS)
+
+
+def test_aliases_lead_to_options_that_are_none():
+    for name, option in OPTIONS.items():
+        assert option.uses
+        assert option.meaning
+        if option.alias_of is not None:
+            assert OPTIONS[option.alias_of].alias_of is None, name
+
+
+def test_every_use_has_its_required_options():
+    for use in Use:
+        assert use in OPTIONS["namesrvAddr"].uses
+        assert use in OPTIONS["topic"].uses
+
+
+# ---- topics are selected by name, pattern and namespace
+
+
+def test_topics_that_are_named_are_just_these():
+    named = Selection(topics=("orders", "eu%paid"), namespace="eu")
+    assert selects(named, "orders")
+    assert selects(named, "eu%paid")
+    assert not selects(named, "paid")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "namespace", "topic", "is_selected"),
+    [
+        ("orders.*", None, "orders-1", True),
+        ("orders", None, "orders-1", False),
+        (".*", None, "%RETRY%group", False),
+        (".*", None, "SCHEDULE_TOPIC_XXXX", False),
+        ("orders.*", "eu", "eu%orders-1", True),
+        ("orders.*", "eu", "orders-1", False),
+        ("orders.*", "eu", "us%orders-1", False),
+        ("orders.*", None, "eu%orders-1", False),
+    ],
+)
+def test_pattern_selects_by_the_name_within_the_namespace(pattern, namespace, topic, is_selected):
+    assert selects(Selection(pattern=pattern, namespace=namespace), topic) is is_selected
+
+
+@pytest.mark.parametrize("topic", ["TBW102", "RMQ_SYS_TRACE_TOPIC", "%DLQ%group", "DefaultCluster"])
+def test_brokers_and_groups_have_topics_of_their_own(topic):
+    assert is_broker_topic(topic)
+    assert not is_broker_topic("orders")

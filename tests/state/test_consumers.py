@@ -16,7 +16,9 @@ from rmq_spark.wire.bodies.clients import (
 )
 from rocketpoll.broker.state.members import client_channel_info
 from rocketpoll.broker.state.members.client_channel_info import (
+    CLIENT_ID_CHARACTERS_MAX,
     ClientChannelInfo,
+    client_fault,
     subscription_bytes,
 )
 from rocketpoll.broker.state.members.consumers import ConsumerManager
@@ -317,3 +319,13 @@ class MemberMachine(RuleBasedStateMachine):
 
 MemberMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=25)
 TestMembers = MemberMachine.TestCase
+
+
+# ---- client ids
+
+
+def test_client_id_must_be_present_and_short():
+    assert client_fault("10.0.0.1@4711") is None
+    assert client_fault("c" * CLIENT_ID_CHARACTERS_MAX) is None
+    assert client_fault(" ") == "there is no clientID"
+    assert "1025 characters, over 1024" in client_fault("c" * 1_025)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from support.disks.faulty_disk import RecordingDisk, power_loss_states
 
-from rocketpoll.broker.store.errors import ForeignFile
+from rocketpoll.broker.store.errors import EndUnknown, ForeignFile
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.files.file_pool import FilePool
 from rocketpoll.broker.store.queues.consume_queue import ENTRY
-from rocketpoll.broker.store.queues.queue_table import QueueTable
+from rocketpoll.broker.store.queues.queue_table import QueueTable, RecoveredEnds, end_unknown_error
 from rocketpoll.broker.store.records.fields import topic_fault
 
 ENTRIES = np.array([(0, 100, 0)], ENTRY)
@@ -131,3 +131,49 @@ def test_first_flush_of_a_topic_makes_its_directory_durable(tmp_path):
         table.flush()
         for state in power_loss_states(disk.log(), random.Random(1), 3, tmp_path.with_name("lost")):
             assert (state / "consumequeue" / topic / "0").is_dir()
+
+
+# ---- ends of queues that recovery has found
+
+
+class Reput:
+    carried = 0
+
+
+@pytest.fixture
+def reput():
+    return Reput()
+
+
+@pytest.fixture
+def found(reput):
+    return RecoveredEnds(lambda: reput.carried)
+
+
+def test_lower_bound_is_zero_before_and_after_the_recovery(found, reput):
+    assert found.lower_bound("T", 0) == 0
+    found.start(100, {("T", 0): 7})
+    reput.carried = 100
+    found.finish()
+    reput.carried = 50  # a topic is deleted: what came meanwhile is carried again
+    assert found.lower_bound("T", 0) == 0
+
+
+def test_lower_bound_is_infinite_until_the_log_is_dispatched(found, reput):
+    found.start(100, {})
+    for reput.carried in (0, 99):
+        assert found.lower_bound("T", 0) > 1 << 62
+        assert found.lower_bound("Any", 3) > 1 << 62
+
+
+def test_lower_bound_is_the_recovered_end_after_dispatch(found, reput):
+    found.start(100, {("T", 1): 7})
+    reput.carried = 100
+    assert found.lower_bound("T", 1) == 7
+    assert found.lower_bound("T", 0) == 0
+
+
+def test_end_unknown_error_names_the_queue_and_the_reason():
+    assert isinstance(end_unknown_error("T", 3, None), EndUnknown)
+    assert "the end of queue 3 of T is not known yet" in str(end_unknown_error("T", 3, None))
+    assert str(end_unknown_error("T", 3, "the disk is full: /x")).endswith(": the disk is full: /x")

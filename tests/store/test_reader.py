@@ -14,6 +14,7 @@ from support.stores.small_store import (
     QUEUE_FILE_ENTRIES,
     bodies,
     components_of,
+    encoded,
     message,
     messages_of,
     open_store,
@@ -31,7 +32,11 @@ from rocketpoll.broker.store.errors import UnreadableFile
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.queues.consume_queue import ENTRY_BYTES, ENTRY_STRUCT
 from rocketpoll.broker.store.queues.queue_table import RecoveredEnds
-from rocketpoll.broker.store.read.message_reader import MessageReader
+from rocketpoll.broker.store.read.message_reader import (
+    MessageReader,
+    are_in_range,
+    first_unreadable,
+)
 from rocketpoll.broker.store.results import GetMessageStatus as Status
 
 
@@ -520,3 +525,21 @@ def by_property(expression):
     return message_filter(
         SubscriptionData(topic="T", sub_string=expression, expression_type="SQL92")
     )
+
+
+# ---- record checks: positions and sizes within bounds, and finding the unreadable record of
+
+
+@pytest.mark.parametrize("kind", [list, np.array])
+def test_are_in_range_includes_the_lower_and_excludes_the_upper_bound(kind):
+    assert are_in_range(kind([3, 9]), 3, 10)
+    assert not are_in_range(kind([2, 9]), 3, 10)
+    assert not are_in_range(kind([3, 10]), 3, 10)
+
+
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_first_unreadable_record_is_found(number):
+    records = [bytearray(encoded(message(f"{each}"))) for each in range(4)]
+    records[number][4:8] = b"none"
+    sizes = np.array([len(each) for each in records])
+    assert first_unreadable(b"".join(records), sizes) == number

@@ -7,12 +7,14 @@ The directory is copied before each of some disk operations, as a kill would lea
 from __future__ import annotations
 
 import errno
+import os
 import random
 import shutil
 import threading
 
 import pytest
 from support.disks.faulty_disk import FaultIn, FaultyDisk
+from support.stores.kill_campaign import ACKNOWLEDGE_EARLY, Campaign
 from support.stores.small_store import bodies, components_of, crash, message, open_store
 from support.suite.log_records import lines_of
 from support.suite.selection import spread
@@ -173,3 +175,28 @@ def test_start_after_a_kill_at_any_operation_reports_no_damage(tmp_path, caplog,
     store.shutdown()
     for each in copies:
         check_start(each, caplog, **settings).shutdown()
+
+
+# ---- kill -9 at any moment: no acknowledged message is lost or moves, and the store
+
+
+# Longer campaigns take their length from here.
+CYCLES = int(os.environ.get("ROCKETPOLL_KILL_CYCLES", "20"))
+FAULTY_CYCLES = 6
+
+
+@pytest.mark.wide
+def test_killed_store_loses_no_acknowledged_message(tmp_path, dice):
+    campaign = Campaign(tmp_path, dice)
+    campaign.run(CYCLES)
+    assert campaign.findings == []
+    assert (
+        campaign.acknowledged_count > 10 * CYCLES
+    )  # else the children were too slow to tell anything
+
+
+@pytest.mark.wide
+def test_store_that_acknowledges_before_writing_fails_the_kill_campaign(tmp_path, dice):
+    campaign = Campaign(tmp_path, dice, fault=ACKNOWLEDGE_EARLY)
+    campaign.run(FAULTY_CYCLES)
+    assert any("lost: message" in finding for finding in campaign.findings)

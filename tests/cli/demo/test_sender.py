@@ -1,8 +1,13 @@
 """The demo's sender counts stored messages, keeps its rate and reports its fault."""
 
+import subprocess
+import sys
+import time
+
 import pytest
 
-from rmq_spark.cli.demo.clients import DemoSender
+from rmq_spark.cli.demo.clients import DemoConsumer, DemoSender
+from rmq_spark.cli.spark.spark_runtime import java_fault
 
 
 @pytest.mark.parametrize("by_table", [True, False])
@@ -39,3 +44,59 @@ def test_demo_sender_reports_its_fault(by_table):
         sender.start(1_000)
         sender._thread.join(60)
         assert "127.0.0.1:1" in str(sender.fault)
+
+
+# ---- the demo's Spark query reads every message that was sent
+
+
+@pytest.mark.wide
+@pytest.mark.skipif(java_fault() is not None, reason="Spark needs Java")
+def test_demo_reads_every_message_that_it_sends():
+    program = "import sys; from rmq_spark.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "demo", "--seconds", "2", "--rate", "2000"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "batch 0: " in done.stdout
+    assert "every one of them once" in done.stdout
+
+
+# ---- the demo's consumer reports its rows with their latency, and its fault
+
+
+def test_demo_consumer_reports_rows_with_latency(rocketpoll_broker, rocketpoll_topic):
+    batches = []
+    reader = DemoConsumer(rocketpoll_broker.address, rocketpoll_topic, batches.append)
+    rocketpoll_broker.send(rocketpoll_topic, *("x" for _ in range(50)))
+    until = time.monotonic() + 20
+    while sum(batch.rows for batch in batches) < 50:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    assert reader.fault() is None
+    reader.finish()
+    reader.stop()
+    assert sum(batch.rows for batch in batches) == 50
+    assert all(-1 < batch.latency_p50 <= batch.latency_p95 < 20 for batch in batches)
+
+
+def test_demo_consumer_reports_its_fault(rocketpoll_broker, rocketpoll_topic):
+    told = []
+
+    def fails(batch):
+        told.append(batch)
+        raise RuntimeError("nobody is to know")
+
+    reader = DemoConsumer(rocketpoll_broker.address, rocketpoll_topic, fails)
+    rocketpoll_broker.send(rocketpoll_topic, "x")
+    until = time.monotonic() + 20
+    while reader.fault() is None:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    assert reader.fault() == "nobody is to know"
+    assert len(told) == 1
+    reader.stop()

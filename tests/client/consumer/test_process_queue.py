@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
 import pytest
@@ -12,6 +13,7 @@ from rmq_spark.client.consumer.queues.process_queue import (
     LOCK_EXPIRES_MS,
     PULL_EXPIRES_MS,
     ProcessQueue,
+    monotonic_ms,
 )
 
 
@@ -250,3 +252,14 @@ class AgainstAModel(RuleBasedStateMachine):
 
 
 TestAgainstAModel = AgainstAModel.TestCase
+
+
+# ---- the consumers' clock is monotonic and counts milliseconds
+
+
+def test_monotonic_ms_counts_milliseconds():
+    before = time.monotonic_ns()
+    seen = [monotonic_ms() for _ in range(100)]
+    after = time.monotonic_ns()
+    assert seen == sorted(seen)
+    assert before // 1_000_000 <= seen[0] <= seen[-1] <= after // 1_000_000

@@ -1,11 +1,20 @@
 """Received chunks are merged and checked record by record."""
 
+import itertools
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rmq_spark.client.errors import ConnectionClosed
 from rmq_spark.client.reading.bulk_pull import RawChunk
-from rmq_spark.client.reading.readable_chunks import BATCH_BYTES_MIN, merge_chunks, readable_chunks
+from rmq_spark.client.reading.readable_chunks import (
+    BATCH_BYTES_MIN,
+    merge_chunks,
+    missing_ranges,
+    readable_chunks,
+)
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import StoredMessage, body_crc_of, encode_record
 
@@ -142,3 +151,15 @@ def test_records_of_a_light_queue_bear_the_places_of_another():
     data = record(70, queue_id=3) + record(90, queue_id=2)
     [chunk] = readable_chunks([RawChunk(data, None, 9)], light, 7, is_filtered=False)
     assert (len(chunk.records), chunk.fault) == (2, None)
+
+
+# ---- which offsets of a span a read has left out
+
+
+@given(st.sets(st.integers(3, 40)), st.integers(0, 3), st.integers(41, 50))
+def test_offsets_and_missing_ranges_cover_the_span(offsets, start, end):
+    ranges = missing_ranges(sorted(offsets), start, end)
+    missing = [offset for first, last in ranges for offset in range(first, last)]
+    assert sorted([*offsets, *missing]) == list(range(start, end))
+    assert all(first < last for first, last in ranges)
+    assert all(last < first for (_, last), (first, _) in itertools.pairwise(ranges))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmq_spark.client.concurrency.lifecycle import SafeStop, run_steps
+from rmq_spark.client.concurrency.lifecycle import Latch, SafeStop, run_steps
 
 ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_S = 10
@@ -125,3 +125,49 @@ def test_shutdown_steps_all_run_despite_errors(caplog):
     run_steps("G", lambda: done.append(1), lambda: 1 / 0, lambda: done.append(2))
     assert done == [1, 2]
     assert "G: a step of the shutdown failed: ZeroDivisionError" in caplog.text
+
+
+# ---- A countdown ends once, with its last part
+
+
+def counted(*those):
+    ends = []
+    return Latch(lambda: ends.append("end"), *those), ends
+
+
+def test_countdown_ends_once_with_the_last_one():
+    countdown, ends = counted("a")
+    countdown.add("b", "c")
+    countdown.count_down("b", "nobody")
+    countdown.count_down("a", "a")
+    assert ends == []
+    countdown.count_down("c")
+    countdown.count_down("c")
+    assert ends == ["end"]
+
+
+def test_countdown_ignores_additions_after_its_end():
+    countdown, ends = counted("a")
+    countdown.count_down("a")
+    countdown.add("b")
+    countdown.count_down("b")
+    assert ends == ["end"]
+
+
+def test_countdown_can_be_released_early():
+    countdown, ends = counted("a", "b")
+    countdown.release()
+    countdown.count_down("a", "b")
+    countdown.release()
+    assert ends == ["end"]
+
+
+def test_countdown_from_many_threads_ends_once():
+    names = range(100)
+    countdown, ends = counted(*names)
+    threads = [threading.Thread(target=countdown.count_down, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ends == ["end"]

@@ -9,6 +9,7 @@ import pytest
 from support.brokers.broker_kinds import wait_until
 from support.clients.manual_scheduler import MovedTasks
 
+from rmq_spark.client.concurrency import deferred_wakeups
 from rmq_spark.client.concurrency.scheduler import RepeatedTask, ThreadScheduler
 
 PATIENCE_S = 20
@@ -232,3 +233,37 @@ def test_stopped_repeated_task_does_not_run():
     tasks.move(1000)
     assert at == [0]
     assert tasks.pending == 0
+
+
+# ---- wakeups of a turn are deferred to its end
+
+
+def test_deferred_wakeups_run_in_order_at_the_end_of_a_turn():
+    called = []
+    deferred_wakeups.begin()
+    assert deferred_wakeups.defer(lambda: called.append(1))
+    assert deferred_wakeups.defer(lambda: called.append(2))
+    assert called == []
+    deferred_wakeups.end()
+    assert called == [1, 2]
+    deferred_wakeups.begin()
+    deferred_wakeups.end()
+    assert called == [1, 2]
+
+
+def test_deferred_wakeups_defer_nothing_outside_of_a_turn_or_at_its_end():
+    said = [deferred_wakeups.defer(lambda: None)]
+    deferred_wakeups.begin()
+    deferred_wakeups.defer(lambda: said.append(deferred_wakeups.defer(lambda: None)))
+    deferred_wakeups.end()
+    assert said == [False, False]
+
+
+def test_deferred_wakeups_of_one_thread_do_not_defer_another_threads():
+    said = []
+    deferred_wakeups.begin()
+    other = threading.Thread(target=lambda: said.append(deferred_wakeups.defer(lambda: None)))
+    other.start()
+    other.join(10)
+    deferred_wakeups.end()
+    assert said == [False]

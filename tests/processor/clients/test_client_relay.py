@@ -8,12 +8,14 @@ from support.brokers.processors import refused
 from support.brokers.state_tables import join, room
 from support.stores.small_store import STORE_HOST
 
-from rmq_spark.errors import RecordError
+from rmq_spark.errors import HeaderError, RecordError
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.operators import GetConsumerStatusBody
+from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.codes import RequestCode as Code
 from rmq_spark.wire.codes import ResponseCode as Answer
 from rmq_spark.wire.headers import operators as headers
+from rmq_spark.wire.headers.members import ConsumerGroupRequestHeader
 from rmq_spark.wire.message_id import encode_offset_message_id
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import decode_record
@@ -29,6 +31,7 @@ from rocketpoll.broker.processor.clients.pending_replies import (
     REQUEST_BYTES,
     PendingReplies,
 )
+from rocketpoll.broker.processor.request import one_way_command, request_command
 from rocketpoll.broker.state.members.consumers import ConsumerManager
 
 QUEUE = MessageQueue("T", "broker-a", 0)
@@ -318,3 +321,22 @@ def test_consumer_status_of_missing_or_outdated_member_is_refused(processor, con
     join(consumers, "g", "old", "T", version=27)
     assert "[old] is too old" in refused(handler, admin, status(admin))[1]
     assert member.asked == []
+
+
+# ---- commands of the broker to clients
+
+
+def test_one_way_command_needs_no_answer_and_a_request_does():
+    header = ConsumerGroupRequestHeader("g")
+    told = one_way_command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, b"body")
+    assert (told.code, told.ext_fields, told.body) == (40, {"consumerGroup": "g"}, b"body")
+    assert told.is_one_way
+    assert not told.is_response
+    asked = request_command(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
+    assert not asked.is_one_way
+    assert asked.body == b""
+
+
+def test_request_command_for_a_code_without_a_header_is_refused():
+    with pytest.raises(HeaderError, match="a code with a header"):
+        request_command(RequestCode.GET_BROKER_CONFIG, None)

@@ -1,5 +1,5 @@
 """A campaign that kills a store repeatedly, and what must hold afterwards: for
-`store/test_kill_nine`.
+`store/test_starts_after_kills`.
 
 A child process (`store/crash_writer`) writes; what it reports as acknowledged goes into a ledger on
 disk before anything else happens; then the child is killed with SIGKILL, at any moment from the

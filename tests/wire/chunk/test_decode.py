@@ -10,8 +10,9 @@ from support.messages.wire_strategies import stored_messages
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
-from rmq_spark.wire.chunk import COLUMNS, RecordChunk
+from rmq_spark.wire.chunk import COLUMNS, RecordChunk, encode_chunk, encode_sized_chunk
 from rmq_spark.wire.chunk.decode import readable_records
+from rmq_spark.wire.chunk.sized_chunk import decode_sized_chunk, encode_sizes
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.record import StoredMessage, decode_records, encode_record
 
@@ -227,3 +228,31 @@ def test_records_that_got_their_place_say_so(v6):
     assert (
         COLUMNS["storeTimestamp"].build(chunk).view("int64").to_pylist() == [1_700_000_000_000] * 2
     )
+
+
+# ---- chunks that begin with the sizes of their records
+
+
+@given(st.lists(st.integers(0, (1 << 31) - 1), max_size=50), st.binary(max_size=50))
+def test_sized_chunk_round_trips(sizes, records):
+    found, rest = decode_sized_chunk(encode_sizes(np.array(sizes, np.int32)) + records)
+    assert found.tolist() == sizes
+    assert bytes(rest) == records
+
+
+@pytest.mark.parametrize("bodies", [[b"one", b"three", b""], [b"one"], []])
+def test_encoded_sized_chunk_has_the_sizes_and_then_the_records(bodies):
+    columns = {"topic": "T", "body": bodies, "keys": "k", "storeHost": "1.2.3.4:5"}
+    chunk = encode_chunk(columns, has_checksums=True)
+    sizes, records = decode_sized_chunk(encode_sized_chunk(columns))
+    assert sizes.tolist() == chunk.sizes.tolist()
+    assert bytes(records) == chunk.data.to_pybytes()
+    assert RecordChunk(records, sizes).sizes.tolist() == chunk.sizes.tolist()
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\0\0\0", b"\0\0\0\1", b"\0\0\0\2\0\0\0\1", b"\xff\xff\xff\xff\0\0\0\0"]
+)
+def test_impossible_record_count_of_a_sized_chunk_is_refused(data):
+    with pytest.raises(RecordError, match="sized chunk"):
+        decode_sized_chunk(data)

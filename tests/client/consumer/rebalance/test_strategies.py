@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmq_spark.client.consumer.rebalance.rebalance_service import RebalanceRound
 from rmq_spark.client.consumer.rebalance.strategies import (
     AllocateMachineRoomNearby,
     AllocateMessageQueueAveragely,
@@ -19,6 +20,7 @@ from rmq_spark.client.consumer.rebalance.strategies import (
     in_java_order,
     in_queue_order,
 )
+from rmq_spark.client.errors import ConnectionClosed
 from rmq_spark.wire.message_queue import MessageQueue
 
 AVERAGELY = AllocateMessageQueueAveragely()
@@ -170,3 +172,55 @@ def test_order_is_that_of_utf_16_where_it_differs_from_unicode():
         for number in (1, 0)
     ]
     assert in_queue_order(of) == list(reversed(of[4:])) + list(reversed(of[:4]))
+
+
+# ---- one rebalance round asks each broker for members once
+
+
+BROKERS = {"T": {"a", "b"}, "U": {"b", "a"}, "V": {"a"}}
+
+
+class Group:
+    client_id = "me"
+
+    def __init__(self):
+        self.asked, self.members = [], ("me",)
+
+    def broker_names(self, topic):
+        return frozenset(BROKERS[topic])
+
+    def queues(self, topic):
+        return (topic,)
+
+    def consumer_ids(self, topic):
+        self.asked.append(topic)
+        if isinstance(self.members, Exception):
+            raise self.members
+        return self.members
+
+
+def test_members_are_asked_for_once_for_all_topics_of_the_same_brokers():
+    group = Group()
+    seen = RebalanceRound(group)
+    assert [seen.consumer_ids(topic) for topic in "TUVTUV"] == [("me",)] * 6
+    assert group.asked == ["T", "V"]
+    assert (seen.client_id, seen.queues("U")) == ("me", ("U",))
+
+
+def test_member_list_is_asked_again_after_reset():
+    group = Group()
+    seen = RebalanceRound(group)
+    seen.consumer_ids("T")
+    group.members = ("me", "you")
+    seen.reset()
+    assert seen.consumer_ids("U") == ("me", "you")
+
+
+def test_brokers_that_do_not_answer_are_waited_for_once():
+    group = Group()
+    group.members = ConnectionClosed("a:1", "gone")
+    seen = RebalanceRound(group)
+    for topic in "TU":
+        with pytest.raises(ConnectionClosed):
+            seen.consumer_ids(topic)
+    assert group.asked == ["T"]
