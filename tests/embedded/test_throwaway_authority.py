@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import shutil
 import ssl
@@ -11,13 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketpoll.broker.embedded import throwaway_authority
 from rocketpoll.broker.embedded.throwaway_authority import EcKey, ThrowawayAuthority
 from rocketpoll.broker.server.tls.validity import certificates_of_pem, validity_of_der
 
-P, ORDER = throwaway_authority._P, throwaway_authority._ORDER
+# The curve P-256, from its standard
+P = 0xFFFFFFFF00000001000000000000000000000000FFFFFFFFFFFFFFFFFFFFFFFF
+ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 B = 0x5AC635D8AA3A93E7B3EBBD55769886BC651D06B0CC53B0F63BCE3C3E27D2604B
-BASE = throwaway_authority._BASE_X, throwaway_authority._BASE_Y
+BASE = (
+    0x6B17D1F2E12C4247F8BCE6E563A440F277037D812DEB33A0F4A13945D898C296,
+    0x4FE342E2FE1A7F9B8EE7EB4A7C0F9E162BCE33576B315ECECBB6406837BF51F5,
+)
 
 MULTIPLES = {
     1: BASE,
@@ -33,20 +38,26 @@ MULTIPLES = {
 }
 
 
+def multiple(factor):
+    """Return the base point times a factor: the public point of the key with that secret."""
+    point = EcKey.generate(lambda size: factor.to_bytes(size, "big")).public
+    return int.from_bytes(point[1:33], "big"), int.from_bytes(point[33:], "big")
+
+
 def seeded(seed):
     return random.Random(seed).randbytes
 
 
 @pytest.mark.parametrize(("factor", "point"), MULTIPLES.items(), ids=map(str, MULTIPLES))
 def test_multiples_of_the_base_point_are_the_known_ones(factor, point):
-    assert throwaway_authority._multiply_base(factor) == point
+    assert multiple(factor) == point
 
 
 @given(st.integers(1, ORDER - 2))
 def test_multiples_lie_on_the_curve_and_their_opposites_too(factor):
-    x, y = throwaway_authority._multiply_base(factor)
+    x, y = multiple(factor)
     assert (y * y - x * x * x + 3 * x - B) % P == 0
-    assert throwaway_authority._multiply_base(ORDER - factor) == (x, P - y)
+    assert multiple(ORDER - factor) == (x, P - y)
 
 
 @given(st.integers(0, 1 << 64), st.binary(max_size=200))
@@ -57,10 +68,10 @@ def test_signatures_verify(seed, data):
     size = signature[3]
     r = int.from_bytes(signature[4 : 4 + size], "big")
     s = int.from_bytes(signature[6 + size :], "big")
-    digest = int.from_bytes(throwaway_authority.hashlib.sha256(data).digest(), "big")
+    digest = int.from_bytes(hashlib.sha256(data).digest(), "big")
     inverse = pow(s, -1, ORDER)
     combined = (digest * inverse + r * inverse * key.secret) % ORDER
-    assert throwaway_authority._multiply_base(combined)[0] % ORDER == r
+    assert multiple(combined)[0] % ORDER == r
 
 
 def contexts(directory, authority, server, client=None):
