@@ -19,8 +19,8 @@ from rmq_spark.cli.shell.connection import ClusterAccess, cluster_options
 @click.option("--port", type=click.IntRange(0, 65_535), default=5559, show_default=True,
               metavar="PORT", help="Port to listen on; 0 takes any free one.")  # fmt: skip
 @click.option("--writes", is_flag=True,
-              help="Allow signed-in users to send messages, create, alter and delete topics, seek "
-              "groups and resend dead letters.")  # fmt: skip
+              help="Allow signed-in users to send and recall messages, create, alter and delete "
+              "topics, seek groups and resend dead letters.")  # fmt: skip
 @click.option("--allow-host", "names", multiple=True, metavar="NAME", help="Host name by which "
               "browsers reach the console, for example behind a proxy. Repeatable.")  # fmt: skip
 @click.option("--checkpoint", "checkpoints", multiple=True, metavar="DIR",

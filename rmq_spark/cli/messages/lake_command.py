@@ -60,7 +60,7 @@ _NEEDED: Final = ("brokerName", "queueId", "queueOffset", "storeTimestamp")
 @click.command(
     cls=CommandWithExample,
     example="rocketpoll lake orders lake/orders\n"
-    "rocketpoll lake orders lake/new-orders --from -1h --columns keys,body,storeTimestamp",
+    "rocketpoll lake orders lake/new-orders --from -1h --columns keys,body",
 )
 @click.argument("topic")
 @click.argument("table")
