@@ -10,12 +10,13 @@ files in parallel, one runs all files that need a Spark: see `support.suite.spar
 import gc
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from support.spark.class_data_archive import quick_start
 from support.suite.log_records import note_earlier_threads
-from support.suite.selection import DEEP, WIDE, is_left_out, may_be_deep
+from support.suite.selection import DEEP, WIDE, is_all_deep, is_left_out, may_be_deep
 from support.suite.spark_scheduling import OneSpark, needs_spark
 from support.suite.temporary_files import choose_scratch
 
@@ -53,11 +54,17 @@ def pytest_runtest_setup():
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Skip files that have no test for ``make deep``, if no others run."""
-    is_of_tests = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
-    if config.option.markexpr == "deep" and is_of_tests and not may_be_deep(collection_path):
-        return True
-    return None
+    """Skip files of which no test runs: those without any for ``make deep``, if no others run, and
+    those with nothing else, if all tests but these run.
+
+    Each parallel process would import them.
+    """
+    if not (collection_path.name.startswith("test_") and collection_path.suffix == ".py"):
+        return None
+    if config.option.markexpr == "deep":
+        return None if may_be_deep(collection_path) else True
+    is_everything = {Path(each).name for each in config.args} == {"tests"}
+    return True if is_everything and not DEEP and is_all_deep(collection_path) else None
 
 
 def pytest_collection():

@@ -27,6 +27,8 @@ PEERS = os.environ.get("ROCKETPOLL_PEERS") == "1"
 DEEP = WIDE or PEERS or os.environ.get("ROCKETPOLL_DEEP") == "1"
 _TESTS = Path(__file__).parents[2]
 _SAYS_DEEP = re.compile(r"\bdeep\b|\bspread\(")
+_MARKS_ALL = re.compile(r"^pytestmark = .*\bmark\.(deep|wide|peers)\b", re.MULTILINE)
+_MARKS_FOLDER = 'item.add_marker("deep")'
 
 
 def is_left_out(item):
@@ -44,6 +46,17 @@ def may_be_deep(path):
     setting_up = (parent / "conftest.py" for parent in path.parents if _TESTS in parent.parents)
     files = [path, *filter(Path.exists, setting_up)]
     return any(_SAYS_DEEP.search(file.read_text(encoding="utf-8")) for file in files)
+
+
+@cache
+def is_all_deep(path):
+    """Return whether a test file has only tests that ``make check`` leaves out, by its own mark or
+    its directory's.
+    """
+    settings = path.parent / "conftest.py"
+    return bool(_MARKS_ALL.search(path.read_text(encoding="utf-8"))) or (
+        settings.exists() and _MARKS_FOLDER in settings.read_text(encoding="utf-8")
+    )
 
 
 def count(name, narrow, *, wide):
