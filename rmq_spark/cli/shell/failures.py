@@ -62,6 +62,7 @@ _REMARKS: Final = {
     "plain_acl.yml, which no request changes": "",
     "AclException": _KEYS_REMEDY,  # RocketMQ 4.9's access lists
     "filter message by": "Set enablePropertyFilter=true at the broker",
+    "recall failed, operation is forbidden": "Set recallMessageEnable=true at the broker",
 }
 """Remedies by words in the remark of an error whose code says nothing."""
 

@@ -7,6 +7,7 @@ import json
 import logging
 import shlex
 from datetime import datetime, timedelta, timezone
+from urllib.parse import quote
 
 import pytest
 from support.brokers.broker_kinds import wait_until
@@ -15,6 +16,7 @@ from support.programs.web_console import served, staged
 from rmq_spark.cli.console.forms.message_forms import TYPED_BYTES_MAX
 from rmq_spark.cli.console.guard import AUDIT_LOGGER
 from rmq_spark.wire.message_id import RecallHandle
+from rocketpoll import EmbeddedBroker, Message, Producer
 
 QUOTED = """'"><script>alert(1)</script>"""
 
@@ -317,6 +319,20 @@ def test_recall_needs_a_handle_and_a_session(addresses, console):
     assert "Its time is over" in console.read(f"/recall?handle={over}").text
     with served(addresses[0], writes=False) as reader:
         assert "Start it with --writes" in reader.read(f"/recall?handle={over}").text
+
+
+def test_recall_at_a_broker_that_forbids_it_names_the_setting():
+    """As RocketMQ 5 does by default."""
+    with (
+        EmbeddedBroker(recallMessageEnable=False) as broker,
+        Producer("P", broker.address) as producer,
+        served(broker.address) as browser,
+    ):
+        handle = producer.send(Message("T", b"later", deliver_after="2h")).recall_handle
+        plan = browser.sign_in().read(f"/recall?handle={quote(handle, safe='')}")
+        refused = browser.post("/recall", plan.fields)
+    assert refused.status == 403
+    assert "Set recallMessageEnable=true at the broker" in refused.text
 
 
 def test_message_page_leads_to_copy_and_edit(console, cluster):
