@@ -33,6 +33,8 @@ def rows_at(start, own, topic="T", sizes=100, time=None):
     """A batch of messages with these properties."""
     sizes = np.full(len(own), sizes) if isinstance(sizes, int) else np.array(sizes)
     places, lengths = start + sizes.cumsum() - sizes, np.array([*map(len, own)])
+    if (lengths == lengths[0]).all():
+        lengths = int(lengths[0])
     time = start if time is None else time
     return ColumnRun((topic, 0), 0, places, sizes, b"".join(own), lengths, time)
 

@@ -9,6 +9,7 @@ Both give the same records as `RecordRun`, which needs no numpy and is faster fo
 from __future__ import annotations
 
 import struct
+from array import array
 from functools import cache, lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -87,7 +88,8 @@ class VariableSizeBatch(RecordBatch):
         head_rows = _copies(first[:body_at], count)
         heads: Any = np.ndarray((count,), _head_dtype(), head_rows, strides=(body_at,))
         heads["total_size"] = sizes
-        heads["body_crc"] = np.fromiter(map(crc32, bodies), np.uint32, count) & layout.BODY_CRC_MASK
+        body_crcs = np.frombuffer(array("I", [*map(crc32, bodies)]), np.uint32)
+        heads["body_crc"] = body_crcs & layout.BODY_CRC_MASK
         heads["flag"] = flags
         heads["queue_offset"] = np.arange(queue_offset, queue_offset + count)
         heads["physical_offset"] = places
@@ -101,15 +103,17 @@ class VariableSizeBatch(RecordBatch):
 
         pieces = zip(_rows(head_rows), bodies, _rows(topic_rows), properties, strict=True)
         records = [*map(b"".join, pieces)]
-        checksums = _rows(_checksums(np.fromiter(map(crc32, records), np.uint32, count)))
+        checksums = _rows(_checksums(np.frombuffer(array("I", [*map(crc32, records)]), np.uint32)))
         self.next_offsets[template.queue] = queue_offset + count
+        width = self.properties_bytes_max
+        are_of_one_width = bool((self._properties_lengths == width).all())
         self.recent = ColumnRun(
             template.queue,
             queue_offset,
             places,
             sizes,
             b"".join(properties),
-            self._properties_lengths,
+            width if are_of_one_width else self._properties_lengths,
             store_timestamp,
         )
         return b"".join(chain.from_iterable(zip(records, checksums, strict=True)))
@@ -151,7 +155,7 @@ class FixedSizeBatch(RecordBatch):
 
     def encode(
         self, _: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
-    ) -> bytes:
+    ) -> Buffer:
         """Return all records, given the first one's position and their common time."""
         entries, size, count = self._entries, self.record_bytes, self.count
         queue = self._template.queue
@@ -191,12 +195,11 @@ class FixedSizeBatch(RecordBatch):
         records[:, watched.stop :] = _checksums(_crcs(records.reshape(-1).data, size, watched))
         self.next_offsets[queue] = queue_offset + count
         properties = records[:, ending_at - own_bytes : watched.stop].tobytes()
-        lengths = np.full(count, self.properties_bytes_max)
-        sizes = np.full(count, size)
+        length = self.properties_bytes_max
         self.recent = ColumnRun(
-            queue, queue_offset, places, sizes, properties, lengths, store_timestamp
+            queue, queue_offset, places, size, properties, length, store_timestamp
         )
-        return records.tobytes()
+        return records.reshape(-1).data
 
 
 def properties_of_batch(entries: FixedSizeEntries) -> bytes:
@@ -209,7 +212,7 @@ def _crcs(data: Buffer, width: int, columns: slice) -> npt.NDArray[np.uint32]:
     """Return the CRC of some columns of each row."""
     rows = len(data) // width
     cut = _column_struct(columns.start, columns.stop - columns.start, width - columns.stop, rows)
-    return np.fromiter(map(crc32, cut.unpack(data)), np.uint32, rows)
+    return np.frombuffer(array("I", [*map(crc32, cut.unpack(data))]), np.uint32)
 
 
 @lru_cache(maxsize=8)

@@ -181,18 +181,19 @@ class Dispatcher:
     def _of_column_run(self, run: ColumnRun) -> QueueEntries:
         """Return the entries of records of one queue."""
         topic, queue_id = run.queue
-        codes = [0] * run.rows
-        if topic == SCHEDULE_TOPIC:
-            codes = [run.store_timestamp + self._delay_ms(queue_id)] * run.rows
-        elif run.properties.count(_TAGS_NAME):
-            columns = PropertySearch([run.properties], run.properties_lengths)
-            bounds = (each.tolist() for each in columns.find(_TAGS))
-            for row, start, stop in zip(*bounds, strict=True):
-                codes[row] = _tags_code(columns.text[start:stop])
         entries = np.empty(run.rows, ENTRY)
         entries["physical_offset"] = run.places
         entries["size"] = run.sizes
-        entries["tags_code"] = codes
+        code = run.store_timestamp + self._delay_ms(queue_id) if topic == SCHEDULE_TOPIC else 0
+        codes = [code] * run.rows
+        entries["tags_code"] = code
+        if topic != SCHEDULE_TOPIC and run.properties.count(_TAGS_NAME):
+            lengths = np.broadcast_to(run.properties_lengths, run.rows)
+            columns = PropertySearch([run.properties], lengths)
+            bounds = (each.tolist() for each in columns.find(_TAGS))
+            for row, start, stop in zip(*bounds, strict=True):
+                codes[row] = _tags_code(columns.text[start:stop])
+            entries["tags_code"] = codes
         return QueueEntries(topic, queue_id, run.queue_offset, entries.tobytes(), codes)
 
     def _one_by_one(

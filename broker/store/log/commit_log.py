@@ -77,7 +77,7 @@ class Draft(Protocol):
 
     def encode(
         self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
-    ) -> bytes:
+    ) -> Buffer:
         """Return the records, given the first one's physical and queue offset, and their time."""
 
 

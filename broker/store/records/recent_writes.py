@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmq_spark.wire.chunk import RecordChunk
+    from rmq_spark.wire.chunk.buffer_slices import Widths
 
 _RUNS_MAX = 64
 RUN_BYTES_MAX = 1 << 16
@@ -102,10 +103,12 @@ class ColumnRun(NamedTuple):
     queue_offset: QueueOffset
     places: npt.NDArray[np.int64]
     """The physical offset of each record."""
-    sizes: npt.NDArray[np.int64]
+    sizes: Widths
+    """The size of each record, or of all."""
     properties: bytes
     """The properties of all messages, back to back; each text is empty or ends with a separator."""
-    properties_lengths: npt.NDArray[np.int64]
+    properties_lengths: Widths
+    """The length of the properties of each message, or of all."""
     store_timestamp: int
 
     @property
@@ -116,12 +119,15 @@ class ColumnRun(NamedTuple):
     @property
     def end_offset(self) -> PhysicalOffset:
         """The log offset past the records."""
-        return PhysicalOffset(int(self.places[-1] + self.sizes[-1]))
+        sizes = self.sizes
+        return PhysicalOffset(
+            int(self.places[-1] + (sizes if isinstance(sizes, int) else sizes[-1]))
+        )
 
     @property
     def rows(self) -> int:
         """The number of records."""
-        return len(self.sizes)
+        return len(self.places)
 
     @property
     def kept_bytes(self) -> int:
