@@ -7,13 +7,14 @@ a call, and the work is to hand them over without byte code for each.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from functools import cache
 from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from rmq_spark.wire.chunk.buffer_slices import Bytes, Positions, take_structures
+from rmq_spark.wire.chunk.buffer_slices import Bytes, Positions, Structures, take_structures
 from rmq_spark.wire.isa_l import crc32
 
 Crcs: TypeAlias = npt.NDArray[np.uint32]
@@ -37,13 +38,25 @@ def crcs_of_strings(data: Bytes, starts: Positions, lengths: Positions) -> Crcs:
     longest = int(lengths.max(initial=0))
     if 0 < longest <= _COPIED_BYTES_MAX and int(lengths.min()) == longest:
         crcs: list[int] = []
-        for first in range(0, len(starts), _COPIED_STRINGS):
-            some = starts[first : first + _COPIED_STRINGS]
-            crcs += map(crc32, take_structures(data, some, f"V{longest}").tolist())
+        for some in _pieces(data, starts, longest):
+            crcs += map(crc32, some.tolist())
     else:
         slices = map(slice, starts.tolist(), (starts + lengths).tolist())
         crcs = [*map(crc32, map(data.data.__getitem__, slices))]
     return np.frombuffer(array("I", crcs), np.uint32)
+
+
+def _pieces(data: Bytes, starts: Positions, length: int) -> Iterator[Structures]:
+    """Yield strings of one length, some at a time; at one distance they need no copy before."""
+    count, kind = len(starts), f"V{length}"
+    distance = int(starts[-1] - starts[0]) // max(count - 1, 1)
+    if (np.diff(starts) == distance).all():
+        table = np.ndarray((count,), kind, data, int(starts[0]), (distance,))
+        for first in range(0, count, _COPIED_STRINGS):
+            yield table[first : first + _COPIED_STRINGS]
+    else:
+        for first in range(0, count, _COPIED_STRINGS):
+            yield take_structures(data, starts[first : first + _COPIED_STRINGS], kind)
 
 
 def combine_crcs(first: int, second: int, second_bytes: int) -> int:

@@ -263,3 +263,13 @@ def test_strings_of_one_length_have_their_crcs(count, width):
     random = Random(count * width)
     texts = [random.randbytes(width) for _ in range(count)]
     assert of_strings(texts) == [crc32(text) for text in texts]
+
+
+@pytest.mark.parametrize("count", [1, 2, 600])
+@pytest.mark.parametrize("distances", [(0,), (1,), (8,), (0, 5), (8, 7, 9)])
+def test_strings_of_one_length_have_their_crcs_at_any_distance(count, distances):
+    data = Random(count).randbytes(count * 50)
+    gaps = np.resize(np.array(distances, np.int64), count)
+    starts = np.cumsum(gaps + 30) - 30 - gaps[0] + 7
+    found = crcs_of_strings(np.frombuffer(data, np.uint8), starts, np.full(count, 30))
+    assert found.tolist() == [crc32(data[at : at + 30]) for at in starts.tolist()]
