@@ -28,6 +28,7 @@ from typing import Final, NamedTuple
 
 from rmq_spark.errors import format_count
 from rmq_spark.wire.bodies.staged_batches import StagedAttempt
+from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.isa_l import crc32
 
 from ..errors import BatchRefused, Degradation, TransientFailure
@@ -143,7 +144,7 @@ class StagingArea:
                         known = StagedName(sink, int(parts[1]), parts[3], int(parts[2]))
                         self._set_staged(known, _Staged(size))
 
-    def put(self, name: StagedName, rows: int, sized_records: bytes) -> None:
+    def put(self, name: StagedName, rows: int, sized_records: Buffer) -> None:
         """Stage a chunk, and replace any chunk of the same name.
 
         Raises:
@@ -167,7 +168,8 @@ class StagingArea:
             self._set_staged(name, _Staged(size))
             try:
                 with closing(self._disk.create(path, size)) as file:
-                    file.write(_HEAD.pack(_MAGIC, _VERSION, *head) + sized_records, 0)
+                    file.write(sized_records, _HEAD.size)
+                    file.write(_HEAD.pack(_MAGIC, _VERSION, *head), 0)
             except Exception as error:
                 if isinstance(error, FileNotFoundError):
                     self._directories.discard(name.sink)  # the directory was removed
@@ -177,7 +179,7 @@ class StagingArea:
             self._set_staged(name, _Staged(size, head))
             self._recover_if_room()
 
-    def read(self, name: StagedName) -> bytes:
+    def read(self, name: StagedName) -> memoryview:
         """Return a staged chunk."""
         path = self._root / name.sink / name.file_name
         try:
@@ -185,7 +187,7 @@ class StagingArea:
         except FileNotFoundError:
             raise _missing_error(name) from None
         crc, _ = _head_in(data, path)
-        sized_records = data[_HEAD.size :]
+        sized_records = memoryview(data)[_HEAD.size :]
         if crc32(sized_records) != crc:
             raise BatchRefused(f"{path} is damaged: its CRC is not that of what was staged")
         return sized_records
