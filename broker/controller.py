@@ -368,11 +368,8 @@ class BrokerController:
             self.vip_port = await self.server.listen(config.bind_address, port)
         except CannotListen as error:
             _log.warning(
-                "no VIP channel: cannot listen on %s:%d, two below listenPort: %s. "
-                "Clients of RocketMQ up to 4.4, and its dashboard, connect to the "
-                "program that listens there, unless they set vipChannelEnabled=false. "
-                "Choose another listenPort, stop that program, or set "
-                "vipChannelEnable=false if there are no such clients",
+                "no VIP channel for RocketMQ up to 4.4: cannot listen on %s:%d: %s. Free it, or "
+                "set vipChannelEnable=false",
                 config.bind_address,
                 port,
                 error.why,

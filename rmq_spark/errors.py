@@ -15,12 +15,10 @@ Every package imports this module, so it imports nothing of the project.
 from __future__ import annotations
 
 import reprlib
-from functools import wraps
-from inspect import isfunction, isgeneratorfunction
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable
 
     from typing_extensions import Self
 
@@ -72,44 +70,6 @@ def _note(page: str) -> str:
     title = name.removesuffix(".md").capitalize()
     where = f", {heading.replace('-', ' ')}" if heading else ""
     return f"See {title}{where}, in rocketpoll's documentation"
-
-
-Class = TypeVar("Class", bound="type[Any]")
-
-
-def without_frames(cls: Class) -> Class:
-    """Decorate a class that a foreign program calls and whose errors it shows with a traceback.
-
-    Its constructor and public methods raise our errors without our frames and causes, so that the
-    message is read first. Other exceptions are bugs, and keep their traceback.
-    """
-    for name, method in tuple(vars(cls).items()):
-        if isfunction(method) and (name == "__init__" or not name.startswith("_")):
-            wrap = _without_frames_of_rows if isgeneratorfunction(method) else _without_frames
-            setattr(cls, name, wrap(method))
-    return cls
-
-
-def _without_frames(method: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(method)
-    def call(*args: Any, **given: Any) -> Any:
-        try:
-            return method(*args, **given)
-        except RocketPollError as error:
-            raise error.with_traceback(None) from None
-
-    return call
-
-
-def _without_frames_of_rows(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
-    @wraps(method)
-    def generate(*args: Any, **given: Any) -> Iterator[Any]:
-        try:
-            yield from method(*args, **given)
-        except RocketPollError as error:
-            raise error.with_traceback(None) from None
-
-    return generate
 
 
 class WireError(RocketPollError, page="troubleshooting.md#bytes-that-cannot-be-read"):

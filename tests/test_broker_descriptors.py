@@ -85,7 +85,7 @@ def test_broker_with_few_descriptors_limits_clients_and_reserves_some_for_files(
         asyncio.run(story(broker))
         assert broker.stop() == 0
         log = "\n".join(broker.log())
-    assert "maxConnections is 150 and maxOpenFiles 50, as the system allows 300" in log
+    assert "maxConnections is 150 and maxOpenFiles 50: ulimit -Hn allows 300" in log
     assert "refused new clients: maxConnections" in log
     assert "accepting clients failed" not in log
 

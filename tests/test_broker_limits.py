@@ -142,7 +142,7 @@ def test_broker_warns_if_max_message_size_exceeds_the_log_file(tmp_path, size, i
         await client.put("x" * 64_900)
 
     tell(story, tmp_path, mappedFileSizeCommitLog=65_536, maxMessageSize=size)
-    said = "maxMessageSize=65536 is more than a file of the commit log has room for"
+    said = "maxMessageSize=65536 is too large for mappedFileSizeCommitLog="
     assert (said in caplog.text) is is_said
 
 

@@ -100,7 +100,7 @@ def live_three_times(tmp_path, by):
 
 
 SAID = {
-    "inodes change": "reports a different number for a file each time",
+    "inodes change": "gives a file another number each time",
     "directories are not flushed": "cannot flush directories",
 }
 

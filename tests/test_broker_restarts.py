@@ -146,7 +146,7 @@ def test_committed_offset_past_a_lost_log_end_skips_no_new_message(tmp_path, cap
     for path in (tmp_path / "config").glob("manifest.json*"):
         path.unlink()
     tell(second, tmp_path)
-    assert "1 committed offsets were past the ends of their queues of T" in caplog.text
+    assert "1 offsets past the ends of T are reset" in caplog.text
 
 
 @pytest.mark.parametrize("end", [BrokerProcess.stop, BrokerProcess.kill])

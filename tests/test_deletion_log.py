@@ -14,6 +14,7 @@ from rmq_spark.wire.bodies.operators import KVTable
 from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rocketpoll.broker.common.recent_losses import RecentLosses
+from rocketpoll.broker.process.operator_log import TextFormatter
 from rocketpoll.broker.runtime.deletion_log import DeletionLog
 from rocketpoll.broker.store.config import StoreConfig
 from rocketpoll.broker.store.files.disk import LocalDisk
@@ -58,17 +59,20 @@ def deleted(*spans, expired=0, forced=0):
     )
 
 
-def the_line(caplog):
-    (record,) = [each for each in caplog.records if each.name.endswith("deletion_log")]
+def the_lines(caplog):
+    """Return the level of one deletion's lines, and the lines, which all fit 200 columns."""
+    records = [each for each in caplog.records if each.name.endswith("deletion_log")]
     caplog.clear()
-    return record.levelname, record.getMessage()
+    (level,) = {each.levelname for each in records}
+    assert all(len(TextFormatter().format(each)) <= 200 for each in records)
+    return level, "\n".join(each.getMessage() for each in records)
 
 
 def test_expired_messages_that_all_groups_consumed_are_routine(recorded, caplog):
     caplog.set_level("INFO")
     recorded.offsets.commit("G", "T", 0, 100)
     recorded.log.report(deleted(("T", 0, 0, 100), expired=2))
-    level, text = the_line(caplog)
+    level, text = the_lines(caplog)
     assert level == "INFO"
     assert "deleted 2 files of the commit log (2.0 MiB, 100 messages stored from 20" in text
     assert recorded.losses.text() == ""
@@ -84,7 +88,7 @@ def test_expired_messages_that_a_group_has_not_consumed_are_a_warning_that_names
     recorded.offsets.commit("quick", "T", 0, 100)
     recorded.offsets.commit("elsewhere", "T", 1, 0)
     recorded.log.report(deleted(("T", 0, 5, 100), expired=1))
-    level, text = the_line(caplog)
+    level, text = the_lines(caplog)
     assert level == "WARNING"
     assert "Groups that had not consumed them: slower (95), slow (10)." in text
     assert "Raise fileReservedTime (72 hours)" in text
@@ -96,14 +100,14 @@ def test_deletion_log_names_only_the_groups_that_lost_most(recorded, caplog):
     for number in range(8):
         recorded.offsets.commit(f"G{number}", "T", 0, number)
     recorded.log.report(deleted(("T", 0, 0, 8), expired=1))
-    _, text = the_line(caplog)
+    _, text = the_lines(caplog)
     assert "G0 (8), G1 (7), G2 (6), G3 (5), G4 (4), and 3 more." in text
 
 
 def test_undelivered_delayed_messages_are_counted(recorded, caplog):
     recorded.delivered = {3: 40}
     recorded.log.report(deleted((SCHEDULE_TOPIC, 2, 10, 50), expired=1))
-    level, text = the_line(caplog)
+    level, text = the_lines(caplog)
     assert level == "WARNING"
     assert "Delayed messages that were not delivered yet: 10." in text
     assert recorded.log.unconsumed_messages == 10
@@ -111,9 +115,9 @@ def test_undelivered_delayed_messages_are_counted(recorded, caplog):
 
 def test_forced_deletion_is_a_warning_and_stays_a_recent_loss_for_an_hour(recorded, clock, caplog):
     recorded.log.report(deleted(("T", 0, 0, 7), forced=3, expired=1))
-    level, text = the_line(caplog)
+    level, text = the_lines(caplog)
     assert level == "WARNING"
-    assert "as the disk is 91% full (diskSpaceCleanForciblyRatio), 1 of them past" in text
+    assert "The disk is 91% full (diskSpaceCleanForciblyRatio), and 1 file had expired" in text
     assert "cleanFileForciblyEnable=false" in text
     assert (recorded.log.expired_files, recorded.log.forced_files) == (1, 3)
     assert "deleted 4 files" in recorded.losses.text()
@@ -152,7 +156,7 @@ def test_full_disk_that_deletes_unread_messages_shows_in_log_metrics_and_health(
         await broker.controller.housekeeping.wait_idle()
         low = broker.store.queue_offsets("T", 0).first
         assert 0 < low < 40
-        _, text = the_line(caplog)
+        _, text = the_lines(caplog)
         assert f"Groups that had not consumed them: billing ({low})." in text
         metrics = await scrape(broker.controller.metrics_port)
         assert metrics("rocketpoll_files_deleted_total", reason="disk_full") > 0

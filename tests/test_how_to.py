@@ -69,7 +69,7 @@ def broker():
         started.send("orders", ORDER, tags="paid", keys="order-1")
         with Admin(started.address) as admin:
             [queue] = admin.topic_offsets("orders")
-            admin.set_offset("billing", queue, 1)
+            admin.set_offset("billing", queue, 1, missing_ok=True)
         yield started
 
 

@@ -104,7 +104,7 @@ class BrokerHelpers(ABC):
             TypeError: The name is not a string.
             EmbeddedBrokerError: The broker does not run, or belongs to another process.
         """
-        self._connect().admin.delete_topic(name)
+        self._connect().admin.delete_topic(name, missing_ok=True)
 
     def has_topic(self, name: str) -> bool:
         """Return whether a topic exists.

@@ -514,9 +514,8 @@ class PullRequestHoldService:
         if since_sweep and self._deferred_before is None:
             self._deferred_before = self.deferred_total - since_sweep
             _log.warning(
-                "%d pulls are held (maxHolds): more are answered after %d ms without a "
-                "message. Raise maxHolds, or find the client that pulls from so many "
-                "queues",
+                "%d pulls are held (maxHolds): others are answered after %d ms. Raise maxHolds, "
+                "or find the client that pulls from so many queues",
                 self.hold_count,
                 self._limits.short_polling_time_ms,
             )

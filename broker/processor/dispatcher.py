@@ -68,7 +68,9 @@ _CHECKED_AT_ONCE_BYTES_MAX: Final = 16_384
 
 _CLIENT_ID: Final = re.compile(rb'"client_?id"\s*:\s*"([^"\\]{1,200})"', re.IGNORECASE)
 _CLIENT_ID_WITHIN_BYTES: Final = 65_536
-_REMARK_CHARACTERS_MAX: Final = 500
+_REMARK_CHARACTERS_MAX: Final = 130
+_LINE_CHARACTERS_MAX: Final = 154
+"""Most characters of a refusal with its remark on one line, which has 200 with its beginning."""
 
 _RECOVERY_SECONDS: Final = 10.0
 """Seconds without a degraded request of a code after which that code counts as recovered.
@@ -226,16 +228,18 @@ class RequestDispatcher:
         suppressed = self._refusal_log.admit(kind, self._clock())
         if suppressed is None:
             return
-        _log.log(
-            level,
-            "%s of %s, client id %s, refused with %s: %s%s",
-            _name_of(RequestCode, request.code),
-            host,
-            self._client_id_of(connection) or _find_client_id(request.body),
-            _name_of(ResponseCode, answer.code),
-            printable((answer.remark or "")[:_REMARK_CHARACTERS_MAX]),
-            f" ({suppressed} more of this kind since the last line)" if suppressed else "",
+        client_id = self._client_id_of(connection) or _find_client_id(request.body)
+        refusal = (
+            f"{_name_of(RequestCode, request.code)} of {host}, client id {client_id}, refused with "
+            f"{_name_of(ResponseCode, answer.code)}"
         )
+        more = f" ({suppressed} more of this kind since the last line)" if suppressed else ""
+        remark = printable((answer.remark or "")[:_REMARK_CHARACTERS_MAX])
+        if len(refusal) + len(remark) + len(more) <= _LINE_CHARACTERS_MAX:
+            _log.log(level, "%s", f"{refusal}: {remark}{more}")
+        else:
+            _log.log(level, "%s", f"{refusal}{more}")
+            _log.log(level, "%s", f"{host}: {remark}")
 
     def _wrap_steps(
         self, connection: Channel, request: RemotingCommand, steps: ResponseSteps

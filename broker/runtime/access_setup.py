@@ -89,8 +89,10 @@ class ExposedFiles:
     def warn(self, paths: Iterable[Path]) -> None:
         """Warn of those among all files with secrets that others can read since the last call."""
         exposed = frozenset(path for path in paths if self._disk.is_readable_by_others(path))
-        for path in sorted(exposed - self._known):
-            _log.warning("other users can read the secrets in %s. Run chmod 600 %s", path, path)
+        for secret_path in sorted(exposed - self._known):
+            _log.warning(
+                "other users can read the secrets in %s. Run chmod 600 %s", secret_path, secret_path
+            )
         self._known = exposed
 
 

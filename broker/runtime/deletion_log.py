@@ -9,7 +9,7 @@ deletions keep `rocketpoll cluster health` failing for an hour.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from rmq_spark.errors import format_count
@@ -57,23 +57,23 @@ class DeletionLog:
         self.expired_files += deleted.expired_files
         self.forced_files += deleted.forced_files
         self.unconsumed_messages += sum(unconsumed.values()) + undelivered
-        text = _describe(deleted) + _affected_groups(unconsumed, undelivered)
+        affected = tuple(_affected_groups(unconsumed, undelivered))
+        texts = (*_describe(deleted), *affected)
+        level = logging.WARNING if deleted.forced_files or affected else logging.INFO
+        for text in texts:
+            _log.log(level, "%s", text)
         if deleted.forced_files:
-            self._losses.record("deletion", text)
+            self._losses.record("deletion", " ".join(texts))
             _log.warning(
-                "%s Free or enlarge the disk, or set cleanFileForciblyEnable=false: then sends are "
-                "refused before messages younger than fileReservedTime are deleted",
-                text,
+                "Free or enlarge the disk, or set cleanFileForciblyEnable=false: sends are then "
+                "refused before young messages are deleted"
             )
-        elif unconsumed or undelivered:
+        elif level == logging.WARNING:
             _log.warning(
-                "%s Raise fileReservedTime (%d hours), check these groups, or delete those that "
+                "Raise fileReservedTime (%d hours), check these groups, or delete those that "
                 "nobody uses: rocketpoll group delete",
-                text,
                 self._config().file_reserved_time_hours,
             )
-        else:
-            _log.info("%s", text)
 
     def _undelivered(self, ranges: tuple[DeletedSpan, ...]) -> int:
         delivered = self._delay_offsets()
@@ -84,32 +84,34 @@ class DeletionLog:
         )
 
 
-def _describe(deleted: DeletedFiles) -> str:
+def _describe(deleted: DeletedFiles) -> tuple[str, str]:
+    """Return what was deleted, and why: a line of the log each."""
     count = deleted.expired_files + deleted.forced_files
     stored = ""
     if deleted.first_ms is not None and deleted.next_ms is not None:
         first, last = map(format_local_time, (deleted.first_ms, deleted.next_ms))
         stored = f" stored from {first} to {last}"
-    why = "past fileReservedTime"
+    why = "They had expired (fileReservedTime)"
     if deleted.forced_files:
-        why = f"as the disk is {deleted.used_ratio:.0%} full (diskSpaceCleanForciblyRatio)"
+        why = f"The disk is {deleted.used_ratio:.0%} full (diskSpaceCleanForciblyRatio)"
         if deleted.expired_files:
-            why += f", {deleted.expired_files} of them past fileReservedTime"
-    return (
+            expired = format_count(deleted.expired_files, "file")
+            why += f", and {expired} had expired (fileReservedTime)"
+    what = (
         f"deleted {format_count(count, 'file')} of the commit log "
-        f"({deleted.size_bytes / 2**20:,.1f} "
-        f"MiB, {format_count(deleted.message_count, 'message')}{stored}) {why}; the log begins at "
-        f"{deleted.log_offset} now."
+        f"({deleted.size_bytes / 2**20:,.1f} MiB, "
+        f"{format_count(deleted.message_count, 'message')}{stored})."
     )
+    return what, f"{why}; the log begins at {deleted.log_offset} now."
 
 
-def _affected_groups(unconsumed: Mapping[str, int], undelivered: int) -> str:
-    """Return the groups that had not consumed all deleted messages, the most affected first."""
+def _affected_groups(unconsumed: Mapping[str, int], undelivered: int) -> Iterator[str]:
+    """Yield who had not got all deleted messages: the groups, the most affected first; timers."""
     shown = sorted(unconsumed.items(), key=lambda item: (-item[1], item[0]))
     texts = [f"{group} ({count:,})" for group, count in shown[:_GROUPS_SHOWN]]
     if len(shown) > _GROUPS_SHOWN:
         texts.append(f"and {len(shown) - _GROUPS_SHOWN} more")
-    text = f" Groups that had not consumed them: {', '.join(texts)}." if texts else ""
+    if texts:
+        yield f"Groups that had not consumed them: {', '.join(texts)}."
     if undelivered:
-        text += f" Delayed messages that were not delivered yet: {undelivered:,}."
-    return text
+        yield f"Delayed messages that were not delivered yet: {undelivered:,}."

@@ -63,8 +63,8 @@ class TableReconciliation:
                 fewest = min(known.read_queue_nums, known.write_queue_nums)
                 if fewest < queue_nums:
                     _log.warning(
-                        "the topic %s is restored to %d queues, which have messages: the "
-                        "table of topics that was loaded is not the newest, and has %d",
+                        "topic %s is restored to %d queues, which have messages: the old table "
+                        "has %d",
                         topic,
                         queue_nums,
                         fewest,
@@ -79,10 +79,7 @@ class TableReconciliation:
         queue_nums = max(min(queue_nums, QUEUE_NUMS_MAX), self._queue_nums_min)
         made = topics.create_in_send_back(topic, queue_nums)
         _log.warning(
-            "the topic %s is missing, and is restored because it has messages; if it was "
-            "deleted, by RocketMQ or in a newer table, delete it again (rocketpoll topic "
-            "delete %s)",
-            topic,
+            "topic %s was missing, and is restored with its messages. If deleted, delete it again",
             topic,
         )
         return made.write_queue_nums
@@ -124,8 +121,7 @@ class TableReconciliation:
         ends = self._tables.offsets.clamp(lambda *queue: self._store.queue_offsets(*queue).next)
         for topic, count in ends.items():
             _log.warning(
-                "%d committed offsets were past the ends of their queues of %s, and are "
-                "set to these ends: the log was longer, or the offsets were edited",
+                "%d offsets past the ends of %s are reset: the log was longer, or they were edited",
                 count,
                 topic,
             )
@@ -139,8 +135,7 @@ class TableReconciliation:
                 by_feature.setdefault(feature, []).append(name)
         for feature, names in by_feature.items():
             _log.warning(
-                "RocketMQ 5's feature %s is not served: messages of %s can be read, and new ones "
-                "are refused. The feature's files are left as they are",
+                "RocketMQ 5's feature %s is not served: %s can only be read",
                 feature,
                 _describe_topics(names),
             )
@@ -151,8 +146,7 @@ class TableReconciliation:
         ]
         if prioritized:
             _log.warning(
-                "RocketMQ 5's priorities are not served: messages of %s stay in the order in "
-                "which they are stored",
+                "priorities of RocketMQ 5 are not served: %s stay in the order of storing",
                 _describe_topics(prioritized),
             )
 
@@ -162,9 +156,8 @@ class TableReconciliation:
         was_saved = not self._store.state().recovered_from_crash
         if was_saved and table.loaded_from is None and SCHEDULE_TOPIC in self._store.queue_nums():
             _log.warning(
-                "%s and its backup are missing: which delayed messages were delivered is "
-                "unknown. All that are still in the log are delivered when they are due, "
-                "some of them again",
+                "%s and its backup are missing: delayed messages in the log are delivered, "
+                "perhaps again",
                 table.path,
             )
 
@@ -172,9 +165,8 @@ class TableReconciliation:
 def _warn_of_small_files(config: StoreConfig, record_bytes_max: int) -> None:
     if config.max_message_size + RECORD_BYTES_MIN > record_bytes_max:
         _log.warning(
-            "maxMessageSize=%d is more than a file of the commit log has room for: with "
-            "mappedFileSizeCommitLog=%d, a message of more than %d bytes, topic and properties "
-            "included, is refused. Set maxMessageSize below that",
+            "maxMessageSize=%d is too large for mappedFileSizeCommitLog=%d: messages over %d "
+            "bytes, with properties, are refused. Lower it",
             config.max_message_size,
             config.mapped_file_size_commit_log,
             record_bytes_max - RECORD_BYTES_MIN,
@@ -185,9 +177,8 @@ def _warn_of_long_delays(config: StoreConfig) -> None:
     longest_hours = max(config.message_delay_level_ms) / _HOUR_MS
     if longest_hours > config.file_reserved_time_hours:
         _log.warning(
-            "messageDelayLevel has delays of up to %.4g hours, and fileReservedTime=%d "
-            "keeps messages for that many: a message with a longer delay may be deleted "
-            "before it is due. Raise fileReservedTime",
+            "messageDelayLevel has delays of up to %.4g hours, and fileReservedTime=%d may delete"
+            " such messages first. Raise fileReservedTime",
             longest_hours,
             config.file_reserved_time_hours,
         )

@@ -71,8 +71,8 @@ def allow_descriptors(open_files_wanted: int, connections_wanted: int) -> Descri
     given = divide_descriptors(allowed, open_files_wanted, connections_wanted)
     if allowed < wanted:
         _log.warning(
-            "maxConnections is %d and maxOpenFiles %d, as the system allows %d descriptors "
-            "(ulimit -Hn); %d connections and %d files would need %d",
+            "maxConnections is %d and maxOpenFiles %d: ulimit -Hn allows %d descriptors; %d "
+            "connections and %d files need %d",
             given.connections_max,
             given.open_files_max,
             allowed,

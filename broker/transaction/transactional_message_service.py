@@ -376,7 +376,7 @@ class TransactionalMessageService:
             self._note_stored(result)
             self.given_up_total += 1
             _log.error(
-                "half message %s of a transaction is given up, and moved to %s: %s",
+                "half message %s is given up, and moved to %s: %s",
                 message.message_id,
                 CHECK_MAX_TIME_TOPIC,
                 reason,
@@ -384,8 +384,7 @@ class TransactionalMessageService:
         else:
             self.lost_total += 1
             _log.error(
-                "half message %s of a transaction is given up, and stays at %d of the log only: "
-                "%s; %s",
+                "half message %s is given up, left at %d: %s; %s",
                 message.message_id,
                 message.physical_offset,
                 reason,
@@ -463,18 +462,18 @@ class TransactionalMessageService:
             self._end_offset = max(self._end_offset, end_offset)
         return messages
 
-    def _after_missing(self, topic: str, at: int, found: GetMessageResult) -> int:
+    def _after_missing(self, internal_topic: str, at: int, found: GetMessageResult) -> int:
         """Return where to continue after messages that a queue has lost."""
         to = found.next_begin_offset
         if to <= at:  # nothing is there, although the queue is longer: read on after it
             to = QueueOffset(at + 1)
-        if topic == HALF_TOPIC:
+        if internal_topic == HALF_TOPIC:
             self.lost_total += to - at - self._ops.take_before(to)
         _log.warning(
-            "transactions go on at %d instead of %d of %s: %s; the queue holds %d to %d",
+            "transactions go on at %d instead of %d of %s: %s; it holds %d to %d",
             to,
             at,
-            topic,
+            internal_topic,
             found.status.name,
             found.min_offset,
             found.max_offset,

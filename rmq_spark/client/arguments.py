@@ -240,8 +240,9 @@ def _invalid_name(what: str, name: str, characters_max: int) -> MessageRejected:
     return MessageRejected(what, needed, found, f"Write for example {example}")
 
 
+_FIRST_WORD: Final = re.compile(r"^\w+")
 _FOREIGN_KEYWORDS: Final = {
-    "auto_offset_reset": ("start", "consume_from_where"),
+    "auto_offset_reset": ("start", 'consume_from_where (or start="earliest" of the consumer)'),
     "bootstrap_servers": ("namesrv",),
     "consume_from_where": ('start="earliest"',),
     "enable_auto_commit": ("settings=LitePullSettings(auto_commit=...)", "auto_commit"),
@@ -285,7 +286,7 @@ def check_keywords(call: str, method: Callable[..., object], keywords: Iterable[
             known = (
                 each
                 for each in _FOREIGN_KEYWORDS.get(name, ())
-                if each.partition("=")[0] in parameters
+                if _FIRST_WORD.findall(each)[0] in parameters
             )
             nearest = next(known, None) or nearest_name(name, parameters)
             hint = "" if nearest is None else f": did you mean {nearest}?"

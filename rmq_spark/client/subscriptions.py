@@ -119,8 +119,8 @@ def subscription_data(topic: str, selector: MessageSelector, sub_version: int) -
 @lru_cache(maxsize=1024)  # so that it warns once for each tag
 def _warn_once(tag: str) -> None:
     _log.warning(
-        "the subscription has one tag %s. If several are meant, separate them by ||, as in "
-        '"paid || refunded"; if it is a condition, use by_sql("size > 3")',
+        'the subscription has one tag %s. Separate several by ||, as in "paid || refunded"; '
+        'for a condition, use by_sql("size > 3")',
         excerpt(tag),
     )
 

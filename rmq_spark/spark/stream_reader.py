@@ -23,10 +23,10 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from rmq_spark.client.instance.instance import ClientInstance
-from rmq_spark.errors import without_frames
 from rmq_spark.spark.bodies.columns import check_schema, with_body_schema
 from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
+from rmq_spark.spark.errors import without_frames
 from rmq_spark.spark.exactly_once.committed_planner import CommittedBatchPlanner
 from rmq_spark.spark.options.options import BatchLimits, ReadOptions, read_options
 from rmq_spark.spark.options.table import Use

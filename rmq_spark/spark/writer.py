@@ -35,8 +35,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from rmq_spark.client.manifest import ManifestId
-from rmq_spark.errors import without_frames
-from rmq_spark.spark.errors import OptionError, WriteError
+from rmq_spark.spark.errors import OptionError, WriteError, without_frames
 from rmq_spark.spark.exactly_once.manifest_commit import (
     check_first_batch,
     commit,

@@ -41,6 +41,7 @@ PREFIX_BYTES = _WORDS.size
 _HEADER_LENGTH_MASK = 0xFFFFFF
 _TLS_RECORDS = (0x1403, 0x1503, 0x1603, 0x1703)
 """The first two bytes of every TLS record: its type, and the first half of a version."""
+_HTTP_RESPONSE = int.from_bytes(b"HTTP", "big")
 
 _EMPTY = memoryview(b"")
 
@@ -266,15 +267,13 @@ class FrameReader:
     def _frame_bytes(self, length: int, word: int) -> int:
         frame_bytes = length + _LENGTH_WORD_BYTES
         if not PREFIX_BYTES <= frame_bytes <= self._frame_bytes_max:
-            is_tls = length >> 16 in _TLS_RECORDS
-            raise FrameError(
-                "frame length",
-                at=0,
-                needed=f"4 to {self._frame_bytes_max - _LENGTH_WORD_BYTES}",
-                found=Verbatim(f"{length}: the peer speaks TLS, and this side does not")
-                if is_tls
-                else length,
-            )
+            found: object = length
+            if length >> 16 in _TLS_RECORDS:
+                found = Verbatim(f"{length}: the peer speaks TLS, and this side does not")
+            elif length == _HTTP_RESPONSE:
+                found = Verbatim("'HTTP': the peer is a web server")
+            needed = f"4 to {self._frame_bytes_max - _LENGTH_WORD_BYTES}"
+            raise FrameError("frame length", at=0, needed=needed, found=found)
         header_length = word & _HEADER_LENGTH_MASK
         header_length_max = min(frame_bytes - PREFIX_BYTES, self._header_bytes_max)
         if header_length > header_length_max:

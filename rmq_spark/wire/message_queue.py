@@ -28,6 +28,11 @@ class MessageQueue:
     broker_name: str
     queue_id: int
 
+    def __str__(self) -> str:
+        """Return the queue in words, as in errors and logs: ``queue 3 of orders on broker-a``."""
+        topic, broker = map(_printable, (self.topic, self.broker_name))
+        return f"queue {self.queue_id} of {topic} on {broker}"
+
     def is_of(self, topic: str, queue_id: int) -> bool:
         """Return whether a record that states a topic and a ``queue_id`` may be in the queue.
 
@@ -40,4 +45,8 @@ class MessageQueue:
 
 def describe_queue(queue: MessageQueue) -> str:
     """Return the name of a queue as error messages contain it."""
-    return f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name}"
+    return str(queue)
+
+
+def _printable(name: str) -> str:
+    return name if name.isprintable() else ascii(name)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 
+from rmq_spark.client.api.admin_api import AdminApi
+
 
 def test_topic_commands_create_update_list_and_delete(run, cluster):
     assert run("topic", "create", "orders", "--queues", 3).out == (
@@ -27,6 +29,17 @@ def test_topic_commands_create_update_list_and_delete(run, cluster):
     assert "Add --yes" in refused.err
     assert run("topic", "delete", "orders", "--yes").out == "deleted orders with 0 messages\n"
     assert "orders" not in run("topic", "list", "-o", "csv").out
+
+
+def test_topic_create_of_one_topic_does_not_read_the_tables_of_all(run, cluster, monkeypatch):
+    def refuse(*_):
+        raise AssertionError("all topics were read")
+
+    monkeypatch.setattr(AdminApi, "topic_configs", refuse)
+    name = cluster.topic()
+    assert f"{name} exists already" in run("topic", "create", name).err
+    assert run("topic", "create", f"{name}-new").code == 0
+    assert run("topic", "delete", f"{name}-new", "--yes").code == 0
 
 
 def test_topic_create_makes_several_topics_or_none(run, cluster):

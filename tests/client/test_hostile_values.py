@@ -107,7 +107,7 @@ class World:
         self.users.create_user("U", "secret")
         for topic in ("T", "T_COMMITS", "S", "R", "Changed", "Gone"):
             self.admin.create_topic(topic, 1)
-        self.admin.set_offset("Idle", QUEUE, 0)
+        self.admin.set_offset("Idle", QUEUE, 0, missing_ok=True)
         self.producer = stack.enter_context(Producer("P", instance=self.instance))
         self.sent = self.producer.send(MESSAGE)
         self.replying = PushConsumer("Replying", instance=self.instance, listener=self._reply)
@@ -344,7 +344,10 @@ def calls_of(world):
             },
         ),
         "Admin.all_topic_configs": Call(admin.all_topic_configs, {"cluster": "DefaultCluster"}),
-        "Admin.delete_topic": Call(admin.delete_topic, {"topic": "Gone", "cluster": None}),
+        "Admin.delete_topic": Call(
+            admin.delete_topic, {"topic": "Gone", "cluster": None, "missing_ok": True}
+        ),
+        "Admin.find_topic": Call(admin.find_topic, {"topic": "T", "cluster": None}),
         "Admin.topic_offsets": Call(admin.topic_offsets, {"topic": "T"}),
         "Admin.create_group": Call(
             admin.create_group,
@@ -376,7 +379,8 @@ def calls_of(world):
         "Admin.members": Call(admin.members, {"group": "Pushed"}),
         "Admin.lag": Call(admin.lag, {"group": "Pushed", "topic": "S"}),
         "Admin.set_offset": Call(
-            admin.set_offset, {"group": "Idle", "queue": QUEUE, "queue_offset": 0}
+            admin.set_offset,
+            {"group": "Idle", "queue": QUEUE, "queue_offset": 0, "missing_ok": True},
         ),
         "Admin.reset_to_time": Call(
             admin.reset_to_time,

@@ -163,7 +163,7 @@ def _administer(address):
         admin.progress(Names.GROUP)
         admin.members(Names.GROUP)
         admin.groups_of_topic(Names.TOPIC)
-        admin.set_offset(Names.GROUP, QUEUE, 0)
+        admin.set_offset(Names.GROUP, QUEUE, 0, missing_ok=True)
         admin.reset_to_time(Names.GROUP, Names.TOPIC, 0)
         admin.messages_by_key(Names.TOPIC, Names.KEY)
         admin.read_table(Names.TOPIC, tags=Names.TAG)

@@ -135,7 +135,10 @@ def test_poll_without_subscription_logs_once_why_it_returns_nothing(running_brok
 @pytest.mark.parametrize(
     ("call", "hint"),
     [
-        (lambda: LitePullSettings(auto_offset_reset="earliest"), "consume_from_where"),
+        (
+            lambda: LitePullSettings(auto_offset_reset="earliest"),
+            r'consume_from_where \(or start="earliest" of the consumer\)',
+        ),
         (lambda: LitePullSettings(enable_auto_commit=True), "auto_commit"),
         (lambda: PushSettings(consume_thread_maxx=1), "consume_thread_max"),
         (lambda: Admin("127.0.0.1:1").create_topic("T", queue_nums=4), "queues"),

@@ -109,8 +109,8 @@ def test_store_with_features_that_we_do_not_serve_is_unharmed(rocketmq, tmp_path
         producer.send(Message("Prioritized", b"ours"))
     said = " ".join(caplog.messages)
     for topic, feature in REFUSED.items():
-        assert f"feature {feature} is not served: messages of 1 topic ({topic})" in said
-    assert "priorities are not served: messages of 1 topic (Prioritized)" in said
+        assert f"feature {feature} is not served: 1 topic ({topic})" in said
+    assert "priorities of RocketMQ 5 are not served: 1 topic (Prioritized)" in said
     assert foreign_files(root) == before
 
     with java_broker(rocketmq, root, port) as admin:

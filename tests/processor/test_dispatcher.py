@@ -14,6 +14,7 @@ from rmq_spark.errors import HeaderError
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rocketpoll.broker.common.log_limit import KEYS_MAX, PERIOD_SECONDS
+from rocketpoll.broker.process.operator_log import TextFormatter
 from rocketpoll.broker.processor.dispatcher import UNKNOWN_REQUEST, RequestDispatcher
 from rocketpoll.broker.processor.request import RequestRejected, TopicNotSaved
 from rocketpoll.broker.store.errors import StoreFailed
@@ -300,6 +301,22 @@ def test_refusals_of_one_kind_are_logged_once_a_minute_with_their_number(caplog)
     first, again = lines_of(caplog)
     assert first.endswith("refused with SYSTEM_ERROR: why")
     assert again == f"{first} (4 more of this kind since the last line)"
+
+
+def test_refusal_with_a_long_remark_takes_two_lines_of_at_most_200_columns(caplog):
+    remark = "topic payments.settlement.international does not exist; " * 4
+    dispatch = RequestDispatcher(
+        [{10: handler(RequestRejected(ResponseCode.SYSTEM_ERROR, remark))}],
+        1_000,
+        never_parked,
+        Clock(),
+    )
+    caplog.set_level("INFO")
+    dispatch(FakeConnection(), RemotingCommand(10))
+    refusal, why = lines_of(caplog)
+    assert refusal.endswith("refused with SYSTEM_ERROR")
+    assert remark[:100] in why
+    assert all(len(TextFormatter().format(each)) <= 200 for each in caplog.records)
 
 
 def test_repeated_refusals_of_a_client_do_not_fill_the_log(caplog):

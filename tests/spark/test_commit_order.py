@@ -398,7 +398,7 @@ def test_commits_topic_deleted_during_commit_fails_the_batch(
     def send_and_delete(self, *arguments):
         result = send(self, *arguments)
         with Admin(rocketpoll_broker.address) as admin:
-            admin.delete_topic(topic)
+            admin.delete_topic(topic, missing_ok=True)
         return result
 
     sent = sink.send(0, sink.rows(1))

@@ -1,11 +1,13 @@
 """Errors reach Spark as one line, without frames of ours."""
 
+import io
 import pickle
 import traceback
 
 import pytest
+from pyspark.util import handle_worker_exception
 
-from rmq_spark.errors import RocketPollError, without_frames
+from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.data_source import RocketPollDataSource
 from rmq_spark.spark.errors import (
     CheckpointError,
@@ -14,6 +16,7 @@ from rmq_spark.spark.errors import (
     RowError,
     SchemaError,
     WriteError,
+    without_frames,
 )
 from rmq_spark.wire.message_queue import MessageQueue, describe_queue
 
@@ -75,3 +78,32 @@ def test_bugs_reach_spark_with_their_frames():
     with pytest.raises(ZeroDivisionError) as raised:
         _Reader().stop()
     assert _frames(raised.value) == ["call", "stop"]
+
+
+def _shown_by_worker(failing):
+    """Return what Spark shows of an error in a worker."""
+    out = io.BytesIO()
+    try:
+        failing()
+    except Exception as error:  # as Spark does
+        handle_worker_exception(error, out)
+    return out.getvalue()[8:].decode()  # behind two numbers
+
+
+def test_spark_workers_show_our_errors_alone_and_bugs_with_a_traceback(monkeypatch):
+    monkeypatch.setenv("SPARK_SIMPLIFIED_TRACEBACK", "1")
+    monkeypatch.delenv("SPARK_HIDE_TRACEBACK", raising=False)
+    assert _shown_by_worker(lambda: RocketPollDataSource({"tpic": "orders"})).startswith(
+        "rocketpoll.spark.OptionError: option tpic: "
+    )
+    assert _shown_by_worker(lambda: list(_Reader().read())).startswith(
+        "rocketpoll.spark.DataLoss: a is gone"
+    )
+    assert "in stop\n" in _shown_by_worker(_Reader().stop)
+
+
+def test_users_who_ask_spark_for_whole_tracebacks_get_those_of_our_errors(monkeypatch):
+    monkeypatch.delenv("SPARK_SIMPLIFIED_TRACEBACK", raising=False)
+    monkeypatch.delenv("SPARK_HIDE_TRACEBACK", raising=False)
+    shown = _shown_by_worker(lambda: RocketPollDataSource({"tpic": "orders"}))
+    assert shown.startswith("Traceback (most recent call last):\n")

@@ -69,10 +69,10 @@ def test_batch_without_messages_is_empty():
 # ---- A schema that matches no body field, so that all columns would be null, is reported
 
 
-SAID = (
-    "2 bodies of orders have no field of bodySchema, and their columns are null: the schema has "
-    "'orderId', the bodies have 'id', 'order_id'"
-)
+SAID = [
+    "2 bodies of orders have no field of bodySchema, and their columns are null: it has 'orderId'",
+    "the bodies of orders have the fields 'id', 'order_id'",
+]
 
 
 def warnings(caplog, bodies, schema, **more):
@@ -86,7 +86,7 @@ def test_schema_without_matching_fields_is_warned_of_once(caplog, column):
     bodies = [b'{"order_id": 1}', b'{"order_id": 2, "id": 3}']
     found, said = warnings(caplog, bodies, "orderId INT", **column)
     assert len(found) == 2
-    assert said == [SAID]
+    assert said == SAID
 
 
 @pytest.mark.parametrize(
@@ -106,11 +106,11 @@ def test_matching_schema_gives_no_warning(caplog, bodies, schema, more):
 
 def test_bad_bodies_are_not_counted_in_the_missing_fields_warning(caplog):
     _, said = warnings(caplog, [b"bad", b'{"a": 1}', b"[" * 9_999], "id INT", onBadRecord="null")
-    assert ["cannot be read" in each for each in said] == [True, True, False]
-    assert said[2].endswith("the schema has 'id', the bodies have 'a'")
+    assert ["cannot be read" in each for each in said] == [True, True, False, False]
+    assert said[3].endswith("have the fields 'a'")
 
 
 def test_missing_fields_warning_abridges_many_names(caplog):
     body = b"{%s}" % b", ".join(b'"f%02d": 1' % number for number in range(50))
-    _, [said] = warnings(caplog, [body], "id INT")
+    _, [_, said] = warnings(caplog, [body], "id INT")
     assert said.endswith("'f08', 'f09', ...")

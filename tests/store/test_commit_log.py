@@ -104,7 +104,7 @@ def test_clock_set_back_is_logged_when_store_time_stops_and_resumes(tmp_path, cl
     times_of(log, clock, START_MS + 1)
     assert log.clock_behind_ms == 0
     first, second = caplog.messages
-    assert first.startswith("the clock lags the last message of the commit log by 86400 s")
+    assert first.startswith("the clock lags the last message by 86400 s")
     assert second == "the clock has caught up with the last message of the commit log"
 
 

@@ -72,7 +72,7 @@ def test_light_queues_of_rocketmq_stay_as_they_are_and_become_no_topics(
         store = open_store(root)
     said = [each for each in caplog.messages if "light queues" in each]
     (line,) = said
-    assert line.startswith(f"{root / 'consumequeue'} has 2 light queues of RocketMQ 5 (%LMQ%...)")
+    assert line.startswith(f"{root / 'consumequeue'} has 2 light queues (%LMQ%...) of RocketMQ 5")
     assert store.queue_nums() == {"T": 1}
     put_batch(store, *map(message, range(6, 9)))
     store.reput()

@@ -160,8 +160,8 @@ def test_members_that_this_release_does_not_know_are_named_once(root, caplog, na
     for _ in range(2):
         assert table.load(DEFAULT) == offsets(1)
     [line] = [record.getMessage() for record in caplog.records]
-    assert line.startswith(f"{root / name} has members that this release does not know")
-    assert ": 'colour', 'lines\\nfeed'. The next save drops them" in line
+    assert line.startswith(f"{root / name}: the next save drops members that are unknown here")
+    assert ": 'colour', 'lines\\nfeed'. To keep them, stop the broker" in line
     table.save(offsets(2))
     assert table_in(root).load(DEFAULT) == offsets(2)
     assert len(caplog.records) == 1
@@ -172,7 +172,7 @@ def test_unknown_members_are_logged_up_to_a_limit(root, caplog):
     (root / NAME).write_text(json.dumps({"offsetTable": {}, **many}))
     assert table_in(root).load(DEFAULT) == DEFAULT
     assert "'name000', 'name001'" in caplog.text
-    assert "'name007' and 892 more. The next save drops them" in caplog.text
+    assert "'name007' and 892 more. To keep them, stop the broker" in caplog.text
 
 
 def test_unconfirmed_temporary_file_is_never_loaded(root):

@@ -233,7 +233,7 @@ def test_half_message_is_given_up_after_the_last_check(broker, caplog):
     assert given_up.properties["REAL_TOPIC"] == "T"
     assert broker.service.given_up_total == 1
     assert broker.service.pending_count == 0
-    assert "half message id x of a transaction is given up" in caplog.text
+    assert "half message id x is given up" in caplog.text
 
 
 @pytest.mark.parametrize("days", [-400, 400])

@@ -161,8 +161,7 @@ class EndTransactionProcessor(Processor):
             op = self._put_op(half)
             if op.status is not PutMessageStatus.PUT_OK:
                 _log.warning(
-                    "half message %s is committed, but this cannot be recorded, so the next check "
-                    "will ask for it again: %s",
+                    "half message %s is committed but not recorded, so checked again: %s",
                     half.message_id,
                     op.remark,
                 )

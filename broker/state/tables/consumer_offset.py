@@ -44,8 +44,7 @@ class ConsumerOffsetManager(SavedTable[ConsumerOffsetSerializeWrapper]):
                 right = {queue: at for queue, at in queues.items() if queue >= 0 and at >= 0}
                 if len(right) < len(queues):
                     _log.warning(
-                        "consumerOffset.json has negative offsets or queues for %s: they "
-                        "are dropped",
+                        "negative offsets or queues of %s are dropped",
                         key,
                     )
                 self._groups[group][topic] = right

@@ -52,9 +52,8 @@ class SubscriptionGroupManager(NamedTable[SubscriptionGroupWrapper, str, Subscri
         for group, config in loaded.subscription_group_table.items():
             if config.group_name != group:  # the table was edited by hand
                 _log.warning(
-                    "subscriptionGroup.json has the group %s under the name %s: it is renamed %s",
+                    "subscriptionGroup.json has group %s under the name %s, which it gets",
                     config.group_name,
-                    group,
                     group,
                 )
                 self._set(group, replace(config, group_name=group))

@@ -173,10 +173,7 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
         """Correct values that only manual edits put into the table and no broker could serve."""
         if config.topic_name != name:
             _log.warning(
-                "topics.json has the topic %s under the name %s: it is renamed %s",
-                config.topic_name,
-                name,
-                name,
+                "topics.json has topic %s under the name %s, which it gets", config.topic_name, name
             )
             config = replace(config, topic_name=name)
         if _queues_of(config) > max(self.max_queues, QUEUE_NUMS_MAX):

@@ -82,9 +82,8 @@ class RecreatedTopics:
         if topic not in self.topics:
             self.topics.add(topic)
             _log.warning(
-                "%s was deleted and recreated, which the manifest does not record: all messages "
-                "of the new topic are served, and those of the old one are hidden where their "
-                "offsets overlap",
+                "%s was deleted and recreated after the manifest was saved: it hides old messages"
+                " of the same offsets",
                 topic,
             )
         self._dispatcher.note_deleted(topic, known_end)

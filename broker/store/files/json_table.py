@@ -122,8 +122,7 @@ class JsonTable(Generic[Body]):
         damaged = self.quarantined
         if damaged is not None:
             _log.warning(
-                "%s was damaged (%s) and is now %s; its backup was read, which may be one save "
-                "older",
+                "%s was damaged (%s), and is %s: its backup is read",
                 self.path,
                 damaged.reason,
                 damaged.path.name,
@@ -206,9 +205,8 @@ class JsonTable(Generic[Body]):
         if names:
             more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
             _log.warning(
-                "%s has members that this release does not know, written by a newer release or "
-                "another program: %s%s. The next save drops them. To keep them, stop the broker "
-                "and copy the file",
+                "%s: the next save drops members that are unknown here: %s%s. To keep them, stop "
+                "the broker and copy the file",
                 source,
                 ", ".join(map(excerpt, names[:_NAMES_MAX])),
                 more,

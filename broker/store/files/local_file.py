@@ -81,8 +81,8 @@ def is_same_file(path: Path, descriptor: int) -> bool:
     if found.st_dev not in _warned_devices:
         _warned_devices.add(found.st_dev)
         _log.warning(
-            "the file system of %s reports a different number for a file each time: files that "
-            "are moved away or replaced while in use go unnoticed",
+            "the file system of %s gives a file another number each time: moved or replaced files"
+            " go unnoticed",
             path,
         )
     return True

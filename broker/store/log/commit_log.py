@@ -51,8 +51,8 @@ _log = logging.getLogger(__name__)
 BLANK_BYTES = 8
 _RECORD_BYTES_LIKELY = 1 << 12
 _LEFTOVER_WARNING = (
-    "%s holds remains of refused messages, from %d to %d of the commit log: they could not be "
-    "wiped, and the next start may find them"
+    "%s holds remains of refused messages, %d to %d of the commit log, which the next "
+    "start may find"
 )
 FILE_CHECK_INTERVAL_MS = 10
 """Milliseconds between checks that the current file is still in place; a check takes
@@ -342,8 +342,8 @@ class CommitLog:
         if lag_ms > STEP_MS and not self._is_clock_behind:
             self._is_clock_behind = True
             _log.warning(
-                "the clock lags the last message of the commit log by %d s: messages are stored "
-                "with the time of that message until the clock has caught up. Correct the clock",
+                "the clock lags the last message by %d s: new messages get the time of that until"
+                " it has caught up. Correct the clock",
                 lag_ms // 1000,
             )
         elif lag_ms <= 0 and self._is_clock_behind:

@@ -364,8 +364,8 @@ class BatchTable:
         for name, last in evicted.items():
             self.evicted_sinks += 1
             _log.warning(
-                "sink %s, which committed batch %d as its last at %s, is forgotten to make room "
-                "for %s: there are %d sinks. A repeat of that batch would not be recognized",
+                "sink %s (batch %d of %s) is forgotten for sink %s: there are %d. It can commit "
+                "again",
                 name,
                 last.batch_id,
                 format_local_time(last.committed_ms),

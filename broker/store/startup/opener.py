@@ -156,8 +156,8 @@ class StoreOpening:
         self._queues.load()
         if self._queues.light_queue_count:
             _log.warning(
-                "%s has %d light queues of RocketMQ 5 (%s...): they are left as they are and not "
-                "served. Read their messages from the parent topics, or with RocketMQ",
+                "%s has %d light queues (%s...) of RocketMQ 5, which are not served. Read the "
+                "parent topics",
                 self._components.root / CONSUME_QUEUE,
                 self._queues.light_queue_count,
                 LIGHT_QUEUE_PREFIX,
@@ -196,17 +196,17 @@ class StoreOpening:
         quarantined = checkpointer.manifest.quarantined
         if quarantined is not None:
             _log.warning(
-                "%s was damaged (%s) and is now %s; its backup was read, and all queues are "
-                "rebuilt. Topics that were deleted since that was saved may be back",
-                checkpointer.manifest.path,
+                "%s was damaged (%s) and is now %s: all queues are rebuilt; deleted topics may "
+                "return",
+                checkpointer.manifest.path.name,
                 quarantined.reason,
                 quarantined.path.name,
             )
             return False
         if checkpoint is not None and not checkpointer.is_newest(self._manifest, checkpoint):
             _log.warning(
-                "%s is missing or an older copy: it is not the one that was saved last, and all "
-                "queues are rebuilt. Topics that were deleted since it was saved may be back",
+                "%s is missing or an older copy: all queues are rebuilt; deleted topics may be "
+                "back",
                 checkpointer.manifest.path,
             )
             return False
@@ -256,8 +256,8 @@ class StoreOpening:
         files, manifest, end_offset = self._log.files, self._manifest, self._recovered.end_offset
         for start, end in self._recovered.holes:
             _log.warning(
-                "%s is damaged: no message can be read from %d to %d of the commit log, which is "
-                "skipped; all others are served",
+                "%s is damaged: bytes %d to %d of the commit log are skipped; all others are "
+                "served",
                 files.path_at(start),
                 start,
                 end,
@@ -271,9 +271,8 @@ class StoreOpening:
         if was_ours and files.first_offset > manifest.log_min_offset:
             self.lost_bytes += files.first_offset - manifest.log_min_offset
             _log.warning(
-                "%s is missing: the commit log begins at %d, and began at %d at the last "
-                "checkpoint; the messages between are lost, unless they expired or a full disk "
-                "forced their deletion just before a crash",
+                "%s is missing: the log begins at %d, not %d; messages between are lost, if not "
+                "expired",
                 files.path_at(manifest.log_min_offset),
                 files.first_offset,
                 manifest.log_min_offset,
@@ -281,8 +280,8 @@ class StoreOpening:
         safe_offset = manifest.safe_offset
         if was_ours and safe_offset is not None and end_offset < safe_offset:
             _log.warning(
-                "%s is missing or an older copy: the commit log ends at %d, and ended at %d at "
-                "the last checkpoint; the messages between are lost",
+                "%s is missing or an older copy: the log ends at %d, not %d; messages between are"
+                " lost",
                 files.path_at(end_offset),
                 end_offset,
                 safe_offset,
@@ -291,8 +290,8 @@ class StoreOpening:
         self.lost_bytes += max(known_end - end_offset, 0)
         if led_to > end_offset:
             _log.warning(
-                "%s is missing, damaged or an older copy: the commit log ends at %d, and consume "
-                "queues lead to messages up to %d; those past the end are lost",
+                "%s is missing, damaged or an older copy: the log ends at %d, not %d; messages "
+                "between are lost",
                 files.path_at(end_offset),
                 end_offset,
                 led_to,

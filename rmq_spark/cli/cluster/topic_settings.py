@@ -20,6 +20,8 @@ PERMS: Final = {"rw": 6, "r": 4, "w": 2, "none": 0}
 """Permissions of a topic, as ``--perm`` names them."""
 DEFAULT_QUEUES: Final = 8
 QUEUES_MAX: Final = 65_536
+_ASKED_SINGLY_MAX: Final = 8
+"""Most new topics that brokers are asked for one by one; for more, their whole tables are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,11 @@ class TopicChange(NamedTuple):
 def plan_creation(admin: Admin, topics: Sequence[str], cluster: str | None = None) -> list[str]:
     """Return the names of the masters on which new topics would be created."""
     masters = admin.masters(cluster)
-    tables = admin.all_topic_configs(cluster).values()
-    found = [topic for topic in topics if all(topic in table for table in tables)]
+    if len(topics) <= _ASKED_SINGLY_MAX:
+        found = [each for each in topics if len(admin.find_topic(each, cluster)) == len(masters)]
+    else:
+        tables = admin.all_topic_configs(cluster).values()
+        found = [each for each in topics if all(each in table for table in tables)]
     if found:
         first = found[0]
         more = f", and so do {len(found) - 1} more" if len(found) > 1 else ""

@@ -471,7 +471,7 @@ def _commit_ends(admin: Admin, query: ConsumeQuery, group: str) -> None:
         except GroupNotFound:
             new = list(ends)
         for queue in new:
-            admin.set_offset(group, queue, ends[queue].max_offset)
+            admin.set_offset(group, queue, ends[queue].max_offset, missing_ok=True)
 
 
 def _check_subscriptions(

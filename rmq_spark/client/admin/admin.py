@@ -189,9 +189,9 @@ class Admin(GroupOffsets, AccessLists):
     the order of their names. After an error, the brokers before the failed one have the change, and
     the others do not. Any call may be repeated: it changes nothing twice.
 
-    Topics: `topics`, `create_topic`, `create_topics`, `delete_topic`, `topic_configs`,
-    `all_topic_configs`, `topic_offsets`, `topic_size`, `timer_count`, `timer_counts`,
-    `route`, `groups_of_topic`.
+    Topics: `topics`, `create_topic`, `create_topics`, `delete_topic`, `find_topic`,
+    `topic_configs`, `all_topic_configs`, `topic_offsets`, `topic_size`, `timer_count`,
+    `timer_counts`, `route`, `groups_of_topic`.
 
     Consumer groups: `groups`, `create_group`, `delete_group`, `members`, `queue_owners`,
     `queue_reports`.
@@ -346,16 +346,23 @@ class Admin(GroupOffsets, AccessLists):
         for address in masters.values():
             create_topics(self._api, address, configs)
 
-    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+    def delete_topic(
+        self, topic: str, cluster: str | None = None, *, missing_ok: bool = False
+    ) -> None:
         """Delete a topic, with its messages, from all masters and name servers.
-
-        Deleting a topic that does not exist is no error.
 
         Args:
             topic: Name of the topic.
             cluster: Name of the cluster; None for all clusters.
+            missing_ok: Whether it is no error that the topic does not exist.
+
+        Raises:
+            RouteNotFound: There is no such topic, unless ``missing_ok``.
         """
         topic = self._names.wrap(check_text("topic", topic, "orders"))
+        check_flag("missing_ok", missing_ok)
+        if not missing_ok and not self.find_topic(self._names.strip(topic), cluster):
+            self._brokers_of(topic)  # raises, unless a broker that is away has the topic
         for address in self.masters(cluster).values():
             self._api.admin.delete_topic(address, topic)
         self.instance.name_servers.admin.delete_topic(topic, cluster)
@@ -435,7 +442,7 @@ class Admin(GroupOffsets, AccessLists):
         known = self.instance.name_servers.admin.topics()
         for topic in (retry_topic(group), dlq_topic(group)):
             if topic in known:
-                self.delete_topic(topic, cluster)
+                self.delete_topic(topic, cluster, missing_ok=True)
 
     def groups(self) -> frozenset[str]:
         """Return the names of all consumer groups."""

@@ -45,6 +45,7 @@ from rmq_spark.client.errors import (
     ProtocolError,
     SystemBusy,
 )
+from rmq_spark.client.instance.instance import suggest_similar_topics
 from rmq_spark.errors import sanitize
 from rmq_spark.wire.bodies.clients import ConsumeType
 from rmq_spark.wire.bodies.operators import OffsetWrapper
@@ -260,7 +261,9 @@ class GroupOffsets(Lookups):
                 None if report is None else report.tried_ms,
             )
 
-    def set_offset(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
+    def set_offset(
+        self, group: str, queue: MessageQueue, queue_offset: int, *, missing_ok: bool = False
+    ) -> None:
         """Make a consumer group resume at an offset of one queue, whether it is online or not.
 
         Online members are notified; the broker stores the offset for all others.
@@ -269,8 +272,10 @@ class GroupOffsets(Lookups):
             group: Name of the group.
             queue: The queue.
             queue_offset: Offset of the next message to consume.
+            missing_ok: Whether the group may be new: its first member resumes there as well.
 
         Raises:
+            GroupNotFound: The queue's broker does not know the group, unless ``missing_ok``.
             MessageRejected: The queue does not have that offset.
             NotSupported: The group is online at a broker of RocketMQ 4.9, which can notify members
                 only of times, or a member is a Java pull consumer, which ignores the notification.
@@ -282,8 +287,14 @@ class GroupOffsets(Lookups):
         check_queue("queue", queue)
         queue = self._names.wrap_queue(queue)
         check_number("queue_offset", queue_offset, 42)
-        self.instance.routes.refresh(queue.topic)
+        check_flag("missing_ok", missing_ok)
+        with suggest_similar_topics(self.instance.name_servers):
+            self.instance.routes.refresh(queue.topic)
         address = self.instance.routes.master_address(queue.broker_name)
+        if not missing_ok:
+            stored = self._api.query_consumer_offset(address, group, queue, zero_if_young=False)
+            if stored is None:
+                self._check_group_exists(group, [address])
         low, high = self._api.min_offset(address, queue), self._api.max_offset(address, queue)
         if not low <= queue_offset <= high:
             raise MessageRejected("queue_offset", f"one from {low} to {high}", queue_offset)

@@ -8,6 +8,7 @@ would look complete. `broker_info` asks only one broker, to identify it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +23,7 @@ from rmq_spark.client.arguments import (
     check_timestamp_ms,
 )
 from rmq_spark.client.errors import (
+    AccessDenied,
     BrokerNotFound,
     ClientError,
     GroupNotFound,
@@ -30,7 +32,7 @@ from rmq_spark.client.errors import (
     ProtocolError,
     RouteNotFound,
 )
-from rmq_spark.client.instance.instance import ClientInstance
+from rmq_spark.client.instance.instance import ClientInstance, suggest_similar_topics
 from rmq_spark.client.message import MessageExt, decode_messages, decode_pulled
 from rmq_spark.client.reading.read_bounds import READER_GROUP, Bound
 from rmq_spark.client.results import PullStatus
@@ -379,7 +381,7 @@ class Lookups:
         topic = self._names.wrap(check_text("topic", topic, "orders"))
         short = self._names.strip(topic)
         found = {
-            name: self._api.admin.topic_configs(address).get(topic)
+            name: self._api.admin.topic_config(address, topic)
             for name, address in self._brokers_of(topic)
         }
         known = {
@@ -390,6 +392,24 @@ class Lookups:
         if not known:
             raise RouteNotFound(topic)
         return known
+
+    def find_topic(self, topic: str, cluster: str | None = None) -> frozenset[str]:
+        """Return the names of the masters that have a topic; empty if none has it.
+
+        This asks all masters, which know a new topic before the name servers do. Without the right
+        to read the topic's settings, the topic counts as missing.
+
+        Args:
+            topic: Name of the topic.
+            cluster: Name of the cluster; None for the masters of all clusters.
+        """
+        topic = self._names.wrap(check_text("topic", topic, "orders"))
+        found: set[str] = set()
+        for name, address in self.masters(cluster).items():
+            with suppress(AccessDenied):
+                if self._api.admin.topic_config(address, topic) is not None:
+                    found.add(name)
+        return frozenset(found)
 
     def topic_offsets(self, topic: str) -> Mapping[MessageQueue, TopicOffset]:
         """Return the ends of each queue of a ``topic``, and when it was last written."""
@@ -508,7 +528,8 @@ class Lookups:
 
     def _brokers_of(self, topic: str) -> list[tuple[str, str]]:
         """Return the names and addresses of a topic's masters, after asking for its route again."""
-        route = self.instance.routes.refresh(topic)
+        with suggest_similar_topics(self.instance.name_servers):
+            route = self.instance.routes.refresh(topic)
         found = [
             (name, broker.broker_addrs[MASTER_ID])
             for name, broker in sorted(route.brokers.items())

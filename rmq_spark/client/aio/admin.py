@@ -63,6 +63,7 @@ class Admin(AsyncWrapper[ThreadedAdmin]):
     timer_count = run_in_thread(ThreadedAdmin.timer_count)
     topic_size = run_in_thread(ThreadedAdmin.topic_size)
     all_topic_configs = run_in_thread(ThreadedAdmin.all_topic_configs)
+    find_topic = run_in_thread(ThreadedAdmin.find_topic)
     topic_configs = run_in_thread(ThreadedAdmin.topic_configs)
     route = run_in_thread(ThreadedAdmin.route)
 

@@ -22,6 +22,8 @@ from rmq_spark.client.errors import (
     ConsumerNotOnline,
     NoNameServer,
     NoPermission,
+    NotSupported,
+    TopicNotFound,
 )
 from rmq_spark.client.transport.address_overrides import AddressOverrides
 from rmq_spark.client.transport.remoting_client import (
@@ -198,6 +200,19 @@ class AdminApi:
         """Return the settings of all topics of a broker, by name."""
         code = RequestCode.GET_ALL_TOPIC_CONFIG
         return self.requests.body(TopicConfigSerializeWrapper, address, code).topic_config_table
+
+    def topic_config(self, address: str, topic: str) -> TopicConfig | None:
+        """Return the settings of a topic of a broker; None if it has no such topic.
+
+        RocketMQ 4.9 cannot be asked for one topic: there, all are read.
+        """
+        header = TopicRequestHeader(topic)
+        try:
+            return self.requests.body(TopicConfig, address, RequestCode.GET_TOPIC_CONFIG, header)
+        except TopicNotFound:
+            return None
+        except NotSupported:
+            return self.topic_configs(address).get(topic)
 
     def topic_stats(self, address: str, topic: str) -> TopicStatsTable:
         """Return the offsets that the queues of a topic hold on a broker."""

@@ -443,12 +443,7 @@ class BaseConsumerImpl(GroupLifecycle):
                     _log.warning("%s: %s was reset to %d", self.group, queue, offset)
                     self._offset_manager.record_start(queue, offset)
             except ClientError as error:  # noqa: PERF203  # it is stored with the next offsets
-                _log.warning(
-                    "%s: storing the offset that %s was reset to failed, retrying: %s",
-                    self.group,
-                    queue,
-                    error,
-                )
+                _log.warning("storing the reset offset of %s failed, retrying: %s", queue, error)
 
     def _store_reset_offset(self, queue: MessageQueue, offset: int, *, is_moved: bool) -> bool:
         if self._state_machine.state is ServiceState.SHUTDOWN_ALREADY:

@@ -76,7 +76,7 @@ from rmq_spark.wire.headers.members import (
     ReplyMessageRequestHeader,
 )
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.names import is_system_topic
+from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from rmq_spark.wire.properties import PRODUCER_GROUP
 from rmq_spark.wire.record import decode_record
 
@@ -829,6 +829,8 @@ def suggest_similar_topics(name_servers: NameServers) -> Iterator[None]:
     except TopicNotUsable:
         raise
     except RouteNotFound as error:
+        if error.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):  # most groups have none
+            raise
         try:
             topics = name_servers.admin.topics()
         except ClientError:  # the first error is more useful

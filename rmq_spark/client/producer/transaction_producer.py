@@ -116,7 +116,7 @@ class _CheckResponder:
             state = check_state("what check_listener has returned", said)
         except Exception:  # noqa: BLE001  # the broker asks again
             _log.exception(
-                "check_listener of group %s failed for message %s of %s; the broker will ask again",
+                "check_listener of %s failed for message %s of %s; the broker asks it again",
                 self._group,
                 message.message_id,
                 message.topic,
@@ -346,8 +346,7 @@ class TransactionProducer(Producer):
                 self._tracer.record_end(sent, address, f"{state.name}_MESSAGE")
         except ClientError as error:
             _log.warning(
-                "%s of message %s was not acknowledged, and the broker will ask the check listener "
-                "of group %s: %s",
+                "%s of %s failed, the broker asks check_listener of %s: %s",
                 state.name,
                 sent.message_id,
                 self.group,

@@ -59,7 +59,7 @@ class BadRecordHandler:
             self._send(records)
         for queue, queue_offset, problem, _ in records[: max(LOGGED_MAX - self._count, 0)]:
             _log.warning(
-                "the message at offset %d of %s cannot be read, and %s: %s",
+                "offset %d of %s cannot be read, and %s: %s",
                 *(queue_offset, describe_queue(queue), _DONE[self.policy], problem),
             )
         before, self._count = self._count, self._count + len(records)

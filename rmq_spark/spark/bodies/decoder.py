@@ -63,13 +63,12 @@ class MissingFieldsWarning:
             return
         self._is_done = True
         _log.warning(
-            "%d bodies of %s have no field of bodySchema, and their columns are null: the schema "
-            "has %s, the bodies have %s",
+            "%d bodies of %s have no field of bodySchema, and their columns are null: it has %s",
             len(bodies),
             topic,
             _list_names(self._names),
-            _list_names(found),
         )
+        _log.warning("the bodies of %s have the fields %s", topic, _list_names(found))
 
 
 def _list_names(names: Collection[str]) -> str:

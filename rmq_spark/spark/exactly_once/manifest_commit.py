@@ -83,10 +83,8 @@ CONCURRENT_DRIVERS_ADVICE: Final = (
     "duplicates. If the checkpoint was only moved, run the query once from its old location"
 )
 _ROWS_CHANGED: Final = (
-    "%s was committed to %s with other rows than it has now, and the first ones stay. This is "
-    "expected if the query returns other rows each time it repeats a batch. If not, an older copy "
-    "of its checkpoint was restored: restore the latest. Or set a new checkpointLocation; rows "
-    "that the query reads again become duplicates"
+    "%s was committed to %s with other rows than it has now, and the first ones stay. If "
+    "the query repeats its rows, an old checkpoint was restored: use the latest"
 )
 _LATEST_MANIFESTS: Final = 8
 """Latest manifests of a stream that are checked, because some may be repeats. In foreachBatch a

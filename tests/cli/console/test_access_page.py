@@ -26,7 +26,7 @@ def broker():
         admin.create_acl(AclPolicy("analyst", "Topic:pay*", ("Sub", "Get"), ("10.0.0.0/8",)))
         admin.create_acl(AclPolicy("analyst", "Topic:payroll*", ("All",), is_allowed=False))
         admin.create_topic("orders", 1)
-        admin.set_offset("billing", MessageQueue("orders", "broker-a", 0), 0)
+        admin.set_offset("billing", MessageQueue("orders", "broker-a", 0), 0, missing_ok=True)
         yield broker
 
 

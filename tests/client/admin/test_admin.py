@@ -11,6 +11,7 @@ from support.brokers.broker_kinds import wait_until
 from support.clients.fake_members import Consumer
 
 from rmq_spark.client.admin.admin import Admin
+from rmq_spark.client.api.admin_api import AdminApi
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.push_consumer import PushConsumer
@@ -26,6 +27,8 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
+from rmq_spark.client.transport.remoting_client import TypedRequests
+from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.message_queue import MessageQueue
 
 CLOCKS_APART_MS = 5
@@ -82,6 +85,7 @@ def test_lag_of_an_unknown_group_is_an_error_that_names_the_nearest_group(admin,
         lambda admin, group: admin.queue_reports(group),
         lambda admin, group: admin.reset_to_time(group, "T", 0),
         lambda admin, group: admin.describe_group(group),
+        lambda admin, group: admin.set_offset(group, QUEUES[0], 1),
     ],
 )
 def test_call_for_an_unknown_group_is_an_error_that_names_the_nearest_group(admin, producer, asks):
@@ -93,12 +97,59 @@ def test_call_for_an_unknown_group_is_an_error_that_names_the_nearest_group(admi
         asks(admin, "other")
     assert "other" not in admin.groups()
     asks(admin, "billing")
-    admin.set_offset("offsets-only", QUEUES[0], 0)
+    admin.set_offset("offsets-only", QUEUES[0], 0, missing_ok=True)
     asks(admin, "offsets-only")
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        lambda admin, topic: admin.lag("G", topic),
+        lambda admin, topic: admin.set_offset("G", MessageQueue(topic, "broker-a", 0), 0),
+        lambda admin, topic: admin.reset_to_time("G", topic, 0),
+        lambda admin, topic: admin.topic_offsets(topic),
+        lambda admin, topic: admin.topic_configs(topic),
+        lambda admin, topic: admin.delete_topic(topic),
+    ],
+)
+def test_call_for_an_unknown_topic_is_an_error_that_names_the_nearest_topic(admin, asks):
+    admin.create_group("G")
+    admin.create_topic("orders", 1)
+    with pytest.raises(RouteNotFound, match=r"no route to topic ordres: .* mean orders\?"):
+        asks(admin, "ordres")
+
+
+def test_deletion_of_a_missing_topic_is_no_error_with_missing_ok(admin):
+    admin.delete_topic("T")
+    admin.delete_topic("T", missing_ok=True)
+    assert "T" not in admin.topics()
+
+
+def test_find_topic_names_the_masters_that_have_it_without_reading_all_topics(admin, monkeypatch):
+    def refuse(*_):
+        raise AssertionError("all topics were read")
+
+    monkeypatch.setattr(AdminApi, "topic_configs", refuse)
+    assert admin.find_topic("T") == {"broker-a"}
+    assert admin.find_topic("U") == frozenset()
+
+
+def test_find_topic_reads_all_topics_where_the_broker_cannot_be_asked_for_one(admin, monkeypatch):
+    body = TypedRequests.body
+
+    def as_of_4_9(requests, kind, address, code, *more):
+        if code == RequestCode.GET_TOPIC_CONFIG:
+            raise NotSupported(3, "request type 351 not supported", address, code)
+        return body(requests, kind, address, code, *more)
+
+    monkeypatch.setattr(TypedRequests, "body", as_of_4_9)
+    assert admin.find_topic("T") == {"broker-a"}
+    assert admin.find_topic("U") == frozenset()
 
 
 def test_set_offset_outside_the_queue_is_refused(admin, producer):
     fill(producer, b"a")
+    admin.create_group("G")
     with pytest.raises(MessageRejected, match="from 0 to 1"):
         admin.set_offset("G", QUEUES[0], 2)
     with pytest.raises(BrokerNotFound):
@@ -148,7 +199,7 @@ def test_set_offset_on_rocketmq_4_9_does_not_reset_all_queues(admin, producer, r
 def test_progress_covers_all_topics_of_a_group_in_one_request(admin, producer):
     fill(producer, b"a", b"b", b"c")
     assert list(admin.progress("G")) == []
-    admin.set_offset("G", QUEUES[0], 1)
+    admin.set_offset("G", QUEUES[0], 1, missing_ok=True)
     assert [(lag.queue, lag.consumer_offset, lag.messages) for lag in admin.progress("G")] == [
         (QUEUES[0], 1, 2),
         (QUEUES[1], 0, 0),
@@ -157,7 +208,7 @@ def test_progress_covers_all_topics_of_a_group_in_one_request(admin, producer):
 
 def test_clone_offsets_copies_all_or_one_topic(admin, producer):
     fill(producer, b"a", b"b", b"c")
-    admin.set_offset("G", QUEUES[0], 2)
+    admin.set_offset("G", QUEUES[0], 2, missing_ok=True)
     admin.clone_offsets("G", "Copy")
     admin.clone_offsets("G", "OfTopic", topic="T")
     for group in ("Copy", "OfTopic"):

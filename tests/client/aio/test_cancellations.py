@@ -316,7 +316,7 @@ ASKED = {
     "topics": lambda admin, _: admin.topics(),
     "create-topic": lambda admin, queue: admin.create_topic(f"{queue.topic}-more"),
     "topic-offsets": lambda admin, queue: admin.topic_offsets(queue.topic),
-    "set-offset": lambda admin, queue: admin.set_offset("G", queue, 1),
+    "set-offset": lambda admin, queue: admin.set_offset("G", queue, 1, missing_ok=True),
     "message-at": lambda admin, queue: admin.message_at(queue, 0),
     "read-table": lambda admin, queue: admin.read_table(queue.topic),
     "masters": lambda admin, _: admin.masters(),

@@ -288,6 +288,18 @@ def test_garbage_is_an_error_at_once_for_all_that_wait(connect, garbage):
             connection.request(ASK, SECOND)
 
 
+def test_answer_of_a_web_server_is_recognized(connect):
+    def story(peer):
+        peer.receive()
+        peer.send(GARBAGE["another protocol"])
+
+    with (
+        FakeServer(story) as server,
+        pytest.raises(ProtocolError, match="found 'HTTP': the peer is a web server"),
+    ):
+        connect(server.address).request(ASK, 60 * SECOND)
+
+
 def test_response_over_frame_bytes_max_is_a_protocol_error(reads_itself):
     with FakeServer(answering(lambda request: request.respond(0, body=bytes(2_000)))) as server:
         sock = socket.create_connection(parse_address(server.address))

@@ -111,7 +111,7 @@ def test_end_that_no_broker_acknowledges_is_logged_and_is_no_error(broker, produ
         pass
     assert begun.result.state is COMMIT
     assert not begun.result.is_acknowledged
-    assert "the broker will ask the check listener of group P" in caplog.text
+    assert "the broker asks check_listener of P" in caplog.text
 
 
 def test_half_message_that_is_not_safe_is_rolled_back_before_the_block(broker, producer):

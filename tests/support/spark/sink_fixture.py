@@ -201,6 +201,6 @@ def deleting(topic="out"):
         from rocketpoll import Admin  # noqa: PLC0415  # in a worker
 
         with Admin(address) as admin:
-            admin.delete_topic(topic)
+            admin.delete_topic(topic, missing_ok=True)
 
     return delete

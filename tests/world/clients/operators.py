@@ -95,7 +95,7 @@ def set_offset(world, admin, group, topic, where, seed):
     ledger.skips(group, place, offset)
     began_at = world.kernel.now
     with ledger.moves.moving(group, [place]) as moved:
-        admin.set_offset(group, MessageQueue(*place), offset)
+        admin.set_offset(group, MessageQueue(*place), offset, missing_ok=True)
         moved(place, offset)
         ledger.check_committed(group, place, offset, began_at)
 
@@ -177,7 +177,7 @@ def make_topic_again(world, admin, topic, seconds):
     ledger.recreated_topics[topic] = inf
     old_ends = {queue: world.end_of(queue) for queue in world.queues_of(topic)}
     ledger.disturbed(_ROUTES_SECONDS)
-    if not _insist(world, lambda: admin.delete_topic(topic)):
+    if not _insist(world, lambda: admin.delete_topic(topic, missing_ok=True)):
         return
     time.sleep(seconds)
     if _give_back(world, lambda: admin.create_topic(topic, world.queue_count(topic))):

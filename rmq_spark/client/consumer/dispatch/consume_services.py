@@ -408,7 +408,7 @@ class BrokerQueueLocks:
                 self.brokers.unlock(own)
         except ClientError as error:
             _log.warning(
-                "unlocking %s failed, and it stays locked for up to a minute: %s",
+                "unlocking failed, %s stays locked for a minute: %s",
                 requests[0].queue,
                 error,
             )

@@ -177,8 +177,11 @@ class DeadLetterQueue:
             letters = dlq_topic(self._group)
             becomes = f"it is sent to {letters}" if self._is_enabled else "it is skipped"
             _log.error(
-                "the message at offset %d of %s (%s) cannot be read, and %s: %s",
-                *(message.queue_offset, message.queue, message.message_id, becomes, message.fault),
+                "the message at offset %d of %s cannot be read, and %s: %s",
+                message.queue_offset,
+                message.queue,
+                becomes,
+                message.fault,
             )
         executor = self._executor.for_broker(message.queue.broker_name)
 

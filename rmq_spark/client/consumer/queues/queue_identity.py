@@ -281,7 +281,7 @@ def unchanged_queues(
             is_known = queues[queue].is_same_queue(queue, message_at)
         except RocketPollError as error:
             _log.info(
-                "offsets are not stored for now, because %s cannot be verified: %s",
+                "%s cannot be verified, and its offsets wait: %s",
                 queue,
                 error,
             )

@@ -170,9 +170,8 @@ class SubscriptionCheck:
         if is_seen_again and others not in self._warned:
             self._warned.add(others)
             _log.warning(
-                "%s: members subscribe to different topics, this one to %s, another to %s, so that "
-                "queues are allocated to members that do not read them. Subscribe all members to "
-                "the same topics, or give them separate groups",
+                "%s: one member subscribes to %s, another to %s: some queues are not read. Use "
+                "the same topics, or separate groups",
                 *(self._group, ", ".join(sorted(mine)), ", ".join(sorted(others))),
             )
 

@@ -1,0 +1,169 @@
+"""Log lines fit 200 columns with names as long as clusters have them."""
+
+from __future__ import annotations
+
+import ast
+import logging
+import re
+from itertools import zip_longest
+from pathlib import Path
+
+import pytest
+
+from rmq_spark.wire.message_queue import MessageQueue
+from rocketpoll.broker.process.operator_log import TextFormatter
+
+ROOT = Path(__file__).resolve().parents[1]
+COLUMNS_MAX = 200
+CLIENT_FORMATTER = logging.Formatter("%(message)s")
+"""How Python shows the client's warnings in programs that do not set up logging."""
+LEVELS = ("debug", "info", "warning", "error", "exception", "log")
+SPECIFIER = re.compile(r"%[-\d.]*([sdrfg])")
+
+TOPIC = "payments.settlement.international.transactions.completed.eu1".ljust(60, "1")
+GROUP = "payments-settlement-reconciliation-daily".ljust(40, "1")
+ADDRESS = "192.168.100.100:10911"
+FILE = "/var/lib/rocketpoll/store/commitlog/00000000001073741824"
+ERRORS = {
+    "broker": "[Errno 28] No space left on device",
+    "rmq_spark": f"cannot connect to {ADDRESS}: Connection refused",
+}
+OTHER = "a-name-of-20-letters"
+NUMBER = 12_345_678
+
+EXAMPLES = {
+    "_address": ADDRESS,
+    "_describe_topics": f"{TOPIC} and 12 more",
+    "_group": GROUP,
+    "_list_names": "id, customer, total, currency and 12 more",
+    "_path": FILE,
+    "_summarize": "12,345,678 rows, 12,345,678,901 bytes, of 128 tasks are in 64 queues",
+    "address": ADDRESS,
+    "bind_address": "192.168.100.100",
+    "cert_path": FILE,
+    "commits": f"{TOPIC}_COMMITS",
+    "describe_queue": f"queue 12 of {TOPIC} on broker-a",
+    "directory": FILE,
+    "excerpt": repr("x" * 60) + "...",
+    "format_local_time": "2026-11-30 16:07:31",
+    "group": GROUP,
+    "group_name": GROUP,
+    "host": ADDRESS,
+    "key": f"{TOPIC}@{GROUP}",
+    "message_id": "7F0000010A3C18B4AAC2000000000000",
+    "more": " (12 more)",
+    "others": f"the others are {TOPIC}",
+    "path": FILE,
+    "path_at": FILE,
+    "problem": "its body: needed UTF-8, found byte b'\\xff' at 1",
+    "queue": str(MessageQueue(TOPIC, "broker-a", 12)),
+    "remark": "service not available now, maybe disk full, CL:  0.95",
+    "secret_path": "/etc/rocketpoll/keys/broker-super-users.properties",
+    "store_path_root_dir": "/var/lib/rocketpoll/store",
+    "remote_host": ADDRESS,
+    "topic": TOPIC,
+    "topic_name": TOPIC,
+}
+"""What arguments of log calls look like, by the last name in them; others are short."""
+
+NUMBERS = {"SINKS_MAX": 10_000, "code": 310, "port": 10_909}
+"""Numbers that are smaller than others."""
+
+OF_ERRORS = {"error", "failure", "outcome", "reason", "refusal", "refused", "why"}
+"""Last names in arguments that are errors."""
+
+WHOLE = {"%s", "%s%s", "%s: %s"}
+"""Formats of lines whose text was made elsewhere."""
+
+
+def _last_name(argument):
+    while argument is not None and not isinstance(argument, (ast.Attribute, ast.Name)):
+        if isinstance(argument, ast.Call):
+            argument = argument.func
+        elif isinstance(argument, (ast.Starred, ast.Subscript)):
+            argument = argument.value
+        else:
+            return ""
+    return getattr(argument, "attr", None) or getattr(argument, "id", "")
+
+
+def _texts(tree):
+    """Return the texts that have names in a module or function, by name."""
+    texts = {}
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, ast.Constant):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if isinstance(target, ast.Name) and isinstance(node.value.value, str):
+                texts.setdefault(target.id, []).append(node.value.value)
+    return texts
+
+
+def _log_calls(path):
+    """Yield the line, the format and the arguments of each log call in a file."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    functions = {
+        call: function
+        for function in ast.walk(tree)
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for call in ast.walk(function)
+    }
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in LEVELS
+            and ast.unparse(node.func.value) in ("_log", "_worker")
+        ):
+            text, *arguments = node.args[1:] if node.func.attr == "log" else node.args
+            arguments = [
+                part
+                for each in arguments
+                for part in (
+                    each.value.elts
+                    if isinstance(each, ast.Starred) and isinstance(each.value, ast.Tuple)
+                    else [each]
+                )
+            ]
+            if isinstance(text, ast.Constant):
+                yield node.lineno, text.value, arguments
+            else:
+                scope = _texts(functions.get(node, tree))
+                for each in {**_texts(tree), **scope}.get(_last_name(text), ()):
+                    yield node.lineno, each, arguments
+
+
+def _example(argument, kind, package):
+    name = _last_name(argument)
+    if kind in "dfg":
+        return NUMBERS.get(name, NUMBER)
+    return ERRORS[package] if name in OF_ERRORS else EXAMPLES.get(name, OTHER)
+
+
+def _rendered(path, text, arguments):
+    kinds = SPECIFIER.findall(text.replace("%%", ""))
+    values = tuple(
+        _example(argument, kind, path.relative_to(ROOT).parts[0])
+        for argument, kind in zip_longest(arguments[: len(kinds)], kinds)
+    )
+    record = logging.LogRecord(
+        f"rocketpoll.{path.stem}", logging.WARNING, str(path), 1, text, values, None
+    )
+    is_of_broker = path.is_relative_to(ROOT / "broker")
+    return (TextFormatter() if is_of_broker else CLIENT_FORMATTER).format(record)
+
+
+@pytest.mark.parametrize("package", ["broker", "rmq_spark"])
+def test_log_lines_fit_200_columns_with_long_names(package):
+    calls = [
+        (path, *call)
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for call in _log_calls(path)
+        if call[1] not in WHOLE
+    ]
+    assert len(calls) > 80
+    too_long = [
+        f"{path.relative_to(ROOT)}:{number}: {len(line)} columns: {line}"
+        for path, number, text, arguments in calls
+        if len(line := _rendered(path, text, arguments)) > COLUMNS_MAX
+    ]
+    assert not too_long, "Shorten these log lines:\n" + "\n".join(too_long)
