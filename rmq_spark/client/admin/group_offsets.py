@@ -211,7 +211,7 @@ class GroupOffsets(Lookups):
         ]
         in_flight = total_in_flight(progress)
         is_popping = bool(members) and self._is_popping(group)
-        if is_popping and not self._counts_pops():
+        if (is_popping or not members) and not self._counts_pops():
             in_flight = None
             lags = [lag._replace(in_flight=None) for lag in lags]
         return GroupState(
