@@ -48,8 +48,8 @@ class SendingHandler(logging.Handler):
         self._in.is_sending = True
         message = Message("logs", self.format(record).encode())
         try:
-            self._producer.send_async(message, timeout_ms=300)
-            self._producer.send(message, timeout_ms=300)
+            self._producer.send_async(message, timeout_ms=2_000)
+            self._producer.send(message, timeout_ms=2_000)
             self.sent += 1
         except ClientError:
             pass
