@@ -167,6 +167,37 @@ def test_jobs_to_be_done_together_raise_what_one_of_them_raises():
         run_in_parallel([list] * 20 + [lambda: 1 / 0] + [list] * 20, 4, "T")
 
 
+LATE_THREAD = """
+import atexit, sys, threading, time
+began = []
+atexit.register(lambda: print(began))  # runs last
+from rocketpoll.broker.common.threads import DaemonThreadPool
+
+name = "_start_joinable_thread" if sys.version_info >= (3, 13) else "_start_new_thread"
+start = getattr(threading, name)
+
+def start_late(run, *arguments, **more):
+    def run_late(*arguments):
+        time.sleep(0.3)
+        began.append(len(arguments))
+        run(*arguments)
+    return start(run_late, *arguments, **more)
+
+setattr(threading, name, start_late)
+workers = DaemonThreadPool("W", waits_at_exit=False)
+workers.submit(list)
+workers.shutdown()
+"""
+
+
+def test_process_does_not_end_before_its_pool_threads_have_begun():
+    """Python would crash if one began after it had freed their state."""
+    ended = subprocess.run(
+        [sys.executable, "-c", LATE_THREAD], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert (ended.stdout in {"[0]\n", "[1]\n"}, ended.stderr) == (True, "")
+
+
 def test_forked_child_does_not_wait_for_pool_threads_at_exit():
     text = (
         "import os, threading\n"

@@ -165,16 +165,19 @@ class DaemonThreadPool:
         name = self._name if self._count_max == 1 else f"{self._name}_{len(self._threads)}"
         worker = _PoolThread()
         self._threads.append(worker)  # added first, because it may run before `start` returns
+        _beginning.add(worker)
         try:
             thread = threading.Thread(target=self._run_jobs, args=(worker,), name=name, daemon=True)
             thread._started = _NonBlockingEvent()  # type: ignore[attr-defined]  # for what `start` waits
             thread.start()
         except (RuntimeError, MemoryError):
+            _beginning.discard(worker)
             self._threads.remove(worker)
             if not self._threads:
                 raise
 
     def _run_jobs(self, worker: _PoolThread) -> None:
+        _beginning.discard(worker)
         try:
             if not worker.claim_start():
                 return
@@ -226,8 +229,11 @@ def _run_remaining(jobs: Iterator[Callable[[], object]]) -> None:
         job()
 
 
-_pools: WeakSet[DaemonThreadPool] = WeakSet()
+# ---- The end of the process.
 
+_pools: WeakSet[DaemonThreadPool] = WeakSet()
+_beginning: set[_PoolThread] = set()
+"""Threads that were started and have not yet run a line of Python."""
 
 _exit_marks: list[None] = []
 
@@ -237,7 +243,17 @@ def _shutdown_all() -> None:
     for workers in tuple(_pools):
         if workers._waits_at_exit:  # of this module
             workers.shutdown_and_wait()
+    # Python frees the state of all other threads when it ends. One that begins after that, as on a
+    # loaded machine, would crash the process.
+    deadline = time.monotonic() + THREAD_START_TIMEOUT_SECONDS
+    while _beginning and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS / 100)
+
+
+def _forget_threads() -> None:
+    _pools.clear()
+    _beginning.clear()
 
 
 atexit.register(_shutdown_all)
-os.register_at_fork(after_in_child=_pools.clear)  # the parent keeps the threads
+os.register_at_fork(after_in_child=_forget_threads)  # the parent keeps the threads
