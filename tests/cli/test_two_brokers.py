@@ -99,7 +99,7 @@ def test_pages_of_the_console_have_each_queue_of_both_brokers_and_sums_of_all(tw
             for path in ("/groups", f"/groups/{GROUP}", "/topics", f"/topics/{TOPIC}", "/")
         )
     assert f"{GROUP} online 1 {LEFT} " in groups
-    assert f"Behind {LEFT} Members 1 " in group
+    assert f"Behind {LEFT} In flight 0 Members 1 " in group
     for (name, queue_id), read in READ.items():
         left = UNREAD[name, queue_id]
         assert f"{TOPIC} {name}:{queue_id} {read} {read + left} {left} " in group

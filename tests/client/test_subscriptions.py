@@ -52,7 +52,7 @@ def test_tag_that_looks_like_several_is_warned_of_once(tag, warnings):
         assert data.tags_set == {tag, "red"}
     (told,) = warnings()
     assert f"one tag {tag!r}" in told or f'one tag "{tag}"' in told
-    assert "separate them by ||" in told
+    assert "Separate several by ||" in told
     assert "by_sql(" in told
 
 

@@ -159,7 +159,7 @@ def test_byte_limit_of_a_batch_divides_a_backlog_evenly(source, planned):
 
 
 def test_fewer_rows_than_the_minimum_are_read_once_the_delay_is_over(source, planned, clock):
-    limits = BatchLimits(rows_min=3 * source.rows, delay_ms=HOUR_MS)
+    limits = BatchLimits(rows_min=3 * source.rows, wait_ms_max=HOUR_MS)
     batches = planned()
     source.put(1)
     first = batches.latest_offset(batches.initial_offset(), limits)
@@ -180,7 +180,7 @@ def test_fewer_rows_than_the_minimum_are_read_once_the_delay_is_over(source, pla
 
 
 def test_minimum_batch_rows_compare_with_all_available_rows(source, planned, clock):
-    limits = BatchLimits(rows_max=2 * source.rows, rows_min=3 * source.rows, delay_ms=HOUR_MS)
+    limits = BatchLimits(rows_max=2 * source.rows, rows_min=3 * source.rows, wait_ms_max=HOUR_MS)
     batches = planned()
     source.put(1)
     at = batches.latest_offset(batches.initial_offset(), limits)
@@ -195,7 +195,7 @@ def test_minimum_batch_rows_compare_with_all_available_rows(source, planned, clo
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["running", "from a checkpoint"])
 def test_available_now_reads_the_last_rows_below_the_minimum(source, planned, clock, is_known):
-    limits = BatchLimits(rows_max=2 * source.rows, rows_min=5 * source.rows, delay_ms=HOUR_MS)
+    limits = BatchLimits(rows_max=2 * source.rows, rows_min=5 * source.rows, wait_ms_max=HOUR_MS)
     source.put(2)
     batches = planned()
     at = batches.latest_offset(batches.initial_offset(), limits)

@@ -199,7 +199,7 @@ def test_limits_and_times():
         endingTimestamp="2023-11-14T22:13:20Z",
     )
     limits = options.limits
-    assert (limits.rows_max, limits.rows_min, limits.delay_ms, limits.bytes_max) == (
+    assert (limits.rows_max, limits.rows_min, limits.wait_ms_max, limits.bytes_max) == (
         100,
         10,
         120_000,

@@ -78,7 +78,7 @@ def test_options_page_defaults_equal_the_code():
         "delivery": "exactly_once" if WRITE.is_exactly_once else "at_least_once",
         "visibleTo": "committed_readers" if WRITE.sink_name is None else "all",
         "onBrokerAway": "skip" if READ.skips_unavailable else "wait",
-        "maxTriggerDelay": f"{READ.limits.delay_ms // 60_000}m",
+        "maxTriggerDelay": f"{READ.limits.wait_ms_max // 60_000}m",
         "suspendTimeoutMs": READ.suspend_ms,
         "discoveryIntervalMs": READ.discovery_ms,
         "availableNow": READ.available_now,

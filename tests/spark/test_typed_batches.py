@@ -70,7 +70,7 @@ def test_batch_without_messages_is_empty():
 
 
 SAID = [
-    "2 bodies of orders have no field of bodySchema, and their columns are null: it has 'orderId'",
+    "bodySchema has 'orderId', but 2 bodies of orders have none of these: their columns are null",
     "the bodies of orders have the fields 'id', 'order_id'",
 ]
 

@@ -117,7 +117,7 @@ def test_number_of_sinks_is_limited_and_old_sinks_are_forgotten(
     assert not table.is_committed("new", 0, "q")
     committed(table, 0, "new")
     assert table.evicted_sinks == 1
-    assert "sink old, which committed batch 1 as its last" in caplog.text
+    assert "sink old (last batch: 1, " in caplog.text
     assert sorted(opened(tmp_path).sinks) == ["new", "young"]
 
 

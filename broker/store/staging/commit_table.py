@@ -364,13 +364,11 @@ class BatchTable:
         for name, last in evicted.items():
             self.evicted_sinks += 1
             _log.warning(
-                "sink %s (batch %d of %s) is forgotten for sink %s: there are %d. It can commit "
-                "again",
+                "sink %s (last batch: %d, at %s) is forgotten to make room: a repeat of that batch "
+                "is not recognized",
                 name,
                 last.batch_id,
                 format_local_time(last.committed_ms),
-                sink,
-                SINKS_MAX,
             )
         return committed
 

@@ -196,8 +196,8 @@ class StoreOpening:
         quarantined = checkpointer.manifest.quarantined
         if quarantined is not None:
             _log.warning(
-                "%s was damaged (%s) and is now %s: all queues are rebuilt; deleted topics may "
-                "return",
+                "%s was damaged (%s) and is now %s: all queues are rebuilt, and deleted topics may "
+                "be back",
                 checkpointer.manifest.path.name,
                 quarantined.reason,
                 quarantined.path.name,
@@ -205,7 +205,7 @@ class StoreOpening:
             return False
         if checkpoint is not None and not checkpointer.is_newest(self._manifest, checkpoint):
             _log.warning(
-                "%s is missing or an older copy: all queues are rebuilt; deleted topics may be "
+                "%s is missing or an older copy: all queues are rebuilt, and deleted topics may be "
                 "back",
                 checkpointer.manifest.path,
             )
@@ -256,7 +256,7 @@ class StoreOpening:
         files, manifest, end_offset = self._log.files, self._manifest, self._recovered.end_offset
         for start, end in self._recovered.holes:
             _log.warning(
-                "%s is damaged: bytes %d to %d of the commit log are skipped; all others are "
+                "%s is damaged: no message is read from %d to %d of the commit log; all others are "
                 "served",
                 files.path_at(start),
                 start,
@@ -271,8 +271,8 @@ class StoreOpening:
         if was_ours and files.first_offset > manifest.log_min_offset:
             self.lost_bytes += files.first_offset - manifest.log_min_offset
             _log.warning(
-                "%s is missing: the log begins at %d, not %d; messages between are lost, if not "
-                "expired",
+                "%s is missing: the log begins at %d, not %d; the messages between are lost, "
+                "unless expired",
                 files.path_at(manifest.log_min_offset),
                 files.first_offset,
                 manifest.log_min_offset,
@@ -280,8 +280,8 @@ class StoreOpening:
         safe_offset = manifest.safe_offset
         if was_ours and safe_offset is not None and end_offset < safe_offset:
             _log.warning(
-                "%s is missing or an older copy: the log ends at %d, not %d; messages between are"
-                " lost",
+                "%s is missing or an older copy: the log ends at %d, not %d; the messages between "
+                "are lost",
                 files.path_at(end_offset),
                 end_offset,
                 safe_offset,
@@ -290,8 +290,8 @@ class StoreOpening:
         self.lost_bytes += max(known_end - end_offset, 0)
         if led_to > end_offset:
             _log.warning(
-                "%s is missing, damaged or an older copy: the log ends at %d, not %d; messages "
-                "between are lost",
+                "%s is missing, damaged or older: the log ends at %d, not %d; the "
+                "messages between are lost",
                 files.path_at(end_offset),
                 end_offset,
                 led_to,

@@ -63,10 +63,10 @@ class MissingFieldsWarning:
             return
         self._is_done = True
         _log.warning(
-            "%d bodies of %s have no field of bodySchema, and their columns are null: it has %s",
+            "bodySchema has %s, but %d bodies of %s have none of these: their columns are null",
+            _list_names(self._names),
             len(bodies),
             topic,
-            _list_names(self._names),
         )
         _log.warning("the bodies of %s have the fields %s", topic, _list_names(found))
 

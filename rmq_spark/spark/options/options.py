@@ -190,7 +190,7 @@ class BatchLimits:
     rows_max: int | None = of_option("maxOffsetsPerTrigger")
     bytes_max: int | None = of_option("maxBytesPerTrigger")
     rows_min: int | None = of_option("minOffsetsPerTrigger")
-    delay_ms: int = of_option("maxTriggerDelay")
+    wait_ms_max: int = of_option("maxTriggerDelay")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

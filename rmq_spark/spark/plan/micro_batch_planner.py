@@ -162,7 +162,7 @@ class BatchPace:
         if limits.rows_min is None or is_closed or self._last_batch_at is None:
             return True
         waited_seconds = self._clock() - self._last_batch_at
-        return rows >= limits.rows_min or waited_seconds >= limits.delay_ms / 1000
+        return rows >= limits.rows_min or waited_seconds >= limits.wait_ms_max / 1000
 
     def record_batch(self) -> None:
         """Record that a batch was planned: the wait for the next one starts."""

@@ -223,7 +223,7 @@ def test_members_with_different_subscriptions_are_warned(cluster, clients, monke
     group, topics = cluster.group(), [cluster.topic(queues=1), cluster.topic(queues=1)]
     for topic in topics:
         clients.push(Listener(), group, topic, rebalance_interval_ms=200)
-    said = f"this one to {topics[0]}, another to {topics[1]},"
+    said = f"one member subscribes to {topics[0]}, another to {topics[1]}:"
     wait_until("the first one is told", lambda: said in caplog.text)
 
 

@@ -100,7 +100,7 @@ def test_check_listener_that_fails_is_called_again(clients, topic, caplog):
     producer = clients.transaction_producer(checks)
     clients.in_transaction(producer, Message(topic, b"no"), lambda begun: begun.leave_open())
     checks.wait_for(3)
-    assert "check_listener of group" in caplog.text
+    assert "check_listener of Group" in caplog.text
     assert "database is down" in caplog.text
     assert "what check_listener has returned: needed a TransactionState, found None" in caplog.text
 

@@ -16,8 +16,9 @@ _NOT_STARTED = "Python worker failed to connect back"
 
 _STARTS_MAX = 20
 _COMPLAINT = re.compile(
-    r"^(?:rocketpoll\.(?:spark|errors)|pyspark\.\w+(?:\.\w+)*)\.(\w+: .*)$", re.MULTILINE
+    r"(?:^|: )(?:rocketpoll\.(?:spark|errors)|pyspark\.\w+(?:\.\w+)*)\.(\w+: .*)$", re.MULTILINE
 )
+"""It has a line of its own after a traceback, which Spark shows until 4.2 (and 4.3 if asked)."""
 
 
 class SourceRoom:

@@ -37,8 +37,8 @@ _UNSETTLED_SECONDS = 30.0
 apart.
 """
 _UNREADABLE = re.compile(
-    r"the message at offset (\d+) of MessageQueue\(topic='(\S+)', broker_name='(\S+)', "
-    r"queue_id=(\d+)\) \(\w*\) cannot be read, and it (?:is sent to|is skipped)"
+    r"the message at offset (\d+) of queue (\d+) of (\S+) on ([\w-]+) cannot be read, "
+    r"and it (?:is sent to|is skipped)"
 )
 _DELETED = "was deleted while it waited"
 _UNHEARD = frozenset({"kill a broker", "stop a broker", "cut", "silence"})
@@ -230,8 +230,8 @@ class ClientLogs(Logs):
 
     def is_expected(self, record, error):
         found = _UNREADABLE.match(record.getMessage())
-        if found is not None and found[3] in self._world.liars:
-            offset, topic, broker, queue_id = found.groups()
+        if found is not None and found[4] in self._world.liars:
+            offset, queue_id, topic, broker = found.groups()
             self._world.ledger.cannot_be_read((topic, broker, int(queue_id), int(offset)))
             return True
         return (

@@ -31,7 +31,7 @@ _QUEUE = re.compile(
 )
 _BROKERS_GONE = "no name server knows broker"
 _LEFT_OUT = re.compile(
-    r"the message at offset (\d+) of queue (\d+) of (\S+) on ([\w-]+) "
+    r"offset (\d+) of queue (\d+) of (\S+) on ([\w-]+) "
     r"cannot be read, and it is skipped"
 )
 _TAKEN_FOR_GONE = "cannot be read, and counts as missing"

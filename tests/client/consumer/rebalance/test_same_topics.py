@@ -44,7 +44,7 @@ def test_subscription_difference_seen_twice_is_logged_once(group, caplog):
     group.look()
     assert caplog.messages == []
     group.look()
-    assert "this one to o, another to x, so that" in caplog.text
+    assert "one member subscribes to o, another to x: " in caplog.text
     group.look()
     assert len(caplog.messages) == 1
 
@@ -86,7 +86,7 @@ def test_changed_subscription_of_a_member_repeats_the_topic_mismatch_check(group
     group.look(mine=frozenset({"p"}))
     group.look(mine=frozenset({"p"}))
     assert len(caplog.messages) == 1
-    assert "this one to p" in caplog.text
+    assert "one member subscribes to p" in caplog.text
 
 
 @pytest.mark.parametrize(
