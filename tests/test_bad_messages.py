@@ -254,9 +254,7 @@ def test_spark_task_reads_all_readable_messages(bad, how, caplog):
     assert {row["queueOffset"] for row in rows if row["body"] is None} == (
         set(bad.bad) if how == "null" else set()
     )
-    assert {int(at) for at in re.findall(r"offset (\d+) of", caplog.text)} == set(
-        bad.bad
-    )
+    assert {int(at) for at in re.findall(r"offset (\d+) of", caplog.text)} == set(bad.bad)
 
 
 # ---- consumers

@@ -147,7 +147,7 @@ PUBLIC = {
     "send_async send_batch send_batches send_one_way send_table shutdown start",
     "Admin": "acls all_topic_configs broker_info clone_offsets close cluster_info create_acl "
     "create_group create_topic create_topics create_user dead_letters delete_acl delete_group "
-    "delete_topic delete_user describe_group groups "
+    "delete_topic delete_user describe_group find_topic groups "
     "groups_of_topic lag masters members message_at message_by_offset_id message_traces "
     "messages_by_key messages_by_unique_id progress queue_owners "
     "queue_reports read_committed read_table resend reset_to_time route runtime_info set_offset "

@@ -17,7 +17,7 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.spark.bodies.columns import check_schema, with_body_schema
 from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
-from rmq_spark.spark.errors import OptionError, without_frames
+from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.exactly_once.committed_planner import ManifestReader, plan_batch_read
 from rmq_spark.spark.exactly_once.committed_reader import SpanGroup
 from rmq_spark.spark.options.options import ReadOptions, commits_options, read_options
@@ -33,6 +33,7 @@ from rmq_spark.spark.plan.position_resolver import LoadSnapshot, PositionResolve
 from rmq_spark.spark.preflight import check_filter
 from rmq_spark.spark.read.key_reader import KeyLookup, plan_key_lookups
 from rmq_spark.spark.tasks import read_task, task_partitions
+from rmq_spark.spark.tracebacks import without_frames
 from rmq_spark.wire.message_queue import describe_queue
 
 if TYPE_CHECKING:

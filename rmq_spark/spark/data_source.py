@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from rmq_spark.spark.errors import without_frames
+from rmq_spark.spark.tracebacks import without_frames
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (

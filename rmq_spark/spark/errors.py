@@ -18,13 +18,10 @@ write, whatever raises them: docstrings of functions list other errors only.
 from __future__ import annotations
 
 import logging
-import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import wraps
+from collections.abc import Iterable, Sequence
 from importlib import import_module
-from inspect import isfunction, isgeneratorfunction
-from typing import Any, Final, TypeVar
+from typing import Any
 
 from rmq_spark.client.errors import BrokerNotFound
 from rmq_spark.errors import RocketPollError
@@ -186,69 +183,3 @@ def report_losses(losses: Sequence[str], *, is_failure: bool) -> None:
         raise DataLoss(losses)
     for loss in losses:
         _log.warning("messages are lost, continuing without them: %s", loss)
-
-
-# ---- How errors are shown: without our frames.
-
-Class = TypeVar("Class", bound="type[Any]")
-
-
-def without_frames(cls: Class) -> Class:
-    """Decorate a class that a foreign program calls and whose errors it shows with a traceback.
-
-    Its constructor and public methods raise our errors without our frames and causes, so that the
-    message is read first; Spark's workers show them without any. Other exceptions are bugs, and
-    keep their traceback.
-    """
-    for name, method in tuple(vars(cls).items()):
-        if isfunction(method) and (name == "__init__" or not name.startswith("_")):
-            wrap = _without_frames_of_rows if isgeneratorfunction(method) else _without_frames
-            setattr(cls, name, wrap(method))
-    return cls
-
-
-def _without_frames(method: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(method)
-    def call(*args: Any, **given: Any) -> Any:
-        try:
-            return method(*args, **given)
-        except RocketPollError as error:
-            _hide_worker_traceback(is_hidden=True)
-            raise error.with_traceback(None) from None
-        except Exception:
-            _hide_worker_traceback(is_hidden=False)
-            raise
-
-    return call
-
-
-def _without_frames_of_rows(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
-    @wraps(method)
-    def generate(*args: Any, **given: Any) -> Iterator[Any]:
-        try:
-            yield from method(*args, **given)
-        except RocketPollError as error:
-            _hide_worker_traceback(is_hidden=True)
-            raise error.with_traceback(None) from None
-        except Exception:
-            _hide_worker_traceback(is_hidden=False)
-            raise
-
-    return generate
-
-
-_SIMPLIFIED_TRACEBACK: Final = "SPARK_SIMPLIFIED_TRACEBACK"
-_HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
-_HIDDEN_HERE: Final = "rocketpoll"
-
-
-def _hide_worker_traceback(*, is_hidden: bool) -> None:
-    """Have the Spark worker that this process may be show its error without a traceback, or with.
-
-    The last frame is that which raises the error, in this module. A worker ends with its error.
-    Spark sets the first variable in workers, unless users want to see whole tracebacks.
-    """
-    if is_hidden and os.environ.get(_SIMPLIFIED_TRACEBACK):
-        os.environ.setdefault(_HIDE_TRACEBACK, _HIDDEN_HERE)
-    elif os.environ.get(_HIDE_TRACEBACK) == _HIDDEN_HERE:
-        del os.environ[_HIDE_TRACEBACK]

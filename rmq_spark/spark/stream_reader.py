@@ -26,7 +26,6 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.spark.bodies.columns import check_schema, with_body_schema
 from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
-from rmq_spark.spark.errors import without_frames
 from rmq_spark.spark.exactly_once.committed_planner import CommittedBatchPlanner
 from rmq_spark.spark.options.options import BatchLimits, ReadOptions, read_options
 from rmq_spark.spark.options.table import Use
@@ -34,6 +33,7 @@ from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS, MicroBatchPlanne
 from rmq_spark.spark.plan.source_offset import SourceOffset, with_sizes
 from rmq_spark.spark.preflight import check_filter
 from rmq_spark.spark.tasks import read_task, task_partitions
+from rmq_spark.spark.tracebacks import without_frames
 
 try:
     from pyspark.sql.streaming.datasource import (

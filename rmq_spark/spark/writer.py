@@ -35,7 +35,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from rmq_spark.client.manifest import ManifestId
-from rmq_spark.spark.errors import OptionError, WriteError, without_frames
+from rmq_spark.spark.errors import OptionError, WriteError
 from rmq_spark.spark.exactly_once.manifest_commit import (
     check_first_batch,
     commit,
@@ -60,6 +60,7 @@ from rmq_spark.spark.options.sink_columns import (
 )
 from rmq_spark.spark.options.values import RowIds
 from rmq_spark.spark.preflight import check_writable
+from rmq_spark.spark.tracebacks import without_frames
 from rmq_spark.spark.write.rows import StagedReport, TaskReport, WriteTask
 from rmq_spark.spark.write.sender import send_rows
 from rmq_spark.wire.headers.members import BatchRequestHeader

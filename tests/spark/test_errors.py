@@ -16,8 +16,8 @@ from rmq_spark.spark.errors import (
     RowError,
     SchemaError,
     WriteError,
-    without_frames,
 )
+from rmq_spark.spark.tracebacks import without_frames
 from rmq_spark.wire.message_queue import MessageQueue, describe_queue
 
 

@@ -33,6 +33,7 @@ def test_looking_for_it_imports_nothing_heavy():
         "rmq_spark.errors",
         "rmq_spark.spark",
         "rmq_spark.spark.data_source",
+        "rmq_spark.spark.tracebacks",
     ]
 
 
