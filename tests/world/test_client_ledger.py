@@ -8,6 +8,11 @@ import pytest
 from world.clients.ledger import Ledger
 from world.stage import Broken
 
+from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.pop import AckMsg, BatchAckMsg
+from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.pop import POP_CK, PopReceipt
+
 QUEUE = ("T0", "broker-a", 0)
 
 
@@ -26,8 +31,13 @@ class Scene:
             self.ledger.sends(body(offset), "T0")
             self.ledger.audited(QUEUE, offset, body(offset))
 
+        self.stored_offsets = {}
+
     def complain(self, what):
         raise Broken(what)
+
+    def stored_offset(self, group, queue):
+        return self.stored_offsets.get((group, queue))
 
     def queues(self):
         return [QUEUE]
@@ -280,3 +290,63 @@ def test_ledger_counts_only_messages_sent_after_topic_was_recreated():
     scene.ledger.is_acknowledged(b"new", (*QUEUE, 0))
     assert len(scene.ledger.outstanding()) == 1
     scene.ledger.check()
+
+
+def popped(scene, *offsets, pop_time=5, in_order=False):
+    """Have group P pop messages of `QUEUE`, and send their acknowledgements; return these."""
+    pops = scene.ledger.pops
+    pops.joins("P", in_order=in_order)
+    batch = [
+        SimpleNamespace(
+            topic="T0",
+            body=body(offset),
+            queue=MessageQueue(*QUEUE),
+            queue_offset=offset,
+            properties={
+                POP_CK: PopReceipt(
+                    0, pop_time, 1_000, 999 if in_order else 3, "0", "broker-a", 0, offset
+                ).encode()
+            },
+        )
+        for offset in offsets
+    ]
+    known = pops.received("P", batch, scene.kernel.now, 1_000)
+    deliveries = [(message, known[message.body]) for message in batch]
+    pops.acknowledging("P", deliveries)
+    return [each for _, each in deliveries]
+
+
+def stores(scene, ack_type, offset, pop_time=5):
+    """The auditor finds an acknowledgement in the revive topic."""
+    fields = {"start_offset": 0, "consumer_group": "P", "topic": "T0", "queue_id": 0}
+    tag = "ack" if ack_type is AckMsg else "bAck"
+    which = {"ack_offset": offset} if ack_type is AckMsg else {"ack_offset_list": (offset,)}
+    content = ack_type(**fields, **which, pop_time=pop_time, broker_name="broker-a")
+    scene.ledger.pops.audited("broker-a", SimpleNamespace(tags=tag, body=encode_body(content)))
+
+
+def outstanding_pops(scene):
+    return sorted(each for each in scene.ledger.outstanding() if each.startswith("P: "))
+
+
+@pytest.mark.parametrize("ack_type", [AckMsg, BatchAckMsg])
+def test_pop_whose_acknowledgement_has_no_answer_must_come_again_unless_it_is_stored(ack_type):
+    scene = Scene()
+    known = popped(scene, 0, 1, 2)
+    scene.ledger.pops.acknowledged(known[:1])
+    assert outstanding_pops(scene) == ["P: b'm1'", "P: b'm2'"]
+    stores(scene, ack_type, 1, pop_time=4)  # of an earlier pop
+    assert outstanding_pops(scene) == ["P: b'm1'", "P: b'm2'"]
+    stores(scene, ack_type, 1)
+    assert outstanding_pops(scene) == ["P: b'm2'"]
+    scene.ledger.disturbed(1_000)
+    popped(scene, 1, pop_time=6)
+    assert outstanding_pops(scene) == ["P: b'm1'", "P: b'm2'"]
+
+
+def test_pop_in_order_without_an_answer_must_come_again_unless_the_group_is_past_it():
+    scene = Scene()
+    popped(scene, 0, 1, 2, in_order=True)
+    assert outstanding_pops(scene) == ["P: b'm0'", "P: b'm1'", "P: b'm2'"]
+    scene.stored_offsets["P", QUEUE] = 2
+    assert outstanding_pops(scene) == ["P: b'm2'"]

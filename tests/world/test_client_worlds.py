@@ -17,7 +17,8 @@ from world.clients.drawing import draw
 from world.clients.listening import MOODS, MORE_MOODS
 from world.clients.pops import POP
 from world.clients.world import ClientWorld
-from world.shrinking import failure_of
+from world.shrinking import failure_of, tell
+from world.story import Client, Step, Story, Trouble
 from world.trials import assert_all_end_well, assert_ends_well, assert_told_alike_in_any_process
 
 SEEDS = int(os.environ.get("ROCKETPOLL_CLIENT_WORLD_SEEDS", "64"))
@@ -45,6 +46,44 @@ def test_client_worlds_with_transactions_end_well(first):
 def test_client_worlds_with_groups_that_pop_end_well(first):
     program = "world.clients.popping"
     assert_all_end_well(range(first, first + 2), popping.draw, ClientWorld, program)
+
+
+def cut_off_pops(seconds, ahead_seconds):
+    """Return a story of a sender and a member that pops, which are cut off at a time, just after
+    the clock was set.
+    """
+    sends = {"topic": "T0", "how": "sync", "count": 30, "gap": 0.03, "size": 0, "timeout_ms": 3_000}
+    pops = {
+        "group": "S0",
+        "in_order": False,
+        "invisible_ms": 3_000,
+        "count": 4,
+        "timeout_ms": 500,
+        "carelessness": 0.3,
+    }
+    clients = Client("p0", (Step("send", sends),)), Client("s0", (Step(POP, pops),))
+    cut = Trouble("cut", seconds, 1.0, {"broker": None})
+    clock = Trouble("clock", seconds - 0.01, 1.0, {"ahead_seconds": ahead_seconds})
+    settings = {
+        "flushDiskType": "ASYNC_FLUSH",
+        "mappedFileSizeCommitLog": "1048576",
+        "mappedFileSizeConsumeQueue": "10000",
+    }
+    return Story(1, settings, (), clients, (cut, clock), latency_seconds=0.02)
+
+
+CUTS_SECONDS = [1.185, 1.222, 1.259]
+"""Times of cuts; that at 1.222 s loses the answer to an acknowledgement that is stored."""
+
+
+@pytest.mark.parametrize("ahead_seconds", [0.0, 3_600.0, -30.0])
+def test_pop_settles_once_if_the_answer_to_its_acknowledgement_is_lost(ahead_seconds):
+    unanswered = 0
+    for seconds in CUTS_SECONDS:
+        failure, world = tell(cut_off_pops(seconds, ahead_seconds), ClientWorld)
+        assert failure is None, str(failure)
+        unanswered += world.ledger.pops.unanswered
+    assert unanswered
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)

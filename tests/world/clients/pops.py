@@ -7,6 +7,7 @@ in order      nothing comes before all earlier messages of its queue are acknowl
               together with them
 forgotten     comes again
 in the end    each group that pops has had, and acknowledged, all that is stored
+    without an answer   if the broker has stored the acknowledgement; otherwise, it comes again
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from world.clients.acts import TOPICS, act
 
 from rmq_spark.client.consumer.simple_consumer import SimpleConsumer
 from rmq_spark.client.errors import ClientError
+from rmq_spark.wire.bodies.pop import PopCheckPoint
+from rmq_spark.wire.pop import POP_CK, PopReceipt, real_topic
+from rocketpoll.broker.pop.revive_log import acked_offsets, decode_revive_message
 
 POP = "pop_in_group"
 _START_SECONDS = 30.0
@@ -43,7 +47,7 @@ class _Known:
     was_hidden_until: float = 0.0  # before the last change
     is_acknowledged: bool = False  # in time: it does not come again
     may_be_doubled: bool = False  # its time was changed late, and it comes for both
-    is_settling: bool = False  # the broker may have the acknowledgement
+    settling: object = None  # its message, if the broker may have the acknowledgement
     is_settled: bool = False  # acknowledged, in time or late: it may come again, or not
 
 
@@ -65,6 +69,13 @@ class Pops:
         self._groups = {}  # group -> by body
         self._in_order = {}  # group -> queue -> place by queue offset
         self._batches = itertools.count()
+        self._stored = set()  # acknowledgements in the brokers' revive topics
+        self.unanswered = 0  # acknowledgements that the broker may have
+
+    @property
+    def has_groups(self):
+        """True if any group pops."""
+        return bool(self._groups)
 
     def joins(self, group, *, in_order):
         """Record a member of a group."""
@@ -109,7 +120,7 @@ class Pops:
 
     def _is_behind_another(self, group, message, known):
         """Return whether an acknowledged message may come again, because an earlier one has."""
-        if group not in self._in_order or not known.is_settling:
+        if group not in self._in_order or known.settling is None:
             return False
         places = self._in_order[group][message.queue]
         return any(
@@ -148,7 +159,7 @@ class Pops:
     def acknowledging(self, group, deliveries):
         """Record that the broker may have these acknowledgements from now on."""
         for message, known in deliveries:
-            known.is_settling = True
+            known.settling = message
             if group in self._in_order:
                 self._in_order[group][message.queue][message.queue_offset].is_settling = True
 
@@ -158,9 +169,40 @@ class Pops:
             known.is_settled = True
             known.is_acknowledged |= self._world.kernel.now < known.hidden_until
 
+    def audited(self, broker_name, message):
+        """Record a message of a broker's revive topic."""
+        content = decode_revive_message(message)
+        if content is not None and not isinstance(content, PopCheckPoint):
+            self._stored.update(
+                (
+                    content.consumer_group,
+                    content.topic,
+                    broker_name,
+                    content.queue_id,
+                    queue_offset,
+                    content.pop_time,
+                )
+                for queue_offset in acked_offsets(content)
+            )
+
+    def _is_settled(self, group, known):
+        """Return whether a message need not come again, because its acknowledgement counts.
+
+        The answer to one may be lost. In order, acknowledgements move the group's offset.
+        """
+        if known is None or known.is_settled or known.settling is None:
+            return known is not None and known.is_settled
+        receipt = PopReceipt.decode(known.settling.properties[POP_CK])
+        topic = real_topic(known.settling.topic, group, receipt.retry)
+        queue = topic, receipt.broker_name, receipt.queue_id
+        if group in self._in_order:
+            stored = self._world.stored_offset(group, queue)
+            return stored is not None and stored > receipt.queue_offset
+        return (group, *queue, receipt.queue_offset, receipt.pop_time) in self._stored
+
     def outstanding(self, stored):
         """Return what must still come to a group, or come again; ``stored`` is by queue."""
-        if not self._groups:
+        if not self.has_groups:
             return []
         must = set(self._ledger.acknowledged)
         for queue, bodies in stored.items():
@@ -170,7 +212,7 @@ class Pops:
             f"{group}: {body[:24]}"
             for group, messages in self._groups.items()
             for body in must
-            if body not in messages or not messages[body].is_settled
+            if not self._is_settled(group, messages.get(body))
         ]
 
 
@@ -253,7 +295,11 @@ class Popping:
     def _acknowledge(self, consumer, deliveries):
         if deliveries:
             self._pops.acknowledging(self._group, deliveries)
-            consumer.ack([message for message, _ in deliveries])
+            try:
+                consumer.ack([message for message, _ in deliveries])
+            except ClientError:
+                self._pops.unanswered += len(deliveries)
+                raise
             self._pops.acknowledged([known for _, known in deliveries])
 
     def _change(self, consumer, message, known):

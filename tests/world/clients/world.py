@@ -28,9 +28,11 @@ from world.story import Client, Step
 
 import rmq_spark.client
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
+from rmq_spark.wire.names import revive_topic
 
 _WITHOUT = ("tls_", "arrow_")
 _QUEUES = 2
+_REVIVE_TOPIC = revive_topic("DefaultCluster")
 _HOSTS = {"broker-a": "127.0.1.1", "broker-b": "127.0.1.2"}
 _UNSETTLED_SECONDS = 30.0
 """Seconds after a trouble within which queues may still move between members: rebalances are 20 s
@@ -118,6 +120,12 @@ class ClientWorld(ClusterStage):
         broker = self.broker_named(name)
         return broker.life.controller.store.queue_offsets(topic, queue_id).next
 
+    def stored_offset(self, group, queue):
+        """Return the offset of a group in a queue that its broker has, or None."""
+        topic, name, queue_id = queue
+        broker = self.broker_named(name)
+        return broker.life.controller.tables.offsets.query(group, topic, queue_id)
+
     # ---- what befalls
 
     def befall(self, kind, seconds, arguments):
@@ -200,11 +208,15 @@ class ClientWorld(ClusterStage):
     def _audit(self):
         groups = dict.fromkeys(reader.group for reader in self.ledger.readers.values())
         own = [f"%{kind}%{group}" for group in groups for kind in ("RETRY", "DLQ")]
+        own += [_REVIVE_TOPIC] if self.ledger.pops.has_groups else []
         auditor = self._auditor.audit(self.brokers, (*TOPICS, *own))
         self._await(self.tasks.begin(auditor, "audit"), _AUDIT_SECONDS, "the audit")
 
     def _audited(self, queue, message):
-        self.ledger.audited(queue, message.queue_offset, message.body)
+        if queue[0] == _REVIVE_TOPIC:
+            self.ledger.pops.audited(queue[1], message)
+        else:
+            self.ledger.audited(queue, message.queue_offset, message.body)
 
     # ---- what befalls it
 
