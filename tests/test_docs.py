@@ -384,7 +384,7 @@ def test_typed_bodies_page_spark_program_writes_and_reads_rows(tmp_path):
         ("options", ("2 messages of the last hour", "0 orders are JSON")),
         (
             "spark",  # its last two listeners print nothing
-            ("stored in Mes", "|  1|     ada|  9.5|", '{"orders": {', "Lag(queues=", "", ""),
+            ("stored in queue 0", "|  1|     ada|  9.5|", '{"orders": {', "Lag(queues=", "", ""),
         ),
     ],
 )

@@ -139,7 +139,7 @@ def test_routes_and_ends_of_500_topics_take_less_than_a_second(monkeypatch):
 def test_ingest_is_measured_with_and_without_the_check_of_bodies(capsys):
     tasks.main(["--megabytes", "1", "--rounds", "1"])
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 4 * 2 * 3  # lengths of bodies, columns, with the check and without
+    assert len(lines) == 5 * 2 * 3  # kinds of rows, columns, with the check and without
     assert all("of the broker for 1,000,000 rows" in line or "times" in line for line in lines)
 
 

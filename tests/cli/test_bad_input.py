@@ -92,7 +92,7 @@ NEED_USERS = ("user ", "acl ")
 """Those that a broker without authentication refuses, before it comes to the other one."""
 
 ASK_ONLY_NAME_SERVERS = ("cluster info",)
-HELPLESS = ("produce", "request")
+HELPLESS = ("produce", "request", "recall")
 """Those that know of no topic where there is no broker, and say so."""
 
 

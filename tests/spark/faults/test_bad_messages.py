@@ -60,7 +60,7 @@ def test_flipped_bit_with_on_bad_record_skip_omits_the_row(flipped, caplog):
     query.run()
     assert_read(query, bodies, without=bodies[2:3])
     assert (
-        "the message at offset 2 of queue 0 of T on broker-a cannot be read, and it is skipped"
+        "offset 2 of queue 0 of T on broker-a cannot be read, and it is skipped"
         in caplog.text
     )
 
