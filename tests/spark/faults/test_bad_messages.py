@@ -59,10 +59,7 @@ def test_flipped_bit_with_on_bad_record_skip_omits_the_row(flipped, caplog):
     query.start()
     query.run()
     assert_read(query, bodies, without=bodies[2:3])
-    assert (
-        "offset 2 of queue 0 of T on broker-a cannot be read, and it is skipped"
-        in caplog.text
-    )
+    assert "offset 2 of queue 0 of T on broker-a cannot be read, and it is skipped" in caplog.text
 
 
 def test_flipped_bit_with_on_bad_record_null_gives_a_null_body(flipped, caplog):
