@@ -303,7 +303,21 @@ class NotSupported(BrokerRefused):
 class MessageIllegal(BrokerRefused):
     """The broker will never accept the message (13): send something else."""
 
+    @property
+    def has_cause_other_than_size(self) -> bool:
+        """True if the broker names the message's time or type: a shorter one is refused as well."""
+        return self._is_of_timer or _WRONG_MESSAGE_TYPE.search(self.remark or "") is not None
+
+    @property
+    def _is_of_timer(self) -> bool:
+        return _ILLEGAL_TIMER in (self.remark or "")
+
     def __str__(self) -> str:
+        if self._is_of_timer:
+            return (
+                f"{super().__str__()}. Set an earlier time of delivery, or raise the broker's "
+                "timerMaxDelaySec"
+            )
         types = _WRONG_MESSAGE_TYPE.search(self.remark or "")
         if types is None:
             return super().__str__()
@@ -878,6 +892,9 @@ _WRONG_MESSAGE_TYPE: Final = re.compile(
     r"TopicMessageType validate failed, the expected type is (\w+), but actual type is (\w+)"
 )
 """The remark of RocketMQ's proxy about a message whose type its topic does not have."""
+
+_ILLEGAL_TIMER: Final = "timer message illegal"
+"""The beginning of a broker's remark about a message with a time that it does not accept."""
 
 _NAME_SERVER_REQUESTS: Final = frozenset(
     {RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER}

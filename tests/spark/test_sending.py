@@ -140,6 +140,32 @@ def test_rows_with_a_time_of_delivery_wait_for_it(rocketpoll_broker, rocketpoll_
     assert by_body[b"later"].tags == "b"
 
 
+def test_row_with_too_late_a_time_of_delivery_is_named_with_the_brokers_limit():
+    now = datetime.now(timezone.utc)
+    times = [None, now, now + timedelta(days=30), now + timedelta(days=60)]
+    bodies = ["the longest body of all", "b", "c", "d"]
+    with EmbeddedBroker() as broker:
+        broker.create_topic("T")
+        problem = refused(
+            options_of(broker.address),
+            {"body": bodies, "deliverAt": times},
+            on_wait=lambda: pytest.fail("waited"),
+        )
+    assert problem.startswith("partition 2, row 2: ")
+    assert "Set an earlier time of delivery, or raise the broker's timerMaxDelaySec" in problem
+    assert "longest body" not in problem
+    assert "maxMessageBytes" not in problem
+
+
+def test_delayed_row_with_too_long_a_body_is_named_with_advice_on_its_size():
+    with EmbeddedBroker(maxMessageSize=1_000) as broker:
+        broker.create_topic("T")
+        rows = {"body": ["a", "x" * 2_000, "b"], "delayLevel": [1, 1, 1]}
+        problem = refused(options_of(broker.address), rows)
+    assert problem.startswith("partition 2, row 1: ")
+    assert "shorten larger bodies or raise both" in problem
+
+
 def test_null_body_row_fails_before_its_record_batch_is_sent(rocketpoll_broker, rocketpoll_topic):
     with pytest.raises(RowError, match="row 1 of partition 2, column body: it is null"):
         write(options_of(rocketpoll_broker.address, rocketpoll_topic), {"body": ["a", None]})

@@ -402,13 +402,19 @@ _AT_A_TIME: Final = -1
 
 
 class RoutedRows(NamedTuple):
-    """Rows for one queue, or for any queue of a topic, and the number of the first row."""
+    """Rows for one queue, or for any queue of a topic, and their numbers."""
 
     topic: str
     queue: MessageQueue | None
     delay_level: int
     rows: pa.RecordBatch
-    first_row: int
+    numbers: pa.Array
+
+    @property
+    def first_row(self) -> int:
+        """The number of the first row."""
+        first: int = self.numbers[0].as_py()
+        return first
 
     @property
     def has_delays(self) -> bool:
@@ -455,8 +461,8 @@ class RowRouter:
                 for code, ready in _split_by_code(of_queue, delays):
                     names = [name for name in _SENT_COLUMNS if name in ready.schema.names]
                     names += [columns.DELIVER_AT] if code == _AT_A_TIME else []
-                    first = ready.column(ROW)[0].as_py()
-                    yield RoutedRows(topic, queue, max(code, 0), ready.select(names), first)
+                    sent = ready.select(names)
+                    yield RoutedRows(topic, queue, max(code, 0), sent, ready.column(ROW))
 
     def _by_topic(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if self._topic is not None:

@@ -22,6 +22,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta, timezone
+from itertools import repeat
 from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -154,12 +155,19 @@ class SendRetries:
         self._retry_timer.reset()
 
     def wait_or_raise(
-        self, error: RocketPollError, topic: str, first_row: int | None = None
+        self,
+        error: RocketPollError,
+        topic: str,
+        first_row: int | None = None,
+        failed_row: int | None = None,
     ) -> None:
-        """Pause before the rows of a topic from ``first_row`` on are sent again."""
+        """Pause before the rows of a topic from ``first_row`` on are sent again.
+
+        ``failed_row`` is the one that the error is about, if that is known.
+        """
         is_transient = self._is_transient(_last_error(error), topic)
         if not is_transient or not self._retry_timer.sleep_or_expire(error):
-            raise self._failure(error, first_row) from error
+            raise self._failure(error, first_row, failed_row) from error
         self.retries += 1
         routes = self._producer.instance.routes
         try:
@@ -177,12 +185,23 @@ class SendRetries:
             return True
         return isinstance(cause, TRANSIENT_ERRORS)
 
-    def _failure(self, error: RocketPollError, first_row: int | None) -> WriteError:
+    def _failure(
+        self, error: RocketPollError, first_row: int | None, failed_row: int | None
+    ) -> WriteError:
         cause = _last_error(error)
         remedy = next((text for kind, text in self._remedies if isinstance(cause, kind)), None)
+        illegal = cause if isinstance(cause, MessageIllegal) else None
+        if illegal is not None and illegal.has_cause_other_than_size:
+            remedy = None  # the error says what to do
         stored = self.stored_rows
         whereabouts = self._where
-        if isinstance(cause, MessageIllegal) and self._longest is not None:
+        if illegal is not None and failed_row is not None:
+            whereabouts += f", row {failed_row}"
+        elif (
+            illegal is not None
+            and not illegal.has_cause_other_than_size
+            and self._longest is not None
+        ):
             row, size = self._longest
             whereabouts += f", the longest body is that of row {row}, with {size} bytes"
         elif first_row is not None:
@@ -353,7 +372,8 @@ class _TaskSender:
 
     def send(self, routed: RoutedRows) -> None:
         if routed.has_delays:
-            self.send_one_by_one(list(_to_messages(routed)), routed.queue, routed.first_row)
+            messages = list(_to_messages(routed))
+            self.send_one_by_one(messages, routed.queue, routed.numbers.to_pylist())
         else:
             self._send_in_bulk(routed)
 
@@ -394,25 +414,31 @@ class _TaskSender:
         self,
         messages: Sequence[Message],
         queue: MessageQueue | None = None,
-        first_row: int | None = None,
+        rows: Sequence[int] | None = None,
     ) -> None:
-        """Send messages of one topic, many at once, until all of them are stored."""
-        left = list(messages)
+        """Send messages of one topic, many at once, until all of them are stored.
+
+        ``rows`` are their numbers, if they are rows.
+        """
+        left = list(zip(messages, rows or repeat(None), strict=False))
         while left:
             now, later = left[:SINGLE_SENDS_MAX], left[SINGLE_SENDS_MAX:]
-            failed: list[Message] = []
+            failed: list[tuple[Message, int | None]] = []
             failure: RocketPollError | None = None
-            for message, answer in [(message, self._start_send(message, queue)) for message in now]:
+            failed_row: int | None = None
+            for each, answer in [(each, self._start_send(each[0], queue)) for each in now]:
                 try:
                     found = answer.result()
                 except RocketPollError as error:  # noqa: PERF203  # one that fails is not all that fail
-                    failed.append(message)
-                    failure = error
+                    failed.append(each)
+                    if failure is None or not isinstance(_last_error(failure), MessageIllegal):
+                        failure, failed_row = error, each[1]
                 else:
                     self._record_spans([SentSpan(found.queue, found.queue_offset, 1)])
             left = failed + later
             if failure is not None:
-                self.retries.wait_or_raise(failure, messages[0].topic, first_row)
+                first_row = rows[0] if rows else None
+                self.retries.wait_or_raise(failure, messages[0].topic, first_row, failed_row)
 
     def _start_send(self, message: Message, queue: MessageQueue | None) -> Future[SendResult]:
         try:
