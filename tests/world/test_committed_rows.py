@@ -41,7 +41,7 @@ class Scene:
     def leave_out(self, offset):
         """Its log tells of a record that cannot be read."""
         self._model.logged(
-            f"the message at offset {offset} of queue 1 of S0 on broker-a cannot be read, and "
+            f"offset {offset} of queue 1 of S0 on broker-a cannot be read, and "
             "it is skipped: its body is another"
         )
 
