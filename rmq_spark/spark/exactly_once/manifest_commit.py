@@ -83,8 +83,8 @@ CONCURRENT_DRIVERS_ADVICE: Final = (
     "duplicates. If the checkpoint was only moved, run the query once from its old location"
 )
 _ROWS_CHANGED: Final = (
-    "%s was committed to %s with other rows than now; the first ones stay. If the query "
-    "repeats its rows, an old checkpoint was restored: use the latest, or a new one"
+    "%s was committed to %s with other rows than it has now; the first stay. If the query "
+    "repeats its rows, an old checkpoint was restored: use the latest or a new one"
 )
 _LATEST_MANIFESTS: Final = 8
 """Latest manifests of a stream that are checked, because some may be repeats. In foreachBatch a
