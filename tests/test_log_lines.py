@@ -42,7 +42,6 @@ EXAMPLES = {
     "bind_address": "192.168.100.100",
     "cert_path": FILE,
     "commits": f"{TOPIC}_COMMITS",
-    "describe_queue": f"queue 12 of {TOPIC} on broker-a",
     "directory": FILE,
     "excerpt": repr("x" * 60) + "...",
     "format_local_time": "2026-11-30 16:07:31",

@@ -46,6 +46,7 @@ __all__ = [
     "negotiated",
     "not_supported",
     "one_way_command",
+    "refuse_if_busy",
     "reply",
     "request_command",
     "size_of",
@@ -130,6 +131,12 @@ def negotiated(extension: Extension, handler: Handler) -> Handler:
         return handler(connection, request)
 
     return handle
+
+
+def refuse_if_busy(reason: str | None) -> None:
+    """Refuse a request that stores something while sends wait too long for the disk."""
+    if reason is not None:
+        raise RequestRejected(ResponseCode.SYSTEM_BUSY, reason)
 
 
 # ---- Commands from the broker to clients.

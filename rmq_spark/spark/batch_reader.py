@@ -34,7 +34,6 @@ from rmq_spark.spark.preflight import check_filter
 from rmq_spark.spark.read.key_reader import KeyLookup, plan_key_lookups
 from rmq_spark.spark.tasks import read_task, task_partitions
 from rmq_spark.spark.tracebacks import without_frames
-from rmq_spark.wire.message_queue import describe_queue
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -105,7 +104,7 @@ def _plan_queue_ranges(
         if start > ends[queue] and options.ending is not None:
             raise OptionError(
                 options.ending.option,
-                f"{describe_queue(queue)} would end at {ends[queue]}, before it starts at {start}",
+                f"{queue} would end at {ends[queue]}, before it starts at {start}",
             )
     ranges = {queue: (min(starts[queue], ends[queue]), ends[queue]) for queue in starts}
     cut, known = align_to_messages(  # so that tasks of later actions recognize the topic

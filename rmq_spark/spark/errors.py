@@ -25,7 +25,7 @@ from typing import Any
 
 from rmq_spark.client.errors import BrokerNotFound
 from rmq_spark.errors import RocketPollError
-from rmq_spark.wire.message_queue import MessageQueue, describe_queue
+from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class RecordFault(SparkError):
 
     def __str__(self) -> str:
         return (
-            f"the message at offset {self.queue_offset} of {describe_queue(self.queue)} cannot be "
+            f"the message at offset {self.queue_offset} of {self.queue} cannot be "
             f"read: {self.problem}. Set option onBadRecord to null for a row without its body, to "
             "skip to leave it out, or to dead_letter to send it to another topic"
         )
@@ -174,7 +174,7 @@ def isolation_mismatch(topics: Iterable[str], isolation: str) -> CheckpointError
 
 def describe_lost_offsets(queue: MessageQueue, start: int, end: int) -> str:
     """Describe a queue's lost offsets, from ``start`` to before ``end``, for an error or a log."""
-    return f"{describe_queue(queue)} has lost offsets {start} to {end - 1} before they were read"
+    return f"{queue} has lost offsets {start} to {end - 1} before they were read"
 
 
 def report_losses(losses: Sequence[str], *, is_failure: bool) -> None:

@@ -43,10 +43,5 @@ class MessageQueue:
         return is_same or self.topic.startswith(LIGHT_QUEUE_PREFIX)
 
 
-def describe_queue(queue: MessageQueue) -> str:
-    """Return the name of a queue as error messages contain it."""
-    return str(queue)
-
-
 def _printable(name: str) -> str:
     return name if name.isprintable() else ascii(name)

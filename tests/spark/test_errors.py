@@ -18,7 +18,7 @@ from rmq_spark.spark.errors import (
     WriteError,
 )
 from rmq_spark.spark.tracebacks import without_frames
-from rmq_spark.wire.message_queue import MessageQueue, describe_queue
+from rmq_spark.wire.message_queue import MessageQueue
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_spark_error_texts_name_option_row_and_queue():
     assert (
         str(RowError(1, 2, "body", "it is null")) == "row 2 of partition 1, column body: it is null"
     )
-    assert describe_queue(MessageQueue("T", "b", 3)) == "queue 3 of T on b"
+    assert str(MessageQueue("T", "b", 3)) == "queue 3 of T on b"
 
 
 def _frames(error):

@@ -19,7 +19,7 @@ from ...common.channel import Channel, ResponseSteps
 from ...store.bulk import bulk_tools
 from ...store.results import PutMessageResult, PutMessageStatus
 from ..processor import BrokerParts, Processor, handles
-from ..request import RequestRejected, header_of, reply, success_response
+from ..request import RequestRejected, header_of, refuse_if_busy, reply, success_response
 from ..sends.send_message import CODES, SendParts
 
 SUPPORTED_EXTENSIONS = frozenset(Extension)
@@ -63,9 +63,7 @@ class ExtensionsProcessor(Processor):
     @handles(RequestCode.APPEND_CHUNK, extension=Extension.APPEND_CHUNK)
     def append_chunk(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Append records of one queue, each checked as if sent alone."""
-        busy = self._broker.busy_reason()
-        if busy is not None:
-            raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
+        refuse_if_busy(self._broker.busy_reason())
         header: AppendChunkRequestHeader = header_of(request)
         return self._put(connection, request, header, self._admit(header, header.queue_id))
 

@@ -40,7 +40,14 @@ from ...store.errors import BatchRefused
 from ...store.staging.commit_table import SINKS_MAX
 from ...store.staging.staging_area import StagedName, StagingFull
 from ..processor import BrokerParts, Processor, handles
-from ..request import RequestRejected, body_in_steps, header_of, reply, success_response
+from ..request import (
+    RequestRejected,
+    body_in_steps,
+    header_of,
+    refuse_if_busy,
+    reply,
+    success_response,
+)
 from ..sends.admission import TopicAdmission
 from .extensions import check_same_queue
 
@@ -114,9 +121,7 @@ class StagedBatchesProcessor(Processor):
     @handles(RequestCode.STAGE_CHUNK, extension=Extension.STAGED_BATCHES)
     def stage(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Stage records of one queue, unless their batch is committed already."""
-        busy = self._broker.busy_reason()
-        if busy is not None:
-            raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
+        refuse_if_busy(self._broker.busy_reason())
         header: StageChunkRequestHeader = header_of(request)
         if header.queue_id < 0:
             raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, "staged records need their queue")

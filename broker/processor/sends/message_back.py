@@ -40,7 +40,14 @@ from ...state.tables.topic_config import retry_topic
 from ...store.results import PhysicalOffset, PutMessageResult, PutMessageStatus
 from ..processor import BrokerParts, Processor, handles
 from ..queues import may_read
-from ..request import RequestRejected, header_of, reply, success_response, system_error
+from ..request import (
+    RequestRejected,
+    header_of,
+    refuse_if_busy,
+    reply,
+    success_response,
+    system_error,
+)
 from .admission import redirect_to_dlq
 from .send_message import CODES, SendParts
 
@@ -86,9 +93,7 @@ class MessageBackProcessor(Processor):
         message from another broker may not even fit as a dead letter. It is logged and not stored
         again, and the response is success, so that its group is not blocked.
         """
-        busy = self._broker.busy_reason()
-        if busy is not None:
-            raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
+        refuse_if_busy(self._broker.busy_reason())
         header: ConsumerSendMsgBackRequestHeader = header_of(request)
         group = self._sends.retries.group(header.group)
         if not self._may_write:

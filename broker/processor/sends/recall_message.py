@@ -19,7 +19,7 @@ from ...schedule.timer_message import recall_message
 from ...store.results import PutMessageResult, PutMessageStatus
 from ..processor import BrokerParts, Processor, handles
 from ..queues import require_topic
-from ..request import RequestRejected, header_of, reply, success_response
+from ..request import RequestRejected, header_of, refuse_if_busy, reply, success_response
 from .send_message import CODES, SendParts
 from .stored_properties import PropertyRewriter
 
@@ -37,9 +37,7 @@ class RecallMessageProcessor(Processor):
     @handles(RequestCode.RECALL_MESSAGE)
     def recall(self, connection: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Recall the message of a handle, and answer when this is stored."""
-        busy = self._broker.busy_reason()
-        if busy is not None:
-            raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
+        refuse_if_busy(self._broker.busy_reason())
         header: RecallMessageRequestHeader = header_of(request)
         handle, now_ms = self._check(header), self._broker.now_ms()
         timers = self._broker.timers

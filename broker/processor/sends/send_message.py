@@ -33,7 +33,7 @@ from ...store.results import PutMessageResult, PutMessageStatus
 from ...transaction.half_message import to_half_topic
 from ..fast_paths import ResponseTemplate
 from ..processor import BrokerParts, Processor, handles
-from ..request import RequestRejected, reply, system_error
+from ..request import RequestRejected, refuse_if_busy, reply, system_error
 from .acknowledger import Acknowledger
 from .admission import RetryRules, TopicAdmission
 from .batch_messages import LARGE_BATCH_BYTES, BatchPuts, timer_refusal
@@ -113,9 +113,7 @@ class SendMessageProcessor(Processor):
     @handles(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
     def send_message(self, connection: Channel, request: RemotingCommand) -> ResponseSteps | None:
         """Put a message, or a batch of them."""
-        busy = self._busy_reason()
-        if busy is not None:
-            raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
+        refuse_if_busy(self._busy_reason())
         plan, born_timestamp, properties_text = self._cache.for_client(connection).resolve(request)
         properties = self._properties.rewrite(properties_text)
         send = connection, request, plan, properties.waits

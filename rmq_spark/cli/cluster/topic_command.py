@@ -52,7 +52,6 @@ from rmq_spark.client.admin.lag import total_lag
 from rmq_spark.client.errors import RouteNotFound
 from rmq_spark.errors import format_count
 from rmq_spark.wire.bodies.configs import TopicConfig
-from rmq_spark.wire.message_queue import describe_queue
 from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_group, is_system_topic
 
 if TYPE_CHECKING:
@@ -274,7 +273,7 @@ def copy(
         if each.expired:
             print_error(
                 "rocketpoll",
-                f"{describe_queue(each.source.queue)} has lost "
+                f"{each.source.queue} has lost "
                 f"{format_count(each.expired, 'message')} to retention before they were copied",
             )
         for text in each.left_out:

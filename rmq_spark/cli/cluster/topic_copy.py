@@ -41,7 +41,7 @@ from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import format_count
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX, compress_body
-from rmq_spark.wire.message_queue import MessageQueue, describe_queue
+from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import RETRY_PREFIX, is_system_topic
 from rmq_spark.wire.properties import UNIQ_KEY
 
@@ -178,7 +178,7 @@ def _check_is_copy(source: Admin, span: ReadRange, copy: MessageExt, to: str) ->
             return
         problem = "which has another message there"
     raise Failure(
-        f"{to} has a copy of offset {last} of {describe_queue(span.queue)}, {problem}: "
+        f"{to} has a copy of offset {last} of {span.queue}, {problem}: "
         f"{span.queue.topic} was deleted and created again since",
         "Copy it to another topic",
     )

@@ -163,15 +163,14 @@ def _diagnose_popping(
 ) -> GroupDiagnosis:
     """Return why a group that pops has lag, where no queue has a member."""
     place = f"{oldest.lag.queue.topic} {queue_text(oldest.lag.queue)}"
-    sentences = [waits]
-    if is_moving is False:
+    sentences, is_stuck = [waits], is_moving is False
+    if is_stuck:
         sentences.append(
             "Members pop nothing there: they are busy with what they have, or subscribe to other "
             "topics. Add members, or acknowledge messages earlier."
         )
     if state.in_flight:
         sentences.append(_describe_in_flight(state))
-    is_stuck = is_moving is False
     return GroupDiagnosis(
         GroupCondition.STUCK if is_stuck else GroupCondition.BEHIND,
         f"{'Stuck' if is_stuck else 'Furthest behind'}: {place}",

@@ -36,7 +36,6 @@ from rmq_spark.client.errors import (
     TableTooLarge,
     TopicNotUsable,
 )
-from rmq_spark.wire.message_queue import describe_queue
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -237,7 +236,7 @@ class _TopicCopy:
     def _skip_lost(self, span: ReadRange, held: HeldRange) -> HeldRange:
         lost = (
             f"the broker has deleted offsets {held.next_offset} to {span.start - 1} of "
-            f"{describe_queue(span.queue)}, which the table does not have yet"
+            f"{span.queue}, which the table does not have yet"
         )
         if not self.skips_lost:
             raise Failure(lost, f"Add --skip-lost to go on at offset {span.start}")
@@ -294,7 +293,7 @@ class _TopicCopy:
 
 def _recreated(queue: MessageQueue, held: HeldRange, how: str) -> Failure:
     return Failure(
-        f"{describe_queue(queue)} is not the queue that the table has up to offset "
+        f"{queue} is not the queue that the table has up to offset "
         f"{held.next_offset - 1}: {how}. The topic was deleted and created again, or its broker "
         "was restored from an older copy",
         "Write to another table",

@@ -359,9 +359,10 @@ class Admin(GroupOffsets, AccessLists):
         Raises:
             RouteNotFound: There is no such topic, unless ``missing_ok``.
         """
-        topic = self._names.wrap(check_text("topic", topic, "orders"))
         check_flag("missing_ok", missing_ok)
-        if not missing_ok and not self.find_topic(self._names.strip(topic), cluster):
+        is_known = missing_ok or bool(self.find_topic(topic, cluster))
+        topic = self._names.wrap(check_text("topic", topic, "orders"))
+        if not is_known:
             self._brokers_of(topic)  # raises, unless a broker that is away has the topic
         for address in self.masters(cluster).values():
             self._api.admin.delete_topic(address, topic)

@@ -1,8 +1,8 @@
 """SimpleConsumer for asyncio: awaits messages that brokers pop, and acknowledges them.
 
     receive ──thread──▶ pop ──▶ broker holds it ──▶ thread: messages, or the next pop ──▶ loop
-            └─ cancelled ──▶ the next `receive` goes on with the pop that the broker holds;
-                             messages that come before are given back to the group
+            └─ cancelled ──▶ the next `receive` continues the pop that the broker holds;
+                             messages that arrive earlier are given back to the group
 
 No thread waits while a broker holds a pop. The steps of a `receive` are the threaded consumer's.
 """
@@ -70,7 +70,7 @@ class _Receive:
     """One `receive`: a thread runs each of its steps, and the loop awaits a promise.
 
     Brokers cannot be told that nobody waits for a pop any more. When a `receive` is cancelled, the
-    next one therefore goes on with it: otherwise short waits in a loop would leave many pops, which
+    next one therefore continues it: otherwise short waits in a loop would leave many pops, which
     get each message before the one that is awaited.
     """
 
@@ -215,8 +215,8 @@ class SimpleConsumer(AsyncWrapper[LoopSimpleConsumer]):
     ) -> list[MessageExt]:
         """Return the next messages, or an empty list if none comes in time.
 
-        If it is cancelled, the next call that asks for the same goes on with its request. Messages
-        that brokers deliver before are given back, and delivered again within about two seconds.
+        If it is cancelled, the next call that asks for the same continues its request. Messages
+        that brokers deliver earlier are given back, and delivered again within about two seconds.
 
         Args:
             max_messages: The most messages to return, 1 to 32.

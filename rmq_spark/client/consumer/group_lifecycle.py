@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from enum import Enum
 
-from rmq_spark.client.arguments import check_group, wrong_kind
+from rmq_spark.client.arguments import wrong_kind
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.lifecycle import SafeStop
 from rmq_spark.client.errors import ClientShutDown
@@ -72,12 +72,12 @@ class GroupLifecycle(ForkAware, ABC):
         instance: ClientInstance | None,
         namespace: str | None,
     ) -> None:
-        """Check the arguments. Subclasses call `ForkAware.__init__` last: a fork may come any time.
+        """Create the parts of the start and the end; the ``group`` is checked.
 
-        Without a shared ``instance``, the consumer makes one of its own for the name servers and
-        the ``namespace``.
+        Subclasses call `ForkAware.__init__` last, because a fork may come at any time. Without a
+        shared ``instance``, the consumer makes one of its own for the name servers and the
+        ``namespace``.
         """
-        group = check_group(group)
         is_instance = hasattr(instance, "register_consumer") and not isinstance(instance, type)
         if instance is not None and not is_instance:
             example = "ClientInstance('localhost:9876')"

@@ -196,7 +196,7 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
         self.group = check_group(group)
         check_pop_start(start)
         check_flag("in_order", in_order)
-        super().__init__(group, namesrv, instance, namespace)
+        super().__init__(self.group, namesrv, instance, namespace)
         self._init_mode = _FROM_FIRST if start == EARLIEST else _FROM_LAST
         self._in_order = in_order
         self._namespace = self._instance.namespace

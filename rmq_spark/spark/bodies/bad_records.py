@@ -21,7 +21,6 @@ from rmq_spark.client.damaged_records import BadRecord
 from rmq_spark.errors import format_count
 from rmq_spark.spark.errors import RecordFault
 from rmq_spark.spark.options.values import OnBadRecord
-from rmq_spark.wire.message_queue import describe_queue
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +59,7 @@ class BadRecordHandler:
         for queue, queue_offset, problem, _ in records[: max(LOGGED_MAX - self._count, 0)]:
             _log.warning(
                 "offset %d of %s cannot be read, and %s: %s",
-                *(queue_offset, describe_queue(queue), _DONE[self.policy], problem),
+                *(queue_offset, str(queue), _DONE[self.policy], problem),
             )
         before, self._count = self._count, self._count + len(records)
         if before < LOGGED_MAX <= self._count:

@@ -48,7 +48,7 @@ from rmq_spark.wire.headers.members import (
     SearchOffsetRequestHeader,
 )
 from rmq_spark.wire.isa_l import crc32
-from rmq_spark.wire.message_queue import MessageQueue, describe_queue
+from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.record import record_size
 
 # ---- Held pulls at the ends of queues, so that an idle query costs nothing.
@@ -392,7 +392,7 @@ class QueueClient:
                 for place in asked:
                     _log.warning(
                         "the message at offset %d of %s cannot be read, and counts as missing",
-                        *(place.queue_offset, describe_queue(place.queue)),
+                        *(place.queue_offset, str(place.queue)),
                     )
                 break
         return found

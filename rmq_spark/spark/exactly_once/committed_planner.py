@@ -36,7 +36,7 @@ from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS, BatchPace, Micro
 from rmq_spark.spark.plan.partition_planner import OffsetRange, batch_ranges
 from rmq_spark.spark.plan.source_offset import CommitStates, SourceOffset, with_renamed_broker
 from rmq_spark.spark.read.partition_reader import read_range
-from rmq_spark.wire.message_queue import MessageQueue, describe_queue
+from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
 
@@ -140,7 +140,7 @@ class ManifestReader:
                     manifest = self._assemble(piece.queue, body)
                 except ManifestError as error:  # noqa: PERF203  # the others are to be read
                     problem = (
-                        f"the message at offset {at} of {describe_queue(piece.queue)} is not a "
+                        f"the message at offset {at} of {piece.queue} is not a "
                         f"valid manifest: {error}"
                     )
                     if error.version:
@@ -240,8 +240,8 @@ def check_single_queue(queues: Iterable[MessageQueue]) -> None:
     if len(there) > 1:
         raise OptionError(
             "isolation",
-            f"topic {there[0].topic} has {len(there)} queues, from {describe_queue(there[0])} to "
-            f"{describe_queue(there[-1])}, but batches are ordered within one queue only. Delete "
+            f"topic {there[0].topic} has {len(there)} queues, from {there[0]} to "
+            f"{there[-1]}, but batches are ordered within one queue only. Delete "
             "the queues that no sink writes to",
         )
 

@@ -24,7 +24,7 @@ from rmq_spark.spark.options.options import ReadOptions
 from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.read.dead_letters import bad_record_handler
 from rmq_spark.spark.read.partition_reader import RecordObserver, read_range
-from rmq_spark.wire.message_queue import MessageQueue, describe_queue
+from rmq_spark.wire.message_queue import MessageQueue
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,10 +137,7 @@ class _SpanCheck(RecordObserver):
     def loss(self) -> str:
         """A description of the loss, if the check has failed."""
         queue, first, count, *_ = self._span
-        which = (
-            f"the rows committed at offsets {first} to {first + count - 1} of "
-            f"{describe_queue(queue)}"
-        )
+        which = f"the rows committed at offsets {first} to {first + count - 1} of {queue}"
         if self._unreadable:
             return (
                 f"{which} are damaged or were replaced: {self._unreadable} of them cannot be "

@@ -23,7 +23,7 @@ from rmq_spark.spark.options.options import ReadOptions
 from rmq_spark.spark.plan.position_resolver import PositionResolver
 from rmq_spark.spark.plan.queue_identity import StoreTimeLookup
 from rmq_spark.spark.plan.source_offset import SourceOffset
-from rmq_spark.wire.message_queue import MessageQueue, describe_queue
+from rmq_spark.wire.message_queue import MessageQueue
 
 _log = logging.getLogger(__name__)
 
@@ -152,7 +152,7 @@ class LatestOffsets:
             if wrong is not None:
                 raise wrong from None
             shown = [
-                f"{describe_queue(queue)} to offset {start.positions[queue].next_offset}"
+                f"{queue} to offset {start.positions[queue].next_offset}"
                 for queue in known
                 if queue.broker_name in error.broker_names
             ]
@@ -182,9 +182,7 @@ class LatestOffsets:
             last = before[queue].next_offset if queue in before else None
             if reached and (last is None or reached < last):
                 unread = "it is unknown what followed" if last is None else f"and ended at {last}"
-                losses.append(
-                    f"{describe_queue(queue)} is gone: it was read to offset {reached}, {unread}"
-                )
+                losses.append(f"{queue} is gone: it was read to offset {reached}, {unread}")
         self._report(losses)
         self._queues.forget(deleted)
         known = start.positions.keys() & frozenset(deleted)
@@ -198,7 +196,7 @@ class LatestOffsets:
             if end > position.next_offset and self._queues.is_withdrawn(queue):
                 if self._reported_ends.get(queue) != end:
                     losses.append(
-                        f"{describe_queue(queue)} is no longer readable (perm): its offsets from "
+                        f"{queue} is no longer readable (perm): its offsets from "
                         f"{position.next_offset} to {end - 1} were not read"
                     )
                     unread[queue] = end

@@ -26,7 +26,7 @@ from rmq_spark.spark.options.start_positions import (
     RelativeTimePosition,
     TimePosition,
 )
-from rmq_spark.wire.message_queue import MessageQueue, describe_queue
+from rmq_spark.wire.message_queue import MessageQueue
 
 _SHOWN_MAX: Final = 5
 
@@ -50,7 +50,7 @@ class LoadSnapshot(NamedTuple):
         A queue that is new, or whose broker did not answer at `load()`, ends where it ends now.
         """
         losses = [
-            f"{describe_queue(queue)} ended at {self.ends[queue]} when load() ran, and ends at "
+            f"{queue} ended at {self.ends[queue]} when load() ran, and ends at "
             f"{end} now: messages are lost, or the topic was deleted and recreated. Call load() "
             "again"
             for queue, end in found.items()
@@ -224,7 +224,7 @@ class PositionResolver:
             ):
                 raise OptionError(
                     option,
-                    f"no message of {describe_queue(queue)} was stored at {ms} ms or later; set "
+                    f"no message of {queue} was stored at {ms} ms or later; set "
                     "startingOffsetsByTimestampStrategy to latest to begin at its end",
                 )
         return found
@@ -261,7 +261,7 @@ class PositionResolver:
         if self._options.fail_on_data_loss:
             raise OptionError(
                 option,
-                f"{describe_queue(queue)} has the offsets from {start} to {end}, not {offset}. "
+                f"{queue} has the offsets from {start} to {end}, not {offset}. "
                 "Correct the offset, or set failOnDataLoss to false to use the nearest",
             )
         return end if offset > end else start

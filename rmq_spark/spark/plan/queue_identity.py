@@ -34,7 +34,7 @@ from rmq_spark.spark.brokers.queue_client import (
 )
 from rmq_spark.spark.errors import describe_lost_offsets
 from rmq_spark.spark.plan.source_offset import QueuePosition, SourceOffset
-from rmq_spark.wire.message_queue import MessageQueue, describe_queue
+from rmq_spark.wire.message_queue import MessageQueue
 
 _FROM_THE_FIRST_MS: Final = 0
 
@@ -283,7 +283,7 @@ def bounds_of(
 
 def _replaced_queue(queue: MessageQueue, how: str, since_ms: int) -> ReplacedQueue:
     return ReplacedQueue(
-        f"{describe_queue(queue)} is not the one that was read: {how} it was read; the topic was "
+        f"{queue} is not the one that was read: {how} it was read; the topic was "
         "deleted and recreated, or its broker was restored from an older copy",
         since_ms,
     )
@@ -291,7 +291,7 @@ def _replaced_queue(queue: MessageQueue, how: str, since_ms: int) -> ReplacedQue
 
 def _describe_missing(position: MessagePosition, stored_ms: int) -> str:
     return (
-        f"{describe_queue(position.queue)} has lost the message at offset "
+        f"{position.queue} has lost the message at offset "
         f"{position.queue_offset}, stored at {stored_ms} ms, before it was read"
     )
 
@@ -302,7 +302,7 @@ def _unread_since_ms(position: QueuePosition) -> int | None:
 
 
 def _describe_shrunk(queue: MessageQueue, end: int, reached: int) -> str:
-    return f"{describe_queue(queue)} ends at offset {end}, but its position was {reached} before"
+    return f"{queue} ends at offset {end}, but its position was {reached} before"
 
 
 # ---- Offsets with the store time and mark of the message before each, and sizes of messages.

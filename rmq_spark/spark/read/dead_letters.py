@@ -17,7 +17,6 @@ from rmq_spark.client.errors import MessageIllegal
 from rmq_spark.spark.bodies.bad_records import BadRecordHandler
 from rmq_spark.spark.errors import SparkError
 from rmq_spark.spark.options.options import ReadOptions, WriteOptions, dead_letter_options
-from rmq_spark.wire.message_queue import describe_queue
 
 _TOO_LARGE: Final = (
     MessageIllegal,
@@ -50,7 +49,7 @@ def _send_dead_letters(
             letters.append(dead_letter_of(each, topic, max_body_bytes))
         except DeadLetterLoop as loop:  # noqa: PERF203  # it names the record
             raise SparkError(
-                f"the message at offset {each.queue_offset} of {describe_queue(each.queue)} cannot "
+                f"the message at offset {each.queue_offset} of {each.queue} cannot "
                 f"be read, and cannot be sent to {topic}: {loop}. Set option deadLetterTopic to a "
                 "topic whose readers do not send back, or onBadRecord to skip"
             ) from None

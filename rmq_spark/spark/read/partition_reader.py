@@ -20,7 +20,6 @@ from rmq_spark.spark.options.access import BrokerAccess
 from rmq_spark.spark.options.options import ReadOptions
 from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.read.dead_letters import bad_record_handler
-from rmq_spark.wire.message_queue import describe_queue
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,8 +117,7 @@ def read_range(
                     raise
                 _report_loss(
                     options,
-                    f"{describe_queue(queue)} is gone, before its offsets {at} to "
-                    f"{offset_range.end - 1} were read",
+                    f"{queue} is gone, before its offsets {at} to {offset_range.end - 1} were read",
                 )
                 return
 
@@ -133,7 +131,7 @@ def _skip_lost(options: ReadOptions, offset_range: OffsetRange, at: int, moved: 
         return go_on
     _report_loss(
         options,
-        f"{describe_queue(queue)} ends at offset {moved.max_offset}, and the batch was planned to "
+        f"{queue} ends at offset {moved.max_offset}, and the batch was planned to "
         f"{offset_range.end}",
     )
     return offset_range.end

@@ -28,7 +28,7 @@ from rmq_spark.spark.errors import describe_lost_offsets, report_losses
 from rmq_spark.spark.options.options import ReadOptions
 from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.wire.chunk import RecordChunk
-from rmq_spark.wire.message_queue import MessageQueue, describe_queue
+from rmq_spark.wire.message_queue import MessageQueue
 
 PULL_TIMEOUT_MS: Final = 30_000
 """Milliseconds for a pull: megabytes queue up after earlier ones and those of other tasks."""
@@ -141,7 +141,7 @@ def _check_identity(
         if found is not None and found[0] == planned_ms:
             what = "is another"
         raise QueueRecreated(
-            f"{describe_queue(offset_range.queue)} is not the one for which the batch was "
+            f"{offset_range.queue} is not the one for which the batch was "
             f"planned: its message at offset {last.queue_offset} {what}, and was stored at "
             f"{planned_ms} ms then; the topic was deleted and recreated"
         )

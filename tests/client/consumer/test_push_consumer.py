@@ -194,13 +194,13 @@ def test_orderly_push_consumer_restarts_queue_only_after_listener_returns(cluste
     try:
         listener.wait_for(1)
         implementation_of(consumer).reset_offsets(topic, {queue: 0})
-        anew = implementation_of(consumer)._requests[queue]
+        request = implementation_of(consumer)._requests[queue]
         wait_until(
-            "a turn that is put off", lambda: anew.is_suspended or len(listener.messages) > 1
+            "a turn that is put off", lambda: request.is_suspended or len(listener.messages) > 1
         )
         assert len(listener.messages) == 1
         assert not implementation_of(consumer)._release_queue(
-            anew
+            request
         )  # another consumer would have the queue at the same time
     finally:
         free.set()

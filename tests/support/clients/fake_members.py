@@ -66,5 +66,5 @@ class Producer:
 
 
 def implementation_of(consumer):
-    """Return what does the work behind a public consumer, for tests of what users cannot time."""
+    """Return a public consumer's implementation, for tests of moments that users cannot time."""
     return consumer._impl

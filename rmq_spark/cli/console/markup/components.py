@@ -119,7 +119,7 @@ def copied_value(name: str, text: str) -> Html:
 
 
 def _command_code(line: str) -> Html:
-    """Return a command line that browsers break between words, not behind the dashes of options."""
+    """Return a command line that browsers break between words, not after the dashes of options."""
     words = [part for word in line.split(" ") for part in (" ", el("span.word", word))]
     return el("code", words[1:])
 
