@@ -245,7 +245,7 @@ class AccessControl:
         return True
 
     def require_every_topic(self, connection: Channel, action: Action) -> None:
-        """Refuse and count what `allows_every_topic` forbids."""
+        """Refuse and count a request that needs a right on every topic, unless the user has it."""
         if not self.allows_every_topic(connection, action):
             self.denials += 1
             raise RequestRejected(

@@ -54,7 +54,7 @@ class BodyRow:
         self._needs = needs
 
     def __call__(self, request: RemotingCommand, _: str) -> Needs:
-        """Return what a request needs, as other rows do."""
+        """Return the needs of a request, decoded from its body."""
         return tuple(self._needs(body_of(request, self._body_type)))
 
     def in_steps(self, request: RemotingCommand) -> Generator[None, None, Iterator[Need]]:

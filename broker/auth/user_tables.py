@@ -184,7 +184,7 @@ class AclTable(NamedTable[AclsBody, str, AccessList]):
         return sorted(self._values.items(), key=lambda item: item[0])
 
     def put(self, name: str, acl: AccessList | None, change: Change[str, AccessList]) -> None:
-        """Set the access list of a user, or remove it, as part of a change."""
+        """Set or remove the access list of a user, as part of a change."""
         self._change(name, None if acl is None or acl.is_empty else acl, change)
 
     def body(self) -> AclsBody:

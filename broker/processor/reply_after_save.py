@@ -25,7 +25,7 @@ _FAILURE: Final = "the change could not be saved"
 
 
 def _do_nothing() -> None:
-    """Do nothing: the default of what may follow a save."""
+    """Do nothing, by default, after a save."""
 
 
 class Saving(NamedTuple):

@@ -95,8 +95,8 @@ def parse_host(text: str) -> Host:
 def names_this_machine(host_header: str, own_name: str) -> bool:
     """Return whether the Host of an HTTP request is an address, or a name of this machine.
 
-    A page of another site has a browser ask by the page's own name, made to stand for 127.0.0.1 for
-    that (DNS rebinding). ``own_name`` is this machine's name.
+    Any other name points to DNS rebinding: another site made its own name resolve to 127.0.0.1, so
+    that the browser sends that site's requests here. ``own_name`` is this machine's name.
     """
     import ipaddress  # noqa: PLC0415  # as above
     from urllib.parse import urlsplit  # noqa: PLC0415  # only HTTP ports need it

@@ -109,7 +109,7 @@ class PullHeaderTemplate(NamedTuple):
 def header_prefix(header: bytes, marks: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
     """Return the text before a header's first number, and the text between the first two.
 
-    These identify nearly all shapes of a client, whose headers have these marks.
+    Headers of one client that agree in both nearly always have the same template.
     """
     before, _, rest = header.partition(marks[0])
     return before, rest.partition(marks[1])[0].lstrip(_DIGITS)

@@ -310,13 +310,13 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     # ---- sending
 
     def _send(self) -> None:
-        """Encrypt what waits, as far as this turn has time for it and the system takes it."""
+        """Encrypt waiting bytes while this turn has time and the socket accepts more."""
         if self._waiting and not (self._is_full or self._is_sending_queued):
             self._is_sending_queued = not self._scheduler.run(self._encrypt_until)
         self._output_changed()
 
     def _encrypt_until(self, until: float) -> bool:
-        """Encrypt as long as there is time; return whether no more can be done for now."""
+        """Encrypt until a time; return False if work is left that could be done now."""
         while self._waiting and not self._is_full:
             self._encrypt(_PIECE_BYTES)
             if self._time() >= until:
@@ -328,7 +328,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return is_done
 
     def _encrypt(self, bytes_max: int) -> None:
-        """Encrypt so many of the bytes that wait, and pass them to the transport below."""
+        """Encrypt up to ``bytes_max`` waiting bytes, and pass them to the transport below."""
         piece = self._next_piece(bytes_max)
         try:
             while piece:

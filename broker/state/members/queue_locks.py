@@ -116,7 +116,7 @@ class QueueLocks:
     def unlock(
         self, connection: Channel, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> None:
-        """Release those of the queues that the client has locked by this connection."""
+        """Release the queues that a client has locked through this connection; skip all others."""
         for queue in queues:
             lock = self._locks.get((group, queue))
             if lock is not None and _is_owner(lock, connection, client_id):

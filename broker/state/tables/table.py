@@ -213,7 +213,7 @@ class PendingChanges(Generic[Name, Value]):
             raise
 
     def forget(self, name: Name) -> None:
-        """Ensure that no refusal restores a permanently deleted name."""
+        """Drop the earlier values of a deleted name, so that no failed change restores it."""
         self._names.pop(name, None)
 
     def record(

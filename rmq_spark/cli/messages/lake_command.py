@@ -142,7 +142,7 @@ class _Piece(NamedTuple):
 
     @property
     def is_backfill(self) -> bool:
-        """True if they precede what the table holds: they are added from their end on."""
+        """True if the offsets precede those in the table. A backfill adds the last ones first."""
         return self.span.start < self.held.first
 
     def first_part(self, count: int) -> ReadRange:

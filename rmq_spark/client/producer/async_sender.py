@@ -424,7 +424,7 @@ class _AsyncSend(PendingRequest):
             self._fail(ClientShutDown("cannot start a thread that connects"))
 
     def _ready_address(self) -> str | None:
-        """Choose the queue, and return its broker's address; None if that has to be waited for."""
+        """Choose the queue, and return its broker's address, or None if it is not connected."""
         sender = self._async_sender.sender
         queues = sender.known_queues(self._prepared.topic)
         if not queues:

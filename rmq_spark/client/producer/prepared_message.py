@@ -153,7 +153,7 @@ class UniqueIdGenerator:
 
 
 def month_start_ms(now_ms: int) -> int:
-    """Return the start of a time's month in this machine's time zone, as in Java, in ms."""
+    """Return when the month of ``now_ms`` began, in the local time zone, as Java does."""
     local = datetime.fromtimestamp(now_ms / 1000).astimezone()
     began = local.replace(day=1, hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
     return int(began.astimezone().timestamp() * 1000)

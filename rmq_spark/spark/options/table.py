@@ -68,7 +68,7 @@ def _one_of(*words: str) -> Kind:
 
 
 class Option(NamedTuple):
-    """An option's entry; ``alias_of`` names the option that it is another name of."""
+    """An entry of the table; an alias has the name of its option in ``alias_of``."""
 
     uses: frozenset[Use]
     meaning: str

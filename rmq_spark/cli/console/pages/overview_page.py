@@ -160,7 +160,7 @@ def _worst_groups(groups: Known[GroupExamination]) -> list[str]:
 
 
 def _lag_histories(visit: Visit, names: Iterable[str]) -> Mapping[str, Sequence[Point]]:
-    """Return the lag of groups over the last minutes, the last of them read now, by group."""
+    """Return the lag of each group over the last minutes; the last point is read now."""
     found: dict[str, Sequence[Point]] = {}
     for name in names:
         lags = without_retries(visit.admin.progress(name))

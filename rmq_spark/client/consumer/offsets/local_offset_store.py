@@ -197,7 +197,7 @@ def _lock(directory: int | None, *, is_shared: bool) -> None:
 
 @contextmanager
 def _open_directory(directory: Path) -> Iterator[int | None]:
-    """Yield a descriptor of a directory; None on Windows, which has none."""
+    """Yield a descriptor of a directory, or None on Windows, which has no such descriptors."""
     if sys.platform == "win32":
         yield None
         return

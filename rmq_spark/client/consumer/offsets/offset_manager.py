@@ -401,7 +401,7 @@ class AutoCommit:
                 self._pending[assigned] = None
 
     def confirm_returned(self) -> None:
-        """Count the earlier returned messages as consumed, as the caller of `poll` confirms."""
+        """Count returned messages as consumed: the next `poll` confirms those of the last one."""
         if not self._is_enabled:
             return
         with self._mutex:
@@ -435,14 +435,14 @@ _QUEUES_PER_THREAD: Final = 4
 
 
 class CommitRequest(NamedTuple):
-    """Offsets that a user wants stored, and how often operators had moved each queue by then."""
+    """Offsets that a user commits, and how often operators had reset each queue by then."""
 
     offsets: Mapping[MessageQueue, int]
     reset_counts: Mapping[MessageQueue, int]
 
     @classmethod
     def from_returned(cls, all_assigned: Iterable[AssignedQueue]) -> CommitRequest:
-        """Return the offset of each queue past all returned messages, which count as consumed."""
+        """Count returned messages as consumed, and return the offset past them for each queue."""
         offsets: dict[MessageQueue, int] = {}
         moves = {assigned.queue: assigned.reset_count for assigned in all_assigned}
         for assigned in all_assigned:
