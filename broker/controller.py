@@ -440,7 +440,6 @@ class BrokerController:
         config = replace(config, tls=self.tls.reload(config.tls))
         reload = plan_reload(self._config, config)
         self._config = taken = reload.config
-        self.processors.admin.reload(taken)
         self.server.limits = taken.server
         self.store.cleaner.config = taken.store
         tables = self.tables
@@ -475,7 +474,6 @@ class BrokerController:
         from .metrics.sources import MetricsSources  # noqa: PLC0415  # only with metricsPort
 
         observed = MetricsSources(
-            config=lambda: self._config,
             broker=self.processors.broker,
             processors=self.processors,
             server=self.server,
@@ -512,7 +510,7 @@ class BrokerController:
         )
         notify = NotifyConsumerIdsChanged(self.tables.groups, self.scheduler.run_steps)
         return BrokerParts(
-            config=config,
+            current_config=lambda: self._config,
             access=self.access,
             store=self.store,
             topics=self.tables.topics,

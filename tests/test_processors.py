@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from support.brokers.connections import finished
+from support.brokers.every_request import TO_CLIENTS
 from support.brokers.in_process import tell
 from support.clients.remoting_clients import send_request
 from support.disks.faulty_disk import FaultyDisk
 
 from rmq_spark.wire.codes import RequestCode
-
-# What a broker sends, and what ours does not know.
-TO_CLIENTS = {
-    RequestCode.CHECK_TRANSACTION_STATE,
-    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-    RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
-    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
-    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
-}
 
 
 def test_dispatcher_has_every_processor_and_no_client_request(tmp_path):

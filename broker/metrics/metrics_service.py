@@ -272,7 +272,7 @@ class MetricsService:
         self._timer: asyncio.TimerHandle | None = None
         rocketmq = RocketMQFamilies(sources)
         own = OwnFamilies(sources, self._loop_lag, __version__)
-        config = sources.config()
+        config = sources.broker.config
         self._exposition = Exposition(
             lambda: chain[MetricFamily](rocketmq.families(), own.families()),
             {

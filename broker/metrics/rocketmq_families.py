@@ -230,7 +230,7 @@ class RocketMQFamilies:
         yield gauge(
             "rocketmq_broker_permission",
             "Permission of the whole broker: 4 read + 2 write.",
-            self._sources.config().broker_permission,
+            self._sources.broker.config.broker_permission,
         )
         yield GaugeFamily(
             "rocketmq_processor_watermark",

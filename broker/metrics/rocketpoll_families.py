@@ -230,7 +230,7 @@ class OwnFamilies:
         )
 
     def _memory_and_disk(self) -> Iterator[MetricFamily]:
-        server, config = self._sources.server, self._sources.config()
+        server, config = self._sources.server, self._sources.broker.config
         disk = self._sources.broker.disk_usage()
         yield gauge(
             "rocketpoll_in_flight_bytes",
@@ -275,7 +275,7 @@ class OwnFamilies:
         )
 
     def _tables(self) -> Iterator[MetricFamily]:
-        tables, config = self._sources.broker, self._sources.config()
+        tables, config = self._sources.broker, self._sources.broker.config
         for name, says, count, most in (
             ("topics", "topics", len(tables.topics.topics), config.max_topics),
             ("groups", "consumer groups", len(tables.groups.groups), config.max_groups),
@@ -368,7 +368,7 @@ class OwnFamilies:
     def _batches(self) -> Iterator[MetricFamily]:
         batches, most = (
             self._sources.broker.store.staged_batches,
-            self._sources.config().store.staged_bytes_max,
+            self._sources.broker.config.store.staged_bytes_max,
         )
         for name, says, value in (
             ("staged_bytes", "Bytes of staged rows.", batches.staging_area.size),

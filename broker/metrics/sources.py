@@ -10,17 +10,15 @@ from ..processor.processor import BrokerParts
 from ..runtime.deletion_log import DeletionLog
 from ..runtime.processors import Processors
 from ..server.server import RemotingServer
-from ..settings.config import BrokerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsSources:
-    """The parts of one broker; ``config`` returns the settings in force now.
+    """The parts of one broker.
 
     ``registrations`` returns the name servers to register at, and where the broker is registered.
     """
 
-    config: Callable[[], BrokerConfig]
     broker: BrokerParts
     processors: Processors
     server: RemotingServer

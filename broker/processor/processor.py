@@ -58,7 +58,7 @@ class BrokerParts:
     """The parts of one broker.
 
     Attributes:
-        config: The settings at the start; a reload does not change them here.
+        current_config: Returns the settings in use; `config` is short for a call.
         access: Who a client is, and what it may do.
         now_ms: The time of day, which may jump.
         monotonic_ms: A clock that never jumps.
@@ -73,7 +73,7 @@ class BrokerParts:
         memory_bytes: The memory of the machine.
     """
 
-    config: BrokerConfig
+    current_config: Callable[[], BrokerConfig]
     access: AccessControl
     store: MessageStore
     topics: TopicConfigManager
@@ -109,6 +109,11 @@ class BrokerParts:
     losses: RecentLosses
     disk_usage: Callable[[], DiskUsage]
     memory_bytes: int
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings in use: read them on each use, because SIGHUP changes those reloadable."""
+        return self.current_config()
 
 
 class Processor:

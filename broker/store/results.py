@@ -132,7 +132,7 @@ class GetMessageResult(NamedTuple):
             position += size
 
     @property
-    def body_bytes(self) -> int:
+    def record_bytes(self) -> int:
         """The total size of all records in bytes."""
         if self.buffers:
             return sum(map(len, self.buffers))

@@ -3,6 +3,7 @@
 import pytest
 from support.brokers.connections import finished
 from support.brokers.hold_service import Client, a_pull
+from support.brokers.runtime_keys import OURS
 
 from rmq_spark.wire.bodies.operators import KVTable
 from rmq_spark.wire.codes import RequestCode
@@ -74,18 +75,6 @@ READ_BY_TOOLS = [
     "ackThreadPoolQueueSize",
     "ackThreadPoolQueueCapacity",
     "ackThreadPoolQueueHeadWaitTimeMills",
-]
-OURS = [
-    "rocketpollVersion",
-    "storeFailure",
-    "recentLoss",
-    "pullsHeld",
-    "pullsPutOff",
-    "pullsRescued",
-    "timersWaiting",
-    "timersNextDue",
-    "halfMessages",
-    "popsInFlight",
 ]
 
 

@@ -33,7 +33,7 @@ def mixed_up(
     store.get_message("T", 0, end - 1)
     store.get_message("T", 0, QueueOffset(5))
     store.record_at(place)
-    store.record_at(place - found.body_bytes)
+    store.record_at(place - found.record_bytes)
     log.read(place, log.written_offset - place)
     count: int = end - first
     queue.read(first, count)

@@ -171,7 +171,7 @@ def test_get_message_obeys_its_limits_but_returns_at_least_one_message(
     assert 2 * size <= 250 < 3 * size
     result = store.get_message("T", 0, 0, count_max=count_max, bytes_max=bytes_max)
     assert (result.message_count, result.next_begin_offset) == (found, found)
-    assert result.body_bytes == found * size == sum(result.sizes)
+    assert result.record_bytes == found * size == sum(result.sizes)
 
 
 @pytest.mark.parametrize("visible", [0, 2])
@@ -444,10 +444,10 @@ def test_offsets_only_read_skips_records_of_verified_entries(tmp_path):
     found = get(answer=True)
     assert (found.buffers, read) == ((), [])
     assert asked == [(plain.physical_offsets, plain.sizes)]
-    assert (found.physical_offsets, found.sizes, found.body_bytes) == (
+    assert (found.physical_offsets, found.sizes, found.record_bytes) == (
         plain.physical_offsets,
         plain.sizes,
-        plain.body_bytes,
+        plain.record_bytes,
     )
     assert outcome(found) == outcome(plain)
     assert get(answer=False) == plain

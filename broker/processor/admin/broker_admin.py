@@ -78,7 +78,7 @@ class BrokerAdminProcessor(Processor):
 
     def __init__(self, broker: BrokerParts, send_queue: Callable[[], SendQueue]) -> None:
         super().__init__(broker)
-        self._config = broker.config
+        self._shown_config = broker.config
         started_ms = broker.now_ms()
         self._runtime_info = RuntimeInfo(broker, send_queue, started_ms)
         self._config_version = DataVersion(timestamp=started_ms)
@@ -88,18 +88,16 @@ class BrokerAdminProcessor(Processor):
         """Refuse UPDATE_BROKER_CONFIG: settings cannot be changed remotely."""
         raise read_only_error(request)
 
-    def reload(self, config: BrokerConfig) -> None:
-        """Set the configuration that GET_BROKER_CONFIG returns; a change makes a new version."""
-        if config != self._config:
-            self._config = config
-            self._config_version = self._config_version.next_version(self._broker.now_ms())
-
     @handles(RequestCode.GET_BROKER_CONFIG)
     def get_config(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_BROKER_CONFIG with the settings in use and their version."""
+        config = self._broker.config
+        if config != self._shown_config:
+            self._shown_config = config
+            self._config_version = self._config_version.next_version(self._broker.now_ms())
         header = GetBrokerConfigResponseHeader(encode_body(self._config_version).decode())
         return success_response(request, header)._replace(
-            body=properties_text_for_operators(self._config)
+            body=properties_text_for_operators(config)
         )
 
     @handles(RequestCode.GET_BROKER_RUNTIME_INFO)
@@ -143,7 +141,7 @@ class BrokerAdminProcessor(Processor):
 
     def _may_see(self, connection: Channel, stats_key: str) -> bool:
         """Return whether a client may see a counter's owner: all, a topic, or topic and group."""
-        if stats_key == self._config.broker_cluster_name:
+        if stats_key == self._broker.config.broker_cluster_name:
             return True
         visible = self._broker.access.visible_to(connection)
         topic, _, group = stats_key.partition("@")

@@ -560,7 +560,7 @@ class PopMessageProcessor(Processor):
             buffers += found.buffers
             rest -= found.message_count
             left -= found.message_count
-            bytes_left -= found.body_bytes
+            bytes_left -= found.record_bytes
         code = ResponseCode.SUCCESS if buffers else ResponseCode.PULL_NOT_FOUND
         status = GetMessageStatus.FOUND if buffers else GetMessageStatus.NO_MESSAGE_IN_QUEUE
         fields = PopMessageResponseHeader(self._broker.now_ms(), 0, 0, rest, "", "")

@@ -185,7 +185,7 @@ class PullMessageProcessor(Processor):
         )
         took_ms = self._now_ms() - began_ms
         self._stats.record_get(
-            header.topic, header.consumer_group, found.message_count, found.body_bytes, took_ms
+            header.topic, header.consumer_group, found.message_count, found.record_bytes, took_ms
         )
         code = _CODES.get(found.status)
         if code is None:  # the queue has no messages

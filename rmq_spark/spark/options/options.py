@@ -53,7 +53,7 @@ _ONE_TOPIC: Final = (
     "it reads the batches of one topic. Set option topic to it, and combine several topics with "
     "union()"
 )
-_CONFLICTS: Final[Mapping[str, str]] = {
+_NOT_WITH_COMMITTED: Final[Mapping[str, str]] = {
     "subscribePattern": _ONE_TOPIC,
     "assign": "a batch has rows in all queues of its topic. Set option topic instead",
     "sql": "a filter of the broker would hide lost rows. Filter the DataFrame with .where()",
@@ -64,13 +64,21 @@ _CONFLICTS: Final[Mapping[str, str]] = {
     "startingOffsetsByTimestamp": "batches are in one queue. Use startingTimestamp",
     "endingOffsetsByTimestamp": "batches are in one queue. Use endingTimestamp",
 }
+_NOT_WITH_KEY: Final = (
+    "tags",
+    "sql",
+    "assign",
+    "minPartitions",
+    "maxPartitions",
+    "maxRecordsPerPartition",
+)
 
 
 def check_committed(
     options: OptionReader, topics: tuple[str, ...], *positions: Positions | None
 ) -> None:
     """Refuse options that contradict ``isolation=committed``."""
-    for name, why in _CONFLICTS.items():
+    for name, why in _NOT_WITH_COMMITTED.items():
         if name in options.names:
             raise OptionError(name, f"it cannot be given together with isolation=committed: {why}")
     if len(topics) != 1:
@@ -304,6 +312,8 @@ def read_options(raw_options: Mapping[str, str]) -> ReadOptions:
             "a read that ends at the earliest offset has no rows. Give latest, a time or offsets",
         )
     selection = _selection(options, namespace)
+    if options.text("key") is not None:
+        _check_key_read(options)
     is_committed = options["isolation"] == "committed"
     if is_committed:
         check_committed(options, selection.topics, starting, ending)
@@ -368,6 +378,12 @@ def write_options(raw_options: Mapping[str, str]) -> WriteOptions:
 
 
 # ---- parts
+
+
+def _check_key_read(options: OptionReader) -> None:
+    for name in _NOT_WITH_KEY:
+        if name in options.names:
+            raise OptionError(name, "it cannot be given together with key. Filter the rows instead")
 
 
 def _selection(options: OptionReader, namespace: str | None) -> Selection:

@@ -39,15 +39,6 @@ FULL_PAGE: Final = 32
 _INDEX_MS: Final = 1_000
 """The resolution of the index in ms; it rounds times down."""
 
-_CONFLICTS: Final = (
-    "tags",
-    "sql",
-    "assign",
-    "minPartitions",
-    "maxPartitions",
-    "maxRecordsPerPartition",
-)
-
 
 class KeyLookup(NamedTuple):
     """The lookup of one task at one broker; both times are in ms and inclusive."""
@@ -66,9 +57,6 @@ class KeyLookup(NamedTuple):
 
 def plan_key_lookups(options: ReadOptions, queues: QueueClient) -> list[KeyLookup]:
     """Return one lookup for each topic and broker."""
-    for name in _CONFLICTS:
-        if name in options.given:
-            raise OptionError(name, "it cannot be given together with key. Filter the rows instead")
     now_ms = time.time_ns() // 1_000_000
     begin_ms = _time_bound_ms(options.starting, now_ms, 0)
     # Without an end the search has none, because a broker's clock may be ahead of the local one.

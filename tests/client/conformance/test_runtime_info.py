@@ -11,6 +11,7 @@ import shutil
 
 import pytest
 from support.brokers.broker_kinds import wait_until
+from support.brokers.runtime_keys import OURS
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.errors import BrokerRefused
@@ -58,18 +59,6 @@ OF_5_5 = {
     ),
     *("timerEnqueueTps", "timerDequeueTps"),
     *(name.replace("send", kind) for kind in ("ack", "litePull") for name in QUEUES[:3]),
-}
-OURS = {
-    "rocketpollVersion",
-    "storeFailure",
-    "recentLoss",
-    "pullsHeld",
-    "pullsPutOff",
-    "pullsRescued",
-    "timersWaiting",
-    "timersNextDue",
-    "halfMessages",
-    "popsInFlight",
 }
 KEYS = {"4.9.7": OF_4_9, "5.5.0": OF_5_5, "rocketpoll": OF_4_9 | OF_5_5 | OURS}
 

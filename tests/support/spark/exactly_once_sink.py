@@ -12,6 +12,7 @@ from itertools import count
 
 import pyarrow as pa
 from support.spark.source_queries import schema_of
+from support.spark.task_context import FakeTaskContext
 
 from rmq_spark.client.api.admin_api import StagingApi
 from rmq_spark.spark import writer as writers
@@ -51,23 +52,6 @@ def behind_look(monkeypatch, number, call):
     monkeypatch.setattr(StagingApi, "last_batch", last_batch)
 
 
-class Context:
-    """The task context that Spark provides."""
-
-    def __init__(self, partition, properties):
-        self._partition = partition
-        self._properties = properties
-
-    def partitionId(self):  # noqa: N802  # Spark's name
-        return self._partition
-
-    def attemptNumber(self):  # noqa: N802  # the same
-        return 0
-
-    def getLocalProperty(self, name):  # noqa: N802  # the same
-        return self._properties.get(name)
-
-
 class CommittingSink:
     """A query that writes to a topic, or with ``query=None`` a program that does."""
 
@@ -103,7 +87,7 @@ class CommittingSink:
         class Contexts:
             @staticmethod
             def get():
-                return Context(partition, properties)
+                return FakeTaskContext(partition, properties)
 
         self._monkeypatch.setattr(writers, "TaskContext", Contexts)
         columns = {"body": rows, "keys": ["k"] * len(rows)}

@@ -20,6 +20,7 @@ from itertools import count
 
 import pyarrow as pa
 from support.spark.source_queries import schema_of
+from support.spark.task_context import FakeTaskContext
 from world.spark.bodies import columns_of
 from world.spark.commits import CommitTroubles
 from world.spark.runs import Application, DriverKilled, QueryFailed, Run
@@ -67,24 +68,6 @@ class TaskContext:
     def enter(self, context):
         """Set the context of the current process's task."""
         self._of[self._kernel.current.process] = context
-
-
-class Context:
-    """The context of one task."""
-
-    def __init__(self, partition, attempt, properties):
-        self._partition = partition
-        self._attempt = attempt
-        self._properties = properties
-
-    def partitionId(self):  # noqa: N802  # Spark's name
-        return self._partition
-
-    def attemptNumber(self):  # noqa: N802  # the same
-        return self._attempt
-
-    def getLocalProperty(self, name):  # noqa: N802  # the same
-        return self._properties.get(name)
 
 
 class Writes(Application):
@@ -280,7 +263,7 @@ class Writes(Application):
 
     def _send(self, writer, properties, worker, number, attempt, rows):
         """Run one attempt at a partition's rows in its worker."""
-        self.world.task_context.enter(Context(number, attempt, properties))
+        self.world.task_context.enter(FakeTaskContext(number, properties, attempt))
         columns = [(*columns_of(self.format, body), *others) for body, *others in rows]
         batches = (
             pa.RecordBatch.from_arrays(
