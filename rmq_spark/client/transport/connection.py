@@ -200,6 +200,7 @@ class RemotingConnection:
             clock=clock,
             check_open=self._check_open,
             close_connection=self._close,
+            read_rest=self._read_rest,
             close_reason=self._response_reader.close_reason,
         )
         self._memo_lock = threading.Lock()
@@ -402,10 +403,26 @@ class RemotingConnection:
             and len(self._pending) <= 1
             and self._response_reader.is_closed_by_peer()
         ):
+            self._read_rest()
             why = self._response_reader.close_reason("the broker closed it")
             self._close(ConnectionClosed(self.address, why))
 
     # ---- reading
+
+    def _read_rest(self) -> None:
+        """Read what the broker sent before it closed the connection: under TLS, also why."""
+        if not self._reads_itself:
+            if threading.current_thread() is not self._reader:
+                self._reader.join(TICK_SECONDS)  # it reads up to the end
+            return
+        with self._turn_lock:
+            if self._reading_thread_id is not None:
+                return
+            self._reading_thread_id = threading.get_ident()
+        try:
+            self._read_once(0)
+        finally:
+            self._release_turn()
 
     def read_until(self, response: ResponseFuture[Any], timeout: float | None) -> float | None:
         """Read until the response or the deadline, in turns with others, if no thread reads.
@@ -430,9 +447,7 @@ class RemotingConnection:
                 self._fail(error)
             finally:
                 if self._reading_thread_id == me:
-                    self._reading_thread_id = None
-                    with self._turn_lock:
-                        self._turn.notify_all()
+                    self._release_turn()
         return 0 if timeout is not None else TICK_SECONDS  # another reader may be resolving it
 
     def _acquire_turn(self, response: ResponseFuture[Any], seconds: float) -> bool:
@@ -443,6 +458,11 @@ class RemotingConnection:
                 return False
             self._reading_thread_id = threading.get_ident()
             return True
+
+    def _release_turn(self) -> None:
+        self._reading_thread_id = None
+        with self._turn_lock:
+            self._turn.notify_all()
 
     def _run(self) -> None:
         try:

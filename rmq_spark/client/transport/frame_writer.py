@@ -63,17 +63,20 @@ class FrameWriter:
         clock: Callable[[], float],
         check_open: Callable[[], None],
         close_connection: Callable[[ClientError], None],
+        read_rest: Callable[[], None],
         close_reason: Callable[[str], str],
     ) -> None:
         """Make a writer; ``check_open`` raises once the connection is closed.
 
-        ``close_reason`` adds to an error why the peer may have closed the connection.
+        ``read_rest`` reads what the peer sent before it closed the connection, and
+        ``close_reason`` adds to an error why it may have.
         """
         self._socket = sock
         self._address = address
         self._clock = clock
         self._check_open = check_open
         self._close_connection = close_connection
+        self._read_rest = read_rest
         self._close_reason = close_reason
         self._write_lock = threading.Lock()
         # Its first piece may be the rest of another's request.
@@ -305,6 +308,8 @@ class FrameWriter:
         except TimeoutError:
             return  # a tick has passed; the caller checks the deadline
         except OSError as error:
+            if isinstance(error, (BrokenPipeError, ConnectionResetError)):
+                self._read_rest()
             closed = ConnectionClosed(
                 self._address, self._close_reason(error.strerror or str(error))
             )

@@ -29,9 +29,14 @@ class Room:
         self.theirs.settimeout(10)
         self.ended = []
         self.refusal, self.refusals = None, iter(())
+        self.last_words = None
         self.writer = FrameWriter(
-            self.own, HERE, clock, self._check, self._end, "{}, perhaps so".format
+            self.own, HERE, clock, self._check, self._end, self._read, "{}, perhaps so".format
         )
+
+    def _read(self):
+        if self.last_words is not None:
+            self._end(self.last_words)
 
     def _end(self, error):
         self.ended.append(error)
@@ -199,6 +204,13 @@ def test_bytes_that_no_socket_took_are_counted_also_where_time_runs_out(room):
     room.writer.write(ASK._replace(opaque=3), time.monotonic() + 10, 10_000)
     reader.join(10)
     assert room.writer.unwritten_bytes == 0
+
+
+def test_write_to_a_gone_peer_fails_with_what_the_peer_said_before_it_closed(room):
+    room.last_words = ConnectionClosed(HERE, "no more today")
+    room.theirs.close()
+    with pytest.raises(ConnectionClosed, match="no more today"):
+        room.writer.write(ASK, time.monotonic() + 10, 10_000)
 
 
 def test_write_to_a_gone_peer_closes_the_connection(room):

@@ -5,6 +5,7 @@ import re
 import socket
 import ssl
 import threading
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -167,6 +168,16 @@ def test_plain_client_of_a_tls_server_gets_a_hint(reads_itself):
     with server_of() as server:
         said = why_not(server, None, ConnectionClosed, reads_itself=reads_itself)
         assert "and it never answered anything. Does it require TLS?" in said
+
+
+@pytest.mark.parametrize("reads_itself", [False, True], ids=["a thread reads", "who waits reads"])
+def test_tls_alert_of_a_closed_connection_is_the_reason_of_the_next_request(reads_itself):
+    with server_of(clients_of="ca.pem") as server:
+        connection = RemotingConnection.connect(
+            server.address, tls=TlsClient(TRUSTING), reads_itself=reads_itself
+        )
+    with closing(connection), pytest.raises(ConnectionClosed, match="requires a certificate from"):
+        connection.request(ASK, 10 * SECOND)
 
 
 def test_tls_alert_to_a_plain_client_is_explained():
