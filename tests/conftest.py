@@ -4,7 +4,8 @@ Hypothesis has no deadline, because machines that run CI are slow now and then. 
 background programs ignore Ctrl-C, and tests would pass that on: programs that tests start get the
 default handler back. Spark drivers start quickly: see `support.spark.class_data_archive`. Files are
 in memory where it has room: see `support.suite.temporary_files`. Of the processes that run test
-files in parallel, one runs all files that need a Spark: see `support.suite.spark_scheduling`.
+files in parallel, one runs all files that need a Spark: see `support.suite.spark_scheduling`; each
+may import only the files that it runs: see `support.suite.late_collection`.
 """
 
 import gc
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from support.spark.class_data_archive import quick_start
+from support.suite.late_collection import LateCollection, is_late
 from support.suite.log_records import note_earlier_threads
 from support.suite.selection import DEEP, WIDE, is_all_deep, is_left_out, may_be_deep
 from support.suite.spark_scheduling import OneSpark, needs_spark
@@ -32,6 +34,19 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", quick_start())
 choose_scratch()
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--late-collection",
+        action="store_true",
+        help="processes that run test files in parallel import each file when its turn comes",
+    )
+
+
+def pytest_configure(config):
+    if is_late(config):
+        config.pluginmanager.register(LateCollection(_turn))
+
+
 def pytest_collection_modifyitems(config, items):
     """Deselect tests that only ``make deep``, ``make wide`` or ``make peers`` runs.
 
@@ -45,7 +60,8 @@ def pytest_collection_modifyitems(config, items):
     left_out = [item for item in items if is_left_out(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not is_left_out(item)]
+        others = set(left_out)
+        items[:] = [item for item in items if item not in others]
     items.sort(key=_turn)
 
 

@@ -1,0 +1,91 @@
+"""Collection of each test file by the one process that runs it, when its turn comes.
+
+Processes of pytest-xdist collect all tests, each of them: five import a thousand files, of which
+each then runs a fifth. With ``--late-collection`` an item of a process is a whole file. When it
+runs, the process collects the file's tests and runs them; their reports have their own names.
+"""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+
+def is_late(config):
+    """Return whether this process shall collect late: one of several that run whole files."""
+    return (
+        config.getoption("late_collection")
+        and hasattr(config, "workerinput")
+        and not any("::" in argument for argument in config.args)
+    )
+
+
+class LateFile(pytest.File):
+    """A test file that is not imported yet; its only item is itself."""
+
+    def collect(self):
+        item = LateItem.from_parent(self, name=self.name)
+        item.add_marker(pytest.mark.timeout(0))  # each of its tests has one
+        yield item
+
+
+class LateItem(pytest.Item):
+    """All tests of a file, under its name."""
+
+    @property
+    def nodeid(self):
+        return self.parent.nodeid
+
+    def runtest(self, nextitem=None):
+        """Run the tests that are selected; pytest-xdist finds each at the place of its file."""
+        items = self.session.items
+        place = items.index(self)
+        tests = self._collect_tests()
+        for number, test in enumerate(tests, 1):
+            items[place] = test
+            following = tests[number] if number < len(tests) else nextitem
+            self.config.hook.pytest_runtest_protocol(item=test, nextitem=following)
+            if self.session.shouldfail or self.session.shouldstop:
+                break
+        items[place] = self
+
+    def _collect_tests(self):
+        file = self.parent
+        gc.disable()  # nearly all objects of an import stay
+        try:
+            module = pytest.Module.from_parent(file.parent, path=file.path)
+            tests = list(self.session.genitems(module))
+        finally:
+            gc.enable()
+        self.config.hook.pytest_collection_modifyitems(
+            session=self.session, config=self.config, items=tests
+        )
+        return tests
+
+
+class LateCollection:
+    """The plugin of a process that collects late; ``turn`` is the rank of an item's file."""
+
+    def __init__(self, turn):
+        self._turn = turn
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pycollect_makemodule(self, module_path, parent):
+        return LateFile.from_parent(parent, path=module_path)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, items):
+        """Keep files from being deselected: their tests are, when the files run."""
+        files = [item for item in items if isinstance(item, LateItem)]
+        items[:] = [item for item in items if not isinstance(item, LateItem)]
+        result = yield
+        items += sorted(files, key=self._turn)
+        return result
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item, nextitem):
+        if not isinstance(item, LateItem):
+            return None
+        item.runtest(nextitem)
+        return True
