@@ -46,6 +46,10 @@ class MovedLoop(asyncio.SelectorEventLoop):
 LOOPS = {"asyncio": MovedLoop}
 
 
+_RESOLUTION = 1e-6
+"""Sums of seconds differ by less."""
+
+
 class _Timer:
     """A scheduled call; ``handle`` is what its caller got."""
 
@@ -59,17 +63,24 @@ if uvloop is not None:
 
     class MovedUvloop(uvloop.Loop):
         """uvloop with a movable clock. Its timers use a clock of its own, so a move resets each of
-        them, and it fires once.
+        them, and it fires once; while the clock stands still, those that are not due stay.
         """
 
         moved_seconds = 0.0
+        stands_at = None
 
         def __init__(self):
             super().__init__()
             self._timers = {}
 
         def time(self):
-            return super().time() + self.moved_seconds
+            now = super().time() if self.stands_at is None else self.stands_at
+            return now + self.moved_seconds
+
+        def stand_still(self):
+            """Stop the clock; from now on it only moves on request."""
+            if self.stands_at is None:
+                self.stands_at = super().time()
 
         def call_at(self, when, callback, *args, context=None):
             return self.call_later(when - self.time(), callback, *args, context=context)
@@ -89,7 +100,8 @@ if uvloop is not None:
                 super().call_later(timer.when - self.time(), self._ring, timer)
 
         def _ring(self, timer):
-            if timer in self._timers and not timer.handle.cancelled():
+            is_early = self.stands_at is not None and timer.when > self.time() + _RESOLUTION
+            if timer in self._timers and not timer.handle.cancelled() and not is_early:
                 del self._timers[timer]
                 timer.call()
 
@@ -155,8 +167,9 @@ class Broker:
     async def until(self, condition, seconds=10):
         """Wait for a condition that the broker is about to fulfil."""
         async with _patience(seconds):
+            is_still = asyncio.get_running_loop().stands_at is not None
             while not condition():  # noqa: ASYNC110  # nobody would set an event
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0 if is_still else 0.001)
 
     def move(self, seconds):
         """Move the clock forward."""

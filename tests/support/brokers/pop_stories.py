@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from support.brokers.in_process import tell
+from support.brokers.in_process import run as run_loop
+from support.brokers.in_process import small_broker, started
 from support.clients.pops import pop
 from support.disks.faulty_disk import ManualClock
 
@@ -34,11 +35,12 @@ class Story:
 
     async def settle(self):
         """Wait until the broker has done what is due, and the disk has it: it is a slow one."""
-        store = self.broker.store
-        for _ in range(3):
-            await self.client.ask(0)
-            while store.confirm_offset() < store.state().written_offset:  # noqa: ASYNC110  # a thread flushes
-                await asyncio.sleep(0)  # the clock may stand still
+        store, before = self.broker.store, None
+        while before != (before := store.state().written_offset):
+            for _ in range(3):
+                await self.client.ask(0)
+                while store.confirm_offset() < store.state().written_offset:  # noqa: ASYNC110  # a thread flushes
+                    await asyncio.sleep(0)  # the clock stands still
 
     async def texts(self, **fields):
         """Pop, and return the texts of the messages."""
@@ -49,8 +51,10 @@ def run(story, root, **settings):
     """Run a story with a topic of four queues and a client."""
     clock = ManualClock()
 
-    async def whole(broker):
-        broker.make_topic("T")
-        await story(Story(broker, await broker.connect(), clock))
+    async def whole():
+        asyncio.get_running_loop().stand_still()  # however slow the machine is
+        async with started(small_broker(root, **settings), None, clock) as broker:
+            broker.make_topic("T")
+            await story(Story(broker, await broker.connect(), clock))
 
-    tell(whole, root, now_ms=clock, **settings)
+    run_loop(whole())
