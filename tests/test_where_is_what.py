@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 
-import pytest
 from support.programs.python_programs import ROOT
 
 import rocketpoll
@@ -47,18 +46,19 @@ def test_rows_of_where_is_what_have_a_question_an_answer_and_a_place():
     assert len({question for question, _, _ in ROWS}) == len(ROWS)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_places_of_where_is_what_exist(row):
-    places = places_of(row[2])
-    assert places or list(helps_of(row[2]))
-    assert [str(path) for path in places if not path.is_file()] == []
+def test_places_of_where_is_what_exist():
+    for row in ROWS:
+        places = places_of(row[2])
+        assert places or list(helps_of(row[2])), row[0]
+        assert [str(path) for path in places if not path.is_file()] == [], row[0]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_places_of_where_is_what_contain_the_names_of_their_row(row):
-    said = " ".join(
-        [*(path.read_text(encoding="utf-8") for path in places_of(row[2])), *helps_of(row[2])]
-    )
-    codes = [code for cell in row for code in _CODE.findall(cell) if not is_path(code)]
-    names = {name for code in codes for name in _NAME.findall(code)} - {"help"}
-    assert sorted(name for name in names if not re.search(rf"\b{name}\b", said)) == []
+def test_places_of_where_is_what_contain_the_names_of_their_row():
+    for row in ROWS:
+        said = " ".join(
+            [*(path.read_text(encoding="utf-8") for path in places_of(row[2])), *helps_of(row[2])]
+        )
+        codes = [code for cell in row for code in _CODE.findall(cell) if not is_path(code)]
+        names = {name for code in codes for name in _NAME.findall(code)} - {"help"}
+        missing = [name for name in names if not re.search(rf"\b{name}\b", said)]
+        assert sorted(missing) == [], row[0]

@@ -18,9 +18,8 @@ from rocketpoll.broker.auth.rights import Action, Need, ResourceType, group_need
 CLUSTER = "DefaultCluster"
 
 
-@pytest.mark.parametrize("code", Code)
-def test_rights_table_has_every_request_that_a_broker_can_receive(code):
-    assert (code in RIGHTS) != (code in TO_CLIENTS)
+def test_rights_table_has_every_request_that_a_broker_can_receive():
+    assert [code for code in Code if (code in RIGHTS) == (code in TO_CLIENTS)] == []
 
 
 # ---- the same as RocketMQ 5.5.0, or more
