@@ -21,6 +21,7 @@ from rmq_spark.wire.codes import PullSysFlag
 from rmq_spark.wire.headers.members import PullMessageRequestHeader
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll import (
+    Admin,
     Message,
     PushConsumer,
     PushSettings,
@@ -194,7 +195,8 @@ def test_consumers_and_a_producer_lose_nothing_and_see_nothing_twice(flush, capl
                 broker.clock.advance(HOUR)
             sender.join()
         wait_until(lambda: len(seen) == count)
-        assert broker._connect().admin.members("billing"), "it is still a member"
+        with Admin(broker.address) as admin:
+            assert admin.members("billing"), "it is still a member"
         assert "closed: " not in caplog.text, "to the broker, nobody was silent"
         consumer.shutdown()
     assert set(seen.values()) == {1}

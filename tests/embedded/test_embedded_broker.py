@@ -58,7 +58,8 @@ def test_embedded_broker_is_ready_when_started_and_leaves_no_files(kind, tempora
         assert bodies(broker) == [b"one", b"two"]
         assert broker.address == f"127.0.0.1:{broker.port}"
         assert broker.directory.parent == temporary
-    assert not listens(int(broker._port))
+        port = broker.port
+    assert not listens(port)
     assert list(temporary.iterdir()) == []
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import shutil
+import ssl
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from support.servers.tls import certificate
@@ -57,6 +60,26 @@ def new_tls(config, now=NOW):
     return Clock(now).tls(config)
 
 
+def presented(tls):
+    """Return the certificate that a new connection gets, as PEM."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client, session = context.wrap_bio(incoming, outgoing), tls.new_session()
+    while client.version() is None or not client.getpeercert(binary_form=True):
+        for side in (client, session.tls):
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+            session.incoming.write(outgoing.read())
+            incoming.write(session.outgoing.read())
+    return ssl.DER_cert_to_PEM_cert(client.getpeercert(binary_form=True))
+
+
+def pem(name):
+    """Return a certificate of the tests' directory."""
+    return Path(certificate(name)).read_text(encoding="ascii")
+
+
 def test_tls_is_offered_from_a_certificate_on(files):
     assert not new_tls(config_of({}).tls).is_offered
     assert new_tls(files.settings()).is_offered
@@ -66,11 +89,11 @@ def test_tls_is_offered_from_a_certificate_on(files):
 
 def test_reload_takes_the_files_of_now(files, caplog):
     tls = new_tls(files.settings())
-    before = tls._current
+    assert presented(tls) in pem("server.pem")
     files.put("named.pem")
     caplog.set_level(logging.INFO)
     assert tls.reload(files.settings()) == files.settings()
-    assert tls._current is not before
+    assert presented(tls) in pem("named.pem")
     [line] = lines_of(caplog)
     assert line == (
         f"TLS is reloaded: new connections get the certificate of {files.directory}/cert.pem, "
@@ -88,11 +111,10 @@ def test_reload_takes_the_files_of_now(files, caplog):
 )
 def test_unusable_files_at_a_reload_leave_the_old_ones_in_force(files, caplog, cert, key, why):
     tls = new_tls(files.settings())
-    before = tls._current
     files.put(cert, key)
     changed = files.settings(**{"tls.server.mode": "enforcing"})
     assert tls.reload(changed) == files.settings()
-    assert tls._current is before
+    assert presented(tls) in pem("server.pem")
     assert not tls.is_enforced
     [line] = lines_of(caplog)
     assert line.startswith("TLS is not reloaded, the previous certificate stays in force: ")
@@ -113,13 +135,13 @@ def test_reload_turns_tls_on_and_off(files, caplog):
     assert tls.expiry_seconds() == {}
 
 
-def test_expired_certificate_is_replaced_by_another_expired_one(files):
+def test_expired_certificate_is_replaced_by_another_that_is_not_valid(files):
     """Nothing is lost, and the new one may have another key."""
     files.put("expired.pem")
     tls = new_tls(files.settings())
-    before = tls._current
+    files.put("future.pem")
     tls.reload(files.settings())
-    assert tls._current is not before
+    assert presented(tls) in pem("future.pem")
 
 
 def test_expiry_is_logged_at_the_start_and_on_request(files, caplog):
