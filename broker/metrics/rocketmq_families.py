@@ -1,9 +1,9 @@
 """RocketMQFamilies: the metrics of RocketMQ 5, under its names, with its labels and units.
 
 Dashboards made for RocketMQ work with them: names are those of 5.5.0, which end in their units.
-Figures that this broker does not have are left out rather than guessed: messages in flight, which
-only clients know, and the types of single messages, in place of which the declared type of the
-topic is given.
+Figures that this broker does not have are left out rather than guessed: pulled messages in flight,
+which only clients know, and the types of single messages, in place of which the declared type of
+the topic is given.
 """
 
 from __future__ import annotations
@@ -128,6 +128,16 @@ class RocketMQFamilies:
             "Milliseconds since the oldest message was stored that a group has not consumed.",
             labels,
             (MetricSample(_labels_of(lag), lag.latency_ms) for lag in lags),
+        )
+        in_flight = self._sources.broker.pop_counters.in_flight_by_group()
+        yield GaugeFamily(
+            "rocketmq_consumer_inflight_messages",
+            "Messages that a group has popped since the start and not acknowledged yet.",
+            labels,
+            (
+                MetricSample((group, topic, *_flags(topic, group)), count)
+                for (topic, group), count in in_flight.items()
+            ),
         )
         yield CounterFamily(
             "rocketmq_send_to_dlq_messages_total",

@@ -358,12 +358,6 @@ class OwnFamilies:
             ("lost", "Popped messages that could not be redelivered.", counters.lost_total),
         ):
             yield counter(f"rocketpoll_pop_messages_{name}_total", says, total)
-        yield GaugeFamily(
-            "rocketpoll_pop_messages_in_flight",
-            "Messages popped since the start that are not acknowledged yet.",
-            ("topic", "consumer_group"),
-            (MetricSample(names, count) for names, count in counters.in_flight_by_group().items()),
-        )
 
     def _batches(self) -> Iterator[MetricFamily]:
         batches, most = (

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from support.brokers.in_process import tell
 from support.brokers.metrics_endpoint import scrape
+from support.clients.pops import ack, pop
 from support.clients.remoting_clients import pull_request, pulled
 
 from rmq_spark.wire.bodies.configs import TopicConfig
+from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.names import dlq_topic
 
 ALL = {"cluster", "node_type", "node_id"}
@@ -58,6 +60,24 @@ def test_consumer_group_lag_is_shown_online_and_offline(tmp_path):
             "is_system",
         }
         assert samples("rocketmq_consumer_connections") is None
+
+    tell(story, tmp_path, metricsPort=0)
+
+
+def test_popped_messages_are_in_flight_until_they_are_acknowledged(tmp_path):
+    async def story(broker):
+        client = await broker.connect()
+        for body in ("a", "b", "c"):
+            await client.put(body)
+        for group, acknowledged in (("slow", 1), ("done", 3)):
+            popped = await pop(client, group=group, invisible_time=600_000)
+            for each in popped[:acknowledged]:
+                assert await ack(client, each) == ResponseCode.SUCCESS
+        samples = await scrape(broker.controller.metrics_port)
+        name, labels = "rocketmq_consumer_inflight_messages", {"topic": "T", "is_retry": "false"}
+        assert samples(name, consumer_group="slow", **labels) == 2
+        assert samples(name, consumer_group="done") is None
+        assert samples.labels(name) == samples.labels("rocketmq_consumer_lag_messages")
 
     tell(story, tmp_path, metricsPort=0)
 

@@ -238,17 +238,24 @@ def _group_metrics(
     offset = GaugeMetricFamily(
         "rocketpoll_group_offset", "Sum of a group's offsets in a topic.", labels=labels
     )
+    in_flight = GaugeMetricFamily(
+        "rocketmq_consumer_inflight_messages",
+        "Messages that a group has popped and not acknowledged yet.",
+        labels=labels,
+    )
     for node, each in groups:
         is_retry = each.topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
         is_system = is_system_topic(each.topic) or is_system_group(each.group)
         values = (*node.labels, each.group, each.topic, _flag(is_retry), _flag(is_system))
         lag.add_metric(values, each.messages)
         offset.add_metric(values, each.consumed)
+        if each.pops_in_flight:  # of pulled ones only clients know: no figure rather than 0
+            in_flight.add_metric(values, each.pops_in_flight)
         if not each.messages:
             latency.add_metric(values, 0)
         elif each.last_timestamp_ms:
             latency.add_metric(values, max(now_seconds * 1000 - each.last_timestamp_ms, 0))
-    yield from (lag, latency, offset)
+    yield from (lag, latency, offset, in_flight)
 
 
 def _flag(value: bool) -> str:  # noqa: FBT001  # its only argument

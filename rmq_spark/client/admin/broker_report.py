@@ -2,7 +2,8 @@
 
 A report costs one request for each topic, one for the online members of each group, and one for all
 committed offsets. Lag is computed from these: the messages of a topic are counted once for all its
-groups. Only the times of groups that lag need further requests, with one row for each queue and
+groups. Further requests are needed for the times of groups that lag, and for all groups while the
+broker counts popped messages in flight: one for each group, with one row for each queue and
 `ROWS_MAX` rows at most.
 """
 
@@ -18,10 +19,11 @@ from rmq_spark.client.admin.lag import messages_behind
 from rmq_spark.client.admin.lookups import ADMIN_TIMEOUT_MS
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import BrokerRefused, ConsumerNotOnline
-from rmq_spark.wire.bodies.operators import ConsumerConnection
+from rmq_spark.wire.bodies.operators import ConsumerConnection, OffsetWrapper
+from rmq_spark.wire.message_queue import MessageQueue
 
 ROWS_MAX: Final = 65_536
-"""Most rows requested per report to look up the times of groups that have lag."""
+"""Most rows requested per report to look up times and messages in flight of groups."""
 _SEPARATOR = "@"
 
 
@@ -45,6 +47,9 @@ class GroupReport(NamedTuple):
     last_timestamp_ms: int
     """Store time of the last consumed message, in milliseconds since the epoch, in the queue with
     the greatest lag; 0 if no queue has lag, or if times were not requested."""
+    pops_in_flight: int
+    """Popped messages that are not acknowledged; 0 if the broker does not count them, as RocketMQ,
+    or if times were not requested."""
 
 
 class BrokerReport(NamedTuple):
@@ -73,8 +78,8 @@ def read_broker_report(admin: Admin, address: str, *, with_times: bool = True) -
     Args:
         admin: An `Admin` that was started.
         address: Address of the broker, as ``host:port``.
-        with_times: Whether to look up times of groups as well. Groups with the fewest queues come
-            first, up to `ROWS_MAX` rows in total.
+        with_times: Whether to look up times and messages in flight of groups as well. Groups with
+            the fewest queues come first, up to `ROWS_MAX` rows in total.
     """
     api = BrokerApi(admin.instance.connections, ADMIN_TIMEOUT_MS)
     names = tuple(sorted(api.admin.group_configs(address)))
@@ -91,7 +96,7 @@ def read_broker_report(admin: Admin, address: str, *, with_times: bool = True) -
         runtime,
         tuple(each.report for each in topics.values()),
         names,
-        tuple(_with_times(api, address, topics, groups) if with_times else groups),
+        tuple(_with_times(api, address, topics, groups, runtime) if with_times else groups),
         members,
     )
 
@@ -142,14 +147,18 @@ def _group_reports(
             ends = topics[topic].ends
             committed = {queue_id: max(offsets.get(queue_id, 0), 0) for queue_id in ends}
             lag = sum(messages_behind(end, committed[queue_id]) for queue_id, end in ends.items())
-            reports.append(GroupReport(group, topic, lag, sum(committed.values()), 0))
+            reports.append(GroupReport(group, topic, lag, sum(committed.values()), 0, 0))
     return reports
 
 
 def _with_times(
-    api: BrokerApi, address: str, topics: Mapping[str, _TopicOffsets], groups: Iterable[GroupReport]
+    api: BrokerApi,
+    address: str,
+    topics: Mapping[str, _TopicOffsets],
+    groups: Iterable[GroupReport],
+    runtime: Mapping[str, str],
 ) -> list[GroupReport]:
-    """Add the times of groups with lag to reports, up to `ROWS_MAX` rows."""
+    """Add times of groups with lag, and messages in flight, to reports, up to `ROWS_MAX` rows."""
     of_group: dict[str, list[GroupReport]] = defaultdict(list)
     for each in groups:
         of_group[each.group].append(each)
@@ -157,24 +166,29 @@ def _with_times(
         group: sum(len(topics[each.topic].ends) for each in reports)
         for group, reports in of_group.items()
     }
+    has_pops = runtime.get("popsInFlight", "0") != "0"  # a figure of all groups, of our broker
     left = ROWS_MAX
     for group in sorted(of_group, key=rows.__getitem__):
-        if rows[group] <= left and any(each.messages for each in of_group[group]):
+        is_behind = any(each.messages for each in of_group[group])
+        if rows[group] <= left and (is_behind or has_pops):
             left -= rows[group]
-            times = _last_timestamps(api, address, group)
-            of_group[group] = [
-                each._replace(last_timestamp_ms=times.get(each.topic, 0))
-                for each in of_group[group]
-            ]
+            with suppress(BrokerRefused):  # it has just been deleted, or has too many queues
+                stats = api.admin.consume_stats(address, group).offset_table
+                of_group[group] = [
+                    _with_stats(each, stats, has_pops=has_pops) for each in of_group[group]
+                ]
     return [each for reports in of_group.values() for each in reports]
 
 
-def _last_timestamps(api: BrokerApi, address: str, group: str) -> Mapping[str, int]:
-    """Return the times of a group by topic, for topics in which it has lag."""
-    times: dict[str, int] = {}
-    with suppress(BrokerRefused):  # it has just been deleted, or has too many queues
-        for queue, each in api.admin.consume_stats(address, group).offset_table.items():
-            if each.broker_offset > each.consumer_offset and each.last_timestamp > 0:
-                stored = each.last_timestamp
-                times[queue.topic] = min(times.get(queue.topic, stored), stored)
-    return times
+def _with_stats(
+    report: GroupReport, stats: Mapping[MessageQueue, OffsetWrapper], *, has_pops: bool
+) -> GroupReport:
+    """Add the time of a group in a topic, if it has lag there, and its popped messages."""
+    found = [each for queue, each in stats.items() if queue.topic == report.topic]
+    times = [
+        each.last_timestamp
+        for each in found
+        if each.broker_offset > each.consumer_offset and each.last_timestamp > 0
+    ]
+    in_flight = sum(each.in_flight or 0 for each in found) if has_pops else 0
+    return report._replace(last_timestamp_ms=min(times, default=0), pops_in_flight=in_flight)

@@ -15,7 +15,7 @@ from support.clients.conformance_clients import Clients
 from rmq_spark.cli.exporter.cluster_metrics import ClusterMetrics
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
 from rmq_spark.client.errors import ConnectionFailed
-from rocketpoll import Admin, EmbeddedBroker
+from rocketpoll import Admin, EmbeddedBroker, SimpleConsumer
 
 
 @pytest.fixture
@@ -73,6 +73,29 @@ def test_members_and_dead_letters_of_a_group_are_counted(cluster, admin):
     samples = samples_of(metrics.text.decode())
     assert samples("rocketmq_consumer_connections", consumer_group=group) == 1
     assert samples("rocketmq_send_to_dlq_messages_total", consumer_group=group) == 1
+
+
+def test_popped_messages_in_flight_are_counted_by_group_and_topic():
+    with EmbeddedBroker() as broker, Admin(broker.address) as admin:
+        broker.send("T", *"abc")
+        metrics = ClusterMetrics(admin, 15)
+
+        def in_flight():
+            metrics.refresh()
+            samples = samples_of(metrics.text.decode())
+            labels = {"consumer_group": "G", "topic": "T", "is_retry": "false"}
+            return samples("rocketmq_consumer_inflight_messages", **labels)
+
+        with SimpleConsumer("G", broker.address, start="earliest") as consumer:
+            consumer.subscribe("T")
+            assert in_flight() is None
+            held = []
+            wait_until("3 messages", lambda: held.extend(consumer.receive(3)) or len(held) == 3)
+            consumer.ack(held[0])
+            assert in_flight() == 2
+            for message in held[1:]:
+                consumer.ack(message)
+            assert in_flight() is None
 
 
 def test_exporter_shows_no_stale_figures_of_an_unreachable_cluster(caplog):
