@@ -113,13 +113,13 @@ def test_discovery_that_fails_is_due_at_the_next_look(
     options = options_for(rocketpoll_broker, rocketpoll_topic, discoveryIntervalMs="60000")
     with instance_for(options.access) as instance:
         discovery = QueueDiscovery(options, instance, clock)
-        assert len(discovery.queues()) == 4
+        assert len(discovery.discover()) == 4
         rocketpoll_broker.create_topic(rocketpoll_topic, 6)
         clock.now += 60
         with monkeypatch.context() as broken:
             broken.setattr(Routes, "refresh_each", Failing({}, FAULT))
-            assert len(discovery.queues()) == 4
-        assert len(discovery.queues()) == 6
+            assert len(discovery.discover()) == 4
+        assert len(discovery.discover()) == 6
 
 
 def test_failed_last_message_comparison_is_repeated_at_the_next_batch(

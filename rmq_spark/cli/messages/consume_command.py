@@ -14,12 +14,12 @@ from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing, suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
 from rmq_spark.cli.messages.message_text import BODY_FORMATS, TEXT, renderer, show_messages
-from rmq_spark.cli.shell.command_tree import CommandWithExample
+from rmq_spark.cli.shell.command_tree import CommandWithExample, option_set
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import Failure, print_error, show_client_warnings
 from rmq_spark.cli.shell.parameter_types import (
@@ -83,7 +83,7 @@ class ConsumeQuery(NamedTuple):
     limit: int | None
 
 
-_OPTIONS: Final = (
+_consume_options: Final = option_set(
     click.option("-n", "--count", type=click.IntRange(1), metavar="N",
                  help="Stop after N messages."),
     click.option("--tags", metavar="TAGS", help="Only with one of these tags: 'paid || refunded'."),
@@ -97,13 +97,6 @@ _OPTIONS: Final = (
                  show_default=True,
                  help="Lines, JSON lines, or bodies as bytes or in hex."),
 )  # fmt: skip
-
-
-def _consume_options(function: Any) -> Any:
-    """Add the options that select messages and their format."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
 
 
 @click.command(

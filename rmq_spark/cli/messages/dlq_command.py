@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -27,7 +27,7 @@ from rmq_spark.cli.messages.dead_letters import (
     without_repeats,
 )
 from rmq_spark.cli.messages.message_text import BODY_FORMATS, TEXT, renderer, show_messages
-from rmq_spark.cli.shell.command_tree import CommandGroup
+from rmq_spark.cli.shell.command_tree import CommandGroup, option_set
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import Failure, confirm
 from rmq_spark.cli.shell.output import local_time, output_option, show_rows
@@ -37,11 +37,9 @@ from rmq_spark.client.subscriptions import by_tag
 from rmq_spark.errors import format_count
 from rmq_spark.wire.names import DLQ_PREFIX, RETRY_PREFIX
 
-_topic: Final = click.option(
-    "--topic", metavar="TOPIC",
-    help="Instead of a group, a topic that Spark sends dead letters to (deadLetterTopic).",
-)  # fmt: skip
-_SELECTION: Final = (
+_selection_options: Final = option_set(
+    click.option("--topic", metavar="TOPIC", help="Instead of a group, a topic that Spark sends "
+                 "dead letters to (deadLetterTopic)."),
     click.option("--from", "place", type=parse_position, default="start", show_default=True,
                  metavar="POSITION", help="Only dead letters from here on: a position as in "
                  "rocketpoll consume, for example -1h."),
@@ -50,13 +48,6 @@ _SELECTION: Final = (
     click.option("--tags", metavar="TAGS", help="Only dead letters with one of these tags, for "
                  "example 'paid || refunded'."),
 )  # fmt: skip
-
-
-def _selection_options(function: Any) -> Any:
-    """Add the options that select dead letters."""
-    for option in reversed((_topic, *_SELECTION)):
-        function = option(function)
-    return function
 
 
 @click.group(cls=CommandGroup)

@@ -17,14 +17,15 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 import click
 import orjson
 
 from rmq_spark.cli.messages.message_text import BODY_FORMATS, TEXT, renderer, show_messages
-from rmq_spark.cli.shell.command_tree import CommandWithExample
+from rmq_spark.cli.shell.command_tree import CommandWithExample, option_set
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import Failure, explain_error
 from rmq_spark.cli.shell.output import json_line, write_text
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from rmq_spark.client.results import SendResult
 
 _GROUP: Final = "rocketpoll-produce"
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 # ---- Input: messages from lines, whole files or JSON lines, each with its place for errors.
@@ -195,15 +195,13 @@ def _properties_of(fields: Mapping[str, Any]) -> Mapping[str, str]:
     return properties
 
 
-def _check_duration(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
-    return _checked(normalize_duration, "duration", text)
-
-
-def _check_time(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
-    return _checked(normalize_time, "time", text)
-
-
-def _checked(normalize: Callable[[str, str], int], name: str, text: str | None) -> str | None:
+def _check(
+    normalize: Callable[[str, str], int],
+    name: str,
+    _: click.Context,
+    __: click.Parameter,
+    text: str | None,
+) -> str | None:
     if text is not None:
         try:
             normalize(name, text)
@@ -212,32 +210,18 @@ def _checked(normalize: Callable[[str, str], int], name: str, text: str | None) 
     return text
 
 
-def _message_options(function: _Function) -> _Function:
-    """Add the options for what all messages of a command have in common."""
-    for option in (
-        click.option(
-            "--sharding-key", metavar="KEY", help="Send all messages to one queue, in order."
-        ),
-        click.option(
-            "-p",
-            "--property",
-            "properties",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="User property. Repeatable.",
-        ),
-        click.option(
-            "-k",
-            "--key",
-            "keys",
-            multiple=True,
-            metavar="KEY",
-            help="Key by which messages can be found. Repeatable.",
-        ),
-        click.option("-t", "--tags", metavar="TAG", help="Tag by which consumers can filter."),
-    ):
-        function = option(function)
-    return function
+_check_duration: Final = partial(_check, normalize_duration, "duration")
+_check_time: Final = partial(_check, normalize_time, "time")
+
+_message_options: Final = option_set(
+    click.option("-t", "--tags", metavar="TAG", help="Tag by which consumers can filter."),
+    click.option("-k", "--key", "keys", multiple=True, metavar="KEY",
+                 help="Key by which messages can be found. Repeatable."),
+    click.option("-p", "--property", "properties", multiple=True, metavar="NAME=VALUE",
+                 help="User property. Repeatable."),
+    click.option("--sharding-key", metavar="KEY",
+                 help="Send all messages to one queue, in order."),
+)  # fmt: skip
 
 
 @click.command(

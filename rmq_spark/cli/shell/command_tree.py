@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
@@ -28,6 +28,8 @@ _OPTION_WIDTH_MAX: Final = 26
 _SHOWN_CONNECTION_OPTIONS: Final = ("namesrv", "profile")
 """The options for the connection that the help of each command has."""
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
 _HELP_SETTINGS: Final = {"help_option_names": list(_HELP_NAMES), "max_content_width": 100}
 
 
@@ -40,6 +42,17 @@ class LazyCommand(NamedTuple):
 
 class ConnectionOption(click.Option):
     """An option for the connection to a cluster, which ``rocketpoll help connection`` lists."""
+
+
+def option_set(*options: Callable[[Any], Any]) -> Callable[[_Function], _Function]:
+    """Return a decorator that adds options to a command, which lists them in this order."""
+
+    def add(function: _Function) -> _Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
 
 
 class CommandWithExample(click.Command):

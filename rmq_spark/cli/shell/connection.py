@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from rmq_spark.cli.shell.command_tree import ConnectionOption
+from rmq_spark.cli.shell.command_tree import ConnectionOption, option_set
 from rmq_spark.cli.shell.failures import Failure, describe_error
 from rmq_spark.client.errors import (
     BrokerNotFound,
@@ -329,10 +329,7 @@ def _with_access(
         access = adapt(access_of(options), options["namespace"])
         return function(*arguments, access=access, **given)
 
-    decorated: Any = run
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    return decorated  # type: ignore[no-any-return]  # it is called as the function was
+    return option_set(*_OPTIONS)(run)  # type: ignore[return-value]  # called as the function was
 
 
 def connection_parameters() -> list[click.Option]:
@@ -364,10 +361,7 @@ def profile_options(function: _Function) -> _Function:
         found = {name: value for name, value in settings.items() if value is not None}
         return function(*arguments, settings=found, **given)
 
-    decorated: Any = run
-    for option in reversed(_OPTIONS[:-1]):
-        decorated = option(decorated)
-    return decorated  # type: ignore[no-any-return]  # it is called as the function was
+    return option_set(*_OPTIONS[:-1])(run)  # type: ignore[return-value]  # called as it was
 
 
 def other_cluster(access: ClusterAccess, namesrv: str | None, profile: str | None) -> ClusterAccess:

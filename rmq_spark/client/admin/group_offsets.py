@@ -23,7 +23,7 @@ from rmq_spark.client.admin.lag import (
     total_in_flight,
     total_lag,
 )
-from rmq_spark.client.admin.lookups import Lookups
+from rmq_spark.client.admin.lookups import Lookups, members_of
 from rmq_spark.client.admin.table_display import LagTable
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.arguments import (
@@ -195,7 +195,8 @@ class GroupOffsets(Lookups):
             GroupNotFound: No broker knows the group, or has offsets of it.
         """
         group = self._names.strip(check_text("group", group, "billing"))
-        members = self.members(group)
+        connections = self._consumer_connections(group)
+        members = members_of(connections)
         reports = self.queue_reports(group) if members else {}
         progress = self.progress(group)
         topics = {*consumed_topics(progress), *(queue.topic for queue in reports)}
@@ -210,7 +211,7 @@ class GroupOffsets(Lookups):
             for lag in query_lag(self, group, topic)
         ]
         in_flight = total_in_flight(progress)
-        is_popping = bool(members) and self._is_popping(group)
+        is_popping = bool(members) and connections[0].consume_type is ConsumeType.CONSUME_POP
         if (is_popping or not members) and not self._counts_pops():
             in_flight = None
             lags = [lag._replace(in_flight=None) for lag in lags]
@@ -224,14 +225,6 @@ class GroupOffsets(Lookups):
             in_flight,
             is_popping=is_popping,
         )
-
-    def _is_popping(self, group: str) -> bool:
-        """Return whether a group's online members pop."""
-        for address in self.masters().values():
-            with suppress(ConsumerNotOnline):
-                online = self._api.admin.consumer_connection(address, self._names.wrap(group))
-                return online.consume_type is ConsumeType.CONSUME_POP
-        return False
 
     def _counts_pops(self) -> bool:
         """Return whether all brokers count popped messages in flight; RocketMQ's report 0."""

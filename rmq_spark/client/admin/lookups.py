@@ -26,6 +26,7 @@ from rmq_spark.client.errors import (
     AccessDenied,
     BrokerNotFound,
     ClientError,
+    ConsumerNotOnline,
     GroupNotFound,
     LookupTooLarge,
     NotFound,
@@ -41,7 +42,12 @@ from rmq_spark.client.times import EARLIEST, LATEST
 from rmq_spark.errors import WireError, nearest_name, sanitize
 from rmq_spark.wire.bodies.clients import TopicRouteData
 from rmq_spark.wire.bodies.configs import TopicConfig
-from rmq_spark.wire.bodies.operators import ClusterInfo, Connection, TopicOffset
+from rmq_spark.wire.bodies.operators import (
+    ClusterInfo,
+    Connection,
+    ConsumerConnection,
+    TopicOffset,
+)
 from rmq_spark.wire.codes import MASTER_ID
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.headers.operators import QueryMessageRequestHeader
@@ -425,16 +431,19 @@ class Lookups:
         Raises:
             GroupNotFound: No broker knows the group.
         """
+        return members_of(self._consumer_connections(group))
+
+    def _consumer_connections(self, group: str) -> list[ConsumerConnection]:
+        """Return what each broker knows about the online members of a group; empty if offline."""
         group = self._names.wrap(check_text("group", group, "billing"))
-        found: dict[str, Connection] = {}
         addresses = tuple(self.masters().values())
+        found = []
         for address in addresses:
-            found.update(
-                {each.client_id: each for each in self._api.admin.online_members(address, group)}
-            )
-        if not found:
+            with suppress(ConsumerNotOnline):
+                found.append(self._api.admin.consumer_connection(address, group))
+        if not any(each.connection_set for each in found):
             self._check_group_exists(group, addresses)
-        return tuple(found[client_id] for client_id in sorted(found))
+        return found
 
     def queue_owners(self, group: str) -> Mapping[MessageQueue, str]:
         """Return the client id of each queue's owner in a ``group``, as the members report it.
@@ -538,6 +547,12 @@ class Lookups:
         if not found:
             raise RouteNotFound(topic, "none of its brokers has a master")
         return found
+
+
+def members_of(connections: Iterable[ConsumerConnection]) -> tuple[Connection, ...]:
+    """Return the members that any broker knows, by client id."""
+    found = {each.client_id: each for known in connections for each in known.connection_set}
+    return tuple(found[client_id] for client_id in sorted(found))
 
 
 def _decode_or_fail(address: str, messages: Iterator[MessageExt]) -> Iterator[MessageExt]:

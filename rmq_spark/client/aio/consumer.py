@@ -61,7 +61,9 @@ class LoopConsumer(LitePullConsumerImpl):
         settings: LitePullSettings,
         run_listener: ListenerRunner | None,
         threads: WorkerThreads,
+        on_arrival: Callable[[], object],
     ) -> None:
+        """Make a consumer; ``on_arrival`` is called, in any thread, if messages may have come."""
         self._shared_threads = threads
         self._run_listener = run_listener
         self.handout: Handout | None = None
@@ -70,6 +72,7 @@ class LoopConsumer(LitePullConsumerImpl):
             *(group, None, settings, None if run_listener is None else _loop_listener),
             instance=instance,
         )
+        self._request_cache.on_change = on_arrival
 
     def _call_listener(
         self,
@@ -88,10 +91,6 @@ class LoopConsumer(LitePullConsumerImpl):
 
     def _consumer_threads(self) -> WorkerThreads:
         return WorkerThreads(self.group, self._shared_threads)
-
-    def set_arrival_callback(self, callback: Callable[[], object]) -> None:
-        """Set a function to call, in any thread, when new messages may have arrived."""
-        self._request_cache.set_change_callback(callback)
 
     def check_running(self) -> None:
         """Raise `ClientShutDown` if the consumer is not running."""
@@ -145,10 +144,6 @@ class LoopConsumer(LitePullConsumerImpl):
         """Drop the messages that the parent process pulled."""
         super()._after_fork()
         self.handout = self._handout_queue = None
-
-    def new_commit(self, offsets: Mapping[MessageQueue, int] | None) -> CommitRequest:
-        """Return what `commit` stores: the given offsets, or those past all returned messages."""
-        return self._new_commit(offsets)
 
     def store_commit(self, commit: CommitRequest, *, is_strict: bool) -> None:
         """Store the group's offsets, and wait until the brokers have them.
@@ -250,11 +245,10 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
 
     def _create_threaded(self) -> LoopConsumer:
         listener = None if self._listener is None else self._post_listener
-        consumer = LoopConsumer(
-            self.group, self._client.instance(), self._settings, listener, self._client.threads
+        return LoopConsumer(
+            *(self.group, self._client.instance(), self._settings, listener),
+            *(self._client.threads, self._on_arrival),
         )
-        consumer.set_arrival_callback(self._on_arrival)
-        return consumer
 
     def _on_arrival(self) -> None:
         if self._bridge is not None and self._arrival_event is not None:

@@ -30,7 +30,7 @@ from rmq_spark.client.consumer.group_lifecycle import GroupLifecycle, ServiceSta
 from rmq_spark.client.consumer.offsets.offset_manager import InitialOffsetRule, OffsetManager
 from rmq_spark.client.consumer.offsets.offset_store import OffsetStore, RemoteBrokerOffsetStore
 from rmq_spark.client.consumer.pull.pull_task import PulledQueue
-from rmq_spark.client.consumer.queues.process_queue import ProcessQueue, monotonic_ms
+from rmq_spark.client.consumer.queues.process_queue import monotonic_ms
 from rmq_spark.client.consumer.queues.queue_identity import QueueFingerprint, StartPosition
 from rmq_spark.client.consumer.rebalance.rebalance_service import (
     Rebalance,
@@ -154,7 +154,7 @@ class BaseConsumerImpl(GroupLifecycle):
 
     def health(self) -> ConsumerHealth:
         """Return the state of this consumer right now, from memory, without waiting."""
-        queues, caches = sorted(self._own_queues()), self._process_queues()
+        queues = sorted(self._own_queues())
         return ConsumerHealth(
             is_running=self.is_running,
             queues=len(queues),
@@ -163,7 +163,7 @@ class BaseConsumerImpl(GroupLifecycle):
                 for each in queues
                 if not self._brokers.is_ready(each)
             ),
-            cached_messages=sum(cache.message_count for cache in caches),
+            cached_messages=sum(each.process_queue.message_count for each in self._pulled_queues()),
             cached_bytes=self.cached_bytes,
             dropped_traces=0 if self._tracer is None else self._tracer.dropped_count,
             threads=sum(each.thread_count for each in self._schedulers())
@@ -409,9 +409,6 @@ class BaseConsumerImpl(GroupLifecycle):
 
     def _fingerprints(self) -> Mapping[MessageQueue, QueueFingerprint]:
         return {each.queue: each.fingerprint for each in self._pulled_queues()}
-
-    def _process_queues(self) -> list[ProcessQueue]:
-        return [each.process_queue for each in self._pulled_queues()]
 
     @property
     def cached_bytes(self) -> int:

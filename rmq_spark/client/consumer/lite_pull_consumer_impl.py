@@ -39,13 +39,11 @@ from rmq_spark.client.consumer.offsets.offset_manager import (
     store_offsets,
 )
 from rmq_spark.client.consumer.pull.pull_task import (
-    FAILED_MS,
     FIRST_OFFSET_MS,
     FLOW_CONTROL_MS,
     PAUSED_MS,
     AbandonFunction,
     PullCallback,
-    PullLimits,
     PullTask,
     RoomFunction,
 )
@@ -561,9 +559,10 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             ClientError: A broker does not answer. Its offsets are sent again later; the other
                 brokers have stored theirs.
         """
-        self._store_commit(self._new_commit(offsets))
+        self._store_commit(self.new_commit(offsets))
 
-    def _new_commit(self, offsets: Mapping[MessageQueue, int] | None) -> CommitRequest:
+    def new_commit(self, offsets: Mapping[MessageQueue, int] | None) -> CommitRequest:
+        """Return what `commit` stores: the given offsets, or those past all returned messages."""
         self._check_running()
         if offsets is None:
             return CommitRequest.from_returned(self._assigned_queues.all())
@@ -732,40 +731,32 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         }
 
 
-class LitePullTask(PullTask):
+class LitePullTask(PullTask[AssignedQueue, LitePullConsumerImpl]):
     """Pulls one assigned queue of a lite pull consumer; a seek begins a new epoch of it."""
 
     first_offset_delay_ms = FIRST_OFFSET_MS
 
-    def __init__(
-        self,
-        assigned: AssignedQueue,
-        consumer: LitePullConsumerImpl,
-        scheduler: Scheduler,
-        limits: PullLimits,
-        outage_log: OutageLog,
-        failure_delay_ms: int = FAILED_MS,
-    ) -> None:
-        super().__init__(assigned, consumer, scheduler, limits, outage_log, failure_delay_ms)
-        self.assigned = assigned
-        self._lite_consumer = consumer
+    @property
+    def assigned(self) -> AssignedQueue:
+        """The queue that the task pulls."""
+        return self._queue
 
     def _wait_ms(self) -> int:
         self.assigned.process_queue.touch_pull()
         if self.assigned.is_paused:
             self.assigned.fingerprint.record_pause()
             return PAUSED_MS
-        is_full = self._lite_consumer.cached_messages >= self._limits.pull_threshold_for_all
+        is_full = self._consumer.cached_messages >= self._limits.pull_threshold_for_all
         self.is_throttled = is_full or self._is_cache_full()
         return FLOW_CONTROL_MS if self.is_throttled else 0
 
     def _restart_at(self, epoch: int, offset: int) -> int:
         if self.assigned.restart_at(epoch, offset) != epoch:
-            self._lite_consumer.move_offset_back(self.assigned.queue, offset)
+            self._consumer.move_offset_back(self.assigned.queue, offset)
         return 0
 
     def _send(self, offset: int, callback: PullCallback) -> AbandonFunction:
-        return self._lite_consumer.pull(self.assigned.queue, offset, callback, self.room_bytes)
+        return self._consumer.pull(self.assigned.queue, offset, callback, self.room_bytes)
 
     def _on_answer(self, epoch: int, offset: int, answer: DecodedPull) -> int:
         last_known = self.assigned.fingerprint  # of this epoch, in case of a seek meanwhile
@@ -778,15 +769,15 @@ class LitePullTask(PullTask):
         if not self.assigned.add_pulled(epoch, answer.messages, next_offset, answer.unreadable):
             return 0
         if next_offset < offset:
-            self._lite_consumer.move_offset_back(self.assigned.queue, next_offset)
+            self._consumer.move_offset_back(self.assigned.queue, next_offset)
         last_known.observe(answer.messages)
         for message in answer.unreadable:
-            self._lite_consumer.send_to_dlq(self.assigned, epoch, message)
+            self._consumer.send_to_dlq(self.assigned, epoch, message)
         if answer.messages:
-            self._lite_consumer.deliver(ConsumeRequest(self.assigned, epoch, answer.messages))
+            self._consumer.deliver(ConsumeRequest(self.assigned, epoch, answer.messages))
         return 0
 
     def _may_continue(self) -> bool:
         last_known = self.assigned.fingerprint
         is_settled = not (last_known.must_relocate or last_known.is_unverified)
-        return is_settled and self._lite_consumer.is_ready(self.assigned.queue)
+        return is_settled and self._consumer.is_ready(self.assigned.queue)

@@ -55,7 +55,6 @@ from rmq_spark.client.consumer.pull.pull_task import (
     PAUSED_MS,
     AbandonFunction,
     PullCallback,
-    PullLimits,
     PullRequest,
     PullTask,
     RoomFunction,
@@ -530,56 +529,41 @@ class PushConsumerImpl(BaseConsumerImpl):
         }
 
 
-class PushPullTask(PullTask):
+class PushPullTask(PullTask[PullRequest, PushConsumerImpl]):
     """Pulls one queue of a push consumer; another subscription begins a new epoch."""
-
-    def __init__(
-        self,
-        request: PullRequest,
-        consumer: PushConsumerImpl,
-        scheduler: Scheduler,
-        limits: PullLimits,
-        outage_log: OutageLog,
-        failure_delay_ms: int,
-        pull_interval_ms: int,
-    ) -> None:
-        super().__init__(request, consumer, scheduler, limits, outage_log, failure_delay_ms)
-        self._request = request
-        self._push_consumer = consumer
-        self._pull_interval_ms = pull_interval_ms
 
     def restart(self) -> None:
         """Abandon the held pull, and pull with the current subscription."""
         with self._mutex:
             if self._pulling_epoch is None:
                 return  # the next pull uses the new subscription
-            self._request.epoch += 1
+            self._queue.epoch += 1
             abandon, self._abandon = self._abandon, None
         self._schedule(0)
         if abandon is not None:
             abandon()
 
     def _wait_ms(self) -> int | None:
-        queue = self._request.process_queue
+        queue = self._queue.process_queue
         if queue.is_dropped or queue.is_retired:
             return None
         queue.touch_pull()
         self.is_throttled = self._is_cache_full()
         if self.is_throttled:
             return FLOW_CONTROL_MS
-        if self._push_consumer.is_paused:
-            self._request.fingerprint.record_pause()
+        if self._consumer.is_paused:
+            self._queue.fingerprint.record_pause()
             return PAUSED_MS
-        return 0 if self._push_consumer.may_pull(self._request) else NOT_LOCKED_MS
+        return 0 if self._consumer.may_pull(self._queue) else NOT_LOCKED_MS
 
     def _restart_at(self, epoch: int, offset: int) -> None:  # noqa: ARG002  # this task ends
-        self._push_consumer.correct_illegal_offset(self._request, offset)
+        self._consumer.correct_illegal_offset(self._queue, offset)
 
     def _send(self, offset: int, callback: PullCallback) -> AbandonFunction:  # noqa: ARG002  # the request has it
-        return self._push_consumer.pull(self._request, callback, self.room_bytes)
+        return self._consumer.pull(self._queue, callback, self.room_bytes)
 
     def _on_answer(self, epoch: int, offset: int, answer: DecodedPull) -> int | None:
-        request, consumer = self._request, self._push_consumer
+        request, consumer = self._queue, self._consumer
         if answer.status is PullStatus.OFFSET_ILLEGAL:
             legal = request.fingerprint.legal_offset(request.queue, offset, answer)
             if legal is None:

@@ -59,7 +59,7 @@ class QueueDiscovery:
         # assigned brokers that no name server knew at first
         self._unknown_assigned: dict[str, OptionError] = {}
 
-    def queues(self, *, is_forced: bool = False) -> frozenset[MessageQueue]:
+    def discover(self, *, is_forced: bool = False) -> frozenset[MessageQueue]:
         """Return all readable queues, refreshed when due, or at once if ``is_forced``."""
         at = self._discovered_at
         if (
@@ -124,7 +124,7 @@ class QueueDiscovery:
         known = self._known_brokers()
         if not known.isdisjoint(absent):
             # one that has come between two questions is in the route by now
-            self.queues(is_forced=True)
+            self.discover(is_forced=True)
         return {
             name: self._report_unknown(absent[name], name, known)
             for name in sorted(absent.keys() - known)

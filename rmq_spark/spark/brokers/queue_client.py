@@ -34,7 +34,6 @@ from rmq_spark.client.transport.remoting_client import (
 )
 from rmq_spark.spark.brokers.discovery import QueueDiscovery
 from rmq_spark.spark.brokers.fan_out import BrokerFanOut
-from rmq_spark.spark.errors import OptionError
 from rmq_spark.spark.options.options import ReadOptions
 from rmq_spark.spark.options.start_positions import Positions
 from rmq_spark.wire.bodies.clients import TAG_EXPRESSION
@@ -171,8 +170,8 @@ def mark_of(body_crc: int, born_timestamp: int) -> int:
     return crc32(_MARK_STRUCT.pack(body_crc, born_timestamp))
 
 
-class QueueClient:
-    """A query's requests to brokers about its queues; for use by one thread."""
+class QueueClient(QueueDiscovery):
+    """A query's queues, and its requests to brokers about them; for use by one thread."""
 
     def __init__(
         self,
@@ -181,11 +180,9 @@ class QueueClient:
         clock: Callable[[], float] | None = None,
     ) -> None:
         """Take a clock that returns seconds, if it is not Python's."""
-        self._options = options
-        self._instance = instance
         clock = clock or time.monotonic
-        self._discovery = QueueDiscovery(options, instance, clock)
-        self._fan_out = BrokerFanOut(instance, options.access, self._discovery.invalidate)
+        super().__init__(options, instance, clock)
+        self._fan_out = BrokerFanOut(instance, options.access, self.invalidate)
         self._held_pulls = HeldPulls(
             lambda queue, *more: self._pull(self._fan_out.connected_address(queue), queue, *more),
             clock,
@@ -193,49 +190,25 @@ class QueueClient:
         )
         self._commit_outages = OutageLog("committing the group's offset of")
 
-    def discover(self, *, is_forced: bool = False) -> frozenset[MessageQueue]:
-        """Return all readable queues, refreshed when due, or at once if ``is_forced``."""
-        return self._discovery.queues(is_forced=is_forced)
-
     def wait_for_named_brokers(self, *positions: Positions | None) -> frozenset[MessageQueue]:
         """Return all queues that may be read, once name servers know the brokers in positions."""
         given = [each for each in positions if each is not None]
         timer = self._fan_out.retry_timer()
         self.discover(is_forced=True)
-        while unknown := self._discovery.unknown_brokers(given):
+        while unknown := self.unknown_brokers(given):
             if not timer.sleep_or_expire():
                 raise unknown[min(unknown)]
             self.discover(is_forced=True)
         return self.discover()
 
-    def is_routed(self, topic: str) -> bool:
-        """Return whether a name server knew a topic at the last refresh."""
-        return self._discovery.is_routed(topic)
-
-    def is_withdrawn(self, queue: MessageQueue) -> bool:
-        """Return whether a queue must no longer be read, see `QueueDiscovery.is_withdrawn`."""
-        return self._discovery.is_withdrawn(queue)
-
-    def unrouted_queues(self) -> frozenset[MessageQueue]:
-        """Return the queues that only option ``assign`` names so far."""
-        return self._discovery.unrouted_queues()
-
-    def assignment_error(self, brokers: Iterable[str]) -> OptionError | None:
-        """Return the error for unknown assigned brokers, see `QueueDiscovery.assignment_error`."""
-        return self._discovery.assignment_error(brokers)
-
     def log_unknown_brokers(self, *positions: Positions | None) -> None:
         """Log the brokers that positions name and no name server knows at the moment."""
-        self._discovery.unknown_brokers([each for each in positions if each is not None])
+        self.unknown_brokers([each for each in positions if each is not None])
 
     def refresh_unrouted_queues(self) -> None:
         """Refresh the queues that no route names, because their brokers have answered."""
         if self.unrouted_queues():
             self.discover(is_forced=True)
-
-    def forget(self, queues: Iterable[MessageQueue]) -> None:
-        """Drop queues that are gone; they return if a route names them again."""
-        self._discovery.forget(queues)
 
     # ---- starts and ends of queues
 

@@ -64,7 +64,7 @@ def loads(data: Buffer, lenient_bytes_max: int | None = None) -> Any:
         value = _JsonParser(text).parse()
     if REFERENCE_KEY.encode() in text:
         _check_length(text, lenient_bytes_max)
-        return resolve_references(value, DEPTH_MAX)
+        return _Resolver(value).resolve(value, 0)
     return value
 
 
@@ -221,15 +221,6 @@ _PATH_CHARACTERS_MAX = (
 )
 
 
-def resolve_references(root: Any, depth_max: int) -> Any:
-    """Return the value with each reference replaced by its target, which is then shared.
-
-    References within references can multiply a small text: more than `NODES_MAX` values in all, or
-    more than ``depth_max`` levels of nesting and references, are refused.
-    """
-    return _Resolver(root, depth_max).resolve(root, 0)
-
-
 class _Resolved(NamedTuple):
     value: Any
     nodes: int
@@ -237,9 +228,14 @@ class _Resolved(NamedTuple):
 
 
 class _Resolver:
-    def __init__(self, root: Any, depth_max: int) -> None:
+    """Replaces each reference in a value by its target, which is then shared.
+
+    References within references can multiply a small text: more than `NODES_MAX` values in all, or
+    more than `DEPTH_MAX` levels of nesting and references, are refused.
+    """
+
+    def __init__(self, root: Any) -> None:
         self._root = root
-        self._depth_max = depth_max
         self._deepest = 0
         self._nodes = 0
         self._known: dict[str, _Resolved | None] = {}  # by path; None while it is under way
@@ -281,12 +277,9 @@ class _Resolver:
             raise BodyError(
                 "JSON body", at=REFERENCE_KEY, needed=f"at most {NODES_MAX} values", found="more"
             )
-        if depth > self._depth_max:
+        if depth > DEPTH_MAX:
             raise BodyError(
-                "JSON body",
-                at=REFERENCE_KEY,
-                needed=f"at most {self._depth_max} levels",
-                found="more",
+                "JSON body", at=REFERENCE_KEY, needed=f"at most {DEPTH_MAX} levels", found="more"
             )
         self._deepest = max(self._deepest, depth)
 

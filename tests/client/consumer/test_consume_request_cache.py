@@ -135,7 +135,7 @@ def test_rest_of_a_split_pull_waits_for_resume_and_is_discarded_by_seek(cache):
 
 def test_change_callback_runs_on_put_wake_and_close(cache):
     told = []
-    cache.set_change_callback(lambda: told.append(cache.poll(0) is not None))
+    cache.on_change = lambda: told.append(cache.poll(0) is not None)
     put(cache, assigned_queue(), 0)
     cache.wake()
     cache.close()

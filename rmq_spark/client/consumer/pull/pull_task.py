@@ -26,7 +26,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.scheduler import Scheduler, Task
@@ -117,7 +117,11 @@ class PullConsumer(Protocol):
         """Number of bytes in the bodies of the cached messages of all queues."""
 
 
-class PullTask(ABC):
+_Queue = TypeVar("_Queue", bound=PulledQueue)
+_Consumer = TypeVar("_Consumer", bound=PullConsumer)
+
+
+class PullTask(ABC, Generic[_Queue, _Consumer]):
     """Pulls one queue. `start` it once, `wake` it when there is room, `cancel` it at the end."""
 
     first_offset_delay_ms: ClassVar[int | None] = None
@@ -125,12 +129,13 @@ class PullTask(ABC):
 
     def __init__(
         self,
-        queue: PulledQueue,
-        consumer: PullConsumer,
+        queue: _Queue,
+        consumer: _Consumer,
         scheduler: Scheduler,
         limits: PullLimits,
         outage_log: OutageLog,
-        failure_delay_ms: int,
+        failure_delay_ms: int = FAILED_MS,
+        pull_interval_ms: int = 0,
     ) -> None:
         self._queue = queue
         self._consumer = consumer
@@ -138,6 +143,7 @@ class PullTask(ABC):
         self._limits = limits
         self._outage_log = outage_log
         self._failure_delay_ms = failure_delay_ms
+        self._pull_interval_ms = pull_interval_ms
         self._mutex = threading.Lock()
         self._next: Task | None = None
         self._pulling_epoch: int | None = None
@@ -447,7 +453,7 @@ class PullRequest:
     epoch: int = 0
     """Number of restarts by another subscription; responses to earlier pulls are ignored."""
 
-    task: PullTask | None = None
+    task: PullTask[Any, Any] | None = None
     """The task that pulls the queue, once it does."""
 
     def pull_position(self) -> tuple[int, int | None]:

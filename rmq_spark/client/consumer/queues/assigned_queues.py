@@ -322,18 +322,15 @@ class ConsumeRequestCache:
         self._state = threading.Condition(self._mutex)
         self._requests: deque[ConsumeRequest] = deque()
         self._is_closed = False
-        self._notify_change: Callable[[], object] = lambda: None
-
-    def set_change_callback(self, callback: Callable[[], object]) -> None:
-        """Set a function to call whenever `poll` may have another outcome; it must not block."""
-        self._notify_change = callback
+        self.on_change: Callable[[], object] = lambda: None
+        """Called whenever `poll` may have another outcome; it must not block."""
 
     def put(self, request: ConsumeRequest) -> None:
         """Add the messages of a pull."""
         with self._mutex:
             self._requests.append(request)
             self._state.notify()
-        self._notify_change()
+        self.on_change()
 
     def put_first(self, request: ConsumeRequest) -> None:
         """Put back messages that were not returned after all, before all others."""
@@ -391,14 +388,14 @@ class ConsumeRequestCache:
         """Check again, because a queue was resumed."""
         with self._mutex:
             self._state.notify_all()
-        self._notify_change()
+        self.on_change()
 
     def close(self) -> None:
         """Make every `poll` return None, including waiting ones."""
         with self._mutex:
             self._is_closed = True
             self._state.notify_all()
-        self._notify_change()
+        self.on_change()
 
 
 class AssignedQueues:
