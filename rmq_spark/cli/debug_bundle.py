@@ -177,7 +177,12 @@ def write_bundle(
     redactor = Redactor(known_secrets(access, options))
     files = [
         _file(redactor, "versions.json", "versions of programs and packages", _versions),
-        _file(redactor, "findings.txt", "what the doctor found", lambda: _findings(findings)),
+        _file(
+            redactor,
+            "findings.txt",
+            "what the doctor found",
+            lambda: "\n".join([*report_lines(findings), ""]),
+        ),
         _file(
             redactor,
             "settings.json",
@@ -219,10 +224,6 @@ def _versions() -> Mapping[str, object]:
         "packages": packages,
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
-
-
-def _findings(findings: Sequence[HealthCheck]) -> str:
-    return "".join(f"{line}\n" for line in report_lines(findings))
 
 
 def _settings(access: ClusterAccess, options: Mapping[str, str]) -> Mapping[str, object]:

@@ -159,15 +159,15 @@ def check_queue(name: str, found: object) -> None:
         check_range(f"queue_id of {name}", found.queue_id, 0, INT32_MAX)
 
 
-def check_queues(name: str, found: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
+def check_queues(found: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
     """Return several queues as a set; refuse one alone, or names instead of queues."""
     example = f"[{_QUEUE_EXAMPLE}]"
     if isinstance(found, str):
-        raise wrong_kind(name, "several queues", f"str {excerpt(found)}", example)
-    check_kind(name, found, Iterable, "several queues", example)
+        raise wrong_kind("queues", "several queues", f"str {excerpt(found)}", example)
+    check_kind("queues", found, Iterable, "several queues", example)
     queues = tuple(found)
     for queue in queues:
-        check_queue(f"one of {name}", queue)
+        check_queue("one of queues", queue)
     return frozenset(queues)
 
 

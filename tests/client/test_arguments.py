@@ -369,5 +369,5 @@ def test_timestamp_may_be_an_int_enum():
 
 def test_argument_error_does_not_repeat_megabytes():
     with pytest.raises(TypeError) as raised:
-        check_queues("queues", "x" * 1_000_000)
+        check_queues("x" * 1_000_000)
     assert len(str(raised.value)) < 300

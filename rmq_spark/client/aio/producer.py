@@ -334,7 +334,7 @@ class Producer(AsyncWrapper["LoopProducer"]):
         if may_need_queue(message, queue):
             sender = topic_sender(producer)
             topic = sender.full_topic(message)
-            queues = sender.known_queues(topic) or await self._call(
+            queues = sender.instance.routes.known_publish_queues(topic) or await self._call(
                 lambda one: topic_sender(one).publish_queues(topic)
             )
             fixed = sender.fixed_queue(message, queue, queues)

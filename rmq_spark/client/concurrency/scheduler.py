@@ -318,7 +318,8 @@ class PerBrokerExecutor(ForkAware):
         self._shared = shared
         self._lock = threading.Lock()
         self._schedulers: dict[str, Scheduler] = {}
-        self._is_stopped = False
+        self.is_stopped = False
+        """True if no scheduler begins another task."""
         ForkAware.__init__(self)
 
     def for_broker(self, broker: str) -> Scheduler:
@@ -331,7 +332,7 @@ class PerBrokerExecutor(ForkAware):
                 else:
                     found = _SchedulerView(self._shared.for_broker(broker))
                 self._schedulers[broker] = found
-                if self._is_stopped:
+                if self.is_stopped:
                     found.stop(0)
             return found
 
@@ -342,7 +343,7 @@ class PerBrokerExecutor(ForkAware):
 
         Actions that have not begun at the timeout are cancelled.
         """
-        if self._is_stopped:
+        if self.is_stopped:
             return False
         deadline = time.monotonic() + wait_ms / 1000
         begun = [self._start(broker, action) for broker in brokers]
@@ -364,11 +365,6 @@ class PerBrokerExecutor(ForkAware):
         return self.for_broker(broker).schedule(act), done
 
     @property
-    def is_stopped(self) -> bool:
-        """True if no scheduler begins another task."""
-        return self._is_stopped
-
-    @property
     def thread_count(self) -> int:
         """Number of threads of all schedulers."""
         with self._lock:
@@ -377,14 +373,14 @@ class PerBrokerExecutor(ForkAware):
     def stop(self, wait_ms: int = 0) -> None:
         """Discard the waiting tasks of all schedulers; wait at most so long for running ones."""
         with self._lock:
-            self._is_stopped = True
+            self.is_stopped = True
             schedulers = list(self._schedulers.values())
         _stop_all(schedulers, wait_ms)
 
     def _after_fork(self) -> None:
         """Stop, if anything has begun; the schedulers themselves do the same."""
         self._lock = threading.Lock()
-        self._is_stopped = self._is_stopped or bool(self._schedulers)
+        self.is_stopped = self.is_stopped or bool(self._schedulers)
 
 
 class WorkerThreads:

@@ -254,7 +254,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         return self.namespace.strip_queues(self._brokers.queues(topic))
 
     def _full_queues(self, queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
-        return frozenset(map(self.namespace.wrap_queue, check_queues("queues", queues)))
+        return frozenset(map(self.namespace.wrap_queue, check_queues(queues)))
 
     def register_topic_message_queue_change_listener(
         self, topic: str, listener: TopicMessageQueueChangeListener
@@ -705,7 +705,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         Raises:
             NotAssigned: One of the queues is not this consumer's. None is paused.
         """
-        for assigned in [self._get_assigned(queue) for queue in check_queues("queues", queues)]:
+        for assigned in [self._get_assigned(queue) for queue in check_queues(queues)]:
             assigned.is_paused = True
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:

@@ -134,7 +134,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         self._is_clustering = self._push_settings.message_model is MessageModel.CLUSTERING
         self._requests: dict[MessageQueue, PullRequest] = {}
         self._requests_lock = threading.RLock()
-        self._is_paused = False
+        self.is_paused = False
         self._listener_scheduler = ThreadScheduler(
             f"{group} listener", self._push_settings.consume_thread_max
         )
@@ -241,7 +241,7 @@ class PushConsumerImpl(BaseConsumerImpl):
 
     def _stop_consuming(self) -> None:
         self._expiry_task.stop()
-        self._is_paused = True
+        self.is_paused = True
         # Offsets of listeners that finish in time are stored; no further message is started.
         self._listener_scheduler.stop(self._push_settings.await_termination_ms)
         requests = self._pulled_queues()
@@ -282,19 +282,14 @@ class PushConsumerImpl(BaseConsumerImpl):
     def suspend(self) -> None:
         """Stop pulling until `resume`; messages that were pulled are still consumed."""
         self._check_startable_or_running()
-        self._is_paused = True
+        self.is_paused = True
 
     def resume(self) -> None:
         """Pull again after `suspend`."""
         self._check_startable_or_running()
         for request in self._pulled_queues():  # their lane may have noticed no pause
             request.fingerprint.record_pause()
-        self._is_paused = False
-
-    @property
-    def is_paused(self) -> bool:
-        """True while pulling is suspended."""
-        return self._is_paused
+        self.is_paused = False
 
     # ---- assigned queues
 
@@ -379,7 +374,7 @@ class PushConsumerImpl(BaseConsumerImpl):
             return True
         request.process_queue.retire()
         # a busy listener belongs to another member
-        if not request.ownership.is_owned_by(self._locks):
+        if request.ownership.owner is not self._locks:
             request.process_queue.drop()
             return True
         if not request.ownership.listener_lock.acquire(blocking=False):

@@ -202,13 +202,10 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
         self._namespace = self._instance.namespace
         self._subscriptions: dict[str, SubscriptionData] = {}  # replaced, and never changed
         self._subscriptions_lock = threading.Lock()
-        self._member = PopMember(self._full_group, self._current_subscriptions)
+        self._member = PopMember(self._full_group, lambda: self._subscriptions.values())  # noqa: PLW0108  # they are replaced
         self._turns = count()
         self._pending_pops: set[ResponseFuture[PopResult]] = set()
         ForkAware.__init__(self)
-
-    def _current_subscriptions(self) -> Iterable[SubscriptionData]:
-        return self._subscriptions.values()
 
     # ---- life cycle
 

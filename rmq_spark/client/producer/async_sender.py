@@ -426,7 +426,7 @@ class _AsyncSend(PendingRequest):
     def _ready_address(self) -> str | None:
         """Choose the queue, and return its broker's address, or None if it is not connected."""
         sender = self._async_sender.sender
-        queues = sender.known_queues(self._prepared.topic)
+        queues = sender.instance.routes.known_publish_queues(self._prepared.topic)
         if not queues:
             # in the order of callers, not of threads
             self._turn = sender.queue_selector.next_turn()

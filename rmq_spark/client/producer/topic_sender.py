@@ -242,10 +242,6 @@ class TopicSender:
         masters = [each.broker_addrs.get(MASTER_ID) for each in brokers]
         self.instance.introduce(filter(None, masters), timeout_ms)
 
-    def known_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Return the queues that a topic's messages may go to, from the cache."""
-        return self.instance.routes.known_publish_queues(topic)
-
     def fixed_queue(
         self,
         message: Message,

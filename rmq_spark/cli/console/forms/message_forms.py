@@ -112,7 +112,7 @@ def edit_form(visit: Visit) -> Page:
                         f"{ui.size(TYPED_BYTES_MAX)}. Edit the message in a file:")  # fmt: skip
         content = join(
             notice,
-            _consume_command(visit, found, " > message.json"),
+            ui.command_box(_consume_line(visit, found) + " > message.json"),
             visit.command("produce", found.topic, "message.json", options=["--json"]),
         )
         return _page(found.topic, "Edit and send", content, _origin(found))
@@ -578,10 +578,6 @@ def _consume_line(visit: Visit, found: MessageExt) -> str:
     options = ["--queue", queue_text(found.queue), "--offset", str(found.queue_offset),
                "-n", "1", "-o", "json"]  # fmt: skip
     return visit.access.command("consume", found.topic, options=options)
-
-
-def _consume_command(visit: Visit, found: MessageExt, to: str) -> Html:
-    return ui.command_box(_consume_line(visit, found) + to)
 
 
 # ---- both

@@ -376,29 +376,26 @@ class QueueOwnership:
         self.listener_lock = threading.Lock()
         """Held by an orderly listener that has messages of the queue, and while it is unlocked."""
 
-        self._owner: object = None
+        self.owner: object = None
+        """The member that owns the queue, so that a listener that uses it is its own."""
 
     def acquire(self, member: object) -> bool:
         """Make a member the owner; return False while another member's listener uses the queue."""
-        if self._owner is not member:
+        if self.owner is not member:
             if not self.listener_lock.acquire(blocking=False):
                 return False
-            self._owner = member
+            self.owner = member
             self.listener_lock.release()
         return True
-
-    def is_owned_by(self, member: object) -> bool:
-        """Return whether the member owns the queue, so that a listener that uses it is its own."""
-        return self._owner is member
 
     @contextmanager
     def pin(self, member: object) -> Iterator[bool]:
         """Keep others from acquiring the queue meanwhile; yield False if another owns it."""
-        if self._owner is not member:
+        if self.owner is not member:
             yield False
             return
         with self.listener_lock:
-            yield self._owner is member
+            yield self.owner is member
 
 
 class OwnershipRegistry(ForkAware):
@@ -411,11 +408,11 @@ class OwnershipRegistry(ForkAware):
     def get(self, key: Hashable) -> QueueOwnership:
         """Return a queue's ownership, shared by this process's members; ``key`` identifies it."""
         with self._lock:
-            return self._ownerships.setdefault(key, QueueOwnership())
+            return self.ownerships.setdefault(key, QueueOwnership())
 
     def _after_fork(self) -> None:
         self._lock = threading.Lock()
-        self._ownerships: weakref.WeakValueDictionary[Hashable, QueueOwnership] = (
+        self.ownerships: weakref.WeakValueDictionary[Hashable, QueueOwnership] = (
             weakref.WeakValueDictionary()
         )
 

@@ -40,7 +40,8 @@ class AssignedQueue:
     def __init__(self, queue: MessageQueue, clock: Clock) -> None:
         self.queue = queue
         self._process_queue: ProcessQueue = ProcessQueue(clock)
-        self._handout: Handout | None = None
+        self.handout: Handout | None = None
+        """The messages that are handed out one by one; None without any."""
         self.is_paused = False
         self.fingerprint = QueueFingerprint()
         """The queue's fingerprint since its start or the last seek."""
@@ -57,7 +58,7 @@ class AssignedQueue:
     @property
     def process_queue(self) -> ProcessQueue:
         """The messages that were pulled and not acquired yet."""
-        if self._handout is not None:
+        if self.handout is not None:
             with self._mutex:
                 self._sync_handout()
         return self._process_queue
@@ -187,33 +188,28 @@ class AssignedQueue:
                 return PollOutcome.PAUSED
             if one_by_one:
                 self._end_handout()
-                self._handout = Handout(self, request.messages, len(request.messages))
+                self.handout = Handout(self, request.messages, len(request.messages))
             else:
                 self._acknowledge(request.messages)
             return PollOutcome.ACQUIRED
 
-    @property
-    def handout(self) -> Handout | None:
-        """The messages that are handed out one by one; None without any."""
-        return self._handout
-
     def end_handout(self) -> ConsumeRequest | None:
         """End the handout, and return the messages that are left, if any."""
         with self._mutex:
-            handout = self._handout
+            handout = self.handout
             self._end_handout()
             left = () if handout is None else handout.messages[handout.handed :]
             return ConsumeRequest(self, self._epoch, left) if left else None
 
     def _end_handout(self) -> None:
         self._sync_handout()
-        if self._handout is not None:
-            self._handout.is_over = True
-            self._handout = None
+        if self.handout is not None:
+            self.handout.is_over = True
+            self.handout = None
 
     def _sync_handout(self) -> None:
         """Acknowledge the messages that were handed out since the last call."""
-        handout = self._handout
+        handout = self.handout
         if handout is None or (handed := handout.handed) == handout.acknowledged:
             return
         before = handout.messages[handout.acknowledged : handed - 1]

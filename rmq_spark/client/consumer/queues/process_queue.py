@@ -50,10 +50,13 @@ class ProcessQueue:
         self._waiting_offsets: list[int] = []  # in order
         self._taken: dict[int, MessageExt] = {}
         self._started_ms: dict[int, int] = {}
-        self._bytes = 0
+        self.body_bytes = 0
+        """Number of bytes in the bodies of the messages that are not yet acknowledged."""
         self._end_offset: int | None = None  # offset past the last message ever pulled
-        self._is_dropped = False
-        self._is_retired = False
+        self.is_dropped = False
+        """True if the queue was dropped, so that nothing moves its offset."""
+        self.is_retired = False
+        """True if the queue is being revoked: no more of its messages are started."""
         self._locked_at_ms: int | None = None
         self._lock_invalidated_at_ms: int | None = None
         self._pulled_at_ms = clock()
@@ -67,11 +70,6 @@ class ProcessQueue:
     def message_count(self) -> int:
         """Number of messages that are pulled and not yet acknowledged."""
         return len(self._waiting) + len(self._taken)
-
-    @property
-    def body_bytes(self) -> int:
-        """Number of bytes in the bodies of these messages."""
-        return self._bytes
 
     @property
     def span(self) -> int:
@@ -113,7 +111,7 @@ class ProcessQueue:
         dead letters.
         """
         with self._mutex:
-            if self._is_dropped:
+            if self.is_dropped:
                 return False
             if not self._append(messages):
                 for message in messages:
@@ -121,7 +119,7 @@ class ProcessQueue:
             for message in unreadable:
                 if message.queue_offset not in self._taken:
                     self._taken[message.queue_offset] = message
-                    self._bytes += len(message.body)
+                    self.body_bytes += len(message.body)
             ends = [message.queue_offset + 1 for message in (*messages, *unreadable)]
             if self._end_offset is not None:
                 ends.append(self._end_offset)
@@ -137,7 +135,7 @@ class ProcessQueue:
             return False
         waiting += offsets
         self._waiting.update(zip(offsets, messages, strict=True))
-        self._bytes += sum([len(message.body) for message in messages])
+        self.body_bytes += sum([len(message.body) for message in messages])
         return True
 
     def _add(self, message: MessageExt) -> None:
@@ -148,9 +146,9 @@ class ProcessQueue:
         if known is None:
             insort(self._waiting_offsets, at)
         else:
-            self._bytes -= len(known.body)
+            self.body_bytes -= len(known.body)
         self._waiting[at] = message
-        self._bytes += len(message.body)
+        self.body_bytes += len(message.body)
 
     def acknowledge(self, messages: Sequence[MessageExt], publish: Callable[[int], object]) -> bool:
         """Remove messages that are finished; return False if the queue was dropped.
@@ -158,7 +156,7 @@ class ProcessQueue:
         ``publish`` is called with the offset to commit, unless the queue was dropped.
         """
         with self._mutex:
-            if self._is_dropped:
+            if self.is_dropped:
                 return False
             self._remove(messages)
             if (committed := self.commit_offset) is not None:
@@ -178,7 +176,7 @@ class ProcessQueue:
                 del self._waiting_offsets[bisect_left(self._waiting_offsets, at)]
             elif self._taken.pop(at, None) is None:
                 continue
-            self._bytes -= len(message.body)
+            self.body_bytes -= len(message.body)
 
     def _remove_prefix(self, messages: Sequence[MessageExt]) -> bool:
         """Remove messages in one step if they are the first waiting ones, the usual case."""
@@ -189,7 +187,7 @@ class ProcessQueue:
         for at in offsets:
             del self._waiting[at]
             self._started_ms.pop(at, None)
-        self._bytes -= sum([len(message.body) for message in messages])
+        self.body_bytes -= sum([len(message.body) for message in messages])
         return True
 
     def take_messages(self, count: int) -> list[MessageExt]:
@@ -225,7 +223,7 @@ class ProcessQueue:
         with self._mutex:
             for each in (self._waiting, self._taken, self._started_ms, self._waiting_offsets):
                 each.clear()
-            self._bytes = 0
+            self.body_bytes = 0
             self._end_offset = None
 
     # ---- listeners that take too long
@@ -249,29 +247,19 @@ class ProcessQueue:
 
     # ---- ownership
 
-    @property
-    def is_dropped(self) -> bool:
-        """True if the queue was dropped, so that nothing moves its offset."""
-        return self._is_dropped
-
-    @property
-    def is_retired(self) -> bool:
-        """True if the queue is being revoked: no more of its messages are started."""
-        return self._is_retired
-
     def retire(self) -> None:
         """Start no more messages; those already started finish and move the offset."""
-        self._is_retired = True
+        self.is_retired = True
 
     def drop(self) -> None:
         """Accept no messages from now on, and let nothing move the offset."""
         with self._mutex:
-            self._is_dropped = True
+            self.is_dropped = True
 
     def after_fork(self) -> None:
         """Drop the queue: its messages are the parent process's."""
         self._mutex = threading.RLock()
-        self._is_dropped = True
+        self.is_dropped = True
 
     @property
     def is_locked(self) -> bool:
@@ -302,7 +290,7 @@ class ProcessQueue:
     @property
     def is_pull_expired(self) -> bool:
         """True if the queue was not pulled recently, or was dropped."""
-        return self._is_dropped or self._clock() - self._pulled_at_ms > PULL_EXPIRES_MS
+        return self.is_dropped or self._clock() - self._pulled_at_ms > PULL_EXPIRES_MS
 
     def info(self, commit_offset: int | None, wall_ms: int) -> ProcessQueueInfo:
         """Return the report for operators; ``wall_ms`` is ms since the epoch."""
@@ -318,13 +306,13 @@ class ProcessQueue:
                 cached_msg_min_offset=waiting[0] if waiting else 0,
                 cached_msg_max_offset=waiting[-1] if waiting else 0,
                 cached_msg_count=len(waiting),
-                cached_msg_size_in_mi_b=self._bytes // _MIB,
+                cached_msg_size_in_mi_b=self.body_bytes // _MIB,
                 transaction_msg_min_offset=taken[0] if taken else 0,
                 transaction_msg_max_offset=taken[-1] if taken else 0,
                 transaction_msg_count=len(taken),
                 locked=self.is_locked,
                 last_lock_timestamp=time_of_day(self._locked_at_ms),
-                droped=self._is_dropped,
+                droped=self.is_dropped,
                 last_pull_timestamp=time_of_day(self._pulled_at_ms),
                 last_consume_timestamp=time_of_day(self._consumed_at_ms),
             )
