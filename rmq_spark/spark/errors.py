@@ -46,6 +46,12 @@ class OptionError(SparkError):
         return f"option {self.option}: {self.problem}"
 
 
+def no_effect_without(option: str, needed: str) -> OptionError:
+    """Return the error for an option that was given without the one that it needs."""
+    problem = f"it has no effect without {needed}. Set {needed}, or remove this option"
+    return OptionError(option, problem)
+
+
 class SetUpError(SparkError):
     """A package that a query needs is not installed; the message has the command to run."""
 

@@ -700,8 +700,8 @@ _READ = [
     (
         {"onBadRecord": "skip", "deadLetterTopic": "dead"},
         (
-            "deadLetterTopic: it has no effect without onBadRecord=dead_letter. Set onBadRecord, "
-            "or remove this option"
+            "deadLetterTopic: it has no effect without onBadRecord=dead_letter. Set "
+            "onBadRecord=dead_letter, or remove this option"
         ),
     ),
     (

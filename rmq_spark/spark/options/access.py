@@ -21,7 +21,7 @@ from rmq_spark.client.instance.instance import NAME_SERVER_VARIABLE
 from rmq_spark.client.profiles import CREDENTIAL_VARIABLES, Profile, read_profile
 from rmq_spark.client.transport.address_overrides import AddressOverrides
 from rmq_spark.client.transport.remoting_client import Credentials
-from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.errors import OptionError, no_effect_without
 from rmq_spark.spark.options import values
 from rmq_spark.spark.options.table import OptionReader, of_option
 
@@ -165,9 +165,7 @@ def _tls(options: OptionReader) -> TlsSettings | None:
     if not options["tls"]:
         for name in _TLS_OPTIONS.values():
             if options.text(name) is not None:
-                raise OptionError(
-                    name, "it has no effect without tls=true. Set tls=true, or remove this option"
-                )
+                raise no_effect_without(name, "tls=true")
         return None
     from rmq_spark.client.transport.tls.client import ssl_context  # noqa: PLC0415  # brings OpenSSL
     from rmq_spark.client.transport.tls.settings import TlsSettings  # noqa: PLC0415  # only with TLS

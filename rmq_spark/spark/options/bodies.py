@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.errors import MessageRejected, RegistryFailed, SchemaNotFound
 from rmq_spark.client.schema_registry import RegistryAccess
-from rmq_spark.spark.errors import OptionError, SetUpError
+from rmq_spark.spark.errors import OptionError, SetUpError, no_effect_without
 from rmq_spark.spark.options.table import OptionReader, of_option
 from rmq_spark.spark.options.values import BodyFormat
 
@@ -84,11 +84,7 @@ def read_body(options: OptionReader, topic: str | None = None) -> BodyOptions:
     if text is None:
         return found if found.schema is not None else _with_latest_schema(found, options, topic)
     if kind in (BodyFormat.BINARY, BodyFormat.TEXT, BodyFormat.PROTOBUF):
-        raise OptionError(
-            "bodySchema",
-            f"it applies to bodyFormat json, avro and msgpack only, found {kind.value}. Set "
-            "bodyFormat, or remove this option",
-        )
+        raise _wrong_format("bodySchema", "json, avro and msgpack", kind)
     from rmq_spark.spark.schemas.schema_text import parse_schema, schema_faults  # noqa: PLC0415  # brings pyspark
 
     avro_schema: str | None = None
@@ -121,10 +117,7 @@ def write_body(options: OptionReader, topic: str | None = None) -> BodyOptions:
     found = _body(options)
     if options["bodyRegister"]:
         if found.registry is None:
-            raise OptionError(
-                "bodyRegister",
-                "it has no effect without bodyRegistry. Set bodyRegistry, or remove this option",
-            )
+            raise no_effect_without("bodyRegister", "bodyRegistry")
         if found.format is BodyFormat.PROTOBUF and found.message is None:
             raise OptionError(
                 "bodyDescriptor",
@@ -161,6 +154,14 @@ def _body(options: OptionReader) -> BodyOptions:
     return _with_message(found, options)
 
 
+def _wrong_format(option: str, formats: str, found: BodyFormat) -> OptionError:
+    return OptionError(
+        option,
+        f"it applies to bodyFormat {formats} only, found {found.value}. Set bodyFormat, or remove "
+        "this option",
+    )
+
+
 # ---- Protobuf
 
 
@@ -170,11 +171,7 @@ def _with_message(body: BodyOptions, options: OptionReader) -> BodyOptions:
     if body.format is not BodyFormat.PROTOBUF:
         for option, text in (("bodyDescriptor", path), ("bodyMessage", name)):
             if text is not None:
-                raise OptionError(
-                    option,
-                    f"it applies to bodyFormat protobuf only, found {body.format.value}. Set "
-                    "bodyFormat, or remove this option",
-                )
+                raise _wrong_format(option, "protobuf", body.format)
         return body
     if path is None and body.registry is not None:
         return body
@@ -215,18 +212,10 @@ def _registry(options: OptionReader, kind: BodyFormat) -> RegistryAccess | None:
     if url is None:
         for name in _OF_REGISTRY:
             if options.text(name) is not None:
-                raise OptionError(
-                    name,
-                    "it has no effect without bodyRegistry. Set bodyRegistry, or remove this "
-                    "option",
-                )
+                raise no_effect_without(name, "bodyRegistry")
         return None
     if kind not in _REGISTERED_KINDS:
-        raise OptionError(
-            "bodyRegistry",
-            f"it applies to bodyFormat json, avro and protobuf only, found {kind.value}. Set "
-            "bodyFormat, or remove this option",
-        )
+        raise _wrong_format("bodyRegistry", "json, avro and protobuf", kind)
     user, password = options.text("bodyRegistryUser"), options.text("bodyRegistryPassword")
     if (user is None) != (password is None):
         given, missing = ("User", "Password") if user else ("Password", "User")

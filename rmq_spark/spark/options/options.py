@@ -18,7 +18,7 @@ from rmq_spark.client.arguments import check_group, check_send_topic, check_topi
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.manifest import commits_topic_name, manifest_bytes_needed
 from rmq_spark.client.subscriptions import by_sql, by_tag, subscription_data
-from rmq_spark.spark.errors import OptionError
+from rmq_spark.spark.errors import OptionError, no_effect_without
 from rmq_spark.spark.options import values
 from rmq_spark.spark.options.access import BrokerAccess, access_of, add_connection_defaults
 from rmq_spark.spark.options.bodies import BINARY_BODIES, BodyOptions, read_body, write_body
@@ -89,7 +89,7 @@ def check_committed(
             "isolation=committed reads complete batches, and cannot skip a broker. Remove this "
             "option",
         )
-    commits = _commits_topic_of(topics[0], "topic")
+    commits = _commits_topic_of(topics[0])
     for each in positions:
         if each is None:
             continue
@@ -111,10 +111,7 @@ def sink_name_of(
         raise OptionError("visibleTo", "visibleTo=all needs delivery=exactly_once. Set both")
     if not is_staged:
         if name is not None:
-            raise OptionError(
-                "sinkName",
-                "it has no effect without visibleTo=all. Set visibleTo=all, or remove this option",
-            )
+            raise no_effect_without("sinkName", "visibleTo=all")
         return None
     if options.text("writeName") is not None:
         raise OptionError(
@@ -152,7 +149,7 @@ def check_exactly_once(
             "own write in foreachBatch; or set visibleTo=all (rocketpoll brokers)",
         )
     if topic is not None:
-        _commits_topic_of(topic, "topic")
+        _commits_topic_of(topic)
     needed = manifest_bytes_needed(topic or "t" * TOPIC_CHARACTERS_MAX, write_name or "")
     if message_bytes < needed:
         raise OptionError(
@@ -162,13 +159,13 @@ def check_exactly_once(
         )
 
 
-def _commits_topic_of(topic: str, option: str) -> str:
+def _commits_topic_of(topic: str) -> str:
     commits = commits_topic_name(topic)
     try:
         return check_topic(commits)
     except MessageRejected as error:
         raise OptionError(
-            option, f"its commits topic would be {commits}, which is not a valid topic: {error}"
+            "topic", f"its commits topic would be {commits}, which is not a valid topic: {error}"
         ) from None
 
 
@@ -423,11 +420,7 @@ def _dead_letter_topic(
     if text is None:
         return None
     if not is_wanted:
-        raise OptionError(
-            name,
-            "it has no effect without onBadRecord=dead_letter. Set onBadRecord, or remove this "
-            "option",
-        )
+        raise no_effect_without(name, "onBadRecord=dead_letter")
     topic = _topic(name, text.strip(), selection.namespace, check_send_topic)
     if is_broker_topic(without_namespace(selection.namespace, topic)):
         raise OptionError(
@@ -514,11 +507,7 @@ def _limits(options: OptionReader) -> BatchLimits:
             "maxOffsetsPerTrigger",
         )
     if "maxTriggerDelay" in options.names and rows_min is None:
-        raise OptionError(
-            "maxTriggerDelay",
-            "it has no effect without minOffsetsPerTrigger. Set minOffsetsPerTrigger, or remove "
-            "this option",
-        )
+        raise no_effect_without("maxTriggerDelay", "minOffsetsPerTrigger")
     return limits
 
 

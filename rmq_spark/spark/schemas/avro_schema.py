@@ -157,7 +157,10 @@ def _to_spark(schema: Any, path: str, seen: dict[str, Any]) -> sql.DataType:
 
 
 def _to_struct(schema: Any, path: str, seen: dict[str, Any]) -> sql.StructType:
-    fields = [_to_field(each, path, seen) for each in _required_list(schema, "fields", path)]
+    found = _required_member(schema, "fields", path)
+    if not isinstance(found, list):
+        raise ValueError(f"fields of {path or 'the record'}: needed a list, found {excerpt(found)}")  # noqa: TRY004  # of a text
+    fields = [_to_field(each, path, seen) for each in found]
     seen[schema["name"]] = schema
     return sql.StructType(fields)
 
@@ -175,13 +178,6 @@ def _required_member(schema: Any, key: str, path: str) -> Any:
     if key not in schema:
         raise ValueError(f"{where} has no {key!r}: {excerpt(schema)}")
     return schema[key]
-
-
-def _required_list(schema: Any, key: str, path: str) -> list[Any]:
-    found = _required_member(schema, key, path)
-    if not isinstance(found, list):
-        raise ValueError(f"{key} of {path or 'the record'}: needed a list, found {excerpt(found)}")  # noqa: TRY004  # as above
-    return found
 
 
 def _to_spark_value(schema: Any, path: str, seen: dict[str, Any]) -> sql.DataType:
