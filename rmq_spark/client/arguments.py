@@ -144,12 +144,9 @@ def check_offset(name: str, found: int) -> None:
     check_range(name, found, 0, INT64_MAX)
 
 
-def check_queue(name: str, found: object) -> None:
+def check_queue(name: str, found: MessageQueue) -> None:
     """Raise an error if a value is not a `MessageQueue` of two texts and a number."""
-    if not isinstance(found, MessageQueue):
-        raise wrong_kind(
-            name, "a MessageQueue", f"{type(found).__name__} {excerpt(found)}", _QUEUE_EXAMPLE
-        )
+    check_kind(name, found, MessageQueue, "a MessageQueue", _QUEUE_EXAMPLE)
     for field, text in (("topic", found.topic), ("broker_name", found.broker_name)):
         check_text(f"{field} of {name}", text, "broker-a" if field == "broker_name" else "orders")
         check_utf8(f"{field} of {name}", text)

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from rmq_spark.client.arguments import check_text, check_topic, check_utf8, wrong_kind
+from rmq_spark.client.arguments import check_kind, check_text, check_topic, check_utf8
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.client.message import MessageExt
 from rmq_spark.errors import excerpt
@@ -72,13 +72,10 @@ def by_sql(condition: str) -> MessageSelector:
     return MessageSelector(condition, SQL92_EXPRESSION)
 
 
-def check_selector(selector: object) -> None:
+def check_selector(selector: MessageSelector) -> None:
     """Raise TypeError for anything that is not a selector of messages."""
     needed, example = "tags (str) or a selector", "'red || blue', or by_sql('size > 3')"
-    if not isinstance(selector, MessageSelector):
-        raise wrong_kind(
-            "selector", needed, f"{type(selector).__name__} {excerpt(selector)}", example
-        )
+    check_kind("selector", selector, MessageSelector, needed, example)
     check_text("expression of selector", selector.expression, "red || blue")
     check_text("expression_type of selector", selector.expression_type, TAG_EXPRESSION)
 

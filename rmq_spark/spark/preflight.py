@@ -71,7 +71,7 @@ def _check_queues(options: ReadOptions) -> Mapping[MessageQueue, int]:
         for topic in sorted(set(selection.topics) - readable):
             if queues.is_routed(topic):
                 raise OptionError(selection.option, f"no broker allows reading topic {topic}")
-        queues.log_unknown_brokers(options.starting, options.ending)
+        queues.unknown_brokers(options.starting, options.ending)  # which logs them
         check_filter(options, instance, queues)
         return _available_ends(queues)
 

@@ -23,6 +23,7 @@ from rmq_spark.cli.shell.parameter_types import (
     PositionKind,
     PositiveFloat,
     TopicPosition,
+    paced,
     resolve_ranges,
 )
 from rmq_spark.client.message import Message
@@ -196,9 +197,7 @@ def _async_sender(
 
 def _send_at_rate(producer: Producer, topic: str, body_bytes: int, rate: float, count: int) -> None:
     body = random.randbytes(body_bytes)  # noqa: S311  # no secret
-    started = time.monotonic()
-    for number in range(count):
-        time.sleep(max(started + number / rate - time.monotonic(), 0))
+    for _ in paced(range(count), rate):
         now = {_SENT_AT_PROPERTY: repr(time.monotonic())}
         producer.send(Message(topic, body, properties=now))
 

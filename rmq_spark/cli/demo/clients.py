@@ -10,13 +10,13 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from rmq_spark.cli.demo.display import DemoBatch
 from rmq_spark.client.consumer.lite_pull_consumer import Consumer
 from rmq_spark.client.consumer.settings import LitePullSettings
-from rmq_spark.client.message import Message, MessageExt
+from rmq_spark.client.message import Message
 from rmq_spark.client.producer.producer import Producer
 
 _SEND_INTERVAL_SECONDS: Final = 0.05
@@ -143,7 +143,8 @@ class DemoConsumer:
         latencies: list[float] = []
         while (seconds := time.monotonic() - started) < _BATCH_SECONDS:
             messages = self._consumer.poll(_POLL_MS)
-            latencies += _latencies(messages)
+            now_ms = time.time_ns() / 1e6
+            latencies += [(now_ms - message.born_timestamp) / 1000 for message in messages]
             if self._stop_event.is_set():
                 break
         if latencies:
@@ -157,8 +158,3 @@ class DemoConsumer:
                     latency_p95=latencies[len(latencies) * 95 // 100],
                 )
             )
-
-
-def _latencies(messages: Sequence[MessageExt]) -> list[float]:
-    now_ms = time.time_ns() / 1e6
-    return [(now_ms - message.born_timestamp) / 1000 for message in messages]

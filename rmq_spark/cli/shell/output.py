@@ -120,12 +120,6 @@ def escape_unprintable(text: str) -> str:
     )
 
 
-def escape_for_terminal(text: str) -> str:
-    """Return lines of text with control characters escaped, except tabs."""
-    lines = text.split("\n")
-    return "\n".join("\t".join(map(escape_unprintable, line.split("\t"))) for line in lines)
-
-
 def show_rows(
     rows: Iterable[Row],
     columns: Sequence[str],
@@ -407,8 +401,11 @@ def _show_serialized(plain: object, output: str) -> None:
 
 
 def write_text(text: str) -> None:
-    """Write text to stdout; in a terminal, escape control characters."""
-    sys.stdout.write(escape_for_terminal(text) if sys.stdout.isatty() else text)
+    """Write text to stdout; in a terminal, escape control characters, except tabs."""
+    if sys.stdout.isatty():
+        lines = text.split("\n")
+        text = "\n".join("\t".join(map(escape_unprintable, line.split("\t"))) for line in lines)
+    sys.stdout.write(text)
 
 
 def _json_text(document: bytes) -> str:

@@ -161,6 +161,9 @@ def command_hint(name: str, known: Sequence[str]) -> str | None:
 def option_hint(option: str, context: click.Context) -> str | None:
     """Return what to do instead of giving a command an option that it does not have."""
     command = context.command
+    arguments = [
+        _argument_name(each) for each in command.params if isinstance(each, click.Argument)
+    ]
     known = [
         name
         for each in command.get_params(context)
@@ -177,16 +180,10 @@ def option_hint(option: str, context: click.Context) -> str | None:
         elif first.startswith("-"):
             if first.rstrip(",") in known:
                 return f"Use {hint}"
-        elif not first.isupper() or first.rstrip(",") in _argument_names(command):
+        elif not first.isupper() or first.rstrip(",") in arguments:
             return f"Use {hint}"
     near = nearest_name(option, [name for name in known if name.startswith("--")])
     return f"Did you mean {near}?" if near else None
-
-
-def _argument_names(command: click.Command) -> list[str]:
-    """Return the arguments of a command, as its help has them."""
-    arguments = [each for each in command.params if isinstance(each, click.Argument)]
-    return [_argument_name(each) for each in arguments]
 
 
 def _argument_name(argument: click.Parameter) -> str:

@@ -451,18 +451,20 @@ def check_topics(topics: Iterable[str]) -> tuple[str, ...]:
 
 def check_transaction_listener(listener: object) -> None:
     """Raise TypeError if a check listener is no function."""
-    if not callable(listener):
-        needed = "a function from a message to a TransactionState"
-        example = "lambda message: TransactionState.COMMIT"
-        raise wrong_kind("check_listener", needed, excerpt(listener), example)
+    needed = "a function from a message to a TransactionState"
+    _check_function("check_listener", listener, needed, "message")
 
 
 def check_local_transaction(function: object) -> None:
     """Raise TypeError if what does the work of a transaction is no function."""
-    if not callable(function):
-        needed = "a function that returns a TransactionState"
-        example = "lambda result: TransactionState.COMMIT"
-        raise wrong_kind("local_transaction", needed, excerpt(function), example)
+    needed = "a function that returns a TransactionState"
+    _check_function("local_transaction", function, needed, "result")
+
+
+def _check_function(name: str, found: object, needed: str, parameter: str) -> None:
+    if not callable(found):
+        example = f"lambda {parameter}: TransactionState.COMMIT"
+        raise wrong_kind(name, needed, excerpt(found), example)
 
 
 def check_state(what: str, state: object) -> TransactionState:

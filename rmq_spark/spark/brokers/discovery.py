@@ -112,13 +112,13 @@ class QueueDiscovery:
         name = min(of_strangers.intersection(brokers), default=None)
         return None if name is None else self._unknown_assigned[name]
 
-    def unknown_brokers(self, given: Iterable[Positions]) -> dict[str, OptionError]:
+    def unknown_brokers(self, *positions: Positions | None) -> dict[str, OptionError]:
         """Return the brokers that positions name and no name server knew at the last refresh.
 
         Each comes with the error for when the wait expires, and is logged once. A broker that is
         known but lacks the topic is not among them: resolving the position refuses it.
         """
-        absent = self._find_unrouted(given)
+        absent = self._find_unrouted(each for each in positions if each is not None)
         if not absent:
             return {}
         known = self._known_brokers()

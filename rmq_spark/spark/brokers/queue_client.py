@@ -192,18 +192,13 @@ class QueueClient(QueueDiscovery):
 
     def wait_for_named_brokers(self, *positions: Positions | None) -> frozenset[MessageQueue]:
         """Return all queues that may be read, once name servers know the brokers in positions."""
-        given = [each for each in positions if each is not None]
         timer = self._fan_out.retry_timer()
         self.discover(is_forced=True)
-        while unknown := self.unknown_brokers(given):
+        while unknown := self.unknown_brokers(*positions):
             if not timer.sleep_or_expire():
                 raise unknown[min(unknown)]
             self.discover(is_forced=True)
         return self.discover()
-
-    def log_unknown_brokers(self, *positions: Positions | None) -> None:
-        """Log the brokers that positions name and no name server knows at the moment."""
-        self.unknown_brokers([each for each in positions if each is not None])
 
     def refresh_unrouted_queues(self) -> None:
         """Refresh the queues that no route names, because their brokers have answered."""

@@ -196,10 +196,6 @@ def _body_condition(text: str) -> Condition:
     return lambda message: wanted in message.body
 
 
-def _tag_condition(text: str) -> Condition:
-    return lambda message: message.tags == text
-
-
 # ---- Searches.
 
 PAGE_MESSAGES: Final = 20
@@ -224,7 +220,7 @@ SEARCH_KINDS: Final[Mapping[str, tuple[str, str]]] = {
 """Ways to search, each with its title and an example."""
 
 _CONDITIONS: Final[Mapping[str, Callable[[str], Condition]]] = {
-    "tag": _tag_condition,
+    "tag": lambda text: lambda message: message.tags == text,
     "text": _body_condition,
     "json": json_condition,
 }

@@ -68,7 +68,7 @@ class LocalFileOffsetStore(OffsetStore):
     def __init__(self, path: Callable[[], Path]) -> None:
         """Make a store; ``path`` is called each time, because a fork may change its result."""
         super().__init__()
-        self._get_path = path
+        self._path = path
         self.last_messages: dict[MessageQueue, LastMessage] = {}
         self._write_lock = threading.Lock()
         self._last_written: OffsetSerializeWrapper | None = None
@@ -83,9 +83,9 @@ class LocalFileOffsetStore(OffsetStore):
         with self._mutex:
             self._offsets = {**kept.offset_table, **self._offsets}
         self.last_messages = {**(kept.last_messages or {}), **self.last_messages}
-        with suppress(OSError), _open_directory(self._path.parent) as directory:
+        with suppress(OSError), _open_directory(self._path().parent) as directory:
             _lock(directory, is_shared=False)
-            for left in self._path.parent.glob(f"{self._path.name}.*.tmp"):
+            for left in self._path().parent.glob(f"{self._path().name}.*.tmp"):
                 left.unlink(missing_ok=True)
 
     def stored_offset(self, queue: MessageQueue) -> int | None:
@@ -121,18 +121,15 @@ class LocalFileOffsetStore(OffsetStore):
                     self._write(content)
                 except OSError as error:
                     raise OffsetFileFailed(
-                        str(self._path), "written", describe_os_error(error)
+                        str(self._path()), "written", describe_os_error(error)
                     ) from error
                 self._last_written = content
-
-    def stop_overwriting(self) -> None:
-        """Do nothing, because no other process moves these offsets."""
 
     def remove_offset(self, queue: MessageQueue) -> None:
         """Do nothing, because in BROADCASTING a queue returns to the same consumer."""
 
     def _write(self, content: OffsetSerializeWrapper) -> None:
-        path = self._path
+        path = self._path()
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         new = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
         with _open_directory(path.parent) as directory:
@@ -155,7 +152,7 @@ class LocalFileOffsetStore(OffsetStore):
 
     def _read(self) -> OffsetSerializeWrapper:
         why = ""
-        for path in (self._path, self._backup):
+        for path in (self._path(), self._backup):
             try:
                 content = decode_body(OffsetSerializeWrapper, path.read_bytes())
             except FileNotFoundError:
@@ -166,19 +163,15 @@ class LocalFileOffsetStore(OffsetStore):
                 why = why or str(error)
                 continue
             if why:
-                _log.warning("%s is damaged (%s): using its backup", self._path, why)
+                _log.warning("%s is damaged (%s): using its backup", self._path(), why)
             return content
         if why:
-            raise OffsetFileDamaged(str(self._path), why)
+            raise OffsetFileDamaged(str(self._path()), why)
         return OffsetSerializeWrapper()
 
     @property
-    def _path(self) -> Path:
-        return self._get_path()
-
-    @property
     def _backup(self) -> Path:
-        return self._path.with_name(self._path.name + ".bak")
+        return self._path().with_name(self._path().name + ".bak")
 
 
 def describe_os_error(error: OSError) -> str:

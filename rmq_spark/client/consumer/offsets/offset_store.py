@@ -70,8 +70,7 @@ class OffsetStore(ABC):
 
     # ---- persistent storage
 
-    @abstractmethod
-    def load(self) -> None:
+    def load(self) -> None:  # noqa: B027  # where brokers keep them, there is nothing to load
         """Load the persisted offsets, if this store keeps them itself."""
 
     def read_offset(self, queue: MessageQueue) -> int | None:
@@ -107,9 +106,8 @@ class OffsetStore(ABC):
         An operator's move, or the queue's begin, may have set another offset meanwhile.
         """
 
-    @abstractmethod
-    def stop_overwriting(self) -> None:
-        """Stop storing offsets of queues whose stored offset another process has changed."""
+    def stop_overwriting(self) -> None:  # noqa: B027  # nobody else moves those in a file
+        """Stop storing offsets of queues whose stored offset another process may change."""
 
 
 def _check(queue: MessageQueue, offset: int) -> None:
@@ -126,9 +124,6 @@ class RemoteBrokerOffsetStore(OffsetStore):
         self._last_stored: dict[MessageQueue, int | None] = {}
         self._is_leaving = False
         self._outage_log = OutageLog("storing the offset of")
-
-    def load(self) -> None:
-        """Do nothing, because the brokers keep the offsets."""
 
     def read_offset(self, queue: MessageQueue) -> int | None:
         """Return an offset from memory or from the broker, whose later change is noticed."""
