@@ -9,7 +9,6 @@ no other's queues. `lite_pull_consumer_impl` and `push_consumer_impl` add the re
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
@@ -51,11 +50,8 @@ from rmq_spark.client.results import ConsumerHealth
 from rmq_spark.client.subscriptions import (
     ALL,
     MessageSelector,
-    by_tag,
-    check_selector,
-    subscription_data,
 )
-from rmq_spark.wire.bodies.clients import ConsumerData, ConsumeType, MessageModel, SubscriptionData
+from rmq_spark.wire.bodies.clients import ConsumerData, ConsumeType, MessageModel
 from rmq_spark.wire.command import CURRENT_VERSION
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import RETRY_PREFIX
@@ -100,9 +96,7 @@ class BaseConsumerImpl(GroupLifecycle):
             if settings.enable_trace
             else None
         )
-        self._subscriptions: dict[str, SubscriptionData] = {}  # replaced, and never changed
         self._topics_cache = self._subscriptions, frozenset[str]()
-        self._subscriptions_lock = threading.Lock()
         current = lambda topic: self._subscriptions.get(topic, None)  # noqa: E731  # they are replaced
         self._brokers = GroupBrokerClient(self._instance, self.group, current)
         self._offset_store = self._new_offset_store()
@@ -246,10 +240,6 @@ class BaseConsumerImpl(GroupLifecycle):
         for each in (self._service_scheduler, self._broker_executor, self._retry_executor):
             each.stop(wait_ms)
 
-    def _after_fork(self) -> None:
-        super()._after_fork()
-        self._subscriptions_lock = threading.Lock()
-
     def _check_startable_or_running(self) -> None:
         """Raise an error if the consumer has stopped for good."""
         if self._state_machine.state not in {ServiceState.CREATE_JUST, ServiceState.STARTING}:
@@ -273,18 +263,13 @@ class BaseConsumerImpl(GroupLifecycle):
         """
         self._check_subscribable()
         self._check_startable_or_running()
-        selector = by_tag(selector) if isinstance(selector, str) else selector
-        check_selector(selector)
-        topic = self.namespace.wrap(check_topic(topic))
-        data = subscription_data(topic, selector, time.time_ns() // 1_000_000)
+        data = self._new_subscription(topic, selector)
         topic = data.topic  # a plain str, even if the caller passed an enum
         if self.is_running:
             if not topic.startswith(RETRY_PREFIX):
                 require_topics(self._instance, (topic,))
             self._brokers.check_subscription(data)
-        with self._subscriptions_lock:
-            before = self._subscriptions.get(topic, data)
-            self._subscriptions = {**self._subscriptions, topic: data}
+        before = self._set_subscription(data) or data
         self._subscriptions_changed()
         if (before.sub_string, before.expression_type) != (data.sub_string, data.expression_type):
             self._restart_pulls(topic)
@@ -307,9 +292,7 @@ class BaseConsumerImpl(GroupLifecycle):
                 "themselves)",
                 topic,
             )
-        with self._subscriptions_lock:
-            known = self._subscriptions.items()
-            self._subscriptions = {name: each for name, each in known if name != topic}
+        self._remove_subscription(topic)
         self.apply_assignment(topic, TopicAssignment((), ()))
         self._subscriptions_changed()
 

@@ -10,17 +10,25 @@ gives up. A consumer that has stopped cannot be started again.
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from enum import Enum
 
-from rmq_spark.client.arguments import wrong_kind
+from rmq_spark.client.arguments import check_topic, wrong_kind
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.lifecycle import SafeStop
 from rmq_spark.client.errors import ClientShutDown
 from rmq_spark.client.instance.instance import SHUTDOWN_MS, ClientInstance
 from rmq_spark.client.namespace import Namespace
+from rmq_spark.client.subscriptions import (
+    MessageSelector,
+    by_tag,
+    check_selector,
+    subscription_data,
+)
 from rmq_spark.errors import excerpt
+from rmq_spark.wire.bodies.clients import SubscriptionData
 
 
 class ServiceState(Enum):
@@ -88,6 +96,8 @@ class GroupLifecycle(ForkAware, ABC):
             instance = self._private_instance = ClientInstance(namesrv, namespace=namespace)
         self._instance: ClientInstance = instance
         self._full_group = instance.namespace.wrap(group)
+        self._subscriptions: dict[str, SubscriptionData] = {}  # replaced, and never changed
+        self._subscriptions_lock = threading.Lock()
         self._state_machine = ServiceStateMachine()
         self._safe_stop = self._new_safe_stop()
         self._is_registered = self._has_joined = False
@@ -122,6 +132,25 @@ class GroupLifecycle(ForkAware, ABC):
             raise ClientShutDown(f"the consumer {self._state_machine.state.value}")
         if self._instance.is_shut_down:
             raise ClientShutDown("the instance of the consumer was shut down: make a new one")
+
+    def _new_subscription(self, topic: str, selector: MessageSelector | str) -> SubscriptionData:
+        """Check the arguments of `subscribe`, and return the subscription."""
+        selector = by_tag(selector) if isinstance(selector, str) else selector
+        check_selector(selector)
+        topic = self._instance.namespace.wrap(check_topic(topic))
+        return subscription_data(topic, selector, time.time_ns() // 1_000_000)
+
+    def _set_subscription(self, data: SubscriptionData) -> SubscriptionData | None:
+        """Subscribe to a topic; return the subscription that this replaces, if any."""
+        with self._subscriptions_lock:
+            before = self._subscriptions.get(data.topic)
+            self._subscriptions = {**self._subscriptions, data.topic: data}
+        return before
+
+    def _remove_subscription(self, topic: str) -> None:
+        with self._subscriptions_lock:
+            known = self._subscriptions.items()
+            self._subscriptions = {name: each for name, each in known if name != topic}
 
     def _start(self) -> None:
         if not self._state_machine.compare_and_set(ServiceState.CREATE_JUST, ServiceState.STARTING):
@@ -160,6 +189,7 @@ class GroupLifecycle(ForkAware, ABC):
     def _after_fork(self) -> None:
         """Leave a started consumer to the parent process; in the child it does nothing."""
         self._state_machine.after_fork()
+        self._subscriptions_lock = threading.Lock()
         # A shutdown that was requested and had not begun belongs to the parent as well.
         self._has_joined = False
         self._safe_stop = self._new_safe_stop()

@@ -231,8 +231,7 @@ class PushConsumerImpl(BaseConsumerImpl):
         if self._is_clustering:
             topic = retry_topic(self.group)
             data = subscription_data(topic, by_tag(), time.time_ns() // 1_000_000)
-            with self._subscriptions_lock:
-                self._subscriptions = {**self._subscriptions, topic: data}
+            self._set_subscription(data)
         super()._join_group()
         if self._needs_locks:
             self._lock_task.start(LOCK_INTERVAL_MS)

@@ -10,7 +10,6 @@ queues, no offsets and no thread of its own. It needs RocketMQ 5, or rocketpoll'
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import InvalidStateError
@@ -38,9 +37,6 @@ from rmq_spark.client.message import MessageExt, to_message
 from rmq_spark.client.subscriptions import (
     ALL,
     MessageSelector,
-    by_tag,
-    check_selector,
-    subscription_data,
 )
 from rmq_spark.client.times import EARLIEST, LATEST
 from rmq_spark.errors import HeaderError, excerpt
@@ -200,8 +196,6 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
         self._init_mode = _FROM_FIRST if start == EARLIEST else _FROM_LAST
         self._in_order = in_order
         self._namespace = self._instance.namespace
-        self._subscriptions: dict[str, SubscriptionData] = {}  # replaced, and never changed
-        self._subscriptions_lock = threading.Lock()
         self._member = PopMember(self._full_group, lambda: self._subscriptions.values())  # noqa: PLW0108  # they are replaced
         self._turns = count()
         self._pending_pops: set[ResponseFuture[PopResult]] = set()
@@ -259,7 +253,6 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
     def _after_fork(self) -> None:
         """Leave a started consumer to the parent process; in the child it does nothing."""
         super()._after_fork()
-        self._subscriptions_lock = threading.Lock()
         self._pending_pops = set()
 
     # ---- subscriptions
@@ -275,14 +268,10 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
             MessageRejected: The topic's name is not valid, or the selector makes no sense.
             RouteNotFound: The consumer is running, and there is no such topic.
         """
-        selector = by_tag(selector) if isinstance(selector, str) else selector
-        check_selector(selector)
-        topic = self._namespace.wrap(check_topic(topic))
-        data = subscription_data(topic, selector, time.time_ns() // 1_000_000)
+        data = self._new_subscription(topic, selector)
         if self.is_running:
             require_topics(self._instance, (data.topic,))
-        with self._subscriptions_lock:
-            self._subscriptions = {**self._subscriptions, data.topic: data}
+        self._set_subscription(data)
         if self.is_running:
             self._instance.heartbeat()
 
@@ -292,10 +281,7 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
         Raises:
             MessageRejected: The topic's name is not valid.
         """
-        topic = self._namespace.wrap(check_topic(topic))
-        with self._subscriptions_lock:
-            known = self._subscriptions.items()
-            self._subscriptions = {name: each for name, each in known if name != topic}
+        self._remove_subscription(self._namespace.wrap(check_topic(topic)))
 
     # ---- messages
 
