@@ -50,7 +50,7 @@ def test_cluster_health_fails_for_stuck_groups_and_warns_of_dead_letters(run, cl
         "rmq_spark.cli.groups.diagnosis.current_time_ms", lambda: int(clock[0] * 1_000)
     )
     monkeypatch.setattr(
-        "rmq_spark.cli.cluster.group_checks.wait_for_moves",
+        "rmq_spark.cli.cluster.cluster_command.wait_for_moves",
         lambda seconds: clock.append(clock.pop() + seconds),
     )
     topic, stuck, idle = cluster.topic(queues=1), cluster.group(), cluster.group()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.servers.fake_servers import FakeServer, answering
 
-from rmq_spark.client.admin.topic_creation import create_topics
+from rmq_spark.client.admin.admin import create_topics
 from rmq_spark.client.errors import BrokerRefused
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.configs import (
