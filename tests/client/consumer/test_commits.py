@@ -326,8 +326,8 @@ def push_member(address, services, settings, kind):
         def consume(count):
             services.run_until(lambda: len(seen) >= count)
             del seen[:count]
-            caches = implementation_of(consumer)._process_queues()
-            services.run_until(lambda: not any(each.message_count for each in caches))
+            pulled = implementation_of(consumer)._pulled_queues()
+            services.run_until(lambda: not any(each.process_queue.message_count for each in pulled))
 
         yield consume
 

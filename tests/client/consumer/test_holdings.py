@@ -49,7 +49,7 @@ def test_pin_that_waits_sees_a_new_owner():
     with holding.listener_lock:
         waiting = threading.Thread(target=unlock)
         waiting.start()
-        holding._owner = "two"  # as if it had been the quicker one
+        holding.owner = "two"  # as if it had been the quicker one
     waiting.join()
     assert said == [False]
 

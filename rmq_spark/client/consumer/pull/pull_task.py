@@ -408,11 +408,11 @@ class OwnershipRegistry(ForkAware):
     def get(self, key: Hashable) -> QueueOwnership:
         """Return a queue's ownership, shared by this process's members; ``key`` identifies it."""
         with self._lock:
-            return self.ownerships.setdefault(key, QueueOwnership())
+            return self._ownerships.setdefault(key, QueueOwnership())
 
     def _after_fork(self) -> None:
         self._lock = threading.Lock()
-        self.ownerships: weakref.WeakValueDictionary[Hashable, QueueOwnership] = (
+        self._ownerships: weakref.WeakValueDictionary[Hashable, QueueOwnership] = (
             weakref.WeakValueDictionary()
         )
 
