@@ -15,6 +15,7 @@ import re
 import secrets
 import shlex
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from http import HTTPStatus
@@ -118,7 +119,7 @@ def edit_form(visit: Visit) -> Page:
         return _page(found.topic, "Edit and send", content, _origin(found))
     values, left_out = _values_of(found)
     notices = [el("p.notice.card", each) for each in left_out]
-    content = join(notices, _form(visit, FormInput(values)))
+    content = join(notices, _form(visit, FormInput(values.items())))
     return _page(found.topic, "Edit and send", content, _origin(found))
 
 
@@ -141,9 +142,7 @@ def produce(visit: Visit) -> Page:
         result = _send(visit, message, SendRules(_GROUP))
     except RocketPollError as error:
         form.change(**_body_values(bytes(message.body)))
-        page = _preview_page(visit, form, message, _not_sent(visit, error))
-        problem = explain_error(error).problem
-        return replace(page, status=_status_of(error), outcome=f"failed: {problem}")
+        return _failed_page(_preview_page(visit, form, message, _not_sent(visit, error)), error)
     return _sent_page(message, result)
 
 
@@ -405,11 +404,6 @@ def _iso_text(when: datetime | str) -> str:
 # ---- copies
 
 
-class _CopyValues(NamedTuple):
-    values: list[tuple[str, str]]
-    left_out: list[str]
-
-
 def copy_plan(visit: Visit) -> Page:
     """Return the copy of a message that would be sent, and the form that does so."""
     found = _readable(visit)
@@ -441,8 +435,7 @@ def copy(visit: Visit) -> Page:
         result = _send(visit, message, SendRules(_GROUP, max_message_bytes=PLAIN_BYTES_MAX))
     except RocketPollError as error:
         page = _copy_page(visit, form, found, message, _not_sent(visit, error))
-        problem = explain_error(error).problem
-        return replace(page, status=_status_of(error), outcome=f"failed: {problem}")
+        return _failed_page(page, error)
     return _sent_page(message, result)
 
 
@@ -485,14 +478,13 @@ def _copy_page(
     message: Message | None = None,
     notice: Html = NOTHING,
 ) -> Page:
-    at = message_path(found.queue, found.queue_offset, "copy")
-    back = message_path(found.queue, found.queue_offset)
+    position = found.queue, found.queue_offset
+    at = message_path(*position, "copy")
     choose = el(
         "form.card.pad.sheet",
         form.text_field("to", "Topic of the copy", required=True),
         el("div.actions", el("button", "Preview", type="submit"),
-           el("a.button", "Edit it first", href=message_path(found.queue, found.queue_offset,
-                                                             "edit"))),
+           el("a.button", "Edit it first", href=message_path(*position, "edit"))),
         action=at,
     )  # fmt: skip
     if message is None:
@@ -508,7 +500,7 @@ def _copy_page(
             [("to", to), ("id", found.message_id)],
             at,
             f"{at}?{urlencode({'to': to})}",
-            back,
+            message_path(*position),
         ),
         ui.card(
             "On the command line", visit.command("produce", to, options=["--json"], stdin=pipe)
@@ -518,7 +510,7 @@ def _copy_page(
     return _page(found.topic, "Send a copy", content, _origin(found))
 
 
-def _values_of(found: MessageExt) -> _CopyValues:
+def _values_of(found: MessageExt) -> tuple[Mapping[str, str], list[str]]:
     """Return the fields of the form for a stored message, and what a form cannot hold."""
     left_out = []
     lines = []
@@ -550,7 +542,7 @@ def _values_of(found: MessageExt) -> _CopyValues:
         "flag": str(found.flag),
         **_body_values(found.body),
     }
-    return _CopyValues(list(values.items()), left_out)
+    return values, left_out
 
 
 def _body_values(body: bytes) -> dict[str, str]:
@@ -633,12 +625,13 @@ def _not_sent(visit: Visit, error: RocketPollError) -> Html:
     return ui.alert(problem, *map(visit.sentence, filter(None, texts)))
 
 
-def _status_of(error: RocketPollError) -> HTTPStatus:
+def _failed_page(page: Page, error: RocketPollError) -> Page:
+    status = HTTPStatus.BAD_GATEWAY
     if isinstance(error, (NoPermission, TopicNotUsable)):
-        return HTTPStatus.FORBIDDEN
-    if isinstance(error, MessageRejected):
-        return HTTPStatus.BAD_REQUEST
-    return HTTPStatus.BAD_GATEWAY
+        status = HTTPStatus.FORBIDDEN
+    elif isinstance(error, MessageRejected):
+        status = HTTPStatus.BAD_REQUEST
+    return replace(page, status=status, outcome=f"failed: {explain_error(error).problem}")
 
 
 def _sent_page(message: Message, result: SendResult) -> Page:
