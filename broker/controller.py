@@ -280,7 +280,6 @@ class BrokerController:
             self._registration = self._register(config)
 
     def _register(self, config: BrokerConfig) -> NameServerRegistration:
-        """Start to register at the name servers of a cluster."""
         host = Host(self._advertised_address or ip_address(config.bind_address).packed, self.port)
         registration = NameServerRegistration(
             RegisteredBroker(
@@ -556,7 +555,6 @@ class BrokerController:
         )
 
     def _revive_service(self, config: BrokerConfig) -> PopReviveService:
-        """Return the service that redelivers popped messages, with the parts of the processors."""
         tables = self.tables
         return PopReviveService(
             store=self.store,

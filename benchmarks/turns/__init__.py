@@ -28,7 +28,7 @@ from rmq_spark.wire.properties import encode_properties
 from rocketpoll.broker.controller import BrokerController
 from rocketpoll.broker.server.client_connection import ClientConnection, ConnectionTable
 from rocketpoll.broker.server.fair_scheduler import FairScheduler
-from rocketpoll.broker.server.limits import ConcurrencyLimit
+from rocketpoll.broker.server.limits import ConcurrencyLimit, SendBufferLimits
 from rocketpoll.broker.settings.settings import load_config
 from rocketpoll.broker.store.bulk import bulk_tools
 
@@ -119,10 +119,9 @@ class Turns:
 class _Table:
     """A server stub without other work."""
 
-    response_bytes_max = 1 << 23
-
     def __init__(self) -> None:
         self.concurrency_limit = ConcurrencyLimit()
+        self.send_buffers = SendBufferLimits[Any](1 << 26)
 
     def register(self, _: object) -> bool:
         """Accept every connection."""

@@ -299,7 +299,6 @@ _NEEDS: dict[ResourceType, Callable[..., Need]] = {
 
 
 def _address_of(connection: Channel) -> str:
-    """Return the IP address of a client, without its port."""
     return _address_text(connection.remote_host.address)
 
 

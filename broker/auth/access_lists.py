@@ -132,7 +132,6 @@ class SourceRange:
 
 @lru_cache(maxsize=1_024)
 def _numbered(address: str) -> tuple[int, int]:
-    """Return the IP version of an address, and the address as a number."""
     parsed = ip_address(address)
     return parsed.version, int(parsed)
 

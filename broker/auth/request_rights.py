@@ -73,8 +73,6 @@ def _identity(_: RemotingCommand, __: str) -> Needs:
 
 
 def _cluster(*actions: Action) -> NeedsOf:
-    """Need a right on the cluster."""
-
     def needs(_: RemotingCommand, cluster: str) -> Needs:
         return (Need(ResourceType.CLUSTER, cluster, actions),)
 
@@ -82,8 +80,6 @@ def _cluster(*actions: Action) -> NeedsOf:
 
 
 def _topic(*actions: Action) -> NeedsOf:
-    """Need a right on the topic of the header."""
-
     def needs(request: RemotingCommand, _: str) -> Needs:
         return (topic_need(header_of(request).topic, *actions),)
 
@@ -101,8 +97,6 @@ def _topic_if_named(*actions: Action) -> NeedsOf:
 
 
 def _group(field: str, *actions: Action) -> NeedsOf:
-    """Need a right on the group in this field of the header."""
-
     def needs(request: RemotingCommand, _: str) -> Needs:
         return (group_need(getattr(header_of(request), field), *actions),)
 

@@ -424,8 +424,6 @@ def _is_internal_topic(topic: str) -> bool:
 
 
 class _HelperClient:
-    """The connection of one process to the broker, with its producers."""
-
     def __init__(self, address: str, tls: TlsSettings | None) -> None:
         self.process = os.getpid()
         self._instance = ClientInstance(address, tls=tls)
@@ -444,7 +442,6 @@ class _HelperClient:
             return self._sender
 
     def producer(self, group: str | None) -> Producer:
-        """Start and return another producer."""
         with self._lock:
             return self._start_producer(group or f"embedded-{len(self._producers)}")
 
@@ -455,7 +452,6 @@ class _HelperClient:
         return producer
 
     def close(self) -> None:
-        """Shut down all producers and the client."""
         for producer in self._producers:
             producer.shutdown()
         self._instance.shutdown()

@@ -170,7 +170,6 @@ class ThrowawayAuthority:
     """An authority with its certificate, that signs others while it is in memory."""
 
     def __init__(self, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
-        """Make the authority's key and certificate."""
         self._random_bytes = random_bytes
         self._key = EcKey.generate(random_bytes)
         # a client that trusts several authorities finds them by their names
@@ -198,7 +197,6 @@ class ThrowawayAuthority:
         return self._sign(_name(common_name), key, usage, *extensions) + key.to_pem()
 
     def _sign(self, subject: bytes, key: EcKey, *extensions: bytes) -> str:
-        """Return a signed certificate for a key, in PEM."""
         serial = int.from_bytes(self._random_bytes(16), "big") >> 1 | 1
         key_id = _extension("2.5.29.14", _der(0x04, _key_id(key)))
         authority_id = _extension("2.5.29.35", _sequence(_der(0x80, _key_id(self._key))))

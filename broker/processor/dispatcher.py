@@ -207,7 +207,6 @@ class RequestDispatcher:
         answer: RemotingCommand,
         error: Exception | None = None,
     ) -> None:
-        """Count and log a response that is a refusal."""
         if answer.code not in _EXPECTED_CODES:
             known = request.code if request.code in self._handlers else UNKNOWN_REQUEST
             self.refused[known, answer.code] += 1

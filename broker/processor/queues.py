@@ -165,7 +165,6 @@ def is_young(broker: BrokerParts, topic: str, queue_id: int) -> bool:
 
 
 def _position(store: MessageStore, topic: str, queue_id: int, queue_offset: int) -> int | None:
-    """Return the log position of a readable message, or None."""
     try:
         found = store.get_message(
             topic, queue_id, QueueOffset(queue_offset), count_max=1, scan_max=1

@@ -69,7 +69,6 @@ class Housekeeping:
         schedule: ScheduleMessageService,
         timers: TimerMessageStore,
     ) -> None:
-        """Store the broker's parts, and start the threads."""
         self._loop = loop
         self._scheduler = scheduler
         self._config = config

@@ -107,8 +107,6 @@ class RegisteredBroker:
 
 
 class _Registration:
-    """The registration at one name server."""
-
     def __init__(self, connection: NameServerConnection) -> None:
         address = connection.address
         self.connection = connection

@@ -61,7 +61,6 @@ class TimerLog:
     """The entries. One thread appends and reads; another may flush."""
 
     def __init__(self, pool: FilePool, directory: Path, file_size: int) -> None:
-        """Prepare without touching the disk."""
         self._disk = pool.disk
         self._files = MappedFileQueue(FileGroup(pool), directory, file_size)
         self.end = 0

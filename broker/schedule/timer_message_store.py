@@ -94,7 +94,6 @@ class _OpenSlot:
 
     @property
     def is_whole(self) -> bool:
-        """True if the whole chain was read."""
         return self.next_position == NO_POSITION
 
     def add_older(self, position: int, due_ms: int) -> None:
@@ -112,19 +111,16 @@ class _OpenSlot:
         self.size += 1
 
     def next_due(self) -> int | None:
-        """Return when the next entry is due, or None without entries."""
         due = self._due[0] if self._due else None
         if self._later and (due is None or self._later[0][0] < due):
             return self._later[0][0]
         return due
 
     def positions(self) -> list[int]:
-        """Return the positions of all entries, the oldest first."""
         later = [position for _, _, position in self._later]
         return sorted(chain(later, *self._chain.values()))
 
     def pop(self) -> int:
-        """Remove the next entry, and return its position."""
         self.size -= 1
         due_ms = self._due[0] if self._due else None
         if due_ms is None or (self._later and self._later[0][0] < due_ms):
@@ -578,7 +574,6 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         return entry.slot_ms + self.rules.precision_ms
 
     def _message_of(self, entry: TimerEntry) -> StoredMessage | None:
-        """Return an entry's message, or None if the log has no such message."""
         record = self._store.record_at(PhysicalOffset(entry.physical_offset))
         if record is None:
             return None
@@ -591,7 +586,6 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
     # ---- from memory to the real topic
 
     def _deliver(self, now: int) -> bool:
-        """Deliver some due messages; return whether there are no more."""
         budget = DeliveryBudget()
         for slot_ms, slot in self._open.items():
             while slot.is_whole:

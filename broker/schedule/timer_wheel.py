@@ -45,7 +45,6 @@ class TimerWheel:
     """The slots. One thread changes them; another may save them."""
 
     def __init__(self, pool: FilePool, path: Path, precision_ms: int) -> None:
-        """Prepare without touching the disk."""
         self._group = FileGroup(pool)
         self._path = path
         self.precision_ms = precision_ms

@@ -22,7 +22,7 @@ import sys
 import termios
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from rmq_spark.errors import FrameError, HeaderError
 from rmq_spark.wire.codes import CommandFlag, ResponseCode
@@ -37,7 +37,7 @@ from ..common.outgoing_requests import OutgoingRequests, ReplyCallback
 from ..settings.config import ServerLimits
 from ..store.errors import describe_error, is_transient
 from .fair_scheduler import SLICE_SECONDS, FairScheduler
-from .limits import RESPONSE_BYTES_MIN, ConcurrencyLimit, Permit
+from .limits import RESPONSE_BYTES_MIN, ConcurrencyLimit, Permit, SendBufferLimits
 from .tls.server_tls import ServerTls
 from .tls.transport import HANDSHAKE_BYTE, TlsTransport
 
@@ -109,18 +109,12 @@ class ConnectionTable(Protocol[_Connection_contra]):
     """The server's side of a connection: it receives events and enforces common limits."""
 
     @property
-    def response_bytes_max(self) -> int:
-        """The maximum size of an answer now, in bytes; smaller as clients leave more unread."""
-
-    def response_fault(self, size: int) -> tuple[ResponseCode, str] | None:
-        """Return why an answer of this size is refused, with the code for that.
-
-        None if it is given.
-        """
-
-    @property
     def concurrency_limit(self) -> ConcurrencyLimit:
         """The permits for multi-step requests."""
+
+    @property
+    def send_buffers(self) -> SendBufferLimits[Any]:
+        """The limits of responses that clients do not read."""
 
     def register(self, connection: _Connection_contra) -> bool:
         """Count a new connection, and return whether it may stay."""
@@ -136,15 +130,6 @@ class ConnectionTable(Protocol[_Connection_contra]):
         They wait for their turn if ``is_waiting``, else for the client: the last one is not whole,
         or it does not read its answers.
         """
-
-    def record_unread(self, connection: _Connection_contra, size: int) -> None:
-        """Note that ``size`` bytes of answers are kept as the client does not read them."""
-
-    def record_written(self, connection: _Connection_contra) -> None:
-        """Note that much was written to a client, and may be kept by the system."""
-
-    def discard_unread(self, connection: _Connection_contra) -> None:
-        """Note that the client has read all that was kept."""
 
     def unregister(self, connection: _Connection_contra) -> None:
         """Forget a connection that has ended."""
@@ -341,7 +326,7 @@ class ClientConnection(asyncio.Protocol):
         self._is_send_buffer_full = self.is_congested = False
         self._unread_bytes = 0
         self.last_active = self._loop.time()
-        self._table.discard_unread(self)
+        self._table.send_buffers.discard(self)
         self._loop.call_soon(self._resume)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -361,7 +346,7 @@ class ClientConnection(asyncio.Protocol):
     @property
     def response_bytes_max(self) -> int:
         """The maximum size of an answer now, in bytes."""
-        return self._table.response_bytes_max
+        return self._table.send_buffers.response_bytes_max
 
     @property
     def is_waiting_for_broker(self) -> bool:
@@ -383,7 +368,7 @@ class ClientConnection(asyncio.Protocol):
         """Send a command; an answer for which there is no memory now is refused instead."""
         size = len(command.body)
         if size > RESPONSE_BYTES_MIN and command.is_response:
-            fault = self._table.response_fault(size)
+            fault = self._table.send_buffers.response_fault(size)
             if fault is not None:
                 code, remark = fault
                 command = command._replace(
@@ -565,7 +550,6 @@ class ClientConnection(asyncio.Protocol):
         return True
 
     def _dispatch_frame(self) -> bool:
-        """Return whether there was a request to be dispatched."""
         frame = self._reader.next_frame()
         if frame is None:
             begun = self._reader.incomplete_frame() if self._is_new else None
@@ -595,7 +579,6 @@ class ClientConnection(asyncio.Protocol):
         return True
 
     def _dispatch_fast_path(self) -> bool:
-        """Return whether a fast path has processed the next requests."""
         if not self._fast_paths.process(self, self._reader):
             return False
         if self._buffered_bytes:
@@ -681,14 +664,14 @@ class ClientConnection(asyncio.Protocol):
             self._uncounted_bytes += self._out_bytes
             if self._uncounted_bytes >= _COUNTED_BYTES:
                 self._uncounted_bytes = 0
-                self._table.record_written(self)
+                self._table.send_buffers.record_written(self)
         out.clear()
         self._out_bytes = 0
 
     def _record_unread(self, more_bytes: int) -> None:
         """Account for bytes written, which take memory until the system has taken the rest."""
         self._unread_bytes += more_bytes
-        self._table.record_unread(self, self._unread_bytes)
+        self._table.send_buffers.record(self, self._unread_bytes, self._loop.time())
         if self._unread_bytes > self._limits.write_buffer_bytes and not self.is_congested:
             self.is_congested = True
             self._update_reading()

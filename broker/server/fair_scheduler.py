@@ -81,11 +81,6 @@ class FairScheduler:
         self._is_turn_scheduled = False
 
     @property
-    def is_turn_over(self) -> bool:
-        """True if the current work should leave the rest for a later turn."""
-        return self._until is not None and self._time() >= self._until
-
-    @property
     def is_idle(self) -> bool:
         """True if no work is queued for a later turn, apart from work that waits for a future."""
         return self._until is None and not (

@@ -138,7 +138,6 @@ class _PermitQueue:
         self._grant()
 
     def release(self, permit: Permit) -> None:
-        """Release a permit, granted or not."""
         network = permit.network
         if permit.granted.done():
             self._used -= permit.size
@@ -293,7 +292,8 @@ class SendBufferLimits(Generic[ClientT]):
     def __init__(self, bytes_max: int) -> None:
         """Create empty limits; ``bytes_max`` is the maximum of unread responses of all clients."""
         self._bytes_max = bytes_max
-        self._bytes = 0
+        self.bytes = 0
+        """The unread bytes of all clients together."""
         self._sizes: dict[ClientT, int] = {}
         self._undelivered: dict[ClientT, int] = {}
         self._since: dict[ClientT, float] = {}
@@ -317,17 +317,12 @@ class SendBufferLimits(Generic[ClientT]):
                 f"a response of {size} bytes is over {alone}, half of maxUnreadBytes: ask "
                 "for less, or raise that setting"
             )
-        if self._bytes:
+        if self.bytes:
             return ResponseCode.SYSTEM_BUSY, (
                 f"[REJECTREQUEST]system busy, no memory for a response of {size} bytes: "
                 "clients do not read earlier ones"
             )
         return None
-
-    @property
-    def bytes(self) -> int:
-        """The unread bytes of all clients together."""
-        return self._bytes
 
     def record(self, connection: ClientT, size: int, now: float) -> None:
         """Record that a client has ``size`` unread bytes now."""
@@ -384,7 +379,7 @@ class SendBufferLimits(Generic[ClientT]):
 
     def slow_readers(self, now: float, timeout_seconds: float) -> Iterator[tuple[ClientT, str]]:
         """Yield the clients that have read nothing for too long, each with the reason."""
-        excess = self._bytes - self._bytes_max
+        excess = self.bytes - self._bytes_max
         for connection, since in tuple(self._since.items()):
             if (
                 self._since.get(connection) != since
@@ -405,7 +400,7 @@ class SendBufferLimits(Generic[ClientT]):
                 excess -= self._in_kernel.get(connection, 0)
 
     def _add_bytes(self, more_bytes: int) -> None:
-        self._bytes += more_bytes
+        self.bytes += more_bytes
         self.response_bytes_max = max(
-            (self._bytes_max - self._bytes) // _FREE_BYTES_DIVISOR, RESPONSE_BYTES_MIN
+            (self._bytes_max - self.bytes) // _FREE_BYTES_DIVISOR, RESPONSE_BYTES_MIN
         )

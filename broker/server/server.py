@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from rmq_spark.errors import RocketPollError
-from rmq_spark.wire.codes import ResponseCode
 
 from ..settings.config import ServerLimits
 from .accept_limits import AcceptLimits
@@ -113,12 +112,13 @@ class RemotingServer:
         self._unidentified_since: dict[ClientConnection, float] = {}
         self._partial_since: dict[ClientConnection, float] = {}
         self._request_bytes: dict[ClientConnection, int] = {}
-        self._in_flight = 0
+        self.in_flight_bytes = 0
+        """The bytes of requests that are incomplete or have to wait."""
         self._waiting: dict[ClientConnection, int] = {}
         self.waiting_bytes = 0
         """The bytes of requests that wait for their turn, and of the input that follows them."""
         self._partial_requests = PartialRequests[ClientConnection]()
-        self._send_buffers = SendBufferLimits[ClientConnection](limits.unread_bytes_max)
+        self.send_buffers = SendBufferLimits[ClientConnection](limits.unread_bytes_max)
         self.is_short_of_memory = False
         self._throttled: dict[ClientConnection, None] = {}
         self._favoured: ClientConnection | None = None
@@ -146,11 +146,6 @@ class RemotingServer:
         return self._accept_limits.refused + self._evicted
 
     @property
-    def in_flight_bytes(self) -> int:
-        """The bytes of requests that are incomplete or have to wait."""
-        return self._in_flight
-
-    @property
     def is_overloaded(self) -> bool:
         """True if queued requests use more memory than they may.
 
@@ -161,7 +156,7 @@ class RemotingServer:
     @property
     def unread_bytes(self) -> int:
         """The bytes of responses that clients have not read."""
-        return self._send_buffers.bytes
+        return self.send_buffers.bytes
 
     def descriptors(self) -> list[int]:
         """Return the descriptors of all sockets, which a forked child has to close."""
@@ -205,7 +200,7 @@ class RemotingServer:
                 times[connection] += seconds
         for connection in self._connections:
             connection.last_active += seconds
-        self._send_buffers.skip_time(seconds)
+        self.send_buffers.skip_time(seconds)
 
     def stop_listening(self) -> None:
         """Accept no more clients."""
@@ -252,15 +247,6 @@ class RemotingServer:
 
     # ---- called by connections
 
-    @property
-    def response_bytes_max(self) -> int:
-        """The maximum size of a response now, in bytes; it shrinks as clients leave more unread."""
-        return self._send_buffers.response_bytes_max
-
-    def response_fault(self, size: int) -> tuple[ResponseCode, str] | None:
-        """Return why a response of this size is refused, with its code; None if it is allowed."""
-        return self._send_buffers.response_fault(size)
-
     def register(self, connection: ClientConnection) -> bool:
         """Register a new connection, and return whether it may stay."""
         now = self._loop.time()
@@ -279,8 +265,8 @@ class RemotingServer:
         self, connection: ClientConnection, size: int, *, is_waiting: bool = False
     ) -> None:
         """Account for a client's unfinished requests; suspend it if their total is too large."""
-        self._in_flight += size - self._request_bytes.pop(connection, 0)
-        self.is_short_of_memory = self._in_flight >= self.limits.in_flight_bytes_max
+        self.in_flight_bytes += size - self._request_bytes.pop(connection, 0)
+        self.is_short_of_memory = self.in_flight_bytes >= self.limits.in_flight_bytes_max
         waiting = size if is_waiting else 0
         self.waiting_bytes += waiting - self._waiting.pop(connection, 0)
         if waiting:
@@ -314,18 +300,6 @@ class RemotingServer:
             self._evicted["maxInFlightBytes"] += 1
             client.abort()
 
-    def record_unread(self, connection: ClientConnection, size: int) -> None:
-        """Account for responses that a client does not read."""
-        self._send_buffers.record(connection, size, self._loop.time())
-
-    def record_written(self, connection: ClientConnection) -> None:
-        """Account for answers that the system may keep until a client reads them."""
-        self._send_buffers.record_written(connection)
-
-    def discard_unread(self, connection: ClientConnection) -> None:
-        """Record that a client has read all its responses."""
-        self._send_buffers.discard(connection)
-
     def unregister(self, connection: ClientConnection) -> None:
         """Unregister a closed connection."""
         self.closed_by_broker += connection.was_closed_by_broker
@@ -333,7 +307,7 @@ class RemotingServer:
         self._accept_limits.unregister(connection)
         self._unidentified_since.pop(connection, None)
         self._throttled.pop(connection, None)
-        self._send_buffers.discard(connection, is_gone=True)
+        self.send_buffers.discard(connection, is_gone=True)
         self.record_requests(connection, 0)
         self._on_closed(connection)
         if self._all_closed is not None and not self._connections:
@@ -369,11 +343,9 @@ class RemotingServer:
                 connection.unthrottle()
 
     def _sweep_after_read(self) -> None:
-        """Check all clients after their input is read."""
         call_after_read(self._loop, self._sweep)
 
     def _sweep(self) -> None:
-        """Check all clients, in steps."""
         if self._is_stopping:
             return
         self._sweeps += 1
@@ -414,8 +386,8 @@ class RemotingServer:
             self._partial_since, partial_since, "its request is incomplete"
         ):
             yield connection, _NOT_READING if connection.is_congested else why
-        self._send_buffers.update_progress(now)
-        yield from self._send_buffers.slow_readers(now, limits.slow_reader_timeout_ms / 1000)
+        self.send_buffers.update_progress(now)
+        yield from self.send_buffers.slow_readers(now, limits.slow_reader_timeout_ms / 1000)
         if self._sweeps % _SWEEPS_PER_IDLE_CHECK == 0:
             idle_since = now - limits.idle_timeout_ms / 1000
             for connection in tuple(self._connections):

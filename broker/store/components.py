@@ -31,7 +31,6 @@ class StoreComponents:
     """The parts of a store."""
 
     def __init__(self, config: StoreConfig, disk: LocalDisk, now_ms: Callable[[], int]) -> None:
-        """Build the parts, without touching the disk."""
         self.config = config
         self.disk = disk
         root = config.store_path_root_dir

@@ -125,7 +125,6 @@ class MessageStore:
             self._wake_reput()
 
     def _create_services(self, config: StoreConfig, now_ms: Callable[[], int]) -> None:
-        """Create what appends, reads, cleans and flushes, on the open files."""
         parts, why = self._components, self.unavailable_reason
         recent_runs = parts.recent_writes.runs
         self._appender = MessageAppender(
@@ -475,7 +474,6 @@ class MessageStore:
         return self._log.clock_behind_ms
 
     def _set_refusal(self, reason: str | None) -> None:
-        """Refuse messages for a reason, or accept them again if it is None."""
         self._refusal_reason = reason
 
     def state(self) -> StoreState:

@@ -99,6 +99,7 @@ class Table:
         self.is_full = is_full
         self.response_bytes_max = 1 << 23
         self.concurrency_limit = ConcurrencyLimit()
+        self.send_buffers = self
 
     def response_fault(self, size):
         return (
@@ -118,10 +119,10 @@ class Table:
         self.told.append(("holds", size))
         self.waiting_bytes = size if is_waiting else 0
 
-    def record_unread(self, _connection, size):
+    def record(self, _connection, size, _now):
         self.told.append(("leaves unread", size))
 
-    def discard_unread(self, _connection):
+    def discard(self, _connection):
         self.told.append("read all")
 
     def record_written(self, _connection):

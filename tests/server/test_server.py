@@ -509,7 +509,7 @@ def test_answers_in_the_systems_buffers_count_as_unread():
     async def story(server, clients, gone):
         client = await clients.connect(receive_buffer=4_096)
         client.send(RemotingCommand(LONG).encode())
-        await until(lambda: server._send_buffers._written)
+        await until(lambda: server.send_buffers._written)
         (connection,) = server._connections
         assert not connection.is_congested
         assert server.unread_bytes == 0

@@ -14,10 +14,8 @@ from world.watch import Watch
 from world.world import World
 
 LEFT = {
-    "unread bytes": lambda controller, _: setattr(controller.server._send_buffers, "_bytes", 7),
-    "readers of": lambda controller, _: controller.server._send_buffers._sizes.update(
-        {"client": 1}
-    ),
+    "unread bytes": lambda controller, _: setattr(controller.server.send_buffers, "bytes", 7),
+    "readers of": lambda controller, _: controller.server.send_buffers._sizes.update({"client": 1}),
     "places of steps": lambda controller, _: setattr(
         controller.server.concurrency_limit._large, "_used", 1
     ),

@@ -298,8 +298,8 @@ def _left_by_connections(controller):
         "connections": server.connections,
         "bytes in flight": server.in_flight_bytes,
         "unread bytes": server.unread_bytes,
-        "readers of unread bytes": len(server._send_buffers._sizes)
-        + len(server._send_buffers._since),
+        "readers of unread bytes": len(server.send_buffers._sizes)
+        + len(server.send_buffers._since),
         "places of steps": sum(line._used + len(line._waiting) for line in lines),
         "waiting pulls": holds.hold_count,
         "queues with waiting pulls": holds.queue_count,

@@ -84,7 +84,6 @@ class AddressPattern:
 
 @lru_cache(maxsize=1_024)
 def _numbers_of(address: str) -> tuple[int, ...]:
-    """Return the number in each place of an address."""
     packed = ip_address(address).packed
     return tuple(packed) if len(packed) == 4 else _V6_GROUPS.unpack(packed)
 

@@ -191,8 +191,6 @@ class EmbeddedDisk(LocalDisk):
 
 
 class _EmbeddedFile(LocalFile):
-    """A file that tracks its unflushed bytes."""
-
     def __init__(
         self, disk: EmbeddedDisk, unflushed: UnflushedBytes, path: Path, size: int | None = None
     ) -> None:
@@ -201,7 +199,6 @@ class _EmbeddedFile(LocalFile):
         super().__init__(path, size)
 
     def write(self, data: Buffer, position: int) -> None:
-        """Write all of the data at a position, and save the bytes that it replaces."""
         self._disk.check(self._path, needs_room=True)
         with self._disk.write_lock:
             self._unflushed.before_write(
@@ -210,7 +207,6 @@ class _EmbeddedFile(LocalFile):
             super().write(data, position)
 
     def flush(self) -> None:
-        """Flush the file; return when all that was written is on the disk."""
         self._disk.check_flush(self._path)
         with self._tracked_flush():
             super().flush()

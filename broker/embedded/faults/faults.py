@@ -218,7 +218,6 @@ class BrokerFaults(ABC):
         self._disk.is_full = any(fault.is_full for fault in faults)
 
     async def _apply_faults(self, controller: BrokerController) -> None:
-        """Apply the sum of all current faults to a broker."""
         faults, server = tuple(self._faults), controller.server
         was_full = self._disk.is_full
         self._apply_to_network_and_disk()

@@ -105,8 +105,6 @@ class NetworkedLoop(_Loop):
 
 
 class _NetworkProtocol(asyncio.Protocol):
-    """A protocol whose transport is replaced by a `_NetworkTransport`."""
-
     def __init__(
         self, loop: asyncio.AbstractEventLoop, network: EmbeddedNetwork, inner: Any
     ) -> None:
@@ -115,7 +113,6 @@ class _NetworkProtocol(asyncio.Protocol):
         self._inner = inner
 
     def set_inner(self, inner: Any) -> None:
-        """Pass events to another protocol."""
         self._inner = inner
 
     def data_received(self, data: bytes) -> None:
@@ -144,8 +141,6 @@ class _NetworkProtocol(asyncio.Protocol):
 
 
 class _NetworkTransport(asyncio.Transport):
-    """The transport of a connection through the network."""
-
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
@@ -168,12 +163,10 @@ class _NetworkTransport(asyncio.Transport):
     # ---- called by the network
 
     def update_delay(self) -> None:
-        """Release delayed output if the network is not slow any more."""
         if not self._network.slow_seconds:
             self._send_delayed(float("inf"))
 
     def set_cut_after(self, count: int | None) -> None:
-        """Cut the connection after ``count`` bytes; None removes the limit."""
         self._bytes_left = count
 
     def update_reading(self) -> None:
@@ -184,7 +177,6 @@ class _NetworkTransport(asyncio.Transport):
             (self._transport.resume_reading if reads else self._transport.pause_reading)()
 
     def discard_delayed(self) -> None:
-        """Discard delayed output: the connection is gone."""
         self._is_closing = True
         self._delayed.clear()
         if self._timer is not None:
@@ -193,7 +185,6 @@ class _NetworkTransport(asyncio.Transport):
     # ---- called by the server
 
     def write(self, data: Buffer) -> None:
-        """Send some bytes, now or after the network's delay."""
         network = self._network
         if network.slow_seconds or self._delayed:
             self._delay(bytes(data))
@@ -203,25 +194,21 @@ class _NetworkTransport(asyncio.Transport):
             self._send(bytes(data))
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
-        """Send some pieces, as `write` does."""
         if self._network.slow_seconds or self._delayed or self._bytes_left is not None:
             self.write(b"".join(list_of_data))
         else:
             self._transport.writelines(list_of_data)
 
     def close(self) -> None:
-        """Close the connection after all output is sent."""
         self._is_closing = True
         if not self._delayed:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close the connection immediately."""
         self._is_closing = True
         self._transport.abort()
 
     def is_closing(self) -> bool:
-        """Return whether the connection is ending."""
         return self._is_closing or bool(self._transport.is_closing())
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
@@ -229,21 +216,17 @@ class _NetworkTransport(asyncio.Transport):
         self._protocol.set_inner(protocol)
 
     def pause_reading(self) -> None:
-        """Suspend reading until `resume_reading`."""
         self._wants_to_read = False
         self.update_reading()
 
     def resume_reading(self) -> None:
-        """Resume reading from the client."""
         self._wants_to_read = True
         self.update_reading()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return what the loop reports of the connection."""
         return self._transport.get_extra_info(name, default)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set the buffer sizes at which the protocol is paused and resumed."""
         self._transport.set_write_buffer_limits(high, low)
 
     def get_write_buffer_size(self) -> int:
@@ -269,7 +252,6 @@ class _NetworkTransport(asyncio.Transport):
         self._send_delayed(self._loop.time() + 0.001)  # the resolution of the loop's timers
 
     def _send_delayed(self, until: float) -> None:
-        """Send the output whose delay ends by a time."""
         while self._delayed and self._delayed[0][0] <= until:
             self._send(self._delayed.popleft()[1])
         if self._is_closing and not self._delayed:

@@ -223,7 +223,6 @@ def _user_of(request: RemotingCommand) -> UserInfo:
 
 
 def _name_of(subject: str | None) -> str:
-    """Return the user's name in a subject, ``User:name``."""
     if subject is None or not subject.lower().startswith(_SUBJECT_TYPE):
         raise AccessListError("The subject is not User:name.")
     return subject[len(_SUBJECT_TYPE) :]

@@ -310,7 +310,6 @@ class AckMessageProcessor(Processor):
 
 
 def _stored_response(request: RemotingCommand, result: PutMessageResult) -> RemotingCommand:
-    """Return the response to a request whose messages are stored, or not."""
     if result.status is PutMessageStatus.PUT_OK:
         return success_response(request)
     return request.respond(CODES[result.status], result.remark)

@@ -291,7 +291,6 @@ class PopMessageProcessor(Processor):
                 self._offsets.store(queue, target)
 
     def _pop_queue(self, popped: _Popped, topic: str, queue_id: int) -> None:
-        """Add messages of one queue to a pop."""
         header = popped.header
         queue = topic, header.consumer_group, queue_id
         low, high = self._store.queue_offsets(topic, queue_id)
@@ -568,7 +567,6 @@ class PopMessageProcessor(Processor):
 
 
 def _places(sizes: object) -> list[tuple[int, int]]:
-    """Return the start and the end of each record in a buffer."""
     places, at = [], 0
     for size in map(int, sizes):  # type: ignore[call-overload]  # numbers of numpy or a list
         places.append((at, at + size))

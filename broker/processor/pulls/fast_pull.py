@@ -274,7 +274,6 @@ class FastPull:
     def __init__(
         self, broker: BrokerParts, pulls: PullMessageProcessor, run_handler: RunHandler
     ) -> None:
-        """Store the parts of the normal path, and the dispatcher's step before it."""
         self._length_max = broker.config.server.frame_bytes_max - _LENGTH_WORD_BYTES
         self._header_bytes_max = broker.config.server.header_bytes_max
         self._access = broker.access

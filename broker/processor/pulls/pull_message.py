@@ -219,7 +219,6 @@ class PullMessageProcessor(Processor):
         return None
 
     def _check(self, header: PullMessageRequestHeader) -> None:
-        """Refuse a pull unless its group may read from its queue."""
         if not self._config.broker_permission & _READ:
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, "the broker pulling message is forbidden"

@@ -126,7 +126,6 @@ class Acknowledger:
 
     @property
     def _head(self) -> _FlushBatch | None:
-        """The turn that has waited longest, or None."""
         return self._closed_batches[0] if self._closed_batches else self._open_batch
 
     def _start_batch(self) -> _FlushBatch:

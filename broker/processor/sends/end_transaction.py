@@ -131,7 +131,6 @@ class EndTransactionProcessor(Processor):
         return b"".join(self._broker.store.get_message(*place, count_max=1).buffers) == record
 
     def _committed(self, half: StoredMessage) -> StoredMessage:
-        """Return the message to deliver."""
         try:
             target = self._delivery.target(half, to_committed)
         except UndeliverableMessage as error:
@@ -171,7 +170,6 @@ class EndTransactionProcessor(Processor):
         self._reply(connection, request, result)
 
     def _put_op(self, half: StoredMessage) -> PutMessageResult:
-        """Append the op message of a half message; it is not checked from now on."""
         transactions = self._broker.transactions
         transactions.begin_end(half.queue_offset)
         result = self._broker.store.put_message(op_message(half, self._broker.now_ms()))

@@ -167,7 +167,6 @@ class MessageBackProcessor(Processor):
         client_version: int,
         store_host: Host,
     ) -> StoredMessage:
-        """Build the message to store, for its retry or dead-letter topic."""
         renewed = _with_origin(message, store_host)
         is_exhausted = self._sends.retries.is_exhausted(
             group, message.reconsume_times, header.max_reconsume_times, client_version
@@ -235,7 +234,6 @@ def _with_origin(message: StoredMessage, store_host: Host) -> StoredMessage:
 
 
 def _with_reconsume_time(message: StoredMessage, store_host: Host) -> StoredMessage:
-    """Return a message with its reconsume count increased by one."""
     sys_flag = message.sys_flag & _KEPT_FLAGS | (_STORE_V6 if store_host.is_v6 else 0)
     return replace(
         message,

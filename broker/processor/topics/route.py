@@ -194,7 +194,6 @@ class RouteProcessor(Processor):
         return None
 
     def _is_own(self, request: RemotingCommand) -> bool:
-        """Return whether a request names this broker."""
         name: str = header_of(request).broker_name
         return name == self._broker.config.broker_name
 

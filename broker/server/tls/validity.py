@@ -63,19 +63,15 @@ def _bytes_of(base64_text: str) -> bytes:
 
 
 class _Values:
-    """DER values, read one after the other."""
-
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
 
     @property
     def next_tag(self) -> int | None:
-        """The tag of the next value; None at the end."""
         return self._data[self._at] if self._at < len(self._data) else None
 
     def read(self, tag: int) -> bytes:
-        """Return the content of the next value, which must have this tag."""
         if self.next_tag != tag:
             raise ValueError(f"needed the tag {tag:#04x} at byte {self._at}")
         length = self._read_length()

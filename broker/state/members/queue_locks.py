@@ -54,8 +54,6 @@ class _Lock:
 
 @dataclass(slots=True)
 class _ConnectionLocks:
-    """The locks of one connection, and their bytes."""
-
     bytes: int = 0
     keys: dict[_Key, None] = field(default_factory=dict)
 
@@ -211,7 +209,6 @@ class QueueLocks:
         return now_ms - lock.renewed_ms > _LIFETIME_MS
 
     def _discard_expired(self, now_ms: int) -> None:
-        """Discard expired locks."""
         for _ in range(_EXPIRED_MAX):
             oldest = next(iter(self._locks), None)
             if oldest is None or not self._is_expired(self._locks[oldest], now_ms):

@@ -144,7 +144,6 @@ class SubscriptionGroupManager(NamedTable[SubscriptionGroupWrapper, str, Subscri
 
 
 def _check(config: SubscriptionGroupConfig) -> None:
-    """Raise ValueError for an invalid group configuration."""
     fault = (
         group_fault(config.group_name)
         or _fault_of_numbers(config)

@@ -398,7 +398,6 @@ def _queues_of(config: TopicConfig | None) -> int:
 
 
 def _with_queues(config: TopicConfig, queue_nums: int) -> TopicConfig:
-    """Return a configuration with at least this many queues, for reading and for writing."""
     return replace(
         config,
         read_queue_nums=max(config.read_queue_nums, queue_nums),
@@ -407,7 +406,6 @@ def _with_queues(config: TopicConfig, queue_nums: int) -> TopicConfig:
 
 
 def _check(config: TopicConfig) -> None:
-    """Raise ValueError for an invalid topic configuration."""
     name = config.topic_name
     fault = topic_fault(name) or light_queue_fault(name) or _fault_of_numbers(config)
     if fault is not None:

@@ -46,7 +46,6 @@ class VariableSizeBatch(RecordBatch):
     """Messages of one template with successive queue offsets."""
 
     def __init__(self, template: RecordTemplate, parts: UniformParts, born_timestamp: int) -> None:
-        """Store at least one message."""
         parts = parts._replace(properties=terminate_all(parts.properties))
         self._template = template
         self._parts = parts
@@ -209,7 +208,6 @@ def properties_of_batch(entries: FixedSizeEntries) -> bytes:
 
 
 def _crcs(data: Buffer, width: int, columns: slice) -> npt.NDArray[np.uint32]:
-    """Return the CRC of some columns of each row."""
     rows = len(data) // width
     cut = _column_struct(columns.start, columns.stop - columns.start, width - columns.stop, rows)
     return np.frombuffer(array("I", [*map(crc32, cut.unpack(data))]), np.uint32)
@@ -222,14 +220,12 @@ def _column_struct(before: int, length: int, after: int, rows: int) -> struct.St
 
 
 def _copies(row: bytes, count: int) -> npt.NDArray[np.uint8]:
-    """Return a table of so many rows that are all the same."""
     table = np.empty((count, len(row)), np.uint8)
     table[:] = np.frombuffer(row, np.uint8)
     return table
 
 
 def _rows(table: npt.NDArray[np.uint8]) -> list[bytes]:
-    """Return the bytes of each row of a table."""
     rows: list[bytes] = table.view(f"V{table.shape[1]}")[:, 0].tolist()
     return rows
 

@@ -255,7 +255,6 @@ class MessageAppender:
         return results
 
     def _write_buffered(self) -> None:
-        """Write all buffered messages, or none."""
         if not self._buffered:
             return
         templates, *parts, born_timestamps = zip(*self._buffered, strict=True)
@@ -397,7 +396,6 @@ class MessageAppender:
 
 
 def _results_of(run: RecordRun) -> list[PutMessageResult]:
-    """Return the result of each message of a run that was appended, or refused."""
     if run.refusal is not None:
         return [run.refusal] * len(run.sizes)
     records, timestamp, _ = run.recent

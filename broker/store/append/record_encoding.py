@@ -239,7 +239,6 @@ def _make_seal(
         physical_offset: PhysicalOffset,
         store_timestamp: int,
     ) -> tuple[bytes, bytes]:
-        """Return the record, and its checksum property."""
         head = pack(
             size, magic, crc32(body) & mask, queue_id, flag, queue_offset,
             physical_offset, sys_flag, born_timestamp, born_host, store_timestamp,

@@ -147,7 +147,6 @@ def _word_bounds(is_word: npt.NDArray[np.bool_], offsets: Positions) -> tuple[Po
 
 
 def _valid_rows(texts: pa.StringArray) -> npt.NDArray[np.bool_]:
-    """Return a mask of the texts that are not null."""
     valid: npt.NDArray[np.bool_] = texts.is_valid().to_numpy(zero_copy_only=False)
     return valid
 

@@ -179,7 +179,6 @@ class Dispatcher:
         return [run if isinstance(run, QueueEntries) else run.build() for run in runs]
 
     def _of_column_run(self, run: ColumnRun) -> QueueEntries:
-        """Return the entries of records of one queue."""
         topic, queue_id = run.queue
         entries = np.empty(run.rows, ENTRY)
         entries["physical_offset"] = run.places
@@ -321,7 +320,6 @@ def _runs(
 def _successive(
     queue_offsets: npt.NDArray[np.int64], rows: npt.NDArray[np.intp]
 ) -> Sequence[npt.NDArray[np.intp]]:
-    """Split rows of one queue at gaps in their offsets."""
     if not len(rows):
         return ()
     return np.split(rows, np.flatnonzero(np.diff(queue_offsets[rows]) != 1) + 1)

@@ -132,7 +132,6 @@ class _UnreadableRecord(RecordError):
 
 
 def _never_stop() -> bool:
-    """Return False, so that a run is not ended early."""
     return False
 
 
@@ -318,7 +317,6 @@ class ReputMessageService:
         self._dispatch_read(start, confirmed)
 
     def _dispatch_read(self, start: PhysicalOffset, end: PhysicalOffset) -> None:
-        """Dispatch the first records between two log offsets."""
         data, sizes, next_offset = self._next_records(start, end)
         are_few = len(sizes) <= FEW or not bulk_tools.are_loaded()
         if are_few:

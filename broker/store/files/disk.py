@@ -269,7 +269,6 @@ def _flush(descriptor: int, path: Path) -> None:
 
 
 def _flush_names(descriptor: int, path: Path) -> None:
-    """Flush a directory, if the file system supports it."""
     try:
         _flush(descriptor, path)
     except FlushFailed as error:

@@ -189,7 +189,6 @@ class LocalFile:
             self._descriptor = -1
 
     def _open(self) -> None:
-        """Open an existing file, read-only if the disk is read-only."""
         try:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:

@@ -309,7 +309,6 @@ class CommitLog:
         self.files.close()
 
     def _next_position(self, size: int) -> PhysicalOffset:
-        """Return the position for records of this total size."""
         if self.failure is not None:
             self._check_failure()
         written = self.written_offset
@@ -431,7 +430,6 @@ class CommitLog:
 def _fill_positions(
     parts: Iterable[EncodedRecords], position: PhysicalOffset, timestamp: int
 ) -> Iterator[memoryview]:
-    """Yield the records of each part, which follow those of the previous part."""
     for part in parts:
         yield part.fill_positions(position, timestamp)
         position += len(part.data)

@@ -146,7 +146,6 @@ class FlushService:
             self._fail(failure)
 
     def _complete_futures(self) -> None:
-        """Complete the futures of flushed offsets; the rest wait for the next flush."""
         with self._condition:
             done = [
                 future for end_offset, future in self._waiters if end_offset <= self._flushed_offset

@@ -190,7 +190,6 @@ class LogRecovery:
     def _check_records(
         self, data: Buffer, sizes: list[int], physical_offset: PhysicalOffset
     ) -> tuple[int, Sequence[int]]:
-        """Return how many records in a row are valid and in place, and their store times."""
         if self._checked_one_by_one + len(sizes) <= ONE_BY_ONE_RECORDS_MAX:
             self._checked_one_by_one += len(sizes)
             return self._check.check_one_by_one(data, sizes, physical_offset)

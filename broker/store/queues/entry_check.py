@@ -293,6 +293,5 @@ class RecordOwner(NamedTuple):
 
 
 def _words(data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the signed 32-bit numbers at any byte positions."""
     cells: npt.NDArray[np.void] = np.ndarray((len(data) - 3,), "V4", data, strides=(1,))
     return cells[at].view(">i4").astype(np.int64)

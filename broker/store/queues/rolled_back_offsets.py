@@ -115,6 +115,5 @@ def _rows_of(numbers: tuple[int, ...]) -> Iterator[tuple[int, RolledBackRange]]:
 
 
 def _from_offset(rows: RolledBackRange, end: QueueOffset) -> RolledBackRange:
-    """Return the rows at or past an offset."""
     start, stop = rows.offsets.start, rows.offsets.stop
     return rows._replace(offsets=range(min(max(start, end), stop), stop))

@@ -295,5 +295,4 @@ def _concatenated(parts: list[npt.NDArray[np.int64]]) -> Numbers:
 
 @lru_cache(maxsize=FEW)
 def _struct_of(count: int) -> Struct:
-    """Return a struct of ``count`` entries."""
     return Struct(">" + ENTRY_STRUCT.format[1:] * count)

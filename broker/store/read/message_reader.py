@@ -424,7 +424,6 @@ class MessageReader:
         places: Numbers,
         sizes: Numbers,
     ) -> RecordChunk:
-        """Return the records at these positions as one chunk, for a filter."""
         records = self._records(queue, owner, queue_offsets, places, sizes)
         data = b"".join(records)
         try:
@@ -493,7 +492,6 @@ class MessageReader:
             raise WrongEntry(place)
 
     def _holes_in(self, start: PhysicalOffset, end: PhysicalOffset) -> list[PhysicalOffset]:
-        """Return the starts of the known holes between two log offsets."""
         return [hole for hole, _ in self._reput.holes if start <= hole < end]
 
     def _read_near(self, places: list[int], sizes: list[int], span: int) -> Buffer | None:
@@ -582,7 +580,6 @@ class MessageReader:
 
 
 def _runs_of(places: list[int], sizes: list[int]) -> list[slice]:
-    """Return the runs of records that lie back to back."""
     ends = map(add, places, sizes)
     cuts = [
         n for n, (end, place) in enumerate(zip(ends, places[1:], strict=False), 1) if end != place

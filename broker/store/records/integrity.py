@@ -142,6 +142,5 @@ def record_sizes(data: Buffer, count_max: int = sys.maxsize) -> list[int]:
 
 
 def _count_same(data: Buffer, position: int, size: int, count_limit: int) -> int:
-    """Return how many records of one size begin at a position, up to ``count_limit``."""
     is_same = np.ndarray((count_limit,), _SIZE.format, data, position, (size,)) == size
     return count_limit if is_same.all() else int(np.argmin(is_same))

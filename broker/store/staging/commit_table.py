@@ -182,7 +182,6 @@ def _entry_at(data: bytes, position: int) -> tuple[int, int, bytes] | None:
 
 
 def _pages(size: int) -> int:
-    """Return the bytes of an entry, rounded up to whole pages."""
     return -(-(_HEAD_BYTES + size) // _PAGE) * _PAGE
 
 

@@ -88,7 +88,6 @@ def check_batch_name(sink: str, batch_id: int) -> None:
 
 
 def _excerpt(name: str) -> str:
-    """Return the beginning of a name, which may be very long."""
     return repr(name) if len(name) <= _EXCERPT_CHARS_MAX else f"{name[:_EXCERPT_CHARS_MAX]!r}..."
 
 
@@ -356,7 +355,6 @@ def _missing_error(name: StagedName) -> BatchRefused:
 
 
 def _head_in(data: bytes, path: Path) -> _Head:
-    """Return the head of a staged chunk."""
     if len(data) < _HEAD.size or data[:4] != _MAGIC:
         raise BatchRefused(f"{path} is damaged: it does not start like a staged chunk")
     _, version, crc, rows = _HEAD.unpack_from(data)

@@ -147,7 +147,6 @@ class _QueueComparison:
         self._counts: dict[ConsumeQueue, int] = {}
 
     def matches(self, queue: ConsumeQueue, run: QueueEntries) -> bool:
-        """Return whether a queue has these entries."""
         if run.queue_offset < queue.min_offset:
             return False
         entries = memoryview(run.entries)

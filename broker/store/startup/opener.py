@@ -66,8 +66,6 @@ ProgressCallback: TypeAlias = Callable[[str, int, int], bool]
 
 
 class _ProgressReporter:
-    """Reports the progress of a scan or dispatch of the log."""
-
     def __init__(self, on_progress: ProgressCallback, activity: str, start: int, end: int) -> None:
         self._on_progress = on_progress
         self._activity = activity
@@ -75,11 +73,9 @@ class _ProgressReporter:
         self._end = end
 
     def report_and_check_stop(self, position: int) -> bool:
-        """Report progress up to a log offset; return whether the start is to end."""
         return self._on_progress(self._activity, position - self._start, self._end - self._start)
 
     def report(self, position: int) -> None:
-        """Report progress up to a log offset."""
         if self.report_and_check_stop(position):
             raise StartInterrupted(
                 f"{_INTERRUPTED} while it {self._activity}; the next start does that again"
@@ -454,7 +450,6 @@ class StoreOpening:
         return self._reput_from
 
     def _rebuild_index(self) -> PhysicalOffset:
-        """Delete the index, and return the log offset from which it is rebuilt."""
         if self._index is not None:
             self._index.delete_all()
         return self._log.min_offset

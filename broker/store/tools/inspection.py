@@ -134,14 +134,12 @@ def _directories(directory: Path) -> list[Path]:
 
 
 def _number(path: Path) -> int:
-    """Return the number of the queue with this directory."""
     if not (path.name.isdecimal() and path.is_dir()):
         raise ForeignFile(f"{path} is not a consume queue: expected <topic>/<number>")
     return int(path.name)
 
 
 def _file_size(directory: Path) -> int:
-    """Return the common size of the files in a directory."""
     sizes = set()
     for path in directory.iterdir() if directory.is_dir() else ():
         if is_ignored_name(path.name) or (path.is_dir() and not path.name.isdecimal()):

@@ -75,7 +75,6 @@ class _Expected:
         return max(self._store.begin_of(topic), self._begins.get(topic, LOG_START))
 
     def pop(self, topic: str, queue_id: int) -> _Entries:
-        """Remove and return the entries that a queue must have."""
         held, begin = self._queues.pop((topic, queue_id), {}), self.begin_of(topic)
         return {number: entry for number, entry in held.items() if entry[0] >= begin}
 

@@ -185,8 +185,6 @@ class CachedHeader(NamedTuple):
 
 
 class _Names(NamedTuple):
-    """The names of the fields in one kind of request."""
-
     same: tuple[str, ...]
     born_timestamp: str
     properties: str

@@ -91,8 +91,6 @@ PutOne: TypeAlias = Callable[[Send, Buffer, bytes, int], None]
 
 
 class _RunMessage(NamedTuple):
-    """One message of a run, stored or not."""
-
     cached: CachedHeader
     opaque: int
     physical_offset: PhysicalOffset
@@ -101,8 +99,6 @@ class _RunMessage(NamedTuple):
 
 
 class _UnacknowledgedRun(NamedTuple):
-    """The messages of one write, and its result."""
-
     connection: Channel
     result: PutMessageResult
     messages: Sequence[_RunMessage]
@@ -299,7 +295,6 @@ class FastSend:
             connection.close("its sends could not be answered")
 
     def _acknowledge_stored(self, connection: Channel, puts: Sequence[_RunMessage]) -> None:
-        """Answer and count stored messages."""
         sizes_of: dict[str, list[int]] = {}
         rows: list[tuple[object, ...]] = []
         for planned, opaque, physical_offset, queue_offset, size in puts:
