@@ -179,11 +179,6 @@ def _send_back(request: RemotingCommand, _: str) -> Needs:
     return tuple(dict.fromkeys(found))
 
 
-def _end_transaction(request: RemotingCommand, _: str) -> Needs:
-    topic = header_of(request).topic
-    return (topic_need(topic, _PUB),) if topic else ()
-
-
 def _heartbeat(heartbeat: HeartbeatData) -> Iterator[Need]:
     """Need Sub on each consumer group and each topic that it subscribes to."""
     for consumer in heartbeat.consumer_data_set:
@@ -252,10 +247,6 @@ def _correction_offset(request: RemotingCommand, _: str) -> Needs:
     return tuple(dict.fromkeys((*named, topic_need(header.topic, _GET))))
 
 
-def _delete_group(request: RemotingCommand, _: str) -> Needs:
-    return (group_need(header_of(request).group_name, _DELETE),)
-
-
 _C = RequestCode
 _TABLE: Mapping[RequestCode, NeedsOf] = {
     # ---- sending
@@ -263,7 +254,7 @@ _TABLE: Mapping[RequestCode, NeedsOf] = {
     _C.SEND_MESSAGE_V2: _send,
     _C.SEND_BATCH_MESSAGE: _send,
     _C.RECALL_MESSAGE: _topic(_PUB),
-    _C.END_TRANSACTION: _end_transaction,
+    _C.END_TRANSACTION: _topic_if_named(_PUB),
     _C.CONSUMER_SEND_MSG_BACK: _send_back,
     _C.SEND_REPLY_MESSAGE: _reply,
     _C.SEND_REPLY_MESSAGE_V2: _reply,
@@ -317,7 +308,7 @@ _TABLE: Mapping[RequestCode, NeedsOf] = {
     # ---- operators: groups and their clients
     _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: BodyRow(SubscriptionGroupConfig, _create_group),
     _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: BodyRow(SubscriptionGroupList, _create_groups),
-    _C.DELETE_SUBSCRIPTIONGROUP: _delete_group,
+    _C.DELETE_SUBSCRIPTIONGROUP: _group("group_name", _DELETE),
     _C.GET_SUBSCRIPTIONGROUP_CONFIG: _group("group", _GET),
     _C.QUERY_TOPICS_BY_CONSUMER: _group("group", _GET),
     _C.QUERY_SUBSCRIPTION_BY_CONSUMER: _group_and_topic("group", _GET),

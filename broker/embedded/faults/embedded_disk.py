@@ -13,8 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -208,16 +207,11 @@ class _EmbeddedFile(LocalFile):
 
     def flush(self) -> None:
         self._disk.check_flush(self._path)
-        with self._tracked_flush():
-            super().flush()
-
-    @contextmanager
-    def _tracked_flush(self) -> Iterator[None]:
         with self._disk.write_lock:
             flush = self._unflushed.start_flush()
         is_done = False
         try:
-            yield
+            super().flush()
             is_done = self._disk.has_power
         finally:
             with self._disk.write_lock:

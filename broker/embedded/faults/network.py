@@ -32,7 +32,8 @@ class EmbeddedNetwork:
     """The connections of one broker, and their current faults."""
 
     def __init__(self) -> None:
-        self._transports: dict[_NetworkTransport, None] = {}
+        self.transports: dict[_NetworkTransport, None] = {}
+        """The open connections."""
         self.slow_seconds = 0.0
         """Seconds by which the broker's output is delayed."""
         self.cut_after_bytes: int | None = None
@@ -45,34 +46,23 @@ class EmbeddedNetwork:
         if seconds == self.slow_seconds:
             return
         self.slow_seconds = seconds
-        for line in tuple(self._transports):
-            line.update_delay()
+        if not seconds:
+            for line in tuple(self.transports):
+                line.send_delayed(float("inf"))
 
     def set_cut_after(self, count: int | None) -> None:
         """Cut each connection after ``count`` more bytes of the broker's output."""
         if count == self.cut_after_bytes:
             return
         self.cut_after_bytes = count
-        for line in tuple(self._transports):
-            line.set_cut_after(count)
+        for line in tuple(self.transports):
+            line.bytes_left = count
 
     def pause_reading(self, *, is_paused: bool) -> None:
         """Stop reading from clients, or resume it."""
         self.is_reading_paused = is_paused
-        for line in tuple(self._transports):
+        for line in tuple(self.transports):
             line.update_reading()
-
-    def register(self, transport: _NetworkTransport) -> None:
-        """Register a new connection."""
-        self._transports[transport] = None
-
-    def unregister(self, transport: _NetworkTransport) -> None:
-        """Forget a connection that has ended."""
-        self._transports.pop(transport, None)
-
-    def unregister_all(self) -> None:
-        """Unregister all connections: their loop is closed and does not report their end."""
-        self._transports.clear()
 
 
 class NetworkedLoop(_Loop):
@@ -98,7 +88,7 @@ class NetworkedLoop(_Loop):
     def close(self) -> None:
         """Close the loop with all remaining connections."""
         super().close()
-        self.network.unregister_all()
+        self.network.transports.clear()  # a closed loop does not report their end
 
     def _wrap_factory(self, protocol_factory: _Factory) -> _Factory:
         return lambda: _NetworkProtocol(self, self.network, protocol_factory())
@@ -130,12 +120,12 @@ class _NetworkProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = _NetworkTransport(self._loop, self._network, transport, self)
-        self._network.register(self._transport)
+        self._network.transports[self._transport] = None
         self._inner.connection_made(self._transport)
         self._loop.call_soon(self._transport.update_reading)  # loops start reading after this call
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._network.unregister(self._transport)
+        self._network.transports.pop(self._transport, None)
         self._transport.discard_delayed()
         self._inner.connection_lost(exc)
 
@@ -153,7 +143,8 @@ class _NetworkTransport(asyncio.Transport):
         self._loop = loop
         self._network = network
         self._transport = transport
-        self._bytes_left = network.cut_after_bytes
+        self.bytes_left = network.cut_after_bytes
+        """The bytes that the broker can send before the connection is cut; None for all."""
         self._wants_to_read = True
         self._is_reading = True
         self._delayed: deque[tuple[float, bytes]] = deque()
@@ -161,13 +152,6 @@ class _NetworkTransport(asyncio.Transport):
         self._is_closing = False
 
     # ---- called by the network
-
-    def update_delay(self) -> None:
-        if not self._network.slow_seconds:
-            self._send_delayed(float("inf"))
-
-    def set_cut_after(self, count: int | None) -> None:
-        self._bytes_left = count
 
     def update_reading(self) -> None:
         """Read if the broker wants to, unless the network is paused."""
@@ -187,14 +171,16 @@ class _NetworkTransport(asyncio.Transport):
     def write(self, data: Buffer) -> None:
         network = self._network
         if network.slow_seconds or self._delayed:
-            self._delay(bytes(data))
-        elif self._bytes_left is None:
+            if not self._is_closing:
+                self._delayed.append((self._loop.time() + network.slow_seconds, bytes(data)))
+                self._schedule()
+        elif self.bytes_left is None:
             self._transport.write(data)
         else:
             self._send(bytes(data))
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
-        if self._network.slow_seconds or self._delayed or self._bytes_left is not None:
+        if self._network.slow_seconds or self._delayed or self.bytes_left is not None:
             self.write(b"".join(list_of_data))
         else:
             self._transport.writelines(list_of_data)
@@ -236,12 +222,6 @@ class _NetworkTransport(asyncio.Transport):
 
     # ---- internals
 
-    def _delay(self, data: bytes) -> None:
-        if self._is_closing:
-            return
-        self._delayed.append((self._loop.time() + self._network.slow_seconds, data))
-        self._schedule()
-
     def _schedule(self) -> None:
         if self._timer is None and self._delayed:
             seconds = max(self._delayed[0][0] - self._loop.time(), 0.0)
@@ -249,9 +229,9 @@ class _NetworkTransport(asyncio.Transport):
 
     def _timer_fired(self) -> None:
         self._timer = None
-        self._send_delayed(self._loop.time() + 0.001)  # the resolution of the loop's timers
+        self.send_delayed(self._loop.time() + 0.001)  # the resolution of the loop's timers
 
-    def _send_delayed(self, until: float) -> None:
+    def send_delayed(self, until: float) -> None:
         while self._delayed and self._delayed[0][0] <= until:
             self._send(self._delayed.popleft()[1])
         if self._is_closing and not self._delayed:
@@ -262,10 +242,10 @@ class _NetworkTransport(asyncio.Transport):
         self._schedule()
 
     def _send(self, data: bytes) -> None:
-        if self._bytes_left is not None:
-            is_cut = len(data) >= self._bytes_left
-            data = data[: self._bytes_left]
-            self._bytes_left -= len(data)
+        if self.bytes_left is not None:
+            is_cut = len(data) >= self.bytes_left
+            data = data[: self.bytes_left]
+            self.bytes_left -= len(data)
             if is_cut:
                 self._transport.write(data)
                 self._delayed.clear()

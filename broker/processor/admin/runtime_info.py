@@ -77,89 +77,61 @@ class RuntimeInfo:
     def table(self, now_ms: int) -> dict[str, str]:
         """Return all figures, as text, by RocketMQ's keys, some of which are paths."""
         figures = {
-            "bootTimestamp": str(self._started_ms),
+            "bootTimestamp": self._started_ms,
             "runtime": _runtime(max(now_ms - self._started_ms, 0)),
-            "brokerVersion": str(CURRENT_VERSION),
+            "brokerVersion": CURRENT_VERSION,
             "brokerVersionDesc": VERSION_DESC,
             "rocketpollVersion": __version__,  # a key of ours
             **_IDLE,
-            **self._puts(),
-            **self._rates(),
-            **self._days(),
-            **self._log(),
-            **self._disk(),
-            **self._sends(),
-            **self._delays(),
-            **self._pulls(),
+            **self._traffic(),
+            **self._log_and_disk(),
             **self._waiting(),
         }
-        return {escape_surrogates(key): escape_surrogates(value) for key, value in figures.items()}
+        return {escape_surrogates(k): escape_surrogates(str(v)) for k, v in figures.items()}
 
-    def _puts(self) -> dict[str, str]:
+    def _traffic(self) -> dict[str, object]:
         stats = self._broker.stats
         average = stats.put_bytes / stats.put_messages if stats.put_messages else 0.0
+        rates = stats.rates()
+        cells = stats.put_latency.cells().items()
         return {
-            "putMessageEntireTimeMax": str(stats.put_latency.max_ms),
-            "putMessageTimesTotal": str(stats.put_messages),
-            "putMessageFailedTimes": str(stats.put_failures),
-            "putMessageSizeTotal": str(stats.put_bytes),
-            "putMessageAverageSize": str(round(average, 2)),
-            "putMessageDistributeTime": " ".join(
-                f"[{cell}]:{count}" for cell, count in stats.put_latency.cells().items()
-            ),
+            "putMessageEntireTimeMax": stats.put_latency.max_ms,
+            "putMessageTimesTotal": stats.put_messages,
+            "putMessageFailedTimes": stats.put_failures,
+            "putMessageSizeTotal": stats.put_bytes,
+            "putMessageAverageSize": round(average, 2),
+            "putMessageDistributeTime": " ".join(f"[{cell}]:{count}" for cell, count in cells),
             "putLatency99": f"{stats.put_latency.within_ms(0.99):.2f}",
             "putLatency999": f"{stats.put_latency.within_ms(0.999):.2f}",
-            "getMessageEntireTimeMax": str(stats.get_latency_ms_max),
+            "getMessageEntireTimeMax": stats.get_latency_ms_max,
+            "putTps": rates.puts,
+            "getFoundTps": rates.found,
+            "getMissTps": rates.missed,
+            "getTotalTps": rates.gets,
+            "getTransferedTps": rates.transferred,  # spelt like this by 4.9
+            "getTransferredTps": rates.transferred,
+            "msgPutTotalYesterdayMorning": stats.put_totals.yesterday_morning,
+            "msgPutTotalTodayMorning": stats.put_totals.today_morning,
+            "msgPutTotalTodayNow": stats.put_messages,
+            "msgGetTotalYesterdayMorning": stats.get_totals.yesterday_morning,
+            "msgGetTotalTodayMorning": stats.get_totals.today_morning,
+            "msgGetTotalTodayNow": stats.got_messages,
         }
 
-    def _rates(self) -> dict[str, str]:
-        rates = self._broker.stats.rates()
+    def _log_and_disk(self) -> dict[str, object]:
+        state, disk = self._broker.store.state(), self._broker.disk_usage()
+        ours = disk.used + disk.free
+        ratio = round(disk.used / ours, 4) if ours else 0.0
+        path = self._broker.config.store.store_path_root_dir / COMMIT_LOG
         return {
-            "putTps": str(rates.puts),
-            "getFoundTps": str(rates.found),
-            "getMissTps": str(rates.missed),
-            "getTotalTps": str(rates.gets),
-            "getTransferedTps": str(rates.transferred),  # spelt like this by 4.9
-            "getTransferredTps": str(rates.transferred),
-        }
-
-    def _days(self) -> dict[str, str]:
-        puts, gets = self._broker.stats.put_totals, self._broker.stats.get_totals
-        return {
-            "msgPutTotalYesterdayMorning": str(puts.yesterday_morning),
-            "msgPutTotalTodayMorning": str(puts.today_morning),
-            "msgPutTotalTodayNow": str(self._broker.stats.put_messages),
-            "msgGetTotalYesterdayMorning": str(gets.yesterday_morning),
-            "msgGetTotalTodayMorning": str(gets.today_morning),
-            "msgGetTotalTodayNow": str(self._broker.stats.got_messages),
-        }
-
-    def _log(self) -> dict[str, str]:
-        state = self._broker.store.state()
-        return {
-            "commitLogMinOffset": str(state.min_offset),
-            "commitLogMaxOffset": str(state.written_offset),
-            "dispatchBehindBytes": str(max(state.written_offset - state.reput_from_offset, 0)),
+            "commitLogMinOffset": state.min_offset,
+            "commitLogMaxOffset": state.written_offset,
+            "dispatchBehindBytes": max(state.written_offset - state.reput_from_offset, 0),
             "remainHowManyDataToFlush": format_bytes(
                 max(state.written_offset - state.flushed_offset, 0)
             ),
-            "earliestMessageTimeStamp": str(self._earliest(state)),
+            "earliestMessageTimeStamp": self._earliest(state),
             "storeFailure": state.failure or state.degradation or "",  # a key of ours
-        }
-
-    def _earliest(self, state: StoreState) -> int:
-        try:
-            record = self._broker.store.record_at(state.min_offset)
-        except UnreadableFile:  # all other figures are known
-            record = None
-        return decode_record(record, check_crc=False).store_timestamp if record is not None else -1
-
-    def _disk(self) -> dict[str, str]:
-        disk = self._broker.disk_usage()
-        ours = disk.used + disk.free
-        ratio = str(round(disk.used / ours, 4)) if ours else "0.0"
-        path = self._broker.config.store.store_path_root_dir / COMMIT_LOG
-        return {
             "commitLogDiskRatio": ratio,
             f"commitLogDiskRatio_{path}": ratio,
             "consumeQueueDiskRatio": ratio,
@@ -169,43 +141,38 @@ class RuntimeInfo:
             "recentLoss": self._broker.losses.text(),  # a key of ours
         }
 
-    def _sends(self) -> dict[str, str]:
-        queue = self._send_queue()
-        return {
-            "sendThreadPoolQueueSize": str(queue.size),
-            "sendThreadPoolQueueCapacity": str(self._broker.config.send_queue_capacity),
-            "sendThreadPoolQueueHeadWaitTimeMills": str(queue.head_wait_ms),
-        }
+    def _earliest(self, state: StoreState) -> int:
+        try:
+            record = self._broker.store.record_at(state.min_offset)
+        except UnreadableFile:  # all other figures are known
+            record = None
+        return decode_record(record, check_crc=False).store_timestamp if record is not None else -1
 
-    def _pulls(self) -> dict[str, str]:
-        """Return figures on pulls under our own keys, because RocketMQ has none."""
-        return {
-            "pullsHeld": str(self._broker.hold_service.hold_count),
-            "pullsPutOff": str(self._broker.hold_service.deferred_total),
-            "pullsRescued": str(self._broker.hold_service.rescued_total),
-        }
-
-    def _waiting(self) -> dict[str, str]:
-        """Return figures on what waits for its time, its end or its acknowledgement; ours.
+    def _waiting(self) -> dict[str, object]:
+        """Return figures on what waits for the disk, its time, its end or its acknowledgement.
 
         Timers of the broker itself, those of popped messages, do not count. While there are any,
         it is not known which timer is due next.
         """
-        timers, next_due_ms = self._broker.timers, None
+        broker, queue, timers = self._broker, self._send_queue(), self._broker.timers
         count = sum(each for topic, each in timers.counts().items() if not is_system_topic(topic))
-        if count and count == timers.pending:
-            next_due_ms = timers.next_due_ms
+        next_due_ms = timers.next_due_ms if count and count == timers.pending else None
         return {
-            "timersWaiting": str(count),
-            "timersNextDue": str(-1 if next_due_ms is None else next_due_ms),
-            "halfMessages": str(self._broker.transactions.pending_count),
-            "popsInFlight": str(self._broker.pop_counters.in_flight_total),
-        }
-
-    def _delays(self) -> dict[str, str]:
-        return {
-            f"scheduleMessageOffset_{level}": f"{delivered},{end}"
-            for level, delivered, end in self._broker.schedule.progress()
+            "sendThreadPoolQueueSize": queue.size,
+            "sendThreadPoolQueueCapacity": broker.config.send_queue_capacity,
+            "sendThreadPoolQueueHeadWaitTimeMills": queue.head_wait_ms,
+            **{
+                f"scheduleMessageOffset_{level}": f"{delivered},{end}"
+                for level, delivered, end in broker.schedule.progress()
+            },
+            # keys of ours
+            "pullsHeld": broker.hold_service.hold_count,
+            "pullsPutOff": broker.hold_service.deferred_total,
+            "pullsRescued": broker.hold_service.rescued_total,
+            "timersWaiting": count,
+            "timersNextDue": -1 if next_due_ms is None else next_due_ms,
+            "halfMessages": broker.transactions.pending_count,
+            "popsInFlight": broker.pop_counters.in_flight_total,
         }
 
 

@@ -31,13 +31,9 @@ class PendingReplies:
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
-        self._bytes = 0
-        self._bytes_by_client: dict[Channel, int] = {}
-
-    @property
-    def bytes(self) -> int:
+        self.bytes = 0
         """The bytes of all pending requests."""
-        return self._bytes
+        self._bytes_by_client: dict[Channel, int] = {}
 
     def request(
         self,
@@ -76,17 +72,17 @@ class PendingReplies:
                 f"requests of this client that wait for others' answers take {own} bytes of "
                 f"{own_max}"
             )
-        if self._bytes and self._bytes + size > self._bytes_max:
+        if self.bytes and self.bytes + size > self._bytes_max:
             raise _busy(
-                f"requests that wait for other clients' answers take {self._bytes} bytes of "
+                f"requests that wait for other clients' answers take {self.bytes} bytes of "
                 f"{self._bytes_max}"
             )
-        self._bytes += size
+        self.bytes += size
         self._bytes_by_client[requester] = own + size
 
     def release(self, requester: Channel, size: int) -> None:
         """Subtract ``size`` bytes from the requester's pending bytes."""
-        self._bytes -= size
+        self.bytes -= size
         self._bytes_by_client[requester] -= size
         if not self._bytes_by_client[requester]:
             del self._bytes_by_client[requester]

@@ -81,11 +81,8 @@ class AckMessageProcessor(Processor):
                 raise refusal
             return success_response(request)
         put = self._put_ack(header, receipt)
-        self._count(queue, 1, receipt.pop_time)
-        asked = request.without_content()
-        self._acknowledger.when_stored(
-            put, lambda result: reply(connection, asked, _stored_response(asked, result))
-        )
+        self._counters.acknowledge(queue, 1, receipt.pop_time)
+        self._reply_when_stored(connection, request, put)
         return None
 
     @handles(RequestCode.BATCH_ACK_MESSAGE)
@@ -116,10 +113,7 @@ class AckMessageProcessor(Processor):
             raise refusal
         if last is None:
             return success_response(request)
-        asked = request.without_content()
-        self._acknowledger.when_stored(
-            last, lambda result: reply(connection, asked, _stored_response(asked, result))
-        )
+        self._reply_when_stored(connection, request, last)
         return None
 
     @handles(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
@@ -155,20 +149,27 @@ class AckMessageProcessor(Processor):
         if put.status is PutMessageStatus.PUT_OK:
             put = self._put_ack(header, receipt)
             self._counters.changed_total += 1
-        asked = request.without_content()
         fields = ChangeInvisibleTimeResponseHeader(
             now_ms, header.invisible_time, receipt.revive_queue_id
         )
+        self._reply_when_stored(connection, request, put, fields)
+        return None
+
+    def _reply_when_stored(
+        self,
+        connection: Channel,
+        request: RemotingCommand,
+        put: PutMessageResult,
+        fields: ChangeInvisibleTimeResponseHeader | None = None,
+    ) -> None:
+        asked = request.without_content()
 
         def answer(result: PutMessageResult) -> None:
             is_stored = result.status is PutMessageStatus.PUT_OK
-            response = (
-                success_response(asked, fields) if is_stored else _stored_response(asked, result)
-            )
-            reply(connection, asked, response)
+            refusal = asked.respond(CODES[result.status], result.remark)
+            reply(connection, asked, success_response(asked, fields) if is_stored else refusal)
 
         self._acknowledger.when_stored(put, answer)
-        return None
 
     # ---- one message
 
@@ -223,9 +224,6 @@ class AckMessageProcessor(Processor):
         visible_ms = receipt.pop_time + receipt.invisible_time
         return self._log.put_ack(ack, receipt.revive_queue_id, visible_ms)
 
-    def _count(self, queue: PopQueue, count: int, pop_time: int) -> None:
-        self._counters.acknowledge(queue, count, pop_time)
-
     # ---- several messages of one check point
 
     def _ack_batch(self, batch: BatchAck, broker_name: str | None) -> PutMessageResult | None:
@@ -262,7 +260,7 @@ class AckMessageProcessor(Processor):
             pop_time=batch.pop_time,
             broker_name=broker_name or self._broker.config.broker_name,
         )
-        self._count(queue, len(offsets), batch.pop_time)
+        self._counters.acknowledge(queue, len(offsets), batch.pop_time)
         visible_ms = batch.pop_time + batch.invisible_time
         return self._log.put_ack(ack, batch.revive_queue_id, visible_ms)
 
@@ -285,7 +283,7 @@ class AckMessageProcessor(Processor):
             )
         if next_offset < 0:
             return None  # a later pop has the message
-        self._count(queue, 1, pop_time)
+        self._counters.acknowledge(queue, 1, pop_time)
         if not self._broker.consumers.is_reset(group, topic, queue_id):
             self._broker.offsets.advance(group, topic, queue_id, next_offset)
         self._releases.schedule(queue)
@@ -307,9 +305,3 @@ class AckMessageProcessor(Processor):
             receipt.pop_time, visible_ms - receipt.pop_time, receipt.revive_queue_id
         )
         return success_response(request, fields)
-
-
-def _stored_response(request: RemotingCommand, result: PutMessageResult) -> RemotingCommand:
-    if result.status is PutMessageStatus.PUT_OK:
-        return success_response(request)
-    return request.respond(CODES[result.status], result.remark)

@@ -63,7 +63,8 @@ class QueueLocks:
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
-        self._bytes = 0
+        self.bytes = 0
+        """The approximate memory of all locks."""
         self._locks: dict[_Key, _Lock] = {}
         """All locks, the one renewed longest ago first."""
         self._by_connection: dict[Channel, _ConnectionLocks] = {}
@@ -106,7 +107,7 @@ class QueueLocks:
             else:
                 origin = _origin_of(connection)
                 lock = self._locks[key] = _Lock(client_id, now_ms, size, origin, None, is_member)
-                self._bytes += size
+                self.bytes += size
             self._assign(key, lock, connection, share)
             held.add(queue)
         return frozenset(held)
@@ -160,17 +161,12 @@ class QueueLocks:
     def __len__(self) -> int:
         return len(self._locks)
 
-    @property
-    def bytes(self) -> int:
-        """The approximate memory of all locks."""
-        return self._bytes
-
     def _has_room(self, connection: Channel, size: int, share: int) -> bool:
         if not self._fits(connection, size, share):
             return False
-        while self._bytes + size > LOCK_BYTES_MAX and self._orphaned:
+        while self.bytes + size > LOCK_BYTES_MAX and self._orphaned:
             self._discard(next(iter(self._orphaned)))
-        return self._bytes + size <= LOCK_BYTES_MAX
+        return self.bytes + size <= LOCK_BYTES_MAX
 
     def _fits(self, connection: Channel, size: int, share: int) -> bool:
         held = self._by_connection.get(connection)
@@ -201,7 +197,7 @@ class QueueLocks:
         lock = self._locks.pop(key)
         self._detach(key, lock)
         self._orphaned.pop(key, None)
-        self._bytes -= lock.size
+        self.bytes -= lock.size
 
     def _is_expired(self, lock: _Lock, now_ms: int) -> bool:
         # After the clock was set back, a lock must not last longer than from now on.

@@ -32,7 +32,8 @@ class ConsumerOffsetManager(SavedTable[ConsumerOffsetSerializeWrapper]):
         Entries under keys that are not ``topic@group`` are kept, and saved again.
         """
         self.max_offsets = max_offsets
-        self._count = 0
+        self.count = 0
+        """The number of stored offsets."""
         super().__init__(table, self.wrapper)
         loaded = table.load(ConsumerOffsetSerializeWrapper())
         self._data_version = loaded.data_version
@@ -48,14 +49,9 @@ class ConsumerOffsetManager(SavedTable[ConsumerOffsetSerializeWrapper]):
                         key,
                     )
                 self._groups[group][topic] = right
-                self._count += len(right)
+                self.count += len(right)
             else:
                 self._unparsed[key] = queues
-
-    @property
-    def count(self) -> int:
-        """The number of stored offsets."""
-        return self._count
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the stored offset, or None."""
@@ -128,13 +124,13 @@ class ConsumerOffsetManager(SavedTable[ConsumerOffsetSerializeWrapper]):
         """Remove all offsets of a group."""
         topics = self._groups.pop(group, None)
         if topics:
-            self._count -= sum(map(len, topics.values()))
+            self.count -= sum(map(len, topics.values()))
             self.is_dirty = True
 
     def forget_topic(self, topic: str) -> None:
         """Remove all offsets of a topic: if it is recreated, it begins with offset 0 again."""
         for group in self.groups_of(topic):
-            self._count -= len(self._groups[group].pop(topic))
+            self.count -= len(self._groups[group].pop(topic))
             if not self._groups[group]:
                 del self._groups[group]
             self.is_dirty = True
@@ -159,16 +155,16 @@ class ConsumerOffsetManager(SavedTable[ConsumerOffsetSerializeWrapper]):
     def _reserve(self, more: int) -> None:
         """Count more offsets; raise TooMany if there is no room."""
         check_limit(
-            "consumer offsets", self._count, self.max_offsets, "maxConsumerOffsets", more=more
+            "consumer offsets", self.count, self.max_offsets, "maxConsumerOffsets", more=more
         )
-        self._count += more
+        self.count += more
 
     def wrapper(self) -> ConsumerOffsetSerializeWrapper:
         """Return all offsets as they are saved."""
         return self._wrapper({**self._unparsed, **dict(self._entries())})
 
     def wrapper_in_steps(
-        self, is_wanted: Callable[[str, str], bool] = lambda _topic, _group: True
+        self, is_wanted: Callable[[str, str], bool]
     ) -> Generator[None, None, ConsumerOffsetSerializeWrapper]:
         """Collect offsets for a response, in steps, each as it is when its turn comes.
 

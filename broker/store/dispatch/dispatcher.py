@@ -114,30 +114,11 @@ class Dispatcher:
             if before <= first:
                 del self.deleted_topics[topic]
 
-    def entries_of_recent(self, recent: Iterable[RecentRun | ColumnRun]) -> Iterable[QueueEntries]:
-        """Return the entries of records that were just written, in log order."""
-        return self.exclude_deleted(self._from_memory(recent))
-
-    def entries_of_few(
-        self, data: Buffer, sizes: Sequence[int], physical_offset: PhysicalOffset
-    ) -> Iterable[QueueEntries]:
-        """Return the entries of a few contiguous records that start at a physical offset."""
-        return self.exclude_deleted(self._one_by_one(data, sizes, physical_offset))
-
-    def entries_of_chunk(
-        self, chunk: RecordChunk, physical_offset: PhysicalOffset
-    ) -> Iterable[QueueEntries]:
-        """Return the entries of many contiguous records that start at a physical offset."""
-        return self.exclude_deleted(self._vectorized(chunk, physical_offset))
-
-    def entries_of_recent_chunk(self, recent: RecentChunk) -> Iterable[QueueEntries]:
-        """Return the entries of many records that were just written."""
-        return self.exclude_deleted([self._of_recent_chunk(recent)])
-
     def exclude_deleted(self, runs: Iterable[QueueEntries]) -> Iterable[QueueEntries]:
-        """Return these entries without those of topics that were deleted after them.
+        """Return entries without those of topics that were deleted after them.
 
-        Light queues of RocketMQ get no entries either.
+        Light queues of RocketMQ get no entries either. All other methods return the entries of
+        deleted topics as well.
         """
         runs = (run for run in runs if not is_light_queue(run.topic))
         return filter(None, map(self._without_deleted, runs)) if self.deleted_topics else runs
@@ -154,7 +135,8 @@ class Dispatcher:
             tags_codes=run.tags_codes[deleted_count:],
         )
 
-    def _from_memory(self, recent: Iterable[RecentRun | ColumnRun]) -> list[QueueEntries]:
+    def entries_of_recent(self, recent: Iterable[RecentRun | ColumnRun]) -> list[QueueEntries]:
+        """Return the entries of records that were just written, in log order."""
         runs: list[_EntryRun | QueueEntries] = []
         last_of_queue: dict[QueueKey, _EntryRun] = {}
         pack = ENTRY_STRUCT.pack
@@ -195,9 +177,10 @@ class Dispatcher:
             entries["tags_code"] = codes
         return QueueEntries(topic, queue_id, run.queue_offset, entries.tobytes(), codes)
 
-    def _one_by_one(
+    def entries_of_few(
         self, data: Buffer, sizes: Sequence[int], physical_offset: PhysicalOffset
     ) -> list[QueueEntries]:
+        """Return the entries of a few contiguous records that start at a physical offset."""
         if len(data) <= _COPIED_BYTES_MAX:
             data = bytes(data)
         runs: list[_EntryRun] = []
@@ -229,7 +212,8 @@ class Dispatcher:
             position += size
         return [run.build() for run in runs]
 
-    def _of_recent_chunk(self, recent: RecentChunk) -> QueueEntries:
+    def entries_of_recent_chunk(self, recent: RecentChunk) -> QueueEntries:
+        """Return the entries of many records that were just written."""
         chunk, (topic, queue_id), start_offset = recent
         if topic == SCHEDULE_TOPIC:
             codes = chunk.store_timestamp.astype(np.int64) + self._delay_ms(queue_id)
@@ -242,9 +226,10 @@ class Dispatcher:
         first = QueueOffset(chunk.head["queue_offset"][0])
         return QueueEntries(topic, queue_id, first, entries.tobytes(), codes.tolist())
 
-    def _vectorized(
+    def entries_of_chunk(
         self, chunk: RecordChunk, physical_offset: PhysicalOffset
     ) -> Iterator[QueueEntries]:
+        """Yield the entries of many contiguous records that start at a physical offset."""
         topics = bulk_tools.COLUMNS["topic"].build(chunk).dictionary_encode()
         topic_of = topics.indices.to_numpy().astype(np.int64)
         queue_ids = chunk.head["queue_id"].astype(np.int64)

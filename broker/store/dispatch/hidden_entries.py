@@ -116,7 +116,7 @@ class PrecomputedEntries(NamedTuple):
 
     start_offset: PhysicalOffset
     end_offset: PhysicalOffset
-    runs: Sequence[QueueEntries]
+    run: QueueEntries
 
 
 class PrecomputedKeys(NamedTuple):
@@ -168,10 +168,9 @@ class PrecomputedDispatch:
         if not self.entries and not self.keys:
             self._bytes = 0
         if self._bytes < BYTES_MAX:
-            found = self._dispatcher.entries_of_recent_chunk(many)
-            runs = [run._replace(tags_codes=()) for run in found]
-            self._bytes += sum(len(run.entries) for run in runs)
-            self.entries.add(PrecomputedEntries(many.start_offset, many.end_offset, runs))
+            run = self._dispatcher.entries_of_recent_chunk(many)._replace(tags_codes=())
+            self._bytes += len(run.entries)
+            self.entries.add(PrecomputedEntries(many.start_offset, many.end_offset, run))
             if self._has_index:
                 self._keyed = KeyedChunk(many.chunk, many.start_offset, many.queue[0])
         return True

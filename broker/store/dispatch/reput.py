@@ -294,8 +294,7 @@ class ReputMessageService:
         start, confirmed = self._next_offset, self.visible_offset()
         ahead = self._precomputed.entries.pop_at(start, confirmed)
         if ahead is not None:
-            runs = map(with_tags_codes, ahead.runs)
-            self._dispatch(self._dispatcher.exclude_deleted(runs), ahead.end_offset)
+            self._dispatch([with_tags_codes(ahead.run)], ahead.end_offset)
             return
         confirmed = self._precomputed.entries.next_start(start, confirmed)
         fresh: list[RecentRun | ColumnRun] = []
@@ -311,7 +310,7 @@ class ReputMessageService:
             return
         many = self._recent_writes.chunks.pop_at(start, confirmed)
         if many is not None:
-            self._dispatch(self._dispatcher.entries_of_recent_chunk(many), many.end_offset)
+            self._dispatch([self._dispatcher.entries_of_recent_chunk(many)], many.end_offset)
             self._keep_for_index(many.chunk, start, many.queue[0])
             return
         self._dispatch_read(start, confirmed)
@@ -345,6 +344,7 @@ class ReputMessageService:
 
     def _dispatch(self, runs: Iterable[QueueEntries], next_offset: PhysicalOffset) -> None:
         """Dispatch entries to their queues; those of a commit stay hidden until its last entry."""
+        runs = self._dispatcher.exclude_deleted(runs)
         if self._next_offset < self._atomic_until:
             self._dispatch_hidden(runs, next_offset)
         else:

@@ -59,7 +59,7 @@ def check_derived_files(
     keys: list[HashedKeys] = []
     for start, data, sizes in _pieces(log, log.min_offset, log.written_offset, end_offset):
         if len(sizes) <= FEW or not bulk_tools.are_loaded():
-            runs = dispatcher.entries_of_few(data, sizes, start)
+            runs: Iterable[QueueEntries] = dispatcher.entries_of_few(data, sizes, start)
             if start < end_offset:
                 keys.append(hash_records(data, sizes, start))
         else:
@@ -67,6 +67,7 @@ def check_derived_files(
             runs = dispatcher.entries_of_chunk(chunk, start)
             if start < end_offset:
                 keys.append(hash_columns(key_columns(chunk, start)))
+        runs = dispatcher.exclude_deleted(runs)
         if start >= end_offset:
             runs = _truncate_to_ends(queues, runs)
         for run in runs:

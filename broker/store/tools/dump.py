@@ -5,7 +5,6 @@ It changes nothing.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -16,8 +15,7 @@ from rmq_spark.errors import excerpt
 from rmq_spark.wire.record import StoredMessage
 from rmq_spark.wire.record_layout import BLANK_SIZE, ROLLED_BACK
 
-from ..errors import StoreError
-from .inspection import StoreInspection
+from .inspection import StoreInspection, run_tool
 
 
 def dump_lines(root: Path, limit: int) -> Iterator[str]:
@@ -67,21 +65,14 @@ def _described(message: StoredMessage) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m rocketpoll.broker.store.tools.dump", description=__doc__
+    limit = {"type": int, "default": 20, "help": "records, and entries of a queue (default: 20)"}
+    return run_tool(
+        "dump",
+        __doc__,
+        lambda given: dump_lines(given.directory, given.limit),
+        arguments,
+        {"--limit": limit},
     )
-    parser.add_argument("directory", type=Path, help="storePathRootDir of the store")
-    parser.add_argument(
-        "--limit", type=int, default=20, help="records, and entries of a queue (default: 20)"
-    )
-    given = parser.parse_args(arguments)
-    try:
-        for line in dump_lines(given.directory, given.limit):
-            print(line)
-    except (StoreError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
 
 
 if __name__ == "__main__":

@@ -6,16 +6,19 @@ messages may then be missing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import argparse
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 from rmq_spark.wire.bodies.configs import TopicConfigSerializeWrapper
 from rmq_spark.wire.names import is_light_queue
 from rmq_spark.wire.record import StoredMessage, decode_blank, decode_record
 
-from ..errors import ForeignFile
+from ..errors import ForeignFile, StoreError
 from ..files.disk import LocalDisk, is_ignored_name
 from ..files.file_pool import FileGroup, FilePool
 from ..files.json_table import JsonTable
@@ -153,3 +156,27 @@ def _file_size(directory: Path) -> int:
             "broker, which repairs what a crash has left"
         )
     return sizes.pop()
+
+
+def run_tool(
+    module: str,
+    description: str | None,
+    lines: Callable[[argparse.Namespace], Iterable[str]],
+    arguments: Sequence[str] | None,
+    options: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> int:
+    """Run the command line of a tool that prints ``lines``; return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m rocketpoll.broker.store.tools.{module}", description=description
+    )
+    parser.add_argument("directory", type=Path, help="storePathRootDir of the store")
+    for name, how in options.items():
+        parser.add_argument(name, **how)
+    given = parser.parse_args(arguments)
+    try:
+        for line in lines(given):
+            print(line)
+    except (StoreError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0

@@ -6,7 +6,6 @@ It changes nothing and prints JSON.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,8 +13,7 @@ from typing import Any
 
 import orjson
 
-from ..errors import StoreError
-from .inspection import StoreInspection
+from .inspection import StoreInspection, run_tool
 
 
 @dataclass
@@ -73,17 +71,12 @@ def _bytes_below(directory: Path) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m rocketpoll.broker.store.tools.stat", description=__doc__
+    return run_tool(
+        "stat",
+        __doc__,
+        lambda given: [orjson.dumps(figures(given.directory)).decode()],
+        arguments,
     )
-    parser.add_argument("directory", type=Path, help="storePathRootDir of the store")
-    given = parser.parse_args(arguments)
-    try:
-        print(orjson.dumps(figures(given.directory)).decode())
-    except (StoreError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
 
 
 if __name__ == "__main__":

@@ -25,10 +25,9 @@ from rmq_spark.wire.names import SCHEDULE_TOPIC
 from rmq_spark.wire.record_layout import BLANK_SIZE
 
 from ..dispatch.dispatcher import Dispatcher
-from ..errors import StoreError
 from ..queues.consume_queue import ENTRY_STRUCT, ConsumeQueue
 from ..results import LOG_START, PhysicalOffset
-from .inspection import StoreInspection
+from .inspection import StoreInspection, run_tool
 
 _DELAYS_MS = (0,)
 _PLACE_AND_SIZE = 2
@@ -56,9 +55,8 @@ class _Expected:
         dispatcher = Dispatcher(_DELAYS_MS)
         for place, size, _ in store.records():
             data = store.log.read(place, size)
-            for topic, queue_id, queue_offset, entries, _ in dispatcher.entries_of_few(
-                data, [size], place
-            ):
+            runs = dispatcher.exclude_deleted(dispatcher.entries_of_few(data, [size], place))
+            for topic, queue_id, queue_offset, entries, _ in runs:
                 if place < store.begin_of(topic):
                     continue
                 held = self._queues.setdefault((topic, queue_id), {})
@@ -166,21 +164,16 @@ def _queue_faults(
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m rocketpoll.broker.store.tools.verify", description=__doc__
-    )
-    parser.add_argument("directory", type=Path, help="storePathRootDir of the store")
-    given = parser.parse_args(arguments)
     faults = 0
-    try:
+
+    def lines(given: argparse.Namespace) -> Iterator[str]:
+        nonlocal faults
         for text, is_fault in findings(given.directory):
-            print(text)
+            yield text
             faults += is_fault
-    except (StoreError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    print(format_count(faults, "fault") if faults else "no faults found")
-    return 1 if faults else 0
+        yield format_count(faults, "fault") if faults else "no faults found"
+
+    return run_tool("verify", __doc__, lines, arguments) or min(faults, 1)
 
 
 if __name__ == "__main__":
