@@ -16,13 +16,13 @@ from ipaddress import ip_address
 from typing import Final, Protocol
 
 from rmq_spark.errors import WireError
-from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
 
 from ..common.channel import Channel, Identity
 from ..common.log_limit import LogLimit, printable
-from ..common.request_content import NotAuthenticated, RequestRejected
+from ..common.request_content import NotAuthenticated, RequestRejected, no_permission
 from .request_rights import RIGHTS, BodyRow
 from .rights import Action, Need, ResourceType, group_need, topic_need
 from .signatures import SignedTemplate, UnsignedTemplate
@@ -152,9 +152,7 @@ class AccessControl:
             self.denials += 1
             code = request.code
             name = RequestCode(code).name if code in RequestCode._value2member_map_ else str(code)
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION, f"no client may send request {name} to this broker"
-            )
+            raise no_permission(f"no client may send request {name} to this broker")
         return None if identity.is_super else needs_of
 
     def _require(self, connection: Channel, need: Need) -> None:
@@ -209,7 +207,7 @@ class AccessControl:
             return None
         identity = connection.identity
         if identity is None:
-            return RequestRejected(ResponseCode.NO_PERMISSION, "nobody has signed this request")
+            return no_permission("nobody has signed this request")
         need = _NEEDS[resource](name, *actions)
         return _refusal(rules, identity, _address_of(connection), need)
 
@@ -248,10 +246,9 @@ class AccessControl:
         """Refuse and count a request that needs a right on every topic, unless the user has it."""
         if not self.allows_every_topic(connection, action):
             self.denials += 1
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION,
+            raise no_permission(
                 f"the log holds the messages of all topics: grant {action.value} on every topic to "
-                "read it, or pull messages",
+                "read it, or pull messages"
             )
 
     def visible_to(self, connection: Channel) -> VisibleNames:
@@ -270,20 +267,18 @@ def _refusal(
         and need.name in _MIXED_TOPICS
         and not any(rules.allows_every_topic(identity, address, each) for each in need.actions)
     ):
-        return RequestRejected(
-            ResponseCode.NO_PERMISSION,
+        return no_permission(
             f"{need.name} holds messages of all topics: it needs "
-            f"{' or '.join(each.value for each in need.actions)} on every topic",
+            f"{' or '.join(each.value for each in need.actions)} on every topic"
         )
     return refused
 
 
 def _check_same(proven: Identity | None, identity: Identity) -> None:
     if proven is not None and proven.name != identity.name:
-        raise RequestRejected(
-            ResponseCode.NO_PERMISSION,
+        raise no_permission(
             f"this connection belongs to {proven.name}: use another connection for another access "
-            "key",
+            "key"
         )
 
 

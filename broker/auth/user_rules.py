@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.signature import ACCESS_KEY
 
 from ..common.channel import Identity
-from ..common.request_content import RequestRejected
+from ..common.request_content import RequestRejected, no_permission
 from .access_lists import Decision
 from .rights import Action, Need, ResourceType
 from .signatures import is_signed_by
@@ -102,4 +101,4 @@ class UserRules:
 
 
 def _refused(remark: str) -> RequestRejected:
-    return RequestRejected(ResponseCode.NO_PERMISSION, remark)
+    return no_permission(remark)

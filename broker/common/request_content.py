@@ -45,6 +45,11 @@ def system_error(remark: str) -> RequestRejected:
     return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)
 
 
+def no_permission(remark: str) -> RequestRejected:
+    """Return the refusal of a request that its client, group or broker may not send or serve."""
+    return RequestRejected(ResponseCode.NO_PERMISSION, remark)
+
+
 def header_of(request: RemotingCommand) -> Any:
     """Return the typed header of a request; raise HeaderError if its code has none."""
     decode = _DECODERS.get(request.code)

@@ -19,7 +19,7 @@ from ..store.message_store import MessageStore
 from ..store.records.fields import read_fields
 from ..store.results import QueueOffset
 from .processor import BrokerParts
-from .request import RequestRejected, system_error
+from .request import RequestRejected, no_permission, system_error
 
 
 def require_topic(topics: TopicConfigManager, topic: str) -> TopicConfig:
@@ -34,7 +34,7 @@ def require_readable_topic(topics: TopicConfigManager, topic: str) -> TopicConfi
     """Return the configuration of a topic that consumers may read."""
     config = require_topic(topics, topic)
     if not config.perm & TopicPermission.READ:
-        raise RequestRejected(ResponseCode.NO_PERMISSION, f"the topic[{topic}] may not be read")
+        raise no_permission(f"the topic[{topic}] may not be read")
     return config
 
 
@@ -52,9 +52,7 @@ def require_group(groups: SubscriptionGroupManager, group: str) -> SubscriptionG
 def require_consuming_group(groups: SubscriptionGroupManager, group: str) -> None:
     """Refuse a group that does not exist, or that an operator has barred from consuming."""
     if not require_group(groups, group).consume_enable:
-        raise RequestRejected(
-            ResponseCode.NO_PERMISSION, f"subscription group {group} may not consume"
-        )
+        raise no_permission(f"subscription group {group} may not consume")
 
 
 def topic_not_exist(topic: str) -> RequestRejected:

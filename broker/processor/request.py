@@ -26,6 +26,7 @@ from ..common.request_content import (
     body_in_steps,
     body_of,
     header_of,
+    no_permission,
     system_error,
 )
 
@@ -44,6 +45,7 @@ __all__ = [
     "body_of",
     "header_of",
     "negotiated",
+    "no_permission",
     "not_supported",
     "one_way_command",
     "refuse_if_busy",

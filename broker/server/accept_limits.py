@@ -97,10 +97,6 @@ class AcceptLimits(Generic[ClientT]):
         self._log_limit = LogLimit()
         self._last_refused = Host(bytes(4), 0)
 
-    def start(self, now: float) -> None:
-        """Begin to count at this time of the clock."""
-        self._rate.skip_time(now)
-
     def skip_time(self, seconds: float) -> None:
         """Ignore a jump of the clock."""
         self._rate.skip_time(seconds)

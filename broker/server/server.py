@@ -172,7 +172,7 @@ class RemotingServer:
     async def start(self, address: str, port: int) -> int:
         """Listen on the first port and return it; 0 picks any free port."""
         self._loop = asyncio.get_running_loop()
-        self._accept_limits.start(self._loop.time())
+        self._accept_limits.skip_time(self._loop.time())
         found = await self.listen(address, port)
         self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep_after_read)
         return found

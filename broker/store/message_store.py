@@ -89,7 +89,7 @@ class MessageStore:
         """
         self._wake_reput: Callable[[], object] = wake_reput or self.reput
         is_slave = config.broker_role is BrokerRole.SLAVE
-        self._refusal_reason: str | None = "this broker is a slave" if is_slave else None
+        self._slave_reason = "this broker is a slave" if is_slave else None
         self._failure: str | None = None
         self._closing_reason: str | None = None
         self._checkpoint_degradation = Degradation("no checkpoint is taken")
@@ -143,7 +143,6 @@ class MessageStore:
             self._checkpointer,
             now_ms,
             self.save_checkpoint,
-            self._set_refusal,
             self._stored_ms,
         )
         with suppress(OSError):  # the first cleanup reports it
@@ -411,9 +410,7 @@ class MessageStore:
         old ones, also later if the files of the old queues cannot be moved away. Otherwise a later
         topic begins at 0, when no crash can bring the old messages back.
 
-        Raises:
-            OSError: The disk refuses. Nothing has changed, even after a restart.
-            StoreFailed: The disk has failed, and it is unknown whether the topic is deleted.
+        Errors are those of `checkpointer.delete_topic`.
         """
         try:
             delete_topic(self._components, self._checkpointer, self._appender, topic)
@@ -435,20 +432,11 @@ class MessageStore:
         """Note that no data of a deleted topic, such as offsets of groups, remains.
 
         A crash or an error before that leaves the topic among `half_deleted_topics`.
-
-        Raises:
-            OSError, DamagedTable: The disk refuses, or the saved deletions cannot be read.
         """
         self._checkpointer.finish_deletion(topic)
 
     def clean(self) -> int:
-        """Delete expired files, or also younger ones if the disk is too full; return their number.
-
-        Files expire at the configured hours, or at any time if the disk needs the room; the last
-        file always stays. A checkpoint comes first: after a crash, queues must not end before the
-        deleted messages, or offsets would be assigned twice. Without room for a checkpoint, the
-        last one decides which files may be deleted.
-        """
+        """Delete expired files, or younger ones if the disk is too full; return their number."""
         return self.cleaner.clean()
 
     def _stored_ms(self, physical_offset: PhysicalOffset) -> int | None:
@@ -466,15 +454,13 @@ class MessageStore:
             or self._log.flush_degradation.text
             or self.staged_batches.stuck_reason()
         )
-        return self._failure or self._closing_reason or self._refusal_reason or hindrance
+        refusal = self._slave_reason or self.cleaner.refusal_reason
+        return self._failure or self._closing_reason or refusal or hindrance
 
     @property
     def clock_behind_ms(self) -> int:
         """Milliseconds by which the clock lags the last message; new ones get its timestamp."""
         return self._log.clock_behind_ms
-
-    def _set_refusal(self, reason: str | None) -> None:
-        self._refusal_reason = reason
 
     def state(self) -> StoreState:
         """Return the state of the store, as an operator first needs it."""

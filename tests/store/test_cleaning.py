@@ -45,7 +45,7 @@ def room(tmp_path):
     store = open_store(tmp_path, disk)
     for number in range(200):
         store.put_message(message(f"body {number}"))
-    room = SimpleNamespace(disk=disk, store=store, said=[], saved=0)
+    room = SimpleNamespace(disk=disk, store=store, saved=0)
 
     def save_checkpoint():
         room.saved += 1
@@ -56,7 +56,6 @@ def room(tmp_path):
         checkpointer_of(store),
         lambda: 0,
         save_checkpoint,
-        room.said.append,
         store._stored_ms,
     )
     yield room
@@ -64,7 +63,7 @@ def room(tmp_path):
 
 
 def test_cleaning_does_nothing_without_expired_files_or_disk_pressure(room):
-    assert (room.cleaning.clean(), room.saved, room.said) == (0, 0, [None])
+    assert (room.cleaning.clean(), room.saved, room.cleaning.refusal_reason) == (0, 0, None)
 
 
 def test_cleaning_saves_a_checkpoint_before_and_after_deletion(room):
@@ -77,11 +76,10 @@ def test_cleaning_saves_a_checkpoint_before_and_after_deletion(room):
 def test_cleaning_reports_full_disk_and_recovery(room):
     room.disk.used = 95
     room.cleaning.clean()
+    assert "the disk is 95% full" in room.cleaning.refusal_reason
     room.disk.used = 50
     room.cleaning.clean()
-    full, free = room.said
-    assert "the disk is 95% full" in full
-    assert free is None
+    assert room.cleaning.refusal_reason is None
 
 
 def test_cleaning_of_a_slave_reports_no_full_disk(room, monkeypatch):
@@ -92,7 +90,7 @@ def test_cleaning_of_a_slave_reports_no_full_disk(room, monkeypatch):
     )
     room.disk.used = 95
     room.cleaning.clean()
-    assert room.said == []
+    assert room.cleaning.refusal_reason is None
 
 
 class FillingDisk(FaultyDisk):

@@ -21,7 +21,14 @@ from ...auth.access_lists import AccessList, AccessListError, ResourcePattern
 from ...auth.user_tables import User, UserType
 from ...common.channel import Channel, ResponseSteps
 from ..processor import Processor, handles
-from ..request import RequestRejected, body_of, header_of, success_response, system_error
+from ..request import (
+    RequestRejected,
+    body_of,
+    header_of,
+    no_permission,
+    success_response,
+    system_error,
+)
 
 _SUBJECT_TYPE: Final = "user:"
 
@@ -177,13 +184,12 @@ class AccessAdminProcessor(Processor):
         access = self._broker.config.access
         if access.authentication_enabled:
             return
-        raise RequestRejected(
-            ResponseCode.NO_PERMISSION,
+        raise no_permission(
             "accounts are in plain_acl.yml, which no request changes: edit the file, and the "
             "broker reads it again"
             if access.acl_enable
             else "there are no users with authenticationEnabled=false: set it to true in the "
-            "broker's configuration, with initAuthenticationUser",
+            "broker's configuration, with initAuthenticationUser"
         )
 
     def _existing(self, subject: str | None) -> tuple[str, AccessList | None]:
@@ -203,7 +209,7 @@ def _refusals() -> Iterator[None]:
     try:
         yield
     except AccessListError as error:
-        raise RequestRejected(ResponseCode.NO_PERMISSION, str(error)) from error
+        raise no_permission(str(error)) from error
 
 
 def _username(request: RemotingCommand) -> str:

@@ -16,7 +16,7 @@ from rmq_spark.wire.bodies.configs import (
     TimerMetricsSerializeWrapper,
 )
 from rmq_spark.wire.bodies.operators import KVTable
-from rmq_spark.wire.codes import RequestCode, ResponseCode
+from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.operators import GetBrokerConfigResponseHeader
 from rmq_spark.wire.names import reply_topic
@@ -26,7 +26,7 @@ from ...settings.config import BrokerConfig
 from ...settings.settings import settings_of
 from ...state.stats.broker_stats import STATS_NAMES
 from ..processor import BrokerParts, Processor, handles
-from ..request import RequestRejected, header_of, success_response, system_error
+from ..request import RequestRejected, header_of, no_permission, success_response, system_error
 from .runtime_info import RuntimeInfo, SendQueue
 
 # ---- Settings as text.
@@ -60,10 +60,9 @@ def _lines(settings: Mapping[str, object]) -> bytes:
 
 def read_only_error(request: RemotingCommand) -> RequestRejected:
     """Return the refusal of a remote change of settings."""
-    return RequestRejected(
-        ResponseCode.NO_PERMISSION,
+    return no_permission(
         f"remote configuration is read-only ({RequestCode(request.code).name}): change the "
-        "broker's file, and send it SIGHUP or restart it",
+        "broker's file, and send it SIGHUP or restart it"
     )
 
 

@@ -27,7 +27,14 @@ from ...state.members.client_channel_info import ClientChannelInfo
 from ...store.results import PhysicalOffset
 from ..processor import BrokerParts, Processor, handles
 from ..queues import may_read
-from ..request import RequestRejected, header_of, reply, request_command, system_error
+from ..request import (
+    RequestRejected,
+    header_of,
+    no_permission,
+    reply,
+    request_command,
+    system_error,
+)
 from .pending_replies import REQUEST_BYTES, PendingReplies
 
 RELAY_TIMEOUT_MS: Final = 10_000
@@ -75,10 +82,9 @@ class ClientRelayProcessor(Processor):
         if record is None or not may_read(self._broker, connection, record, Action.SUB):
             raise system_error(f"message [{header.msg_id}] is not in this broker's log")
         if not may_read(self._broker, channel.connection, record, Action.SUB):
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION,
+            raise no_permission(
                 f"The Consumer <{header.consumer_group}> <{header.client_id}> may not consume the "
-                f"topic of message [{header.msg_id}]",
+                f"topic of message [{header.msg_id}]"
             )
         fields = {**request.ext_fields, "brokerName": self._broker.config.broker_name}
         self._relay(connection, request, channel, fields, bytes(record))

@@ -44,6 +44,7 @@ from ..request import (
     RequestRejected,
     body_in_steps,
     header_of,
+    no_permission,
     refuse_if_busy,
     reply,
     success_response,
@@ -82,10 +83,9 @@ class SinkUsers:
         identity, user = connection.identity, self._user_of(sink)
         if user is None or identity is None or identity.is_super or identity.name == user:
             return
-        raise RequestRejected(
-            ResponseCode.NO_PERMISSION,
+        raise no_permission(
             f"sink {sink} belongs to another user: give the sink of {identity.name} another name, "
-            "or ask a super user to run rocketpoll sink forget",
+            "or ask a super user to run rocketpoll sink forget"
         )
 
     def user_for(self, connection: Channel, sink: str) -> str | None:

@@ -31,6 +31,7 @@ from ..request import (
     body_in_steps,
     body_of,
     header_of,
+    no_permission,
     success_response,
     success_response_in_steps,
     system_error,
@@ -93,9 +94,7 @@ class ConsumerGroupProcessor(Processor):
         """Answer SET_MESSAGE_REQUEST_MODE when the mode is saved."""
         body = body_of(request, SetMessageRequestModeRequestBody)
         if body.topic.startswith(RETRY_PREFIX):
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode"
-            )
+            raise no_permission("retry topic is not allowed to set mode")
         require_topic(self._broker.topics, body.topic)
         require_group(self._broker.groups, body.consumer_group)
         modes = self._broker.request_modes

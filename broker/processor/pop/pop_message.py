@@ -57,7 +57,7 @@ from ...store.results import (
 from ..processor import BrokerParts, Processor, handles
 from ..pulls.subscription_filters import SubscriptionFilter, SubscriptionFilters
 from ..queues import is_young, require_consuming_group, require_readable_topic
-from ..request import Answer, RequestRejected, header_of, reply, system_error
+from ..request import Answer, RequestRejected, header_of, no_permission, reply, system_error
 from ..sends.acknowledger import Acknowledger
 from .order_releases import OrderReleases
 from .pop_offsets import PopOffsets
@@ -175,9 +175,7 @@ class PopMessageProcessor(Processor):
     def check(self, header: PopHeader | PeekMessageRequestHeader) -> None:
         """Refuse a request unless its group may pop from its topic and queue."""
         if not self._config.broker_permission & _READ:
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION, "the broker popping message is forbidden"
-            )
+            raise no_permission("the broker popping message is forbidden")
         topic = require_readable_topic(self._broker.topics, header.topic)
         if header.queue_id >= topic.read_queue_nums:
             raise RequestRejected(

@@ -33,7 +33,7 @@ from ...store.results import GetMessageResult, GetMessageStatus, Numbers, QueueO
 from ..fast_paths import ResponseTemplate
 from ..processor import BrokerParts, Processor, handles
 from ..queues import require_consuming_group, require_readable_topic
-from ..request import Answer, RequestRejected, header_of, system_error
+from ..request import Answer, RequestRejected, header_of, no_permission, system_error
 from .subscription_filters import SubscriptionFilter, SubscriptionFilters
 
 _COMMIT_OFFSET = PullSysFlag.COMMIT_OFFSET.value
@@ -220,9 +220,7 @@ class PullMessageProcessor(Processor):
 
     def _check(self, header: PullMessageRequestHeader) -> None:
         if not self._config.broker_permission & _READ:
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION, "the broker pulling message is forbidden"
-            )
+            raise no_permission("the broker pulling message is forbidden")
         require_consuming_group(self._groups, header.consumer_group)
         topic = require_readable_topic(self._topics, header.topic)
         if not 0 <= header.queue_id < topic.read_queue_nums:
@@ -261,10 +259,7 @@ class PullMessageProcessor(Processor):
             and not config.consume_broadcast_enable
             and group.message_model is MessageModel.BROADCASTING
         ):
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION,
-                f"the group {header.consumer_group} may not consume by broadcast",
-            )
+            raise no_permission(f"the group {header.consumer_group} may not consume by broadcast")
         if subscription.sub_version < header.sub_version:
             raise RequestRejected(
                 ResponseCode.SUBSCRIPTION_NOT_LATEST,

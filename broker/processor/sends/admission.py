@@ -29,7 +29,7 @@ from ...state.tables.topic_config import (
     topic_fault,
 )
 from ..queues import topic_not_exist
-from ..request import RequestRejected, TopicNotSaved, system_error
+from ..request import RequestRejected, TopicNotSaved, no_permission, system_error
 
 _WRITE = TopicPermission.WRITE.value
 
@@ -76,23 +76,18 @@ class TopicAdmission:
             TopicNotSaved: The message is accepted once the topic is saved.
         """
         if not self._may_write:
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION, "the broker sending message is forbidden"
-            )
+            raise no_permission("the broker sending message is forbidden")
         self._check_not_deleting(topic)
         config = self._topics.get(topic)
         if config is None or topic in NOT_ALLOWED_SEND_TOPICS:
             config = self._create(topic, default_topic, default_queue_nums)
         if not config.perm & _WRITE:
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION, f"the topic[{topic}] may not be written"
-            )
+            raise no_permission(f"the topic[{topic}] may not be written")
         feature = self._topics.unserved_feature(config)
         if feature is not None:
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION,
+            raise no_permission(
                 f"topic[{topic}] has RocketMQ 5's feature {feature}, which this broker does not "
-                "serve: its messages can only be read. Send to another topic, or with RocketMQ",
+                "serve: its messages can only be read. Send to another topic, or with RocketMQ"
             )
         queues = max(config.read_queue_nums, config.write_queue_nums)
         if queue_id >= queues:
@@ -126,14 +121,11 @@ class TopicAdmission:
         if fault is not None:
             raise system_error(fault)
         if topic in NOT_ALLOWED_SEND_TOPICS:
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."
-            )
+            raise no_permission(f"Sending message to topic[{topic}] is forbidden.")
         if is_system_topic(topic):
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION,
+            raise no_permission(
                 f"topic[{topic}] does not exist, and a message does not create it: RocketMQ "
-                "reserves its name. Send to another topic",
+                "reserves its name. Send to another topic"
             )
         config = self._topics.create_in_send(topic, default_topic or "", default_queue_nums)
         if config is None:

@@ -19,7 +19,7 @@ from random import randrange
 from typing import Final
 
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
-from rmq_spark.wire.codes import MessageSysFlag, RequestCode, ResponseCode, TopicPermission
+from rmq_spark.wire.codes import MessageSysFlag, RequestCode, TopicPermission
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.headers.members import ConsumerSendMsgBackRequestHeader
 from rmq_spark.wire.hosts import Host
@@ -41,8 +41,8 @@ from ...store.results import PhysicalOffset, PutMessageResult, PutMessageStatus
 from ..processor import BrokerParts, Processor, handles
 from ..queues import may_read
 from ..request import (
-    RequestRejected,
     header_of,
+    no_permission,
     refuse_if_busy,
     reply,
     success_response,
@@ -97,9 +97,7 @@ class MessageBackProcessor(Processor):
         header: ConsumerSendMsgBackRequestHeader = header_of(request)
         group = self._sends.retries.group(header.group)
         if not self._may_write:
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION, "the broker sending message is forbidden"
-            )
+            raise no_permission("the broker sending message is forbidden")
         if group.retry_queue_nums <= 0:  # the group has disabled retries
             self._record_disabled(group.group_name)
             return success_response(request)
@@ -246,7 +244,4 @@ def _with_reconsume_time(message: StoredMessage, store_host: Host) -> StoredMess
 
 def _check_writable(config: TopicConfig) -> None:
     if not config.perm & _WRITE:
-        raise RequestRejected(
-            ResponseCode.NO_PERMISSION,
-            f"the topic[{config.topic_name}] sending message is forbidden",
-        )
+        raise no_permission(f"the topic[{config.topic_name}] sending message is forbidden")

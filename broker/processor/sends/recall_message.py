@@ -19,7 +19,14 @@ from ...schedule.timer_message import recall_message
 from ...store.results import PutMessageResult, PutMessageStatus
 from ..processor import BrokerParts, Processor, handles
 from ..queues import require_topic
-from ..request import RequestRejected, header_of, refuse_if_busy, reply, success_response
+from ..request import (
+    RequestRejected,
+    header_of,
+    no_permission,
+    refuse_if_busy,
+    reply,
+    success_response,
+)
 from .send_message import CODES, SendParts
 from .stored_properties import PropertyRewriter
 
@@ -73,10 +80,7 @@ class RecallMessageProcessor(Processor):
     def _check(self, header: RecallMessageRequestHeader) -> RecallHandle:
         config = self._broker.config
         if not config.recall_message_enable:
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION,
-                "recall failed, operation is forbidden (recallMessageEnable=false)",
-            )
+            raise no_permission("recall failed, operation is forbidden (recallMessageEnable=false)")
         if not config.broker_permission & _WRITE:
             raise RequestRejected(
                 ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available"

@@ -33,7 +33,7 @@ from ...store.results import PutMessageResult, PutMessageStatus
 from ...transaction.half_message import to_half_topic
 from ..fast_paths import ResponseTemplate
 from ..processor import BrokerParts, Processor, handles
-from ..request import RequestRejected, refuse_if_busy, reply, system_error
+from ..request import RequestRejected, no_permission, refuse_if_busy, reply, system_error
 from .acknowledger import Acknowledger
 from .admission import RetryRules, TopicAdmission
 from .batch_messages import LARGE_BATCH_BYTES, BatchPuts, timer_refusal
@@ -148,9 +148,7 @@ class SendMessageProcessor(Processor):
         """Put the message of a transaction where no consumer sees it before its commit."""
         connection, request, plan, waits = send
         if self._rejects_half_messages:
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION, "the broker sending transaction message is forbidden"
-            )
+            raise no_permission("the broker sending transaction message is forbidden")
         if plan.is_batch:
             raise RequestRejected(
                 _ILLEGAL, "a batch cannot be part of a transaction: send its messages one by one"

@@ -97,8 +97,7 @@ class PendingFreeSpace:
 class Cleaner:
     """The cleaner of a store.
 
-    ``set_refusal`` is called with the reason why a full disk accepts no messages, or with None;
-    ``on_deleted`` with what was deleted.
+    ``on_deleted`` is called with what was deleted.
     """
 
     def __init__(
@@ -107,7 +106,6 @@ class Cleaner:
         checkpointer: Checkpointer,
         now_ms: Callable[[], int],
         save_checkpoint: Callable[[], bool],
-        set_refusal: Callable[[str | None], object],
         stored_ms: Callable[[PhysicalOffset], int | None],
     ) -> None:
         """Prepare; ``stored_ms`` returns when the message at a log offset was stored."""
@@ -118,9 +116,9 @@ class Cleaner:
         self._checkpointer = checkpointer
         self._now_ms = now_ms
         self._save_checkpoint = save_checkpoint
-        self._set_refusal = set_refusal
         self._stored_ms = stored_ms
-        self._is_full = False
+        self.refusal_reason: str | None = None
+        """The reason why a full disk accepts no messages, or None."""
         self._pending_free_space = PendingFreeSpace()
         self._deleted_bytes = self._forced_bytes = 0
         """Bytes of deleted files that were not reported yet, and the unexpired bytes among them."""
@@ -228,11 +226,10 @@ class Cleaner:
         limit = self.config.disk_space_warning_level_ratio
         if self.config.broker_role is BrokerRole.SLAVE:
             return
-        is_full = used >= limit
+        was_full, is_full = self.refusal_reason is not None, used >= limit
         why = f"the disk is {used:.0%} full, over {limit:.0%}"
-        if is_full and not self._is_full:
+        if is_full and not was_full:
             _log.warning("messages are refused: %s (diskSpaceWarningLevelRatio)", why)
-        elif self._is_full and not is_full:
+        elif was_full and not is_full:
             _log.warning("messages are accepted again: the disk is %s full", f"{used:.0%}")
-        self._is_full = is_full
-        self._set_refusal(why if is_full else None)
+        self.refusal_reason = why if is_full else None

@@ -81,12 +81,12 @@ DEFAULT_LIMITS = GetLimits(count_max=32, bytes_max=262_144, scan_max=800)
 
 
 class SelectedEntries(NamedTuple):
-    """The messages' positions and sizes, the number of entries examined, and the status if none."""
+    """The number of entries examined, the messages' positions and sizes, the status if none."""
 
-    status: GetMessageStatus
     scanned: int
     places: Numbers
     sizes: Numbers
+    status: GetMessageStatus = GetMessageStatus.NO_MATCHED_MESSAGE
 
 
 def select_all(
@@ -104,7 +104,7 @@ def select_all(
     places, sizes = list(fields[::3]), list(fields[1::3])
     if max(sizes) == BLANK_SIZE or min(places) < log_min_offset or sum(sizes) > limits.bytes_max:
         return None
-    return SelectedEntries(GetMessageStatus.NO_MATCHED_MESSAGE, count, places, sizes)
+    return SelectedEntries(count, places, sizes)
 
 
 def select_few(
@@ -131,20 +131,14 @@ def select_few(
                 return None
         elif message_filter is None or message_filter.matches_code(code):
             if size > left and places:
-                return SelectedEntries(GetMessageStatus.NO_MATCHED_MESSAGE, number, places, sizes)
+                return SelectedEntries(number, places, sizes)
             places.append(place)
             sizes.append(size)
             left -= size
             if len(places) == limits.count_max:
-                return SelectedEntries(
-                    GetMessageStatus.NO_MATCHED_MESSAGE, number + 1, places, sizes
-                )
+                return SelectedEntries(number + 1, places, sizes)
         number += 1
-    return (
-        SelectedEntries(GetMessageStatus.NO_MATCHED_MESSAGE, number, places, sizes)
-        if are_all
-        else None
-    )
+    return SelectedEntries(number, places, sizes) if are_all else None
 
 
 class EntrySelection:
@@ -192,12 +186,9 @@ class EntrySelection:
             elif self._add_matching_until_full(entries, places, sizes, is_there):
                 break
         if is_gone:
-            return SelectedEntries(GetMessageStatus.MESSAGE_WAS_REMOVING, self._scanned, [], [])
+            return SelectedEntries(self._scanned, [], [], GetMessageStatus.MESSAGE_WAS_REMOVING)
         return SelectedEntries(
-            GetMessageStatus.NO_MATCHED_MESSAGE,
-            self._scanned,
-            _concatenated(self._places),
-            _concatenated(self._sizes),
+            self._scanned, _concatenated(self._places), _concatenated(self._sizes)
         )
 
     def _add_until_full(

@@ -276,22 +276,26 @@ class MessageReader:
             if not low <= queue_offset < high:
                 self.check_end(topic, queue_id, high, min(queue_offset + 1, least_end))
                 if queue_offset < low and high:
-                    return _empty_result(GetMessageStatus.OFFSET_TOO_SMALL, low, low, high)
+                    return GetMessageResult(GetMessageStatus.OFFSET_TOO_SMALL, low, low, high)
                 return self._overflow_result((topic, queue_id), queue_offset, low, high)
             looked_at = min(limits.scan_max, high - queue_offset)
             try:
                 picked = self._select(queue, owner, queue_offset, limits, message_filter)
                 if picked is None:
                     next_file = min(queue.next_file_offset(queue_offset), high)
-                    return _empty_result(GetMessageStatus.OFFSET_FOUND_NULL, next_file, low, high)
-                status, scanned, places, sizes = picked
+                    return GetMessageResult(
+                        GetMessageStatus.OFFSET_FOUND_NULL, next_file, low, high
+                    )
+                scanned, places, sizes, status = picked
                 looked_at = scanned
                 next_offset = queue_offset + scanned
                 if not len(places):
                     # Expired messages must no longer be offered, before the queue's own bounds
                     # follow.
                     is_gone = status is GetMessageStatus.MESSAGE_WAS_REMOVING
-                    return _empty_result(status, next_offset, next_offset if is_gone else low, high)
+                    return GetMessageResult(
+                        status, next_offset, next_offset if is_gone else low, high
+                    )
                 queue_offsets = range(queue_offset, next_offset)
                 records = self._records(
                     queue, owner, queue_offsets, places, sizes, wants_offsets_only
@@ -313,10 +317,10 @@ class MessageReader:
     ) -> GetMessageResult:
         """Return the status past a queue's end: messages not dispatched yet, or no such offset."""
         if queue_offset == high > 0 or high < queue_offset < self._next_offset(queue):
-            return _empty_result(GetMessageStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
+            return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_ONE, queue_offset, low, high)
         if high == 0:
-            return _empty_result(GetMessageStatus.NO_MESSAGE_IN_QUEUE, FIRST_IN_QUEUE, low, high)
-        return _empty_result(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+            return GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, FIRST_IN_QUEUE, low, high)
+        return GetMessageResult(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
 
     def check_end(
         self, topic: str, queue_id: int, end: QueueOffset, lower_bound: QueueOffset
@@ -604,9 +608,3 @@ def _pieces(
         entry_check.check(piece)
         yield piece
         done += len(piece) // ENTRY_BYTES
-
-
-def _empty_result(
-    status: GetMessageStatus, next_begin_offset: QueueOffset, low: QueueOffset, high: QueueOffset
-) -> GetMessageResult:
-    return GetMessageResult(status, next_begin_offset, low, high)

@@ -65,23 +65,6 @@ ProgressCallback: TypeAlias = Callable[[str, int, int], bool]
 """``on_progress(activity, done_bytes, total_bytes)`` returns True to end a long start."""
 
 
-class _ProgressReporter:
-    def __init__(self, on_progress: ProgressCallback, activity: str, start: int, end: int) -> None:
-        self._on_progress = on_progress
-        self._activity = activity
-        self._start = start
-        self._end = end
-
-    def report_and_check_stop(self, position: int) -> bool:
-        return self._on_progress(self._activity, position - self._start, self._end - self._start)
-
-    def report(self, position: int) -> None:
-        if self.report_and_check_stop(position):
-            raise StartInterrupted(
-                f"{_INTERRUPTED} while it {self._activity}; the next start does that again"
-            )
-
-
 class StoreOpening:
     """One start: the state that it has found, and the writes due before messages are accepted."""
 
@@ -215,10 +198,8 @@ class StoreOpening:
         """
         log, checkpoint = self._log, self._checkpoint
         start = checkpoint.safe_offset if checkpoint else log.min_offset
-        reporter = _ProgressReporter(
-            self._on_progress, "checks the commit log", start, log.files.end_offset
-        )
-        recovery = LogRecovery(log.files, checkpoint, reporter.report)
+        report = self._reporter("checks the commit log", start, log.files.end_offset)
+        recovery = LogRecovery(log.files, checkpoint, report)
         size_max = self._components.config.check_whole_log_bytes
         if self._size_until(recovery.safe_offset) <= size_max or not self._is_newest:
             recovered = recovery.scan_from(log.min_offset)
@@ -230,6 +211,17 @@ class StoreOpening:
         sealed_from = min(recovery.sealed_from, recovered.end_offset)
         log.restore(recovered.end_offset, recovered.timeline, sealed_from)
         return recovered
+
+    def _reporter(self, activity: str, start: int, end: int) -> Callable[[int], None]:
+        """Return a function that reports each position reached, and may end the start."""
+
+        def report(position: int) -> None:
+            if self._on_progress(activity, position - start, end - start):
+                raise StartInterrupted(
+                    f"{_INTERRUPTED} while it {activity}; the next start does that again"
+                )
+
+        return report
 
     def _max_referenced_offset(self) -> PhysicalOffset:
         """Return the end of the last record that queues of a small store lead to, or 0.
@@ -477,9 +469,8 @@ class StoreOpening:
         files, recovered, checkpoint = self._log.files, self._recovered, self._checkpoint
         if self.recovered_from_crash:
             start = checkpoint.safe_offset if checkpoint else files.first_offset
-            doing = "rewrites the commit log"
-            reporter = _ProgressReporter(self._on_progress, doing, start, recovered.end_offset)
-            rewrite_recovered(files, checkpoint, recovered, reporter.report)
+            report = self._reporter("rewrites the commit log", start, recovered.end_offset)
+            rewrite_recovered(files, checkpoint, recovered, report)
         wipe_after(files, recovered.end_offset)
         rollback_open_batch(self._components)
 
@@ -501,13 +492,13 @@ class StoreOpening:
             if self._is_rebuilding
             else "completes consume queues"
         )
-        reporter = _ProgressReporter(self._on_progress, doing, self._reput_from, end_offset)
         is_to_end = False
         noted_offset = reput.reput_from_offset
 
         def is_over() -> bool:
             nonlocal is_to_end
-            is_to_end = reporter.report_and_check_stop(reput.reput_from_offset)
+            done = reput.reput_from_offset - self._reput_from
+            is_to_end = self._on_progress(doing, done, end_offset - self._reput_from)
             is_due = reput.reput_from_offset - noted_offset >= _PROGRESS_BYTES
             return self._is_rebuilding and (is_to_end or is_due)
 
