@@ -98,7 +98,7 @@ def test_slow_network_fault_releases_held_bytes_at_its_end(broker, topic):
         sender = threading.Thread(target=lambda: sent.extend(broker.send(topic, "one")))
         sender.start()
         wait_until(
-            lambda: broker._network._transports and any(map(_holds, broker._network._transports))
+            lambda: broker._network.transports and any(map(_holds, broker._network.transports))
         )
         assert not sent
     sender.join(10)

@@ -62,7 +62,7 @@ class Room:
             each.transport.abort()
         for each in self.served:
             each.transport.abort()
-        await until(lambda: not self.network._transports)
+        await until(lambda: not self.network.transports)
 
 
 @pytest.fixture(params=sorted({asyncio.SelectorEventLoop, loop_class()}, key=str), ids=str)
@@ -182,7 +182,7 @@ def test_connection_aborted_with_delayed_bytes_is_cleaned_up(tell):
         writer.write(b"hello")
         await until(lambda: room.served[0].received)
         writer.transport.abort()
-        await until(lambda: not room.network._transports)
+        await until(lambda: not room.network.transports)
         room.network.set_slow(0)
 
     tell(story)

@@ -38,7 +38,7 @@ class Door:
     def __init__(self, **limits):
         self.limits = replace(ServerLimits(), **limits)
         self.accepts = AcceptLimits(self.limits)
-        self.accepts.start(1_000.0)
+        self.accepts.skip_time(1_000.0)
         self.now = 1_000.0
 
     def come(self, address, *, stays=True):
