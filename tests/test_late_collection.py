@@ -15,9 +15,12 @@ TESTS = Path(__file__).parent
 FILES = {
     "test_several.py": """
         import pytest
+        from support.suite.late_collection import selected_tests
 
         @pytest.fixture(scope="module")
-        def shared():
+        def shared(request):
+            names = [test.name for test in selected_tests(request.session, request.path)]
+            assert names[:4] == [*(f"test_passes[{number}]" for number in range(3)), "test_fails"]
             yield []
 
         @pytest.mark.parametrize("number", range(3))

@@ -11,6 +11,7 @@ from support.brokers.broker_kinds import NAME
 from support.brokers.clusters import EVERY_CLUSTER, Cluster, running
 from support.brokers.in_process import BrokerThread, small_broker
 from support.clients.thread_leaks import none_left
+from support.suite.late_collection import selected_tests
 
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.transport.remoting_client import RemotingClient
@@ -27,7 +28,7 @@ def _uses(fixtures, *tests):
 
 @pytest.fixture(autouse=True, scope="module")
 def _no_thread_is_left_by_a_module(request):
-    tests = [each for each in request.session.items if each.path == request.path]
+    tests = selected_tests(request.session, request.path)
     with nullcontext() if _uses(_OF_THE_SESSION, *tests) else none_left():
         yield
 

@@ -12,6 +12,7 @@ import os
 import sys
 
 import pytest
+from support.suite.late_collection import selected_tests
 from world.apart import OF_WORLDS, PIPE, Apart, report
 
 _SECONDS = 390
@@ -40,9 +41,8 @@ def _process_of(test):
     processes = test.session.stash.setdefault(_APART, {})
     process = processes.get(test.path)
     if process is None or test.nodeid not in process.nodeids:
-        tests = test.session.items
-        behind = tests[tests.index(test) :]
-        nodeids = [each.nodeid for each in behind if each.path == test.path]
+        tests = selected_tests(test.session, test.path)
+        nodeids = [each.nodeid for each in tests[tests.index(test) :]]
         process = processes[test.path] = Apart(nodeids, test.config.rootpath)
     return process
 

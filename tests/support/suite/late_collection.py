@@ -11,6 +11,15 @@ import gc
 
 import pytest
 
+_LATE_TESTS = pytest.StashKey[list]()
+"""In a session: the tests of the file that is run, if it was collected late."""
+
+
+def selected_tests(session, path):
+    """Return all selected tests of a file, in the order in which they run."""
+    tests = session.stash.get(_LATE_TESTS, session.items)
+    return [test for test in tests if test.path == path]
+
 
 def is_late(config):
     """Return whether this process shall collect late: one of several that run whole files."""
@@ -41,7 +50,7 @@ class LateItem(pytest.Item):
         """Run the tests that are selected; pytest-xdist finds each at the place of its file."""
         items = self.session.items
         place = items.index(self)
-        tests = self._collect_tests()
+        tests = self.session.stash[_LATE_TESTS] = self._collect_tests()
         for number, test in enumerate(tests, 1):
             items[place] = test
             following = tests[number] if number < len(tests) else nextitem
@@ -49,6 +58,7 @@ class LateItem(pytest.Item):
             if self.session.shouldfail or self.session.shouldstop:
                 break
         items[place] = self
+        del self.session.stash[_LATE_TESTS]
 
     def _collect_tests(self):
         file = self.parent
