@@ -20,8 +20,6 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.record import decode_records
 
-pytestmark = pytest.mark.usefixtures("on_each_loop")
-
 
 def test_popped_message_is_invisible_and_comes_again_when_its_time_is_over(tmp_path):
     async def story(s):

@@ -46,10 +46,6 @@ class MovedLoop(asyncio.SelectorEventLoop):
 LOOPS = {"asyncio": MovedLoop}
 
 
-_RESOLUTION = 1e-6
-"""Sums of seconds differ by less."""
-
-
 class _Timer:
     """A scheduled call; ``handle`` is what its caller got."""
 
@@ -63,7 +59,7 @@ if uvloop is not None:
 
     class MovedUvloop(uvloop.Loop):
         """uvloop with a movable clock. Its timers use a clock of its own, so a move resets each of
-        them, and it fires once; while the clock stands still, those that are not due stay.
+        them, and it fires once. The clock cannot stand still.
         """
 
         moved_seconds = 0.0
@@ -74,13 +70,7 @@ if uvloop is not None:
             self._timers = {}
 
         def time(self):
-            now = super().time() if self.stands_at is None else self.stands_at
-            return now + self.moved_seconds
-
-        def stand_still(self):
-            """Stop the clock; from now on it only moves on request."""
-            if self.stands_at is None:
-                self.stands_at = super().time()
+            return super().time() + self.moved_seconds
 
         def call_at(self, when, callback, *args, context=None):
             return self.call_later(when - self.time(), callback, *args, context=context)
@@ -100,8 +90,7 @@ if uvloop is not None:
                 super().call_later(timer.when - self.time(), self._ring, timer)
 
         def _ring(self, timer):
-            is_early = self.stands_at is not None and timer.when > self.time() + _RESOLUTION
-            if timer in self._timers and not timer.handle.cancelled() and not is_early:
+            if timer in self._timers and not timer.handle.cancelled():
                 del self._timers[timer]
                 timer.call()
 
