@@ -139,11 +139,10 @@ def test_settings_carry_the_names_of_the_brokers_own_and_are_checked_when_it_is_
     ids=["temporary", "temporary, but told otherwise", "given"],
 )
 def test_messages_in_a_temporary_directory_do_not_wait_for_the_disk(
-    tmp_path, is_temporary, settings, flushes
+    tmp_path, api, is_temporary, settings, flushes
 ):
     with EmbeddedBroker(None if is_temporary else tmp_path, **settings) as broker:
-        config = broker._connect().admin._api.admin.broker_config(broker.address)
-        assert config["flushDiskType"] == flushes
+        assert api.admin.broker_config(broker.address)["flushDiskType"] == flushes
 
 
 def test_embedded_broker_on_all_interfaces_is_reached_at_loopback():
