@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -27,9 +27,6 @@ from rmq_spark.cli.shell.output import output_option, show_rows, write_text
 from rmq_spark.client.admin.access_lists import ACTIONS, AclPolicy, parse_actions, parse_resource
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.errors import format_count
-
-if TYPE_CHECKING:
-    from rmq_spark.client.admin.admin import Admin
 
 _RESOURCES: Final = "Topic:orders, 'Topic:orders*', 'Group:*', '*'"
 
@@ -108,42 +105,24 @@ def list_acls(
 
 @acl.command(example="rocketpoll acl grant billing Topic:orders Group:billing --actions Sub")
 @_entry_command
-def grant(
-    user: str,
-    resources: tuple[str, ...],
-    actions: tuple[str, ...],
-    sources: tuple[str, ...],
-    where: Mapping[str, Any],
-    access: ClusterAccess,
-) -> None:
+def grant(**entry: Any) -> None:
     """Allow a user actions on resources, in addition to what it may do already.
 
     A resource is a topic, a group or the cluster, as Topic:orders, 'Topic:orders*' for all whose
     names begin so, 'Group:*' for all groups, '*' for everything. A producer needs Pub on its
     topics; a consumer needs Sub on its topics and its group.
     """
-    with access_admin(access) as admin:
-        _add(admin, AclPolicy(user, "", actions, sources), resources, where)
-    write_text(f"{user} is allowed {_words(actions)} on {', '.join(resources)}\n")
+    _add(**entry, is_allowed=True)
 
 
 @acl.command(example="rocketpoll acl deny billing 'Topic:orders-secret*' --actions All")
 @_entry_command
-def deny(
-    user: str,
-    resources: tuple[str, ...],
-    actions: tuple[str, ...],
-    sources: tuple[str, ...],
-    where: Mapping[str, Any],
-    access: ClusterAccess,
-) -> None:
+def deny(**entry: Any) -> None:
     """Deny a user actions on resources that a broader entry allows.
 
     What no entry allows is denied anyway. Super users are denied nothing.
     """
-    with access_admin(access) as admin:
-        _add(admin, AclPolicy(user, "", actions, sources, is_allowed=False), resources, where)
-    write_text(f"{user} is denied {_words(actions)} on {', '.join(resources)}\n")
+    _add(**entry, is_allowed=False)
 
 
 @acl.command(example="rocketpoll acl revoke billing Topic:orders --yes")
@@ -182,7 +161,7 @@ def revoke(
                 f"List those it has with rocketpoll acl list --user {user}",
             )
         count = format_count(len({policy.resource for _, policy in found}), "entry", "entries")
-        what = f"{_words(actions)} in {count}" if actions else count
+        what = f"{', '.join(actions)} in {count}" if actions else count
         confirm(f"revoke {what} of {user}", yes=yes)
         for broker, policy in found:
             left = tuple(each for each in policy.actions if actions and each not in actions)
@@ -194,16 +173,26 @@ def revoke(
 
 
 def _add(
-    admin: Admin, policy: AclPolicy, resources: tuple[str, ...], where: Mapping[str, Any]
+    user: str,
+    resources: tuple[str, ...],
+    actions: tuple[str, ...],
+    sources: tuple[str, ...],
+    where: Mapping[str, Any],
+    access: ClusterAccess,
+    *,
+    is_allowed: bool,
 ) -> None:
-    """Add the actions of an entry to those of a user, for each resource and broker."""
-    changes = [
-        (broker, _merge(policies, replace(policy, resource=resource)))
-        for broker, policies in admin.acls(policy.user, **where).items()
-        for resource in resources
-    ]
-    for broker, changed in changes:
-        admin.create_acl(changed, broker_name=broker)
+    """Add actions to the entries of a user, for each resource and broker."""
+    with access_admin(access) as admin:
+        changes = [
+            (broker, _merge(policies, AclPolicy(user, resource, actions, sources, is_allowed)))
+            for broker, policies in admin.acls(user, **where).items()
+            for resource in resources
+        ]
+        for broker, changed in changes:
+            admin.create_acl(changed, broker_name=broker)
+    verb = "allowed" if is_allowed else "denied"
+    write_text(f"{user} is {verb} {', '.join(actions)} on {', '.join(resources)}\n")
 
 
 def _merge(policies: tuple[AclPolicy, ...], added: AclPolicy) -> AclPolicy:
@@ -224,11 +213,7 @@ def _merge(policies: tuple[AclPolicy, ...], added: AclPolicy) -> AclPolicy:
 def _entry_words(policy: AclPolicy) -> str:
     verb = "allowed" if policy.is_allowed else "denied"
     origin = f" from {', '.join(policy.sources)}" if policy.sources else ""
-    return f"{verb} {_words(policy.actions)}{origin}"
-
-
-def _words(actions: tuple[str, ...]) -> str:
-    return ", ".join(actions)
+    return f"{verb} {', '.join(policy.actions)}{origin}"
 
 
 def _matches(pattern: str, resource: str) -> bool:

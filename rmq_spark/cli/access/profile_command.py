@@ -21,7 +21,7 @@ import click
 
 from rmq_spark.cli.shell.command_tree import CommandGroup
 from rmq_spark.cli.shell.connection import profile_options
-from rmq_spark.cli.shell.failures import Failure, confirm
+from rmq_spark.cli.shell.failures import Failure, ask_secret, confirm
 from rmq_spark.cli.shell.output import output_option, show_document, show_rows, write_text
 from rmq_spark.client.errors import ProfileRejected
 from rmq_spark.client.profiles import (
@@ -42,7 +42,6 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _HEADER: Final = re.compile(r"\[(?P<name>[^\]]+)\]")
 _FILE_MODE: Final = 0o600
 _HIDDEN: Final = "(hidden)"
-_STDIN_CHARACTERS_MAX: Final = 10_000
 
 
 @click.group(cls=CommandGroup)
@@ -119,7 +118,9 @@ def create(
     if "namesrv" not in settings:
         raise click.UsageError("--namesrv is missing. Give the address of a name server, HOST:PORT")
     if "access-key" in settings and "secret-key" not in settings:
-        settings["secret-key"] = _read_secret_key(name, from_stdin=secret_key_stdin)
+        settings["secret-key"] = ask_secret(
+            "secret key", name, "--secret-key-stdin", from_stdin=secret_key_stdin
+        )
     elif "access-key" not in settings and (secret_key_stdin or "secret-key" in settings):
         raise click.UsageError("--access-key is missing. Give the name of the account")
     path, text = profiles_path(), _read_text()
@@ -320,17 +321,3 @@ def _check_name(name: str) -> None:
 def _uses_tls(found: Profile) -> bool:
     certificates = any(key.startswith("tls-") for key in found.settings)
     return bool(found.settings.get("tls", certificates))
-
-
-def _read_secret_key(name: str, *, from_stdin: bool) -> str:
-    if from_stdin:
-        found = sys.stdin.readline(_STDIN_CHARACTERS_MAX).rstrip("\r\n")
-        if not found:
-            raise click.UsageError("the first line of stdin is empty. Write the secret key to it")
-        return found
-    if not sys.stdin.isatty():
-        raise click.UsageError(
-            "there is no secret key, and stdin is not a terminal to ask on. Add --secret-key-stdin"
-        )
-    answer: str = click.prompt(f"secret key of {name}", hide_input=True, err=True)
-    return answer

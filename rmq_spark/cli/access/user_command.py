@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
@@ -17,7 +17,7 @@ import click
 
 from rmq_spark.cli.shell.command_tree import CommandGroup
 from rmq_spark.cli.shell.connection import ClusterAccess, cluster_options
-from rmq_spark.cli.shell.failures import Failure, confirm
+from rmq_spark.cli.shell.failures import Failure, ask_secret, confirm
 from rmq_spark.cli.shell.output import Row, output_option, show_document, show_rows, write_text
 from rmq_spark.client.admin.access_lists import AclPolicy, ClusterUser
 from rmq_spark.client.admin.admin import Admin
@@ -26,8 +26,8 @@ from rmq_spark.client.errors import NotFound, NotSupported
 PASSWORD_VARIABLE: Final = "ROCKETPOLL_USER_PASSWORD"  # noqa: S105  # the name of a variable
 POLICY_COLUMNS: Final = ("user", "resource", "actions", "sources", "decision", "brokers")
 _USER_COLUMNS: Final = ("user", "type", "status", "brokers")
-_STDIN_CHARACTERS_MAX: Final = 4_096
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Entry = TypeVar("_Entry", ClusterUser, AclPolicy)
 
 
 def broker_options(function: _Function) -> _Function:
@@ -198,10 +198,7 @@ def delete(name: str, where: Mapping[str, Any], access: ClusterAccess, *, yes: b
 
 def user_rows(by_broker: Mapping[str, Mapping[str, ClusterUser]]) -> list[dict[str, Any]]:
     """Return a row for each user, and for each way in which brokers know it, by name."""
-    brokers: dict[ClusterUser, list[str]] = {}
-    for broker, users in by_broker.items():
-        for each in users.values():
-            brokers.setdefault(each, []).append(broker)
+    brokers = _brokers_of({broker: users.values() for broker, users in by_broker.items()})
     return [
         {
             "user": each.name,
@@ -215,10 +212,7 @@ def user_rows(by_broker: Mapping[str, Mapping[str, ClusterUser]]) -> list[dict[s
 
 def policy_rows(by_broker: Mapping[str, tuple[AclPolicy, ...]]) -> list[dict[str, Any]]:
     """Return a row for each entry of access lists, with the brokers that have it."""
-    brokers: dict[AclPolicy, list[str]] = {}
-    for broker, policies in by_broker.items():
-        for each in policies:
-            brokers.setdefault(each, []).append(broker)
+    brokers = _brokers_of(by_broker)
     return [
         {
             "user": each.user,
@@ -232,6 +226,14 @@ def policy_rows(by_broker: Mapping[str, tuple[AclPolicy, ...]]) -> list[dict[str
             brokers.items(), key=lambda pair: (pair[0].user, pair[0].resource, pair[1])
         )
     ]
+
+
+def _brokers_of(by_broker: Mapping[str, Iterable[_Entry]]) -> dict[_Entry, list[str]]:
+    brokers: dict[_Entry, list[str]] = {}
+    for broker, entries in by_broker.items():
+        for each in entries:
+            brokers.setdefault(each, []).append(broker)
+    return brokers
 
 
 def _user(admin: Admin, name: str, where: Row) -> Mapping[str, ClusterUser]:
@@ -251,20 +253,7 @@ def _read_password(name: str, given: str | None, *, from_stdin: bool) -> str:
             f"or {PASSWORD_VARIABLE}\n"
         )
         return given
-    if from_stdin:
-        found = sys.stdin.readline(_STDIN_CHARACTERS_MAX).rstrip("\r\n")
-        if not found:
-            raise click.UsageError("the first line of stdin is empty. Write the password to it")
-        return found
-    variable = os.environ.get(PASSWORD_VARIABLE)
-    if variable:
+    if not from_stdin and (variable := os.environ.get(PASSWORD_VARIABLE)):
         return variable
-    if not sys.stdin.isatty():
-        raise click.UsageError(
-            "there is no password, and stdin is not a terminal to ask on. Add --password-stdin, or "
-            f"set {PASSWORD_VARIABLE}"
-        )
-    answer: str = click.prompt(
-        f"password of {name}", hide_input=True, confirmation_prompt=True, err=True
-    )
-    return answer
+    ways = f"--password-stdin, or set {PASSWORD_VARIABLE}"
+    return ask_secret("password", name, ways, from_stdin=from_stdin, is_confirmed=True)

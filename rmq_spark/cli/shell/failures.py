@@ -48,6 +48,8 @@ USAGE: Final = 2
 UNHEALTHY: Final = 10
 INTERRUPTED: Final = 130
 
+_STDIN_CHARACTERS_MAX: Final = 10_000
+
 _BROKERS_REMEDY: Final = "Run rocketpoll cluster health to see which brokers answer"
 _KEYS_REMEDY: Final = (
     "Use keys that have the permission (--access-key, --profile), or change the topic's --perm"
@@ -226,6 +228,33 @@ def confirm(action: str, *, yes: bool, show_details: Callable[[], None] | None =
         sys.stdout.flush()
     if not click.confirm(f"{action}?", err=True):
         raise Failure("nothing was changed")
+
+
+def ask_secret(
+    kind: str, owner: str, option: str, *, from_stdin: bool, is_confirmed: bool = False
+) -> str:
+    """Return a secret, such as a password, from the first line of stdin or from a prompt.
+
+    Args:
+        kind: What it is.
+        owner: Whose it is.
+        option: The option that has it read from stdin, and perhaps other ways to give it.
+        from_stdin: Whether that option is set.
+        is_confirmed: Whether it has to be typed twice, because it is new.
+    """
+    if from_stdin:
+        found = sys.stdin.readline(_STDIN_CHARACTERS_MAX).rstrip("\r\n")
+        if not found:
+            raise click.UsageError(f"the first line of stdin is empty. Write the {kind} to it")
+        return found
+    if not sys.stdin.isatty():
+        raise click.UsageError(
+            f"there is no {kind}, and stdin is not a terminal to ask on. Add {option}"
+        )
+    answer: str = click.prompt(
+        f"{kind} of {owner}", hide_input=True, confirmation_prompt=is_confirmed, err=True
+    )
+    return answer
 
 
 @contextmanager
