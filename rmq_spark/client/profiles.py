@@ -84,7 +84,7 @@ def read_profile(name: str) -> Profile:
     Args:
         name: Its section in the file.
     """
-    path = _path_of_profiles(name)
+    path = profiles_path(name)
     text, others_may_read = _read_file(name, path)
     return parse_profile(name, text, path, others_may_read=others_may_read)
 
@@ -101,9 +101,19 @@ def read_profiles() -> list[Profile]:
     ]
 
 
-def profiles_path() -> Path:
-    """Return the path of the file of profiles, which need not exist."""
-    return _path_of_profiles("")
+def profiles_path(name: str = "") -> Path:
+    """Return the path of the file of profiles, which need not exist; errors have a ``name``."""
+    named, configured = os.environ.get(PROFILES_VARIABLE), os.environ.get("XDG_CONFIG_HOME")
+    if named:
+        return Path(named)
+    try:
+        return Path(configured or Path.home() / ".config") / PROFILES_FILE
+    except RuntimeError as error:  # an account of no name, as containers have
+        raise ProfileRejected(
+            name,
+            f"this account has no home directory. Set {PROFILES_VARIABLE} to the path of the "
+            "profiles file",
+        ) from error
 
 
 def current_profile_name() -> str | None:
@@ -209,17 +219,3 @@ def _without_lines(error: configparser.Error) -> str:
         numbers = ", ".join(str(number) for number, _ in error.errors)
         return f"line {numbers} has no ="
     return str(error)
-
-
-def _path_of_profiles(name: str) -> Path:
-    named, configured = os.environ.get(PROFILES_VARIABLE), os.environ.get("XDG_CONFIG_HOME")
-    if named:
-        return Path(named)
-    try:
-        return Path(configured or Path.home() / ".config") / PROFILES_FILE
-    except RuntimeError as error:  # an account of no name, as containers have
-        raise ProfileRejected(
-            name,
-            f"this account has no home directory. Set {PROFILES_VARIABLE} to the path of the "
-            "profiles file",
-        ) from error
