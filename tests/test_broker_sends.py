@@ -93,7 +93,7 @@ def test_send_to_a_slave_is_refused(tmp_path):
         broker.make_topic("T")
         client = await broker.connect()
         answer = await client.call(send_request("a"))
-        assert (answer.code, answer.remark) == (14, "this broker is a slave")
+        assert (answer.code, answer.remark) == (14, "the broker is read-only: brokerRole=SLAVE")
 
     tell(story, tmp_path, brokerRole="SLAVE")
 

@@ -45,6 +45,11 @@ def test_broker_start_and_stop_are_logged(tmp_path):
         assert "stopped cleanly in" in broker.said()[-1]
 
 
+def test_read_only_broker_says_so_at_its_start_and_to_each_sender(tmp_path):
+    with BrokerProcess(tmp_path, brokerRole="SLAVE") as broker:
+        until_said(broker, "WARNING operator_log: brokerRole=SLAVE", "copies from no master")
+
+
 def test_start_after_a_clean_stop_is_logged(tmp_path):
     async def story(broker):
         await (await broker.connect()).put("a")

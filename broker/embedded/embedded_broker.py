@@ -69,6 +69,9 @@ class _Lifecycle(Enum):
     ENDED = "was stopped: create another one"
 
 
+_ARGUMENTS: Final = ("directory", "port", "own_process", "tls")
+
+
 class EmbeddedBroker(BrokerFaults, BrokerHelpers):
     """A RocketMQ broker and name server for a test, a notebook or a program.
 
@@ -154,7 +157,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             made_later = dict.fromkeys(
                 ("tls.server.certPath", "tls.server.trustCertPath"), "made at the start"
             )
-        config = config_of({**made_later, **self._texts, "listenPort": str(port)})
+        config = config_of({**made_later, **self._texts, "listenPort": str(port)}, _ARGUMENTS)
         self._bind_address, self._broker_ip = config.bind_address, config.broker_ip1
         self._lifecycle = _Lifecycle.NEW
         self._activity = "running"

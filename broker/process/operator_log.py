@@ -20,6 +20,7 @@ from rmq_spark.errors import format_bytes
 
 from ..controller import BrokerController
 from ..settings.config import BrokerConfig, ClientAuth, TlsMode
+from ..store.config import BrokerRole
 from ..store.results import StoreState
 
 # ---- Formats of the log.
@@ -114,6 +115,12 @@ def log_start(config: BrokerConfig, controller: BrokerController) -> None:
             "bindAddress=%s accepts other machines without TLS: the network can read and change "
             "messages. Set tls.server.mode=enforcing",
             config.bind_address,
+        )
+    if config.store.broker_role is BrokerRole.SLAVE:
+        _log.warning(
+            "brokerRole=SLAVE: the broker serves what %s has, refuses every send, and "
+            "copies from no master. To take messages, remove it",
+            config.store.store_path_root_dir,
         )
     tls = config.tls
     if tls.need_client_auth is ClientAuth.require and tls.mode is TlsMode.permissive:

@@ -86,6 +86,17 @@ _NO_REPLICATION: Final = (
     "RocketMQ replicates the log among brokers with it, and this broker does not: remove it, or "
     "use RocketMQ where messages have to be on several machines"
 )
+_NO_THREAD_POOLS: Final = (
+    "RocketMQ sizes its threads and their queues with it, and this broker serves all clients from "
+    "one event loop: remove it"
+)
+_NO_BUFFERS: Final = (
+    "RocketMQ tunes its memory with it, and this broker leaves caching to the system: remove it"
+)
+_NO_FILTER_FILES: Final = (
+    "RocketMQ keeps filters of SQL92 in additional files with it, and this broker filters when it "
+    "reads: remove it"
+)
 _METRICS: Final = (
     "RocketMQ configures its metrics with it, which this broker serves at metricsHost "
     "and metricsPort: set metricsPort=5557"
@@ -170,6 +181,82 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "dLegerSelfId": _NO_REPLICATION,
     "enableControllerMode": _NO_REPLICATION,
     "controllerAddr": _NO_REPLICATION,
+    **dict.fromkeys(
+        (
+            "allAckInSyncStateSet",
+            "enableSlaveActingMaster",
+            "enableRemoteEscape",
+            "haHousekeepingInterval",
+            "haMaxGapNotInSync",
+            "haSendHeartbeatInterval",
+            "haSlaveFallbehindMax",
+            "haTransferBatchSize",
+            "inSyncReplicas",
+            "minInSyncReplicas",
+            "offsetCheckInSlave",
+            "skipPreOnline",
+            "slaveReadEnable",
+            "slaveTimeout",
+            "totalReplicas",
+        ),
+        _NO_SLAVES,
+    ),
+    **dict.fromkeys(
+        (
+            "adminBrokerThreadPoolNums",
+            "brokerFastFailureEnable",
+            "clientManageThreadPoolNums",
+            "clientManagerThreadPoolQueueCapacity",
+            "consumerManageThreadPoolNums",
+            "consumerManagerThreadPoolQueueCapacity",
+            "endTransactionPoolQueueCapacity",
+            "endTransactionThreadPoolNums",
+            "heartbeatThreadPoolNums",
+            "heartbeatThreadPoolQueueCapacity",
+            "processReplyMessageThreadPoolNums",
+            "pullMessageThreadPoolNums",
+            "pullThreadPoolQueueCapacity",
+            "queryMessageThreadPoolNums",
+            "queryThreadPoolQueueCapacity",
+            "replyThreadPoolQueueCapacity",
+            "sendMessageThreadPoolNums",
+            "serverCallbackExecutorThreads",
+            "serverSelectorThreads",
+            "serverWorkerThreads",
+            "useEpollNativeSelector",
+            "useReentrantLockWhenPutMessage",
+            "waitTimeMillsInHeartbeatQueue",
+            "waitTimeMillsInPullQueue",
+            "waitTimeMillsInSendQueue",
+            "waitTimeMillsInTransactionQueue",
+        ),
+        _NO_THREAD_POOLS,
+    ),
+    **dict.fromkeys(
+        (
+            "accessMessageInMemoryMaxRatio",
+            "fastFailIfNoBufferInStorePool",
+            "serverPooledByteBufAllocatorEnable",
+            "transferMsgByHeap",
+            "transientStorePoolEnable",
+            "transientStorePoolSize",
+            "warmMapedFileEnable",
+        ),
+        _NO_BUFFERS,
+    ),
+    "enableCalcFilterBitMap": _NO_FILTER_FILES,
+    "enableConsumeQueueExt": _NO_FILTER_FILES,
+    "mappedFileSizeConsumeQueueExt": _NO_FILTER_FILES,
+    "messageStorePlugIn": (
+        "RocketMQ loads another store with it, and this broker has one: remove it"
+    ),
+    "traceTopicEnable": (
+        "RocketMQ creates its topic of traces with it, and this broker always has it: remove it"
+    ),
+    "notifyConsumerIdsChangedEnable": (
+        "RocketMQ stops notifying groups of new members with it, and this broker always notifies "
+        "them: remove it"
+    ),
     "storePathCommitLog": _SINGLE_DIRECTORY,
     "storePathConsumeQueue": _SINGLE_DIRECTORY,
     "storePathIndex": _SINGLE_DIRECTORY,
@@ -224,15 +311,16 @@ def load_config(path: Path | None = None, overrides: Iterable[str] = ()) -> Brok
     return config_of(values)
 
 
-def config_of(settings: Mapping[str, str]) -> BrokerConfig:
+def config_of(settings: Mapping[str, str], arguments: Iterable[str] = ()) -> BrokerConfig:
     """Return the configuration with the given settings, and defaults for all others.
 
     Args:
         settings: Texts of values by key, such as ``{"listenPort": "9877"}``.
+        arguments: The caller's own arguments, of which an unknown key may be a misspelling.
     """
     fields: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
     for name, text in settings.items():
-        fault = _fault_of(name, text)
+        fault = _fault_of(name, text, arguments)
         if fault:
             raise ConfigError(fault)
         key = KEYS[name]
@@ -277,12 +365,12 @@ def _parse(values: dict[str, str], text: str) -> str | None:
     return _fault_of(name, value)
 
 
-def _fault_of(name: str, value: str) -> str | None:
+def _fault_of(name: str, value: str, arguments: Iterable[str] = ()) -> str | None:
     key = KEYS.get(name)
     if key is None and name in UNSUPPORTED:
         return f"there is no setting {name!r}: {UNSUPPORTED[name]}"
     if key is None:
-        nearest = nearest_name(name, KEYS)
+        nearest = nearest_name(name, (*KEYS, *arguments))
         return f"there is no setting {name!r}" + (
             f"; did you mean {nearest}?" if nearest else ". Remove it"
         )

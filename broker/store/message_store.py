@@ -89,7 +89,7 @@ class MessageStore:
         """
         self._wake_reput: Callable[[], object] = wake_reput or self.reput
         is_slave = config.broker_role is BrokerRole.SLAVE
-        self._slave_reason = "this broker is a slave" if is_slave else None
+        self._slave_reason = "the broker is read-only: brokerRole=SLAVE" if is_slave else None
         self._failure: str | None = None
         self._closing_reason: str | None = None
         self._checkpoint_degradation = Degradation("no checkpoint is taken")

@@ -8,24 +8,28 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache, wraps
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.errors import Verbatim, WireError, excerpt, nearest_name, sanitize
 from rmq_spark.wire.java_numbers import INT32_MAX, INT64_MAX
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import (
+    DLQ_PREFIX,
     GROUP_CHARACTERS_MAX,
     NOT_ALLOWED_SEND_TOPICS,
+    RETRY_PREFIX,
     group_fault,
+    retry_topic,
     topic_characters_max,
     topic_fault,
 )
 
 _Arguments = ParamSpec("_Arguments")
-_Self = TypeVar("_Self", bound=Any)
+_Result = TypeVar("_Result")
+_Class = TypeVar("_Class")
 
 LIKELY_SECONDS: Final = range(100_000_000, 100_000_000_000)
 """Numbers that are likely to be seconds: as milliseconds they are in the first years after 1970, as
@@ -180,6 +184,7 @@ CLIENT_ID_BYTES_MAX: Final = 255
 """Most bytes of the name of a directory; brokers take longer ids."""
 
 _SHOWN_CHARACTERS_MAX: Final = 60
+_ADDRESS: Final = re.compile(r":[0-9]{1,5}\Z")
 _ILLEGAL_CHARACTERS: Final = re.compile(r"[^%|a-zA-Z0-9_-]+")
 
 
@@ -207,6 +212,17 @@ def check_group(group: str, what: str = "group") -> str:
     return group
 
 
+def explain_missing_topic(topic: str, topics: Iterable[str]) -> str | None:
+    """Return what may be meant by the name of a topic that does not exist, or None."""
+    known = frozenset(topics)
+    if retry_topic(topic) in known:
+        return f"{sanitize(topic)} is a consumer group, not a topic"
+    derived = (RETRY_PREFIX, DLQ_PREFIX)
+    is_of_group = topic.startswith(derived)
+    near = nearest_name(topic, sorted(t for t in known if t.startswith(derived) == is_of_group))
+    return None if near is None else f"did you mean {sanitize(near)}?"
+
+
 def check_client_id(client_id: str) -> str:
     """Return a client id, if brokers accept it and a directory can have its name.
 
@@ -232,6 +248,9 @@ def _invalid_name(what: str, name: str, characters_max: int) -> MessageRejected:
         if len(name) <= _SHOWN_CHARACTERS_MAX
         else f"{name[:_SHOWN_CHARACTERS_MAX]}..., {len(name)} characters"
     )
+    if _ADDRESS.search(name.strip()):
+        advice = f"It is an address: pass the {what} first, and the address as namesrv"
+        return MessageRejected(what, needed, found, advice)
     legal = _ILLEGAL_CHARACTERS.sub("_", name.strip())[:_SHOWN_CHARACTERS_MAX].strip("_")
     example = legal or what
     return MessageRejected(what, needed, found, f"Write for example {example}")
@@ -255,22 +274,42 @@ _FOREIGN_KEYWORDS: Final = {
 """Names of arguments in clients of Kafka and RocketMQ, and what they are called here."""
 
 
-def explain_keywords(
-    init: Callable[Concatenate[_Self, _Arguments], None],
-) -> Callable[Concatenate[_Self, _Arguments], None]:
-    """Decorate a constructor or method: an unknown keyword is an error that suggests one."""
+def explain_keywords(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Decorate a function, method or constructor: an error for an unknown keyword suggests one."""
 
-    @wraps(init)
-    def call(self: _Self, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
+    @wraps(function)
+    def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
         try:
-            init(self, *args, **kwargs)
+            return function(*args, **kwargs)
         except TypeError:
-            kind = type(self).__name__
-            is_made = init.__name__ == "__init__"
-            check_keywords(kind if is_made else f"{kind}.{init.__name__}()", init, kwargs)
+            check_keywords(_shown_name(function, args), function, kwargs)
             raise
 
+    @wraps(function)
+    async def call_awaited(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> Any:
+        return await cast("Awaitable[Any]", call(*args, **kwargs))
+
+    if inspect.iscoroutinefunction(function):  # to tools, it stays one
+        return cast("Callable[_Arguments, _Result]", call_awaited)
     return call
+
+
+def explain_all_keywords(kind: type[_Class]) -> type[_Class]:
+    """Decorate a class: its constructor and public methods suggest a name for an unknown one."""
+    for name, found in list(vars(kind).items()):
+        is_public = name == "__init__" or not name.startswith("_")
+        if is_public and inspect.isfunction(found) and not inspect.isgeneratorfunction(found):
+            setattr(kind, name, explain_keywords(found))
+    return kind
+
+
+def _shown_name(function: Callable[..., object], args: tuple[Any, ...]) -> str:
+    """Return how an error names a call: by the class that the user made, if it is a method."""
+    name = function.__name__
+    if "." not in function.__qualname__ or not args:
+        return f"{name}()"
+    kind = type(args[0]).__name__
+    return kind if name == "__init__" else f"{kind}.{name}()"
 
 
 def check_keywords(call: str, method: Callable[..., object], keywords: Iterable[str]) -> None:

@@ -125,6 +125,8 @@ class NoNameServer(ConnectionFailed):
         hint = ""
         if not all(isinstance(error, ConnectionFailed) for error in self.tries):
             hint = ". Check that this is the address of a name server, or of a rocketpoll broker"
+            if any(isinstance(error, RequestTimeout) for error in self.tries):
+                hint += ": it accepts connections, but the program there is another, or is stopped"
         return f"no name server answers: {self.why}{hint}"
 
 

@@ -22,6 +22,7 @@ from rmq_spark.client.arguments import (
     check_send_topic,
     check_text,
     check_utf8,
+    explain_keywords,
 )
 from rmq_spark.client.damaged_records import decode_damaged_record, record_size_at
 from rmq_spark.client.errors import MessageRejected
@@ -140,6 +141,7 @@ class Message:
     deliver_at: datetime | str | None = None
     deliver_after: timedelta | str | None = None
 
+    @explain_keywords
     def __init__(
         self,
         topic: str,
@@ -161,14 +163,15 @@ class Message:
         if key is not None:
             keys = _only_key(key, keys)
         set_field = object.__setattr__
-        set_field(self, "topic", _plain(topic))
+        # a plain str is the common case, and each call costs as much as a field
+        set_field(self, "topic", topic if type(topic) is str else _plain(topic))
         set_field(self, "body", body)
-        set_field(self, "tags", _plain(tags))
+        set_field(self, "tags", tags if tags is None or type(tags) is str else _plain(tags))
         set_field(self, "keys", keys)
         set_field(self, "properties", {} if properties is None else properties)
         set_field(self, "delay_level", delay_level)
         set_field(self, "flag", flag)
-        set_field(self, "sharding_key", _plain(sharding_key))
+        set_field(self, "sharding_key", None if sharding_key is None else _plain(sharding_key))
         set_field(self, "wait_store_ok", wait_store_ok)
         set_field(self, "deliver_at", deliver_at)
         set_field(self, "deliver_after", deliver_after)

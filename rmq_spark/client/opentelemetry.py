@@ -21,6 +21,9 @@ from functools import wraps
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from rmq_spark import __version__
+from rmq_spark.client.arguments import (
+    explain_keywords,
+)
 from rmq_spark.client.errors import (
     ClientShutDown,
     MessageRejected,
@@ -69,6 +72,7 @@ _Result = TypeVar("_Result")
 _Self = TypeVar("_Self")
 
 
+@explain_keywords
 def instrument(
     tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
 ) -> None:

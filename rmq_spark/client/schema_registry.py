@@ -20,6 +20,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
 from urllib.request import HTTPSHandler, Request, build_opener
 
+from rmq_spark.client.arguments import explain_all_keywords
 from rmq_spark.client.errors import MessageRejected, RegistryAway, RegistryFailed, SchemaNotFound
 from rmq_spark.errors import excerpt, sanitize
 
@@ -117,6 +118,7 @@ class RegistryAccess:
         return [each.strip().rstrip("/") for each in self.url.split(",")]
 
 
+@explain_all_keywords
 class SchemaRegistry:
     """A client of a registry of schemas, with the schemas that it has fetched.
 

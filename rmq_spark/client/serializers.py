@@ -22,7 +22,11 @@ from enum import Enum
 from typing import Any, Final, Protocol, runtime_checkable
 from uuid import UUID
 
-from rmq_spark.client.arguments import check_kind, wrong_kind
+from rmq_spark.client.arguments import (
+    check_kind,
+    explain_keywords,
+    wrong_kind,
+)
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.errors import BodyError, excerpt
 
@@ -189,6 +193,7 @@ class Avro:
             ) from error
 
 
+@explain_keywords
 def avro(
     schema: Mapping[str, Any],
     *,

@@ -19,6 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlparse
 
+from rmq_spark.client.arguments import (
+    explain_keywords,
+)
 from rmq_spark.spark.errors import CheckpointError
 from rmq_spark.spark.plan.source_offset import SourceOffset
 
@@ -116,6 +119,7 @@ class CheckpointedBatch:
     offsets: dict[int | str, SourceOffset]
 
 
+@explain_keywords
 def read_checkpoint(
     location: str | Path, spark: SparkSession | None = None
 ) -> list[CheckpointedBatch]:
@@ -149,6 +153,7 @@ def read_checkpoint(
     ]
 
 
+@explain_keywords
 def starting_offsets(
     location: str | Path,
     *,

@@ -23,7 +23,12 @@ from typing import Any, NamedTuple
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from rmq_spark.client.admin.lag import messages_behind
-from rmq_spark.client.arguments import check_range, check_text
+from rmq_spark.client.arguments import (
+    check_range,
+    check_text,
+    explain_all_keywords,
+    explain_keywords,
+)
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.http_server import MetricsServer, render_metrics
 from rmq_spark.spark.brokers.fan_out import instance_for
@@ -67,6 +72,7 @@ class QueryLag(NamedTuple):
         return max(known) if known else None
 
 
+@explain_keywords
 def lag_of(progress: Any) -> QueryLag | None:
     """Return the lag in a query's progress report, or None if it has none.
 
@@ -127,6 +133,7 @@ def lag_between(
     return found
 
 
+@explain_keywords
 def lag_now(
     offset: SourceOffset | Mapping[str, Any], namesrv_addr: str, **options: str
 ) -> QueryLag:
@@ -153,6 +160,7 @@ def lag_now(
         instance.shutdown()
 
 
+@explain_all_keywords
 class LagListener(StreamingQueryListener):
     """A streaming query listener that keeps the lag of each query after its last batch.
 

@@ -25,7 +25,10 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from rmq_spark import __version__
 from rmq_spark.client.api.name_servers import parse_addresses
-from rmq_spark.client.arguments import wrong_kind
+from rmq_spark.client.arguments import (
+    explain_all_keywords,
+    wrong_kind,
+)
 from rmq_spark.client.errors import MessageRejected
 from rmq_spark.spark.errors import SetUpError
 from rmq_spark.spark.lag import topics_read
@@ -55,6 +58,7 @@ class _Query:
         self.is_reported = False
 
 
+@explain_all_keywords
 class LineageListener(StreamingQueryListener):
     """A streaming query listener that sends OpenLineage events to the application's client.
 

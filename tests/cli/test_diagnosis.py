@@ -41,7 +41,7 @@ def popping_state(*queues, in_flight=3):
 @pytest.mark.parametrize(
     ("state", "is_moving", "condition", "words"),
     [
-        (group_state(queue_state(behind=0)), None, "ok", "consumed every message"),
+        (group_state(queue_state(behind=0)), None, "ok", "One that failed comes again"),
         (group_state(queue_state(behind=0), members=()), None, "offline", "No consumer is online"),
         (group_state(queue_state(), members=()), None, "offline", "Start the group's consumers"),
         (group_state(queue_state(member=None)), None, "unassigned", "reports broker-a:0. A member"),

@@ -38,7 +38,7 @@ AT = "b:1"
         (ConnectionClosed(AT, "by the peer"), "Run rocketpoll cluster health to see which brokers"),
         (TlsFailed(AT, "unknown authority"), "The options are --tls, --tls-ca-file"),
         (ConnectionFailed(AT, "refused"), "Run rocketpoll cluster health to see which brokers"),
-        (RequestTimeout(AT, 10, 5), "and --tls if it speaks TLS"),
+        (RequestTimeout(AT, 10, 5), "Give --tls if it speaks TLS"),
         (BrokerNotFound("b"), "or run rocketpoll cluster info"),
         (
             NoPermission(16, "no", AT, 10),
@@ -70,7 +70,7 @@ def test_unknown_host_error_advises_to_correct_the_name_server():
     failed.__cause__ = socket.gaierror()
     assert describe_error(NoNameServer([failed])) == (
         "no name server answers: cannot connect to no-such-host:1: Name or service not known. "
-        "Correct the host name in --namesrv"
+        "Correct the host name in --namesrv, NAMESRV_ADDR or the profile"
     )
 
 

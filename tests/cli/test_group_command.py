@@ -99,6 +99,28 @@ def test_group_describe_fits_the_terminal_and_ends_with_the_diagnosis(
         assert ("10 of 18 queues" in text) == (not flags)
 
 
+def test_group_describe_of_a_topic_shows_only_that_topic(run, cluster):
+    first, second, unread = cluster.topic(), cluster.topic(), cluster.topic()
+    group = cluster.group()
+    for topic, count in ((first, 3), (second, 5)):
+        cluster.send(topic, *(f"{number}" for number in range(count)))
+        cluster.store_offset(group, topic, 0)
+    assert run("group", "describe", group, "-o", "json").json["behind"] == 8
+    one = run("group", "describe", group, "--topic", second, "-o", "json").json
+    assert one["behind"] == 5
+    assert {row["topic"] for row in one["queues"]} == {second}
+    none = run("group", "describe", group, "--topic", unread)
+    assert (none.code, none.out) == (1, "")
+    assert f"{group} has no offsets in {unread}. It has offsets in {first}, {second}" in none.err
+
+
+def test_a_topic_in_place_of_a_group_is_named_as_such(run, cluster):
+    topic = cluster.topic()
+    asked = run("group", "describe", topic)
+    assert asked.code == 1
+    assert f"{topic} is a topic: rocketpoll topic describe {topic} lists its groups" in asked.err
+
+
 def test_group_describe_takes_several_groups_and_patterns(run, cluster):
     topic, prefix = cluster.topic(queues=1), cluster.group()
     for name in ("a", "b"):

@@ -117,8 +117,11 @@ def test_message_command_reports_a_missing_message(run, sent):
     assert f"{sent['topic']} does not have message {strange}" in here.err
     nowhere = run("message", strange)
     assert (nowhere.code, nowhere.out) == (1, "")
-    assert f"no topic has message {strange}" in nowhere.err
-    assert "'ABCDEF' is not a message id: ids have 32 or 56" in run("message", "ABCDEF").err
+    assert f": none has message {strange}. Check the id" in nowhere.err
+    assert "searching " in nowhere.err  # also where stderr is a file
+    no_id = run("message", "order 1").err
+    assert "none has message order 1, and ids have 32, 34 or 56 hexadecimal digits" in no_id
+    assert "rocketpoll consume TOPIC --key 'order 1'" in no_id
 
 
 def test_message_command_shows_how_a_transaction_stands(run, cluster):

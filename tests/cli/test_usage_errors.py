@@ -55,6 +55,7 @@ CONTEXTS = list(contexts())
         ("kafka-topics.sh --list", "Did you mean topic?"),
         ("consumerProgress -g billing", "Did you mean group describe?"),
         ("store verify /nope", "DIR: /nope does not exist. Check the path"),
+        ("produce orders --deliver-after 10m", "Use --delay TIME"),
         ("tail orders --consumer.config x", "Use --profile NAME"),
     ],
 )  # fmt: skip

@@ -11,13 +11,21 @@ from rocketpoll import (
     Admin,
     ClientInstance,
     Consumer,
+    Credentials,
     LitePullSettings,
+    Message,
     Producer,
+    PullLimits,
     PushConsumer,
     PushSettings,
+    SchemaRegistry,
+    SendRules,
     SimpleConsumer,
+    TlsSettings,
     aio,
+    read_table,
 )
+from rocketpoll.errors import RouteNotFound
 
 NOBODY = "127.0.0.1:9"
 WITHOUT_ARGUMENTS = {"start", "close", "shutdown"}  # these are not handed on
@@ -142,11 +150,73 @@ def test_poll_without_subscription_logs_once_why_it_returns_nothing(running_brok
         (lambda: LitePullSettings(enable_auto_commit=True), "auto_commit"),
         (lambda: PushSettings(consume_thread_maxx=1), "consume_thread_max"),
         (lambda: Admin("127.0.0.1:1").create_topic("T", queue_nums=4), "queues"),
+        (lambda: Admin("127.0.0.1:1").lag("g", tpic="T"), "topic"),
+        (lambda: Admin("127.0.0.1:1").delete_topic("T", missing=True), "missing_ok"),
+        (lambda: Message("orders", b"x", kyes="1"), "keys"),
+        (lambda: Message("orders", b"x", delay_levle=1), "delay_level"),
+        (lambda: Producer("g", NOBODY).send(Message("T", b"x"), timeout=1), "timeout_ms"),
+        (lambda: TlsSettings(ca="x.pem", server_nam="broker"), "ca_file|did you mean server_name"),
+        (lambda: Credentials("a", "b", secret_token="c"), "security_token"),  # none
+        (lambda: SendRules("shop", compress_levle=1), "compress_level"),
+        (lambda: PullLimits(consume_max_spna=1), "consume_max_span"),
+        (lambda: SchemaRegistry("http://localhost", timeout=1), "timeout_ms"),
+        (lambda: read_table("T", NOBODY, column=["body"]), "columns"),
     ],
 )
 def test_unknown_argument_of_settings_and_of_topics_suggests_the_right_one(call, hint):
     with pytest.raises(TypeError, match=rf"unexpected keyword argument .* did you mean {hint}\?"):
         call()
+
+
+@told_in_a_loop
+async def test_unknown_argument_of_an_aio_send_suggests_the_right_one():
+    producer = aio.Producer("g", NOBODY)
+    assert inspect.iscoroutinefunction(producer.send)
+    with pytest.raises(TypeError, match=r"^Producer\.send\(\) got .*: did you mean timeout_ms\?"):
+        await producer.send(Message("T", b"x"), timeout=1)
+    await producer.close()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: Consumer(NOBODY, "g"),
+        lambda: Producer(NOBODY, "g"),
+        lambda: PushConsumer(NOBODY, "g", listener=lambda *_: None),
+        lambda: SimpleConsumer(NOBODY, "g"),
+        lambda: aio.Consumer(NOBODY, "g"),
+    ],
+)
+def test_an_address_in_place_of_a_name_is_explained(call):
+    with pytest.raises(ValueError, match=r"found '127\.0\.0\.1:9'\. It is an address: pass the "):
+        call()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: Consumer("billing", "orders"),
+        lambda: Producer("shop", "orders"),
+        lambda: Admin("localhost"),
+        lambda: read_table(NOBODY, "orders"),
+        lambda: aio.Consumer("billing", "orders"),
+    ],
+)
+def test_a_name_in_place_of_an_address_is_refused_by_the_constructor(call):
+    with pytest.raises(
+        ValueError, match=r"^namesrv: needed host:port, .*found '(orders|localhost)'"
+    ):
+        call()
+
+
+def test_a_group_in_place_of_a_topic_is_named_as_such(running_broker):
+    with Admin(running_broker.address) as admin:
+        admin.create_topic("bills")
+        admin.create_topic("%RETRY%billing")  # as each consumer of a group does
+        with pytest.raises(RouteNotFound, match="billing is a consumer group, not a topic"):
+            admin.read_table("billing")
+        with pytest.raises(RouteNotFound, match=r"did you mean bills\?"):
+            admin.read_table("bilsl")
 
 
 def test_iterating_over_a_consumer_names_poll():

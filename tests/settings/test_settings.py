@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketpoll import EmbeddedBroker
 from rocketpoll.broker.common.setting import HIDDEN
 from rocketpoll.broker.settings.config import BrokerConfig
 from rocketpoll.broker.settings.settings import (
@@ -452,6 +453,12 @@ def test_reload_without_change_does_nothing():
 
 def test_reloadable_settings_exist():
     assert set(KEYS) > RELOADABLE
+
+
+@pytest.mark.parametrize(("name", "nearest"), [("tsl", "tls"), ("prt", "port")])
+def test_misspelt_argument_of_an_embedded_broker_is_refused_with_the_nearest(name, nearest):
+    with pytest.raises(ConfigError, match=f"no setting '{name}'; did you mean {nearest}\\?"):
+        EmbeddedBroker(**{name: 1})
 
 
 # ---- settings of RocketMQ that this broker does not have get an explanation

@@ -53,7 +53,8 @@ def test_kv_config_limits_number_and_length(tmp_path, monkeypatch):
     for namespace, key in (("n", "a"), ("n", "b"), ("m", "a")):
         kv.put((namespace, key), "1")
     with pytest.raises(
-        TooMany, match=r"(?m)there are 3 key-value configurations already, the maximum$"
+        TooMany,
+        match=r"(?m)there are 3 key-value configurations already, the maximum. Delete some first$",
     ):
         kv.put(("m", "b"), "1")
     kv.put(("m", "a"), "2")

@@ -34,7 +34,8 @@ def check_limit(what: str, count: int, limit: int, setting: str = "", *, more: i
     """Check that one more object may be created under a limit, by a setting or fixed."""
     if more > 0 and count + more > limit:
         why = f" ({setting}={limit})" if setting else ""
-        raise TooMany(f"there are {count} {what} already, the maximum{why}")
+        ways = f"Delete what nobody uses, or raise {setting}" if setting else "Delete some first"
+        raise TooMany(f"there are {count} {what} already, the maximum{why}. {ways}")
 
 
 Body = TypeVar("Body")

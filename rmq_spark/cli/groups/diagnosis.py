@@ -118,7 +118,10 @@ def diagnose_group(
     """
     oldest = longest_waiting_queue(state)
     if oldest is None:
-        text = "The group has consumed every message."
+        text = (
+            "The group has consumed every message. One that failed comes again after its delay, "
+            "and counts as waiting for retry from then on."
+        )
         if state.in_flight:
             text = f"Members have received every message. {_describe_in_flight(state)}"
         if not state.members:

@@ -105,6 +105,9 @@ def list_groups(
     example="rocketpoll group describe billing\nrocketpoll group describe 'b*' --lag-only"
 )
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC",
+              help="Limit to this topic. Repeatable. "
+              "[default: every topic GROUP consumes]")  # fmt: skip
 @click.option("--queues", "with_queues", is_flag=True,
               help=f"Show all queues, not only {QUEUES_SHOWN_MAX}.")  # fmt: skip
 @click.option("--lag-only", is_flag=True, help="Show only queues that have lag, all of them.")
@@ -112,6 +115,7 @@ def list_groups(
 @connection_options
 def describe(
     names: tuple[str, ...],
+    topics: tuple[str, ...],
     output: str,
     *,
     with_queues: bool,
@@ -132,7 +136,7 @@ def describe(
     if with_queues and lag_only:
         raise click.UsageError("--queues and --lag-only exclude each other. Give one")
     with access.admin() as admin:
-        states = [read_group(admin, name) for name in match_groups(admin, names)]
+        states = [read_group(admin, name, topics) for name in match_groups(admin, names)]
         view = GroupView(access, with_all_queues=with_queues, is_lag_only=lag_only)
         if output == "table" and len(states) == 1:
             view.show_tables(states[0])

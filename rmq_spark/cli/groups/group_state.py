@@ -35,13 +35,30 @@ if TYPE_CHECKING:
     from rmq_spark.client.admin.lag import GroupState, Lag
 
 
-def read_group(admin: Admin, name: str) -> GroupState:
-    """Ask all brokers for the state of a group."""
+def read_group(admin: Admin, name: str, topics: Collection[str] = ()) -> GroupState:
+    """Ask all brokers for the state of a group, in all topics that it consumes if none is named."""
     try:
-        return admin.describe_group(name)
+        state = admin.describe_group(name)
     except GroupNotFound:
         check_group_exists(admin, name)
         raise
+    return _only_topics(state, topics) if topics else state
+
+
+def _only_topics(state: GroupState, topics: Collection[str]) -> GroupState:
+    """Return the part of a group's state that is about some of its topics."""
+    consumed = {each.lag.queue.topic for each in state.queues}
+    for topic in topics:
+        if topic not in consumed:
+            raise Failure(
+                f"{state.name} has no offsets in {topic}",
+                f"It has offsets in {', '.join(sorted(consumed))}"
+                if consumed
+                else "It has committed none yet",
+            )
+    queues = tuple(each for each in state.queues if each.lag.queue.topic in topics)
+    counts = [each.lag.in_flight for each in queues if each.lag.in_flight is not None]
+    return state._replace(queues=queues, in_flight=sum(counts) if counts else None)
 
 
 class GroupSummary(NamedTuple):
@@ -100,6 +117,8 @@ def check_group_exists(admin: Admin, name: str) -> None:
         bare = name.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
         near = bare if bare in known else nearest_name(name, sorted(known))
         hint = f"Did you mean {near}? " if near else ""
+        if name in admin.topics():
+            hint = f"{name} is a topic: rocketpoll topic describe {name} lists its groups. "
         raise Failure(f"there is no group {name}", f"{hint}List all with rocketpoll group list")
 
 

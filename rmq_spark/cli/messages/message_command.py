@@ -53,8 +53,8 @@ def message(
     """
 
     def print_search(topics: int) -> None:
-        if sys.stderr.isatty():
-            sys.stderr.write(f"searching {format_count(topics, 'topic')}; --topic is faster\n")
+        searched = format_count(topics, "topic")
+        sys.stderr.write(f"searching {searched}. To search one, give --topic\n")
 
     with access.admin() as admin:
         copies = find_copies(admin, message_id, topic, print_search)

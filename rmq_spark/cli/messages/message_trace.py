@@ -11,12 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from enum import Enum
+from shlex import quote
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq_spark.cli.shell.failures import Failure
 from rmq_spark.client.errors import BrokerRefused, ConnectionFailed, NotFound, RouteNotFound
 from rmq_spark.client.message import MessageExt
-from rmq_spark.errors import RecordError
+from rmq_spark.errors import RecordError, format_count
 from rmq_spark.wire.message_id import decode_offset_message_id
 from rmq_spark.wire.names import (
     CHECK_GROUP,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
 
 
-_ID_FORM: Final = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
+_ID_FORM: Final = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{34}|[0-9A-Fa-f]{56}")
 
 
 class DeliveryState(Enum):
@@ -101,14 +102,17 @@ def find_copies(
             return admin.messages_by_unique_id(each, message_id)
         except (NotFound, RouteNotFound):  # noqa: PERF203  # it is in another topic
             continue
-    raise _no_message("no topic has", message_id, "Check the id; the message may have been deleted")
+    searched = format_count(len(topics), "topic")
+    remedy = "Check the id; the message may have been deleted"
+    raise _no_message(f"searched all {searched}: none has", message_id, remedy)
 
 
 def _no_message(where: str, message_id: str, remedy: str) -> Failure:
     if not _ID_FORM.fullmatch(message_id):
         return Failure(
-            f"{message_id!r} is not a message id: ids have 32 or 56 hexadecimal digits",
-            "Give one whole id, as rocketpoll consume -f '%i\\n' prints it",
+            f"{where} message {message_id}, and ids have 32, 34 or 56 hexadecimal digits",
+            "Give one whole id, as rocketpoll consume -f '%i\\n' prints it, or search by key: "
+            f"rocketpoll consume TOPIC --key {quote(message_id)}",
         )
     return Failure(f"{where} message {message_id}", remedy)
 

@@ -23,6 +23,7 @@ import click
 
 from rmq_spark.cli.shell.command_tree import ConnectionOption, option_set
 from rmq_spark.cli.shell.failures import Failure, describe_error
+from rmq_spark.client.arguments import explain_missing_topic
 from rmq_spark.client.errors import (
     BrokerNotFound,
     ConnectionFailed,
@@ -42,7 +43,7 @@ from rmq_spark.client.profiles import (
     current_profile_name,
     read_profile,
 )
-from rmq_spark.errors import RocketPollError, excerpt, nearest_name
+from rmq_spark.errors import RocketPollError, excerpt
 from rmq_spark.wire.compression import PLAIN_BYTES_LIMIT_MAX
 from rmq_spark.wire.names import is_namespace
 
@@ -254,12 +255,14 @@ def explain_missing_topics(admin: Admin) -> Iterator[None]:
         topic = admin.instance.namespace.strip(error.topic)
         try:
             admin.masters()
-            near = nearest_name(topic, sorted(admin.topics()))
+            hint = explain_missing_topic(topic, admin.topics())
         except BrokerNotFound as no_broker:
             raise no_broker from error
         except RocketPollError:  # the first error is more useful
-            near = None
-        what = f"Did you mean {near}? " if near else ""
+            hint = None
+        what = ""
+        if hint is not None:
+            what = f"{hint[0].upper()}{hint[1:]} " if hint.endswith("?") else f"{hint}. "
         raise Failure(
             f"there is no topic {error.topic}",
             f"{what}List all with rocketpoll topic list, or create it with "

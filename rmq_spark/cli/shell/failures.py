@@ -79,8 +79,8 @@ _REMEDIES: Final[tuple[tuple[type[RocketPollError], str], ...]] = (
     (
         RequestTimeout,
         (
-            "Try again. If it never answers, give the port of a name server, and --tls if it "
-            "speaks TLS"
+            "It accepts connections: check that a name server or a broker listens there, and is "
+            "not stopped or overloaded. Give --tls if it speaks TLS"
         ),
     ),
     (ProtocolError, "Give the port of a name server, for example --namesrv localhost:9876"),
@@ -211,7 +211,7 @@ def _remedy_of(error: RocketPollError) -> str:
                 return remedy
     tries = error.tries if isinstance(error, NoNameServer) else ()
     if tries and all(isinstance(each.__cause__, socket.gaierror) for each in tries):
-        return "Correct the host name in --namesrv"
+        return "Correct the host name in --namesrv, NAMESRV_ADDR or the profile"
     return next((remedy for kind, remedy in _REMEDIES if isinstance(error, kind)), "")
 
 

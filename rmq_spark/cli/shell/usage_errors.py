@@ -79,6 +79,8 @@ HINTS: Final[Mapping[str, Sequence[str]]] = {
     "--create": ("verb create",),
     "--delete": ("verb delete",),
     "--alter": ("verb alter",),
+    "--deliver-after": ("--delay TIME",),
+    "--deliver-at": ("--at TIME",),
     "-C": ("rocketpoll consume TOPIC",),
     "-P": ("rocketpoll produce TOPIC",),
     "-L": ("rocketpoll topic list",),

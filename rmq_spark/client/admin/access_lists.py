@@ -21,6 +21,7 @@ from rmq_spark.client.arguments import (
     check_name,
     check_text,
     check_utf8,
+    explain_all_keywords,
     wrong_kind,
 )
 from rmq_spark.client.errors import (
@@ -95,6 +96,7 @@ class AclPolicy:
     policy_type: str = _CUSTOM
 
 
+@explain_all_keywords
 class AccessLists(Lookups):
     """Users and access lists of all brokers, of a cluster, or of one broker."""
 

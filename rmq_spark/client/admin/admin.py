@@ -30,6 +30,7 @@ from rmq_spark.client.arguments import (
     check_range,
     check_text,
     check_topic,
+    explain_all_keywords,
     explain_keywords,
     wrong_kind,
 )
@@ -247,6 +248,7 @@ def _create_each(api: BrokerApi, address: str, configs: Iterable[TopicConfig]) -
         pending.popleft().result()
 
 
+@explain_all_keywords
 class Admin(GroupOffsets, AccessLists):
     """Administers topics, consumer groups with their offsets, and users, and looks up messages.
 
@@ -295,7 +297,6 @@ class Admin(GroupOffsets, AccessLists):
             instance has its own. Names in access lists are full.
     """
 
-    @explain_keywords
     def __init__(
         self,
         namesrv: str | Iterable[str] | None = None,
@@ -338,7 +339,6 @@ class Admin(GroupOffsets, AccessLists):
         cluster = check_name("cluster", cluster, DEFAULT_CLUSTER)
         return self._names.own(self.instance.name_servers.admin.topics(cluster))
 
-    @explain_keywords
     def create_topic(
         self,
         topic: str,
@@ -369,7 +369,6 @@ class Admin(GroupOffsets, AccessLists):
             config=config,
         )
 
-    @explain_keywords
     def create_topics(
         self,
         topics: Iterable[str],
@@ -673,6 +672,7 @@ def _staging_brokers(admin: Admin) -> Iterator[tuple[str, str]]:
 # ---- Tables for notebooks: each function makes an `Admin`, reads a topic with it, and closes it.
 
 
+@explain_keywords
 def read_table(
     topic: str,
     namesrv: str | Iterable[str] | None = None,
@@ -729,6 +729,7 @@ def read_table(
         )
 
 
+@explain_keywords
 def read_committed(
     topic: str,
     namesrv: str | Iterable[str] | None = None,

@@ -33,6 +33,7 @@ from rmq_spark.client.arguments import (
     check_queue,
     check_text,
     check_timestamp_ms,
+    explain_all_keywords,
 )
 from rmq_spark.client.concurrency.threads import parallel_map, raise_first
 from rmq_spark.client.errors import (
@@ -131,6 +132,7 @@ _RESET_THREADS_MAX: Final = 16
 """Most brokers reset at a time, and most queues per broker."""
 
 
+@explain_all_keywords
 class GroupOffsets(Lookups):
     """Looks up and changes the offsets of consumer groups."""
 

@@ -21,6 +21,7 @@ from rmq_spark.client.arguments import (
     check_range,
     check_text,
     check_timestamp_ms,
+    explain_all_keywords,
 )
 from rmq_spark.client.errors import (
     AccessDenied,
@@ -71,6 +72,7 @@ That is enough for as many messages as it finds, of the 4 MiB that producers sen
 """
 
 
+@explain_all_keywords
 class Lookups:
     """Read-only lookups of brokers, routes, topic settings, group members and messages."""
 

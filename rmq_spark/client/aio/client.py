@@ -21,7 +21,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.aio.loop_bridge import CallQueue, LoopBridge
-from rmq_spark.client.api.name_servers import parse_addresses
+from rmq_spark.client.api.name_servers import check_ports, parse_addresses
 from rmq_spark.client.arguments import check_kind, explain_keywords
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.scheduler import RepeatedTask, WorkerThreads
@@ -108,6 +108,7 @@ class Client(ForkAware):
     ) -> None:
         if namesrv is not None:
             namesrv = parse_addresses(namesrv)
+            check_ports(namesrv)
         self._create: Callable[[], ClientInstance] = partial(
             ClientInstance,
             namesrv,

@@ -22,7 +22,7 @@ from rmq_spark.client import observer
 from rmq_spark.client.aio.client import Client, shared_or_own
 from rmq_spark.client.aio.loop_bridge import LoopBridge, WakeEvent
 from rmq_spark.client.aio.wrapper import AsyncWrapper, run_in_thread
-from rmq_spark.client.arguments import check_group, check_range, check_time_ms, explain_keywords
+from rmq_spark.client.arguments import check_group, check_range, check_time_ms, explain_all_keywords
 from rmq_spark.client.concurrency.scheduler import WorkerThreads
 from rmq_spark.client.consumer.dispatch.listeners import check_listener
 from rmq_spark.client.consumer.lite_pull_consumer_impl import (
@@ -165,6 +165,7 @@ YIELD_INTERVAL_SECONDS: Final = 0.01
 """Seconds after which a task that always finds messages lets the loop's other tasks run."""
 
 
+@explain_all_keywords
 class Consumer(AsyncWrapper["LoopConsumer"]):
     """A member of a consumer group whose messages are awaited, or iterated over.
 
@@ -204,7 +205,6 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
         TypeError: An argument has the wrong type.
     """
 
-    @explain_keywords
     def __init__(
         self,
         group: str,

@@ -17,7 +17,7 @@ from rmq_spark.client import observer
 from rmq_spark.client.aio.client import Client, shared_or_own
 from rmq_spark.client.aio.loop_bridge import LoopBridge, LoopPromise
 from rmq_spark.client.aio.wrapper import AsyncWrapper, run_in_thread
-from rmq_spark.client.arguments import check_group, check_kind, check_time_ms, explain_keywords
+from rmq_spark.client.arguments import check_group, check_kind, check_time_ms, explain_all_keywords
 from rmq_spark.client.errors import TooManyPending
 from rmq_spark.client.instance.request_futures import RequestFuture
 from rmq_spark.client.message import CorrelatedMessage, Message, MessageExt
@@ -95,6 +95,7 @@ LARGE_BODY_BYTES: Final = 1 << 16
 milliseconds."""
 
 
+@explain_all_keywords
 class Producer(AsyncWrapper["LoopProducer"]):
     """Sends messages under the name of a producer group.
 
@@ -137,7 +138,6 @@ class Producer(AsyncWrapper["LoopProducer"]):
         TypeError: The group is no text.
     """
 
-    @explain_keywords
     def __init__(
         self,
         group: str,

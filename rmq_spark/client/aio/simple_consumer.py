@@ -21,7 +21,7 @@ from typing import Final
 from rmq_spark.client.aio.client import Client, shared_or_own
 from rmq_spark.client.aio.loop_bridge import LoopPromise, schedule_call
 from rmq_spark.client.aio.wrapper import AsyncWrapper, run_in_thread
-from rmq_spark.client.arguments import check_flag, check_group, explain_keywords
+from rmq_spark.client.arguments import check_flag, check_group, explain_all_keywords
 from rmq_spark.client.consumer.simple_consumer import (
     INVISIBLE_MS,
     RECEIVE_TIMEOUT_MS,
@@ -140,6 +140,7 @@ class _Receive:
             return True
 
 
+@explain_all_keywords
 class SimpleConsumer(AsyncWrapper[LoopSimpleConsumer]):
     """A member of a consumer group that receives messages and acknowledges them one by one.
 
@@ -175,7 +176,6 @@ class SimpleConsumer(AsyncWrapper[LoopSimpleConsumer]):
         TypeError: An argument has the wrong type.
     """
 
-    @explain_keywords
     def __init__(
         self,
         group: str,

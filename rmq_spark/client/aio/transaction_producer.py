@@ -13,6 +13,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final
 
 from rmq_spark.client.aio.producer import LoopProducer, Producer
+from rmq_spark.client.arguments import explain_all_keywords
 from rmq_spark.client.message import Message, MessageExt
 from rmq_spark.client.producer.topic_sender import Selector
 from rmq_spark.client.producer.transaction_producer import (
@@ -38,6 +39,7 @@ class LoopTransactionProducer(LoopProducer, ThreadedTransactionProducer):
     """The threaded producer inside a `TransactionProducer`."""
 
 
+@explain_all_keywords
 class TransactionProducer(Producer):
     """Sends messages that become visible when the application's own work is done, or never.
 

@@ -49,6 +49,13 @@ def parse_addresses(text: str | Iterable[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def check_ports(addresses: Iterable[str]) -> None:
+    """Refuse an address without a port, which may be a topic or a group at the wrong place."""
+    for address in addresses:
+        if ":" not in address:
+            raise MessageRejected("namesrv", "host:port, as in localhost:9876", address)
+
+
 def _check_without_scheme(name: str, address: str) -> None:
     scheme, separator, rest = address.partition("://")
     if separator:

@@ -15,7 +15,7 @@ from rmq_spark.client.arguments import (
     check_range,
     check_time_ms,
     check_timestamp_ms,
-    explain_keywords,
+    explain_all_keywords,
     wrong_kind,
 )
 from rmq_spark.client.consumer.pull.pull_task import PullLimits
@@ -75,12 +75,6 @@ def effective_settings(
     return replace(settings, consume_from_where=_FROM_WHERE[at])
 
 
-def _explained(kind: type[_Settings]) -> type[_Settings]:
-    """Let settings suggest the right name for an unknown one."""
-    setattr(kind, "__init__", explain_keywords(kind.__init__))  # noqa: B010  # mypy forbids the other way
-    return kind
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
     """Settings that both kinds of consumers have.
@@ -132,7 +126,7 @@ class ConsumerSettings:
             check_period_ms(name, getattr(self, name), minimum)
 
 
-@_explained
+@explain_all_keywords
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LitePullSettings(ConsumerSettings):
     """Settings of a `Consumer`: all are passed by name, and checked when it is made.
@@ -213,7 +207,7 @@ class LitePullSettings(ConsumerSettings):
         _check_pulls(self)
 
 
-@_explained
+@explain_all_keywords
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushSettings(ConsumerSettings):
     """Settings of a `PushConsumer`: all are passed by name, and checked when it is made.

@@ -25,7 +25,7 @@ from rmq_spark.client.arguments import (
     check_range,
     check_time_ms,
     check_topic,
-    explain_keywords,
+    explain_all_keywords,
     wrong_kind,
 )
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
@@ -139,6 +139,7 @@ class PopMember:
         raise MessageRejected("consumer", "one with a listener", f"{message} {broker_name}")
 
 
+@explain_all_keywords
 class SimpleConsumer(GroupLifecycle, StartsInBlock):
     """A member of a consumer group that receives messages and acknowledges them one by one.
 
@@ -178,7 +179,6 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
         TypeError: An argument has the wrong type.
     """
 
-    @explain_keywords
     def __init__(
         self,
         group: str,

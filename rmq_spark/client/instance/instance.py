@@ -24,7 +24,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rmq_spark.client.api.broker_api import BrokerApi
-from rmq_spark.client.api.name_servers import NameServers
+from rmq_spark.client.api.name_servers import NameServers, check_ports
 from rmq_spark.client.arguments import (
     CLIENT_ID_BYTES_MAX,
     check_client_id,
@@ -34,6 +34,7 @@ from rmq_spark.client.arguments import (
     check_period_ms,
     check_range,
     explain_keywords,
+    explain_missing_topic,
 )
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.lifecycle import SafeStop
@@ -63,7 +64,7 @@ from rmq_spark.client.transport.remoting_client import (
     Credentials,
     RemotingClient,
 )
-from rmq_spark.errors import BodyError, nearest_name
+from rmq_spark.errors import BodyError
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.bodies.clients import ConsumerData, HeartbeatData, ProducerData
 from rmq_spark.wire.codes import RequestCode, ResponseCode
@@ -509,6 +510,7 @@ class ClientInstance(ForkAware):
             request_timeout_ms,
             AddressOverrides(broker_addresses),
         )
+        check_ports(self.name_servers.addresses)
         self.local_address = local_address(self.name_servers.addresses)
         self._given_client_id = client_id
         self.client_id = self._new_client_id()
@@ -835,7 +837,7 @@ def suggest_similar_topics(name_servers: NameServers) -> Iterator[None]:
             topics = name_servers.admin.topics()
         except ClientError:  # the first error is more useful
             topics = frozenset()
-        near = nearest_name(error.topic, sorted(t for t in topics if not is_system_topic(t)))
-        if near is None:
+        hint = explain_missing_topic(error.topic, (t for t in topics if not is_system_topic(t)))
+        if hint is None:
             raise
-        raise RouteNotFound(error.topic, f"{error.why} (did you mean {near}?)") from error
+        raise RouteNotFound(error.topic, f"{error.why} ({hint})") from error

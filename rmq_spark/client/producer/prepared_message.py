@@ -22,6 +22,7 @@ from rmq_spark.client.arguments import (
     check_queue,
     check_range,
     check_topic,
+    explain_all_keywords,
     wrong_kind,
 )
 from rmq_spark.client.errors import ClientShutDown, MessageRejected
@@ -52,6 +53,7 @@ _HOUR_MS: Final = 3_600_000
 _TAIL_DIGITS: Final = 12  # of the time and the counter
 
 
+@explain_all_keywords
 @dataclass(frozen=True, slots=True)
 class SendRules:
     """Settings of all messages of a producer.

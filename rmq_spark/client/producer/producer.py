@@ -32,7 +32,7 @@ from rmq_spark.client.arguments import (
     check_send_topic,
     check_time_ms,
     check_topic,
-    explain_keywords,
+    explain_all_keywords,
 )
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.lifecycle import SafeStop, StartsInBlock
@@ -67,6 +67,7 @@ PENDING_MAX: Final = 10_000
 PENDING_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
+@explain_all_keywords
 class Producer(ForkAware, StartsInBlock):
     """Sends messages under the name of a producer group.
 
@@ -110,7 +111,6 @@ class Producer(ForkAware, StartsInBlock):
         TypeError: An argument has the wrong type.
     """
 
-    @explain_keywords
     def __init__(
         self,
         group: str,

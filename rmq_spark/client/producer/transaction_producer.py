@@ -26,6 +26,7 @@ from rmq_spark.client.arguments import (
     check_range,
     check_send_topic,
     check_topic,
+    explain_all_keywords,
     wrong_kind,
 )
 from rmq_spark.client.errors import BrokerRefused, ClientError, MessageRejected, SendFailed
@@ -136,6 +137,7 @@ class _CheckResponder:
         instance.api.end_transaction_one_way(address, end)
 
 
+@explain_all_keywords
 class TransactionProducer(Producer):
     """Sends messages that become visible when the application's own work is done, or never.
 

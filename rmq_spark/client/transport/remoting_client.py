@@ -12,7 +12,12 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from rmq_spark.client.arguments import check_kind, message_rejected, wrong_kind
+from rmq_spark.client.arguments import (
+    check_kind,
+    explain_all_keywords,
+    message_rejected,
+    wrong_kind,
+)
 from rmq_spark.client.errors import ConnectionClosed, MessageRejected, ProtocolError, refusal
 from rmq_spark.client.transport.connection import (
     CONNECT_TIMEOUT_MS,
@@ -44,6 +49,7 @@ _NOT_SIGNED_BEFORE_5: Final = ("_UNIQUE_KEY_QUERY",)
 _NEGOTIATION_MARGIN_SECONDS: Final = 1.0
 
 
+@explain_all_keywords
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """The keys that a client signs its requests with, for brokers with access lists (ACL).

@@ -220,7 +220,8 @@ def test_topic_list_that_hits_the_limit_midway_keeps_the_first_and_says_so(
     finished(steps)
     answer = room.connection.sent.pop()
     assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert "maxTopics=13); the 1 before it were accepted" in answer.remark
+    assert "(maxTopics=13). Delete what nobody uses, or raise maxTopics" in answer.remark
+    assert answer.remark.endswith("; the 1 before it were accepted")
     assert "A" in room.saved("topics.json", TopicConfigSerializeWrapper).topic_config_table
 
 

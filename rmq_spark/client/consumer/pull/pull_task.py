@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from rmq_spark.client.arguments import explain_all_keywords
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.scheduler import Scheduler, Task
 from rmq_spark.client.consumer.brokers.broker_client import DecodedPull
@@ -52,6 +53,7 @@ AbandonFunction = Callable[[], object]
 RoomFunction = Callable[[], int]
 
 
+@explain_all_keywords
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullLimits:
     """Limits of the messages that a consumer pulls ahead; pulling waits while one is reached.

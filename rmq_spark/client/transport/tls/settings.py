@@ -13,7 +13,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Final
 
-from rmq_spark.client.arguments import check_flag, check_kind, wrong_kind
+from rmq_spark.client.arguments import check_flag, check_kind, explain_all_keywords, wrong_kind
 from rmq_spark.client.errors import TlsRejected
 from rmq_spark.errors import sanitize
 
@@ -62,6 +62,7 @@ class Pem:
         return "ENCRYPTED" in self.text
 
 
+@explain_all_keywords
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
     """TLS settings of a client: pass them to `ClientInstance` as ``tls``.
