@@ -30,8 +30,8 @@ def queue_state(queue_id=0, behind=5, waited=0, member="worker", tried=None):
     return QueueState(lag, lag.consumer_offset, NOW - waited, member, tried_ms)
 
 
-def group_state(*queues, members=(MEMBER,)):
-    return GroupState("billing", queues, members, {}, 0, 0)
+def group_state(*queues, members=(MEMBER,), retries=0):
+    return GroupState("billing", queues, members, {}, retries, 0)
 
 
 def popping_state(*queues, in_flight=3):
@@ -43,6 +43,12 @@ def popping_state(*queues, in_flight=3):
     [
         (group_state(queue_state(behind=0)), None, "ok", "One that failed comes again"),
         (group_state(queue_state(behind=0), members=()), None, "offline", "No consumer is online"),
+        (
+            group_state(queue_state(behind=0), members=(), retries=100),
+            None,
+            "offline",
+            "Due for another try: 100 failed messages.",
+        ),
         (group_state(queue_state(), members=()), None, "offline", "Start the group's consumers"),
         (group_state(queue_state(member=None)), None, "unassigned", "reports broker-a:0. A member"),
         (group_state(queue_state(waited=WAIT_MS - 1)), False, "behind", "Nearly up to date"),

@@ -122,6 +122,9 @@ def diagnose_group(
             "The group has consumed every message. One that failed comes again after its delay, "
             "and counts as waiting for retry from then on."
         )
+        if state.waiting_for_retry:
+            due = format_count(state.waiting_for_retry, "failed message")
+            text = f"The group has tried every message. Due for another try: {due}."
         if state.in_flight:
             text = f"Members have received every message. {_describe_in_flight(state)}"
         if not state.members:

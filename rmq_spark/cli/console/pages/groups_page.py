@@ -422,7 +422,8 @@ def _diagnosis(visit: Visit, state: GroupState) -> Html:
     if oldest is not None:
         is_moving = visit.surveys.offsets.is_moving(state.name, oldest.lag.queue)
     found = diagnose_group(state, int(time.time() * 1_000), is_moving=is_moving)
-    if not state.behind or (found.condition is GroupCondition.BEHIND and found.queue is None):
+    is_nearly_done = found.condition is GroupCondition.BEHIND and found.queue is None
+    if is_nearly_done or not (state.behind or state.waiting_for_retry):
         return NOTHING
     tone = ".bad" if found.condition is GroupCondition.STUCK else ""
     return el(
