@@ -7,6 +7,8 @@ from rmq_spark.spark.errors import RowError
 from rmq_spark.spark.options.sink_columns import SINK_COLUMNS, SinkColumn
 from rmq_spark.spark.options.values import RowIds
 from rmq_spark.spark.write.rows import ROW_ID, RowPreparer, WriteTask
+from rmq_spark.wire.chunk.encode import ENCODED_PROPERTIES
+from rmq_spark.wire.properties import decode_properties
 
 TASK = WriteTask("q", 7, 3)
 MAPS = pa.map_(pa.string(), pa.string())
@@ -28,6 +30,12 @@ def checked(first_row=0, *, ids=RowIds.NONE, task=TASK, **given):
 
 def column(name, values, **more):
     return checked(**{name: values}, **more).column(name).to_pylist()
+
+
+def encoded(rows):
+    """The encoded properties of each row, by name."""
+    texts = rows.column(ENCODED_PROPERTIES).to_pylist()
+    return [decode_properties(text.decode()) for text in texts]
 
 
 def refused(first_row=0, **given):
@@ -117,7 +125,8 @@ def test_properties_without_a_value_are_left_out():
 def test_system_properties_of_read_messages_are_dropped():
     read = [("UNIQ_KEY", "F0"), ("CLUSTER", "c"), ("mine", "1"), (ROW_ID, "old"), ("TAGS", "t")]
     rows = checked(properties=pa.array([read], MAPS), tags=["t"], ids=RowIds.POSITIONS)
-    assert rows.column("properties").to_pylist() == [[("mine", "1"), (ROW_ID, "q:7:3:0")]]
+    assert rows.column("properties").to_pylist() == [[("mine", "1")]]
+    assert encoded(rows) == [{ROW_ID: "q:7:3:0"}]
 
 
 @pytest.mark.parametrize(
@@ -165,20 +174,20 @@ def test_properties_must_fit_into_their_16_bits():
     )
 
 
+def test_row_ids_count_among_the_bytes_of_properties():
+    fits = [("a", "x" * 32_240)]
+    assert checked(properties=pa.array([fits], MAPS)).num_rows == 1
+    assert "over the" in refused(properties=pa.array([fits], MAPS), ids=RowIds.POSITIONS)
+
+
 def test_sink_row_id_is_the_same_when_its_task_is_retried():
     maps = pa.array([[("a", "1")], None, [("b", "2"), ("c", "3")]], MAPS)
-    expected = [
-        [("a", "1"), (ROW_ID, "q:7:3:10")],
-        [(ROW_ID, "q:7:3:11")],
-        [("b", "2"), ("c", "3"), (ROW_ID, "q:7:3:12")],
-    ]
     for _ in range(2):
-        assert column("properties", maps, first_row=10, ids=RowIds.POSITIONS) == expected
+        rows = checked(10, properties=maps, ids=RowIds.POSITIONS)
+        assert rows.column("properties").to_pylist() == [[("a", "1")], [], [("b", "2"), ("c", "3")]]
+        assert encoded(rows) == [{ROW_ID: f"q:7:3:{row}"} for row in (10, 11, 12)]
     rows = checked(5, body=["x", "y"], ids=RowIds.POSITIONS)
-    assert rows.column("properties").to_pylist() == [
-        [(ROW_ID, TASK.row_id(5))],
-        [(ROW_ID, TASK.row_id(6))],
-    ]
+    assert encoded(rows) == [{ROW_ID: TASK.row_id(5)}, {ROW_ID: TASK.row_id(6)}]
     assert rows.column("row").to_pylist() == [5, 6]
 
 
@@ -188,7 +197,7 @@ def test_ids_by_keys_are_the_same_wherever_a_row_is():
     for keys, task in ((["k1", "k2 k3"], TASK), (["k2 k3", "k1"], TASK._replace(partition=9))):
         for given in (pa.array(keys), pa.array([each.split() for each in keys], LISTS)):
             rows = checked(9, keys=given, ids=RowIds.KEYS, task=task)
-            ids = [dict(each)[ROW_ID] for each in rows.column("properties").to_pylist()]
+            ids = [each[ROW_ID] for each in encoded(rows)]
             assert dict(zip(keys, ids, strict=True)) == expected
 
 

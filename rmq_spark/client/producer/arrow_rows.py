@@ -7,7 +7,8 @@
     flag             a 32-bit number
     bornTimestamp    when the message was made; now, if it is not given
 
-Rows that no broker would accept are refused before anything of their request is sent.
+Rows that no broker would accept are refused before anything of their request is sent. The Spark
+sink adds `ENCODED_PROPERTIES`, which has the ids of its rows.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ from rmq_spark.client.message import Message
 from rmq_spark.client.producer.prepared_message import RECORD_OVERHEAD_BYTES, now_ms
 from rmq_spark.errors import RecordError, excerpt
 from rmq_spark.wire.chunk import encode_sized_chunk
+from rmq_spark.wire.chunk.buffer_slices import lengths_of
 from rmq_spark.wire.chunk.columns import TIMESTAMP
+from rmq_spark.wire.chunk.encode import ENCODED_PROPERTIES
 from rmq_spark.wire.chunk.properties import MAP_TYPE, lengths_of_maps
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.hosts import parse_host
 from rmq_spark.wire.message_queue import MessageQueue
-from rmq_spark.wire.properties import KEY_SEPARATOR, RESERVED_NAMES
+from rmq_spark.wire.properties import KEY_SEPARATOR, RESERVED_NAMES, decode_properties
 
 COLUMNS: Final = ("body", "topic", "keys", "tags", "properties", "flag", "bornTimestamp")
 _BORN_V6: Final = MessageSysFlag.BORN_HOST_V6.value
@@ -69,7 +72,7 @@ def split_rows(
 
 def _check_columns(rows: pa.RecordBatch) -> None:
     names = rows.schema.names
-    unknown = sorted(set(names) - set(COLUMNS))
+    unknown = sorted({*names} - {*COLUMNS, ENCODED_PROPERTIES})
     if unknown or "body" not in names or len(set(names)) < len(names):
         needed = f"body, and of the others only {', '.join(COLUMNS[1:])}, each once"
         raise MessageRejected("columns", needed, ", ".join(names))
@@ -113,6 +116,8 @@ def _property_lengths(rows: pa.RecordBatch) -> Any:
             total += lengths.to_numpy(zero_copy_only=False).astype(np.int64) + len(name) + 2
     if "properties" in rows.schema.names and rows.num_rows:
         total += lengths_of_maps(rows.column("properties"))
+    if ENCODED_PROPERTIES in rows.schema.names:
+        total += lengths_of(rows.column(ENCODED_PROPERTIES))
     return total
 
 
@@ -134,7 +139,8 @@ def to_message(rows: pa.RecordBatch, topic: str) -> Message:
         body.encode() if isinstance(body, str) else body,
         tags=row.get("tags"),
         keys=row.get("keys"),
-        properties=dict(row.get("properties") or ()),
+        properties=dict(row.get("properties") or ())
+        | decode_properties(row.get(ENCODED_PROPERTIES, b"").decode()),
         flag=row.get("flag") or 0,
     )
 

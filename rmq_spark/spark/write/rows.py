@@ -31,7 +31,8 @@ from rmq_spark.spark.errors import RowError
 from rmq_spark.spark.options import sink_columns as columns
 from rmq_spark.spark.options.values import RowIds
 from rmq_spark.spark.schemas.columns import BROKER_NAME
-from rmq_spark.wire.chunk.encode import body_crcs
+from rmq_spark.wire.chunk.buffer_slices import lengths_of
+from rmq_spark.wire.chunk.encode import ENCODED_PROPERTIES, body_crcs
 from rmq_spark.wire.chunk.properties import has_no_separator, lengths_of_maps
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import wrap_namespace
@@ -87,15 +88,22 @@ class WriteTask(NamedTuple):
         """Return the id of a row."""
         return f"{self.write_id}:{self.batch_id}:{self.partition}:{row}"
 
-    def ids_from_keys(self, keys: pa.Array) -> pa.Array:
+    def ids_from_keys(self, keys: pa.Array) -> pa.BinaryArray:
         """Return the ids of rows by their keys, which do not depend on the partition."""
-        prefix = pa.scalar(f"{self.write_id}:{self.batch_id}:{columns.KEYS}:")
-        return pc.binary_join_element_wise(prefix, keys, "")
+        prefix = f"{self.write_id}:{self.batch_id}:{columns.KEYS}:"
+        return _id_properties(prefix, keys)
 
-    def row_ids(self, first_row: int, count: int) -> pa.Array:
-        """Return the ids of ``count`` rows, starting at ``first_row``."""
+    def row_ids(self, first_row: int, count: int) -> pa.BinaryArray:
+        """Return the ids of ``count`` rows, starting at ``first_row``, as encoded properties."""
         numbers = pa.array(np.arange(first_row, first_row + count)).cast(pa.string())
-        return pc.binary_join_element_wise(pa.scalar(self.row_id(0)[:-1]), numbers, "")
+        return _id_properties(self.row_id(0)[:-1], numbers)
+
+
+def _id_properties(prefix: str, suffixes: pa.StringArray) -> pa.BinaryArray:
+    """Return the property of each row that has its id."""
+    before = pa.scalar(f"{ROW_ID}{NAME_VALUE_SEPARATOR}{prefix}")
+    parts = before, suffixes, pa.scalar(PROPERTY_SEPARATOR), pa.scalar("")
+    return pc.binary_join_element_wise(*parts).cast(pa.binary())
 
 
 class RowPreparer:
@@ -157,7 +165,7 @@ class RowPreparer:
                 if self._ids is RowIds.POSITIONS
                 else self._ids_from_keys(found[columns.KEYS])
             )
-            found[columns.PROPERTIES] = _with_ids(found.get(columns.PROPERTIES), ids)
+            found[ENCODED_PROPERTIES] = ids
         self._check_lengths(found)
         return pa.RecordBatch.from_arrays(list(found.values()), names=list(found))
 
@@ -287,6 +295,8 @@ class RowPreparer:
                 total += np.asarray(pc.fill_null(pc.binary_length(found[name]), 0))
         if columns.PROPERTIES in found:
             total += lengths_of_maps(found[columns.PROPERTIES])
+        if ENCODED_PROPERTIES in found:
+            total += lengths_of(found[ENCODED_PROPERTIES])
         if len(total) and total.max() > PROPERTIES_BYTES_SENT_MAX:
             row = int(total.argmax())
             problem = (
@@ -334,26 +344,6 @@ def _without_blanks(lists: pa.ListArray, keys: pa.Array) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(before[starts], _INT), keys.filter(pa.array(kept)))
 
 
-def _with_ids(maps: pa.MapArray | None, ids: pa.Array) -> pa.MapArray:
-    count = len(ids)
-    names = pa.repeat(ROW_ID, count)
-    if maps is None or not len(maps.keys):
-        return pa.MapArray.from_arrays(pa.array(np.arange(count + 1), _INT), names, ids)
-    own = len(maps.keys)
-    offsets = np.asarray(maps.offsets) + np.arange(count + 1)
-    source = np.empty(own + count, np.int64)
-    is_id = np.zeros(own + count, bool)
-    is_id[offsets[1:] - 1] = True
-    source[is_id] = np.arange(own, own + count)
-    source[~is_id] = np.arange(own)
-    order = pa.array(source)
-    return pa.MapArray.from_arrays(
-        pa.array(offsets, _INT),
-        pa.concat_arrays([maps.keys, names]).take(order),
-        pa.concat_arrays([maps.items, ids]).take(order),
-    )
-
-
 # ---- Task reports: what a task of the sink tells the driver about its rows.
 
 
@@ -394,7 +384,10 @@ class TaskReport(NamedTuple):
 QueueLookup = Callable[[str], Sequence[MessageQueue]]
 """A function that returns the queues to which a topic's messages may go."""
 
-_SENT_COLUMNS: Final = (columns.BODY, columns.KEYS, columns.TAGS, columns.PROPERTIES, columns.FLAG)
+_SENT_COLUMNS: Final = (
+    *(columns.BODY, columns.KEYS, columns.TAGS, columns.PROPERTIES, columns.FLAG),
+    ENCODED_PROPERTIES,
+)
 
 
 _AT_A_TIME: Final = -1

@@ -64,8 +64,10 @@ from rmq_spark.spark.write.rows import (
     TaskReport,
     WriteTask,
 )
+from rmq_spark.wire.chunk.encode import ENCODED_PROPERTIES
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
+from rmq_spark.wire.properties import decode_properties
 
 # ---- The retries of a sink's requests: for which errors, for how long, and the final error.
 
@@ -460,11 +462,11 @@ class _TaskSender:
 def _to_messages(routed: RoutedRows) -> Iterator[Message]:
     rows = routed.rows
     nothing = [None] * rows.num_rows
-    body, keys, tags, properties, flags, times = (
+    body, keys, tags, properties, flags, times, encoded = (
         rows.column(name).to_pylist() if name in rows.schema.names else nothing
         for name in (
             *(columns.BODY, columns.KEYS, columns.TAGS, columns.PROPERTIES, columns.FLAG),
-            columns.DELIVER_AT,
+            *(columns.DELIVER_AT, ENCODED_PROPERTIES),
         )
     )
     for row, each in enumerate(body):
@@ -473,7 +475,8 @@ def _to_messages(routed: RoutedRows) -> Iterator[Message]:
             each,
             tags=tags[row],
             keys=keys[row],
-            properties=dict(properties[row] or ()),
+            properties=dict(properties[row] or ())
+            | decode_properties((encoded[row] or b"").decode()),
             delay_level=routed.delay_level,
             flag=flags[row] or 0,
             deliver_at=_time_of(times[row]),

@@ -272,7 +272,15 @@ def encode_batch_columns(columns: Mapping[str, Any], unique_ids: Sequence[str]) 
 
 # ---- The columns that a caller passes, and the parts that records and batches share.
 
-_ACCEPTED_COLUMNS = frozenset(COLUMNS) - {"msgId", "offsetMsgId"}
+ENCODED_PROPERTIES = "encodedProperties"
+"""A column for encoding alone: properties as records have them, which follow all others.
+
+The caller ensures that each text ends with a separator and has no name of another column.
+"""
+
+_TYPES = {name: column.type for name, column in COLUMNS.items()}
+_TYPES = {**_TYPES, ENCODED_PROPERTIES: pa.binary()}
+_ACCEPTED_COLUMNS = frozenset(_TYPES) - {"msgId", "offsetMsgId"}
 _SEQUENCE_TYPES = (pa.Array, pa.ChunkedArray, np.ndarray, list, tuple)
 
 
@@ -301,7 +309,7 @@ class InputColumns:
     def optional(self, name: str) -> pa.Array | None:
         """Return the column as an array, possibly with nulls; None if it was not passed."""
         values = self._columns.get(name)
-        kind = COLUMNS[name].type
+        kind = _TYPES[name]
         if values is None:
             return None
         with _conversion(name):
@@ -316,7 +324,7 @@ class InputColumns:
         if value is None or isinstance(value, _SEQUENCE_TYPES):
             return None
         with _conversion(name):
-            found = pa.scalar(value, COLUMNS[name].type)
+            found = pa.scalar(value, _TYPES[name])
         if not found.is_valid:
             raise chunk_error(f"{name} 0", "a value for each message", None)
         return found
@@ -342,7 +350,7 @@ def _conversion(name: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        needed = f"values of type {COLUMNS[name].type}"
+        needed = f"values of type {_TYPES[name]}"
         raise chunk_error(f"column {name}", needed, Verbatim(error)) from error
 
 
@@ -379,6 +387,8 @@ def property_parts(input_columns: InputColumns) -> list[Any]:
             if input_columns.get(column) is not None
         )
         parts.append(encode_maps(maps, reserved=reserved))
+    if input_columns.get(ENCODED_PROPERTIES) is not None:
+        parts.append(input_columns.array(ENCODED_PROPERTIES))
     return parts
 
 

@@ -13,6 +13,7 @@ from rmq_spark.errors import RecordError
 from rmq_spark.wire.chunk import COLUMNS, RecordChunk, chunk_columns, encode_chunk
 from rmq_spark.wire.chunk.buffer_slices import BUFFER_BYTES_MAX, lengths_of
 from rmq_spark.wire.chunk.checksums import with_empty_checksums
+from rmq_spark.wire.chunk.encode import ENCODED_PROPERTIES
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import compress_body
 from rmq_spark.wire.properties import decode_properties, encode_properties
@@ -304,6 +305,25 @@ def as_maps(lists, validity):
     return pa.Array.from_buffers(
         whole.type, len(lists), [is_valid, whole.buffers()[1]], children=[entries]
     )
+
+
+def test_encoded_properties_follow_all_others():
+    own = [b"row\x011\x02", b"", b"row\x013\x02"]
+    columns = {
+        "topic": "T",
+        "body": BODY,
+        "tags": ["A", None, "C"],
+        "properties": [[("a", "1")], [("b", "2")], []],
+        ENCODED_PROPERTIES: own,
+    }
+    messages = decode_records(bytes(encode_chunk(columns).data))
+    assert [each.properties_text for each in messages] == [
+        "TAGS\x01A\x02a\x011\x02row\x011\x02",
+        "b\x012\x02",
+        "TAGS\x01C\x02row\x013\x02",
+    ]
+    with pytest.raises(RecordError, match="encodedProperties 1: needed a value for each message"):
+        encode_chunk({**columns, ENCODED_PROPERTIES: [b"", None, b""]})
 
 
 @given(st.lists(st.tuples(properties, st.booleans()), min_size=1, max_size=6), st.data())
