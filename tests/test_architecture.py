@@ -85,6 +85,7 @@ def test_each_ignore_of_ruff_or_mypy_gives_its_reason():
         ("rmq_spark.wire.headers", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
         ("rmq_spark.wire.record", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
         ("rmq_spark.wire.chunk", ("pyspark", "rocketpoll")),
+        ("rmq_spark.spark.writer", ("numpy", "pyarrow", "rocketpoll")),
         ("rmq_spark.cli.main", ("prometheus_client",)),
         (
             "rocketpoll.broker.__main__",

@@ -32,7 +32,7 @@ from rmq_spark.spark.exactly_once.manifest_commit import commit, create_commits_
 from rmq_spark.spark.exactly_once.staged_commit import commit_staged, stage_rows
 from rmq_spark.spark.options.options import WriteOptions, write_options
 from rmq_spark.spark.options.sink_columns import SinkColumn
-from rmq_spark.spark.write.rows import WriteTask
+from rmq_spark.spark.write.reports import WriteTask
 from rmq_spark.spark.write.sender import producer_of, send_rows
 from rmq_spark.wire.headers.members import BatchRequestHeader
 from rocketpoll import EmbeddedBroker

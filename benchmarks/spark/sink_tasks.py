@@ -26,7 +26,7 @@ import pyarrow as pa
 from benchmarks.spark.process_tree import embedded_broker, process_cpu_seconds
 from rmq_spark.spark.options.options import write_options
 from rmq_spark.spark.options.sink_columns import SinkColumn
-from rmq_spark.spark.write.rows import WriteTask
+from rmq_spark.spark.write.reports import WriteTask
 from rmq_spark.spark.write.sender import send_rows
 from rocketpoll import EmbeddedBroker
 

@@ -13,6 +13,9 @@ committed.
 
 Spark 4.0 has no Arrow interface for streams: there, rows arrive one by one and are gathered into
 record batches.
+
+Spark starts a Python process for each writer and another one for each commit of a batch. They
+import only what they use: numpy and pyarrow, and the client, where rows or requests are sent.
 """
 
 from __future__ import annotations
@@ -36,20 +39,6 @@ from pyspark.sql.types import StructType
 
 from rmq_spark.client.manifest import ManifestId
 from rmq_spark.spark.errors import OptionError, WriteError
-from rmq_spark.spark.exactly_once.manifest_commit import (
-    check_first_batch,
-    commit,
-    create_commits_topic,
-    origin_of_checkpoint,
-    origin_of_write,
-)
-from rmq_spark.spark.exactly_once.staged_commit import (
-    abort_staged,
-    check_stageable,
-    commit_staged,
-    next_batch_header,
-    stage_rows,
-)
 from rmq_spark.spark.options.options import WriteOptions, write_options
 from rmq_spark.spark.options.sink_columns import (
     DELAY_LEVEL,
@@ -59,10 +48,8 @@ from rmq_spark.spark.options.sink_columns import (
     check_sink_columns,
 )
 from rmq_spark.spark.options.values import RowIds
-from rmq_spark.spark.preflight import check_writable
 from rmq_spark.spark.tracebacks import without_frames
-from rmq_spark.spark.write.rows import StagedReport, TaskReport, WriteTask
-from rmq_spark.spark.write.sender import send_rows
+from rmq_spark.spark.write.reports import StagedReport, TaskReport, WriteTask
 from rmq_spark.wire.headers.members import BatchRequestHeader
 
 try:
@@ -146,8 +133,12 @@ class _TaskWriter:
         if self.encoder is not None:
             batches = self.encoder.encode_batches(batches, task.partition)
         if batch is not None:
+            from rmq_spark.spark.exactly_once.staged_commit import stage_rows  # noqa: PLC0415  # see the module
+
             rows = stage_rows(self.options, self.columns, task, batches, batch, batch_manifest_id)
         else:
+            from rmq_spark.spark.write.sender import send_rows  # noqa: PLC0415  # see the module
+
             rows = send_rows(self.options, self.columns, task, batches)
         manifest_id = batch_manifest_id if self.options.is_exactly_once else None
         return TaskCommitMessage(task, rows, manifest_id)
@@ -201,11 +192,11 @@ class _TaskWriter:
             )
         sink = self.options.sink_name
         if batch_id == "0":  # later, brokers that cannot be reached are waited for
-            check_writable(self.options)
+            _check_brokers(self.options)
             if sink is not None:
+                from rmq_spark.spark.exactly_once.staged_commit import check_stageable  # noqa: PLC0415  # see the module
+
                 check_stageable(self.options)
-            elif self.options.is_exactly_once:
-                create_commits_topic(self.options)
         part_of = ManifestId(query_id, "", int(batch_id), context.getLocalProperty(_RUN_ID) or "")
         if batch_id == "0":
             self._check_first_batch(part_of)
@@ -230,19 +221,30 @@ class _TaskWriter:
         for manifest_id in filter(None, ids):
             origin = self._origin_of(manifest_id)
             if self.options.sink_name is None:
+                from rmq_spark.spark.exactly_once.manifest_commit import commit  # noqa: PLC0415  # see the module
+
                 commit(self.options, manifest_id, spans, origin=origin)
             else:
+                from rmq_spark.spark.exactly_once.staged_commit import commit_staged  # noqa: PLC0415  # see the module
+
                 commit_staged(self.options, manifest_id, _staged_reports(messages), origin=origin)
 
     def _check_first_batch(self, manifest_id: ManifestId) -> None:
         """Refuse a query that starts over before it sends rows; staging brokers check it anyway."""
         if self.options.is_exactly_once and self.options.sink_name is None:
+            from rmq_spark.spark.exactly_once.manifest_commit import check_first_batch  # noqa: PLC0415  # see the module
+
             check_first_batch(self.options, manifest_id, self._origin_of(manifest_id))
 
     def _origin_of(self, manifest_id: ManifestId) -> str:
         """Return what identifies a query after its checkpoint is lost; empty if nothing does."""
         if manifest_id.query_id is None:
             return ""
+        from rmq_spark.spark.exactly_once.manifest_commit import (  # noqa: PLC0415  # see the module
+            origin_of_checkpoint,
+            origin_of_write,
+        )
+
         if manifest_id.write_name:
             return origin_of_write(manifest_id.write_name)
         return "" if self._checkpoint is None else origin_of_checkpoint(self._checkpoint)
@@ -250,6 +252,8 @@ class _TaskWriter:
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         staged = _staged_reports(messages)
         if staged:
+            from rmq_spark.spark.exactly_once.staged_commit import abort_staged  # noqa: PLC0415  # see the module
+
             abort_staged(self.options, staged)
 
 
@@ -269,11 +273,11 @@ class BatchWriter(DataSourceArrowWriter):
         self._driver_id, self._fallback_call_id = _driver_id(), uuid.uuid4().hex[:_CALL_CHARS]
         self._batch: BatchRequestHeader | None = None
         options = self._task_writer.options
-        check_writable(options)
+        _check_brokers(options)
         if options.sink_name is not None:
+            from rmq_spark.spark.exactly_once.staged_commit import next_batch_header  # noqa: PLC0415  # see the module
+
             self._batch = next_batch_header(options)
-        elif options.is_exactly_once:
-            create_commits_topic(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
         """Send the rows of a task."""
@@ -426,6 +430,17 @@ def _check_stream(raw_options: Mapping[str, str], *, overwrite: bool) -> None:
             "delivery=exactly_once identifies a query by its checkpoint. Set option "
             "checkpointLocation, even if spark.sql.streaming.checkpointLocation is set",
         )
+
+
+def _check_brokers(options: WriteOptions) -> None:
+    """Check that the brokers accept rows; create the topic of manifests if there will be any."""
+    from rmq_spark.spark.preflight import check_writable  # noqa: PLC0415  # see the module
+
+    check_writable(options)
+    if options.is_exactly_once and options.sink_name is None:
+        from rmq_spark.spark.exactly_once.manifest_commit import create_commits_topic  # noqa: PLC0415  # see the module
+
+        create_commits_topic(options)
 
 
 def _task_context() -> TaskContext:

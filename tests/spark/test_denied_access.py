@@ -16,7 +16,7 @@ from rmq_spark.spark.plan.partition_planner import OffsetRange
 from rmq_spark.spark.preflight import check_with_brokers, check_writable
 from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.spark.write import sender
-from rmq_spark.spark.write.rows import WriteTask
+from rmq_spark.spark.write.reports import WriteTask
 from rmq_spark.wire.message_queue import MessageQueue
 from rocketpoll import AclPolicy, Admin, Message, Producer
 

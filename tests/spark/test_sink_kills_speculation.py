@@ -11,7 +11,7 @@ from support.spark.sink_fixture import registered_sink
 from support.spark.speculation import ON_A_CLUSTER, SLOW
 from support.suite.selection import count
 
-from rmq_spark.spark.write.rows import ROW_ID
+from rmq_spark.spark.write.reports import ROW_ID
 
 # Longer campaigns: ROCKETPOLL_EXECUTOR_KILLS=60
 ROUNDS = count("ROCKETPOLL_EXECUTOR_KILLS", 3, wide=12)

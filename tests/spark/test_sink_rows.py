@@ -6,7 +6,8 @@ import pytest
 from rmq_spark.spark.errors import RowError
 from rmq_spark.spark.options.sink_columns import SINK_COLUMNS, SinkColumn
 from rmq_spark.spark.options.values import RowIds
-from rmq_spark.spark.write.rows import ROW_ID, RowPreparer, WriteTask
+from rmq_spark.spark.write.reports import ROW_ID, WriteTask
+from rmq_spark.spark.write.rows import RowPreparer
 from rmq_spark.wire.chunk.encode import ENCODED_PROPERTIES
 from rmq_spark.wire.properties import decode_properties
 

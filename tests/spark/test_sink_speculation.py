@@ -8,7 +8,7 @@ import pytest
 from support.spark.sink_fixture import registered_sink
 from support.spark.speculation import ON_A_CLUSTER, SLOW, waiting
 
-from rmq_spark.spark.write.rows import ROW_ID
+from rmq_spark.spark.write.reports import ROW_ID
 
 ROWS, PARTITIONS = 100, 4
 

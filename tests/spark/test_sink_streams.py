@@ -8,7 +8,7 @@ from pyspark.errors import StreamingQueryException
 from support.spark.sink_fixture import forget_the_end_of_batch_0, ids_of
 
 from rmq_spark.spark.data_source import RocketPollDataSource
-from rmq_spark.spark.write.rows import ROW_ID
+from rmq_spark.spark.write.reports import ROW_ID
 from rmq_spark.spark.writer import StreamRowWriter
 
 pytestmark = pytest.mark.deep

@@ -15,7 +15,7 @@ from rmq_spark.client.manifest import CommittedSpan
 from rmq_spark.spark.data_source import RocketPollDataSource
 from rmq_spark.spark.errors import OptionError, SchemaError, WriteError
 from rmq_spark.spark.options.sink_columns import SinkColumn
-from rmq_spark.spark.write.rows import ROW_ID, TaskReport, WriteTask
+from rmq_spark.spark.write.reports import ROW_ID, TaskReport, WriteTask
 from rmq_spark.spark.writer import BatchWriter, TaskCommitMessage, to_record_batches
 from rmq_spark.wire.message_queue import MessageQueue
 

@@ -58,14 +58,8 @@ from rmq_spark.spark.exactly_once.manifest_commit import (
 from rmq_spark.spark.options import sink_columns as columns
 from rmq_spark.spark.options.options import WriteOptions
 from rmq_spark.spark.options.sink_columns import SinkColumn
-from rmq_spark.spark.write.rows import (
-    RoutedRows,
-    RowSums,
-    StagedReport,
-    TaskReport,
-    WriteTask,
-    sums_of,
-)
+from rmq_spark.spark.write.reports import RowSums, StagedReport, TaskReport, WriteTask
+from rmq_spark.spark.write.rows import RoutedRows, sums_of
 from rmq_spark.spark.write.sender import (
     REMEDIES,
     SendRetries,

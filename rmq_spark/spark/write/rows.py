@@ -31,6 +31,7 @@ from rmq_spark.spark.errors import RowError
 from rmq_spark.spark.options import sink_columns as columns
 from rmq_spark.spark.options.values import RowIds
 from rmq_spark.spark.schemas.columns import BROKER_NAME
+from rmq_spark.spark.write.reports import ROW_ID, RowSums, WriteTask
 from rmq_spark.wire.chunk.buffer_slices import lengths_of
 from rmq_spark.wire.chunk.encode import ENCODED_PROPERTIES, body_crcs
 from rmq_spark.wire.chunk.properties import has_no_separator, lengths_of_maps
@@ -50,11 +51,6 @@ from rmq_spark.wire.properties import (
 
 if TYPE_CHECKING:
     from rmq_spark.client.producer.arrow_sender import SentSpan
-    from rmq_spark.wire.bodies.staged_batches import StagedAttempt
-    from rmq_spark.wire.headers.members import BatchRequestHeader
-
-ROW_ID: Final = "ROCKETPOLL_ROW"
-"""The property with a row's id, so that a reader recognizes a row that was sent twice."""
 
 ROW: Final = "row"
 """The column with the number of each row in its partition, for error messages."""
@@ -71,32 +67,6 @@ _COLUMN_OF_PROPERTY: Final[Mapping[str, str]] = {
 _RESERVED_PROPERTIES: Final = pa.array(sorted({*RESERVED_NAMES, ROW_ID}))
 _TEXTS: Final = pa.map_(pa.string(), pa.string())
 _INT: Final = pa.int32()
-
-
-class WriteTask(NamedTuple):
-    """The identity of a task's rows; it stays the same if the task or the whole batch is retried.
-
-    ``write_id`` is the id of a streaming query, in foreachBatch followed by a slash and the name of
-    the write if it has one; elsewhere the name of a batch write, its txnAppId, or a random id.
-    """
-
-    write_id: str
-    batch_id: int
-    partition: int
-
-    def row_id(self, row: int) -> str:
-        """Return the id of a row."""
-        return f"{self.write_id}:{self.batch_id}:{self.partition}:{row}"
-
-    def ids_from_keys(self, keys: pa.Array) -> pa.BinaryArray:
-        """Return the ids of rows by their keys, which do not depend on the partition."""
-        prefix = f"{self.write_id}:{self.batch_id}:{columns.KEYS}:"
-        return _id_properties(prefix, keys)
-
-    def row_ids(self, first_row: int, count: int) -> pa.BinaryArray:
-        """Return the ids of ``count`` rows, starting at ``first_row``, as encoded properties."""
-        numbers = pa.array(np.arange(first_row, first_row + count)).cast(pa.string())
-        return _id_properties(self.row_id(0)[:-1], numbers)
 
 
 def _id_properties(prefix: str, suffixes: pa.StringArray) -> pa.BinaryArray:
@@ -161,7 +131,7 @@ class RowPreparer:
             )
         if self._ids is not RowIds.NONE:
             ids = (
-                self._task.row_ids(first_row, batch.num_rows)
+                self._ids_from_positions(first_row, batch.num_rows)
                 if self._ids is RowIds.POSITIONS
                 else self._ids_from_keys(found[columns.KEYS])
             )
@@ -214,6 +184,10 @@ class RowPreparer:
             lists = _without_blanks(lists, keys)
         return self._texts(columns.KEYS, pc.binary_join(lists, KEY_SEPARATOR))
 
+    def _ids_from_positions(self, first_row: int, count: int) -> pa.BinaryArray:
+        numbers = pa.array(np.arange(first_row, first_row + count)).cast(pa.string())
+        return _id_properties(self._task.row_id(0)[:-1], numbers)
+
     def _ids_from_keys(self, keys: pa.Array) -> pa.Array:
         self._reject(
             pc.is_null(keys),
@@ -232,7 +206,8 @@ class RowPreparer:
                 "an earlier row of the batch has the same key, and with rowIds=keys the key "
                 "identifies the row: give each row of a batch its own key, or remove the option",
             )
-        return self._task.ids_from_keys(keys)
+        task = self._task  # the partition does not count: keys may be in another one next time
+        return _id_properties(f"{task.write_id}:{task.batch_id}:{columns.KEYS}:", keys)
 
     def _numbers(self, name: str, column: pa.Array) -> pa.Array:
         least = -(1 << 31) if name == columns.FLAG else 0
@@ -342,41 +317,6 @@ def _without_blanks(lists: pa.ListArray, keys: pa.Array) -> pa.ListArray:
     starts = np.concatenate(([0], np.cumsum(lengths)))
     before = np.concatenate(([0], np.cumsum(kept)))
     return pa.ListArray.from_arrays(pa.array(before[starts], _INT), keys.filter(pa.array(kept)))
-
-
-# ---- Task reports: what a task of the sink tells the driver about its rows.
-
-
-class StagedReport(NamedTuple):
-    """The part of a batch that one task has staged; without topic and broker if it had no rows.
-
-    ``sums`` are those of its rows if the batch had been committed before the task started.
-    """
-
-    batch: BatchRequestHeader
-    topic: str | None = None
-    broker_name: str | None = None
-    attempt: StagedAttempt | None = None
-    staged_bytes: int = 0
-    is_committed: bool = False
-    sums: RowSums | None = None
-
-
-class TaskReport(NamedTuple):
-    """The rows that a task has sent or staged: how many they are, and where.
-
-    Adjoining spans of a queue are joined, up to a size that can be held in memory. Those of
-    exactly-once delivery, which a manifest names, have the sums of their bodies.
-    """
-
-    row_count: int
-    body_bytes: int
-    """The size of all bodies."""
-    retries: int
-    """The number of retries because a broker was away or busy."""
-    spans: tuple[CommittedSpan, ...] = ()
-    staged: StagedReport | None = None
-    """The report of rows that were staged instead of sent."""
 
 
 # ---- destinations
@@ -559,19 +499,6 @@ def _split_by_code(
 SPAN_ROWS_MAX: Final = 50_000
 SPAN_BYTES_MAX: Final = 4 * 1024 * 1024
 """The bytes of bodies up to which spans are joined: a reader holds a span in memory."""
-
-
-class RowSums(NamedTuple):
-    """The sums of rows, wherever they are stored: their number, body bytes and body CRCs."""
-
-    rows: int = 0
-    body_bytes: int = 0
-    crc: int = 0
-
-    def add(self, other: RowSums) -> RowSums:
-        """Return the sums of both."""
-        crc = add_crc(self.crc, other.crc)
-        return RowSums(self.rows + other.rows, self.body_bytes + other.body_bytes, crc)
 
 
 def sums_of(bodies: pa.Array) -> RowSums:

@@ -55,15 +55,8 @@ from rmq_spark.spark.options import sink_columns as columns
 from rmq_spark.spark.options.access import BrokerAccess
 from rmq_spark.spark.options.options import WriteOptions
 from rmq_spark.spark.options.sink_columns import SinkColumn
-from rmq_spark.spark.write.rows import (
-    ROW,
-    RoutedRows,
-    RowPreparer,
-    RowRouter,
-    SpanCollector,
-    TaskReport,
-    WriteTask,
-)
+from rmq_spark.spark.write.reports import TaskReport, WriteTask
+from rmq_spark.spark.write.rows import ROW, RoutedRows, RowPreparer, RowRouter, SpanCollector
 from rmq_spark.wire.chunk.encode import ENCODED_PROPERTIES
 from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue

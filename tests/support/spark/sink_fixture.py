@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from support.spark.source_fixture import Running, SourceRoom, bodies_of, complaint
 
 from rmq_spark.spark.data_source import FORMAT, RocketPollDataSource
-from rmq_spark.spark.write.rows import ROW_ID
+from rmq_spark.spark.write.reports import ROW_ID
 from rocketpoll import Message, Producer
 
 

@@ -8,7 +8,7 @@ from world.spark.bodies import known_by
 from world.spark.workers import Crashed
 
 from rmq_spark.errors import RocketPollError
-from rmq_spark.spark.write.rows import ROW_ID
+from rmq_spark.spark.write.reports import ROW_ID
 from rmq_spark.wire.properties import KEYS, TAGS
 
 
