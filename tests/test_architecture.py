@@ -86,6 +86,19 @@ def test_each_ignore_of_ruff_or_mypy_gives_its_reason():
         ("rmq_spark.wire.record", ("numpy", "pyarrow", "pyspark", "rocketpoll")),
         ("rmq_spark.wire.chunk", ("pyspark", "rocketpoll")),
         ("rmq_spark.spark.writer", ("numpy", "pyarrow", "rocketpoll")),
+        (
+            "rmq_spark.spark.stream_reader",  # in a new process for each query
+            (
+                "http.client",
+                "ssl",
+                "rmq_spark.client.schema_registry",
+                "rmq_spark.spark.exactly_once.committed_planner",
+                "rmq_spark.wire.bodies.configs",
+                "rmq_spark.wire.bodies.operators",
+                "rmq_spark.wire.bodies.pop",
+                "rmq_spark.wire.headers.operators",
+            ),
+        ),
         ("rmq_spark.cli.main", ("prometheus_client",)),
         (
             "rocketpoll.broker.__main__",

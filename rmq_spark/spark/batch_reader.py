@@ -18,8 +18,6 @@ from rmq_spark.spark.bodies.columns import check_schema, with_body_schema
 from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import OptionError
-from rmq_spark.spark.exactly_once.committed_planner import ManifestReader, plan_batch_read
-from rmq_spark.spark.exactly_once.committed_reader import SpanGroup
 from rmq_spark.spark.options.options import ReadOptions, commits_options, read_options
 from rmq_spark.spark.options.start_positions import EARLIEST, LATEST, OffsetPosition
 from rmq_spark.spark.options.table import Use
@@ -31,12 +29,14 @@ from rmq_spark.spark.plan.partition_planner import (
 )
 from rmq_spark.spark.plan.position_resolver import LoadSnapshot, PositionResolver
 from rmq_spark.spark.preflight import check_filter
-from rmq_spark.spark.read.key_reader import KeyLookup, plan_key_lookups
 from rmq_spark.spark.tasks import read_task, task_partitions
 from rmq_spark.spark.tracebacks import without_frames
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from rmq_spark.spark.exactly_once.committed_reader import SpanGroup
+    from rmq_spark.spark.read.key_reader import KeyLookup
 
 
 @without_frames
@@ -83,6 +83,11 @@ class BatchReader(DataSourceReader):
         self, instance: ClientInstance
     ) -> Sequence[OffsetRange | KeyLookup | SpanGroup]:
         if self._options.is_committed:
+            from rmq_spark.spark.exactly_once.committed_planner import (  # noqa: PLC0415  # most queries do without
+                ManifestReader,
+                plan_batch_read,
+            )
+
             by_commits = commits_options(self._options)
             queues = QueueClient(by_commits, instance)
             places = _plan_queue_ranges(by_commits, queues, self._snapshot)
@@ -90,6 +95,8 @@ class BatchReader(DataSourceReader):
         queues = QueueClient(self._options, instance)
         check_filter(self._options, instance, queues)
         if self._options.key is not None:
+            from rmq_spark.spark.read.key_reader import plan_key_lookups  # noqa: PLC0415  # most queries do without
+
             return plan_key_lookups(self._options, queues)
         return _plan_queue_ranges(self._options, queues, self._snapshot)
 

@@ -29,7 +29,6 @@ from rmq_spark.errors import nearest_name
 from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
 from rmq_spark.spark.errors import BrokersAway, BrokersGone, OptionError
-from rmq_spark.spark.exactly_once.committed_planner import check_single_queue
 from rmq_spark.spark.options.access import BrokerAccess
 from rmq_spark.spark.options.options import (
     ReadOptions,
@@ -87,6 +86,8 @@ def _check_commits(options: ReadOptions) -> Mapping[MessageQueue, int]:
 
     Returns its end offset.
     """
+    from rmq_spark.spark.exactly_once.committed_planner import check_single_queue  # noqa: PLC0415  # most queries do without
+
     by_commits = commits_options(options)
     (topic,) = by_commits.selection.topics
     with _preflight_client(options.access, "isolation", options.selection.namespace) as instance:

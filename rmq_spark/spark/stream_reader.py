@@ -9,6 +9,9 @@ chooses the class.
 Constructors do nothing that can fail, because Spark hides their errors inside one of its own. A
 reader lives in the planner's process or, pickled, in a task's, where `stop` may never be called:
 therefore it registers nothing that would have to be undone.
+
+Spark starts a new planner's process for each query, and what it imports is most of what a small
+query costs: what only some queries need is imported by these.
 """
 
 from __future__ import annotations
@@ -26,7 +29,6 @@ from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.spark.bodies.columns import check_schema, with_body_schema
 from rmq_spark.spark.brokers.fan_out import instance_for
 from rmq_spark.spark.brokers.queue_client import QueueClient
-from rmq_spark.spark.exactly_once.committed_planner import CommittedBatchPlanner
 from rmq_spark.spark.options.options import BatchLimits, ReadOptions, read_options
 from rmq_spark.spark.options.table import Use
 from rmq_spark.spark.plan.micro_batch_planner import NO_LIMITS, MicroBatchPlanner
@@ -94,6 +96,8 @@ class _BaseStreamReader(DataSourceStreamReader):
         check_schema(self._schema, options)
         instance = self._instance = instance_for(options.access)
         if options.is_committed:
+            from rmq_spark.spark.exactly_once.committed_planner import CommittedBatchPlanner  # noqa: PLC0415  # most queries do without
+
             return CommittedBatchPlanner(
                 options, lambda given: QueueClient(given, instance), time.monotonic
             )

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from rmq_spark.spark.exactly_once.committed_reader import SpanGroup, read_spans
 from rmq_spark.spark.options.options import ReadOptions
 from rmq_spark.spark.plan.partition_planner import CountedRange, OffsetRange, group_ranges
-from rmq_spark.spark.read.key_reader import KeyLookup, read_key_lookup
 from rmq_spark.spark.read.partition_reader import read_range
 from rmq_spark.spark.schemas.columns import arrow_schema_of
 
@@ -40,9 +38,20 @@ def read_task(
         return
     arrow_schema = arrow_schema_of(schema)
     for piece in partition.ranges:
-        if isinstance(piece, KeyLookup):
-            yield from read_key_lookup(options, arrow_schema, piece)
-        elif isinstance(piece, SpanGroup):
-            yield from read_spans(options, arrow_schema, piece)
-        elif isinstance(piece, OffsetRange):
+        if isinstance(piece, OffsetRange):
             yield from read_range(options, arrow_schema, piece)
+        else:
+            yield from _read_seldom(options, arrow_schema, piece)
+
+
+def _read_seldom(
+    options: ReadOptions, arrow_schema: pa.Schema, piece: CountedRange
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a range whose reader most queries do without, and do not import."""
+    from rmq_spark.spark.exactly_once.committed_reader import SpanGroup, read_spans  # noqa: PLC0415  # most queries do without
+    from rmq_spark.spark.read.key_reader import KeyLookup, read_key_lookup  # noqa: PLC0415  # most queries do without
+
+    if isinstance(piece, KeyLookup):
+        yield from read_key_lookup(options, arrow_schema, piece)
+    elif isinstance(piece, SpanGroup):
+        yield from read_spans(options, arrow_schema, piece)

@@ -43,7 +43,6 @@ from rmq_spark.wire.bodies.clients import (
     LockBatchRequestBody,
     LockBatchResponseBody,
 )
-from rmq_spark.wire.bodies.pop import BatchAckMessageRequestBody
 from rmq_spark.wire.codes import PullSysFlag, RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
@@ -75,6 +74,7 @@ from rmq_spark.wire.record import decode_records
 if TYPE_CHECKING:
     from rmq_spark.client.api.admin_api import AccessApi, AdminApi, StagingApi
     from rmq_spark.client.transport.connection import RemotingConnection
+    from rmq_spark.wire.bodies.pop import BatchAckMessageRequestBody
 
 HOLD_MARGIN_MS: Final = 10_000
 """Milliseconds to wait for the response to a pull beyond the time for which it may be held."""

@@ -7,7 +7,9 @@ messages or to bodies, never to both.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.spark.errors import OptionError, SchemaError
@@ -130,7 +132,8 @@ def is_body_column(name: str, body: BodyOptions) -> bool:
     return name == body.column if body.column else name not in DDL_TYPES
 
 
-def message_types() -> dict[str, DataType]:
+@cache
+def message_types() -> Mapping[str, DataType]:
     """Return the type of each column of messages."""
     from rmq_spark.spark.schemas.schema_text import parse_schema  # noqa: PLC0415  # brings pyspark
 

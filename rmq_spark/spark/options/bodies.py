@@ -7,7 +7,6 @@ goes to tasks.
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.client.errors import MessageRejected, RegistryFailed, SchemaNotFound
-from rmq_spark.client.schema_registry import RegistryAccess
 from rmq_spark.spark.errors import OptionError, SetUpError, no_effect_without
 from rmq_spark.spark.options.table import OptionReader, of_option
 from rmq_spark.spark.options.values import BodyFormat
@@ -23,6 +21,7 @@ from rmq_spark.spark.options.values import BodyFormat
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from rmq_spark.client.schema_registry import RegistryAccess
     from rmq_spark.spark.schemas.protobuf_schema import MessageSchema
 
 BODY: Final = "body"
@@ -222,6 +221,10 @@ def _registry(options: OptionReader, kind: BodyFormat) -> RegistryAccess | None:
         raise OptionError(
             f"bodyRegistry{missing}", f"it is required together with bodyRegistry{given}"
         )
+    import ssl  # noqa: PLC0415  # most queries do without
+
+    from rmq_spark.client.schema_registry import RegistryAccess  # noqa: PLC0415  # brings http and email
+
     path = options.text("bodyRegistryCaFile")
     try:
         ca = None if path is None else Path(path.strip()).read_text(encoding="ascii")
