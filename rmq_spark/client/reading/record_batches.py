@@ -231,16 +231,20 @@ def _repeat(value: str | int, count: int) -> pa.Array:
 def _cast(array: pa.Array, arrow_type: pa.DataType) -> pa.Array:
     if array.type == arrow_type:
         return array
-    if pa.types.is_timestamp(arrow_type):
-        array = _null_out_of_range(array)
-    return array.cast(arrow_type)
+    return (
+        _cast_times(array, arrow_type)
+        if pa.types.is_timestamp(arrow_type)
+        else array.cast(arrow_type)
+    )
 
 
-def _null_out_of_range(times: pa.TimestampArray) -> pa.TimestampArray:
-    """Return times in milliseconds; null for times that Spark cannot show."""
+def _cast_times(times: pa.TimestampArray, arrow_type: pa.TimestampType) -> pa.TimestampArray:
+    """Return times in milliseconds in another unit; null for times that Spark cannot show."""
     whole: npt.NDArray[Any] = np.frombuffer(times.buffers()[1], np.int64)
     ms = whole[times.offset : times.offset + len(times)]
-    if not len(ms) or (ms.min() >= _TIMESTAMP_MS_MIN and ms.max() <= _TIMESTAMP_MS_MAX):
-        return times
-    is_possible = pa.array((ms >= _TIMESTAMP_MS_MIN) & (ms <= _TIMESTAMP_MS_MAX))
-    return pc.if_else(is_possible, times, pa.scalar(None, times.type))
+    if len(ms) and (ms.min() < _TIMESTAMP_MS_MIN or ms.max() > _TIMESTAMP_MS_MAX):
+        is_possible = pa.array((ms >= _TIMESTAMP_MS_MIN) & (ms <= _TIMESTAMP_MS_MAX))
+        times = pc.if_else(is_possible, times, pa.scalar(None, times.type))
+    elif arrow_type.unit == "us":  # Arrow takes three times as long, to check each for overflow
+        return to_arrow(ms * 1_000).view(arrow_type)
+    return times.cast(arrow_type)

@@ -18,7 +18,6 @@ Where lengths differ and some are long, a call for each takes less time than the
 from __future__ import annotations
 
 from functools import cache
-from itertools import accumulate, repeat
 from typing import Final
 
 import numpy as np
@@ -68,7 +67,7 @@ def _suspect_rows(chunk: RecordChunk) -> Positions:
     if width > (_PADDED_BYTES_MAX if is_shorter else _LONG_BYTES):
         return np.arange(len(chunk))
     bodies, crcs = chunk.stored_bodies, chunk.head["body_crc"].astype(np.uint32)
-    linear = crcs ^ _zero_crcs()[lengths if is_shorter else width]
+    linear = crcs ^ (_zero_crcs()[lengths] if is_shorter else _zero_crc(width))
     step = max(_SLICE_BYTES // width, _ROWS_MIN) if is_shorter else max(len(bodies), 1)
     suspect = [np.zeros(0, np.int64)]
     for first in range(0, len(bodies), step):
@@ -98,14 +97,19 @@ def _mismatched_rows(in_line: Bytes, linear: Crcs) -> Positions:
     together = np.bitwise_xor.reduce(in_line[:whole].reshape(-1, sums * width), axis=0)
     found = np.fromiter(map(crc32, together.reshape(sums, width)), np.uint32, sums)
     needed = np.bitwise_xor.reduce(linear[:whole].reshape(-1, sums), axis=0)
-    differ = (found ^ _zero_crcs()[width] ^ needed) & np.uint32(layout.BODY_CRC_MASK)
+    differ = (found ^ _zero_crc(width) ^ needed) & np.uint32(layout.BODY_CRC_MASK)
     fit = np.zeros(count, np.bool_)
     fit[:whole].reshape(-1, sums)[:] = differ == 0
     return np.flatnonzero(~fit)
 
 
+def _zero_crc(count: int) -> np.uint32:
+    """Return the CRC of so many zeros: the part by which a CRC is not linear."""
+    crc: np.uint32 = np.uint32(crc32(bytes(count)))
+    return crc
+
+
 @cache
 def _zero_crcs() -> Crcs:
-    """Return the CRCs of runs of zeros: the part by which a CRC is not linear."""
-    crcs = accumulate(repeat(b"\0", _LONG_BYTES), lambda crc, zero: crc32(zero, crc), initial=0)
-    return np.fromiter(crcs, np.uint32, _LONG_BYTES + 1)
+    """Return the CRCs of all runs of zeros that are as short as bodies that get some in front."""
+    return np.fromiter(map(_zero_crc, range(_PADDED_BYTES_MAX + 1)), np.uint32)

@@ -66,8 +66,10 @@ class RecordChunk:
         given = np.array(_find_sizes(data), np.int64) if sizes is None else _size_array(sizes)
         self.sizes: Positions = given.astype(np.int64, copy=False)
         # None is larger than the data, so their sums cannot overflow.
-        no_size = (given < layout.RECORD_BYTES_MIN) | (given > len(self.data))
-        self._reject(no_size, "totalSize of a record", given)
+        largest = int(given.max(initial=0))
+        if largest > len(self.data) or int(given.min(initial=largest)) < layout.RECORD_BYTES_MIN:
+            no_size = (given < layout.RECORD_BYTES_MIN) | (given > len(self.data))
+            self._reject(no_size, "totalSize of a record", given)
         self.ends: Positions = np.cumsum(self.sizes)
         self.starts: Positions = self.ends - self.sizes
         total = int(self.ends[-1]) if len(self.ends) else 0

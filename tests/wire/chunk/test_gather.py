@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq_spark.wire.chunk import buffer_slices
-from rmq_spark.wire.chunk.buffer_slices import pack_slices, take_bytes
+from rmq_spark.wire.chunk.buffer_slices import pack_slices, take_bytes, take_structures
 
 DATA = bytes(range(256)) * 40
 
@@ -83,3 +83,34 @@ def test_take_bytes_handles_the_longest_inline_view_and_the_next_length(shortest
     starts, widths = positions([(0, 20), (3, shortest), (1, 20)])
     found = take_bytes(pa.py_buffer(DATA), starts, widths).to_pylist()
     assert found == [DATA[at : at + width] for at, width in zip(starts, widths, strict=True)]
+
+
+@given(
+    st.integers(60, 200),
+    st.integers(1, 50),
+    st.integers(1, 60),
+    st.integers(0, 9),
+    st.sampled_from([0, 1, -1]),
+    st.data(),
+)
+def test_slices_at_one_distance_and_beside_it_are_taken_where_they_lie(
+    count, distance, width, first, shift, data
+):
+    """Slices at one distance take another way; one of them out of line must not."""
+    starts = first + 1 + np.arange(count, dtype=np.int64) * distance
+    starts[data.draw(st.integers(0, count - 1))] += shift
+    of_these = [DATA[start : start + width] for start in starts.tolist()]
+    found = take_structures(np.frombuffer(DATA, np.uint8), starts, f"V{width}")
+    assert [bytes(each) for each in found] == of_these
+    found[:] = bytes(width)  # they are a copy, as callers write into it
+
+
+@given(st.integers(60, 200), st.integers(0, 9), st.integers(0, 40), st.integers(0, 30))
+def test_slices_at_one_distance_stand_side_by_side(count, gap, width, spare):
+    """The last ones have no room for a whole slot after them."""
+    starts, widths = positions([(gap, width)] * count)
+    end = int(starts[-1]) + width + spare
+    found, places = pack_slices(np.frombuffer(DATA[:end], np.uint8), starts, widths)
+    assert [bytes(found[at : at + width]) for at in places] == [
+        DATA[start : start + width] for start in starts.tolist()
+    ]
