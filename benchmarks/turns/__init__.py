@@ -44,6 +44,7 @@ _FILLED = "filled"
 _numbers = itertools.count(1)
 
 _VARIED = "varied"
+_TAGGED = "tagged"
 
 
 class Turns:
@@ -168,6 +169,7 @@ def turn_cases(turns: Turns) -> list[Case]:
         _case(
             turns, f"a batch of {BATCH}", [batch("batches") for _ in range(_TURNS)], BATCH * _TURNS
         ),
+        _tagged_batch_case(turns),
         _varied_case(turns, f"{_SENDS_PER_TURN[1]} varied sends", _SENDS_PER_TURN[1]),
         _varied_batch_case(turns),
         *(_pull_case(turns, size) for size in _PULL_SIZES),
@@ -196,6 +198,12 @@ def _varied_batch_case(turns: Turns) -> Case:
     return _case(turns, f"a varied batch of {BATCH}", pieces, BATCH * _TURNS)
 
 
+def _tagged_batch_case(turns: Turns) -> Case:
+    traffic = VariedRequests()
+    pieces = [traffic.batch_of_one_key(_TAGGED, BATCH) for _ in range(_TURNS)]
+    return _case(turns, f"a batch of {BATCH}, a tag and a key each", pieces, BATCH * _TURNS)
+
+
 def _pull_case(turns: Turns, size: int) -> Case:
     pieces = [pull(_FILLED, 0, queue_offset, size) for queue_offset in range(_TURNS)]
     return _case(turns, f"a pull of {size}", pieces, size * _TURNS)
@@ -214,9 +222,13 @@ def send(topic: str, queue_id: int | None = None) -> bytes:
 
 def batch(topic: str, queue_id: int | None = None) -> bytes:
     """Return a batch of small messages, to one queue or to all in turn."""
-    body = encode_batch(BatchedMessage(_BODY, _properties()) for _ in range(BATCH))
+    messages = [BatchedMessage(_BODY, _properties()) for _ in range(BATCH)]
+    return _batch_of(topic, messages, queue_id)
+
+
+def _batch_of(topic: str, messages: Sequence[BatchedMessage], queue_id: int | None = None) -> bytes:
     header = _send_header(topic, queue_id, "")._replace(batch=True)
-    return _encode(RequestCode.SEND_BATCH_MESSAGE, header, body)
+    return _encode(RequestCode.SEND_BATCH_MESSAGE, header, encode_batch(messages))
 
 
 class VariedRequests:
@@ -232,11 +244,18 @@ class VariedRequests:
 
     def batch(self, topic: str, count: int) -> bytes:
         """Return a batch of messages."""
-        body = encode_batch(
-            BatchedMessage(self._traffic.body(), self._properties()) for _ in range(count)
+        return _batch_of(
+            topic, [BatchedMessage(self._traffic.body(), self._properties()) for _ in range(count)]
         )
-        header = _send_header(topic, None, "")._replace(batch=True)
-        return _encode(RequestCode.SEND_BATCH_MESSAGE, header, body)
+
+    def batch_of_one_key(self, topic: str, count: int) -> bytes:
+        """Return a batch of small messages, each with a tag, a key and a unique key."""
+        traffic = self._traffic
+        properties = (
+            f"KEYS\x01{traffic.keys()[0]}\x02{_properties()}\x02TAGS\x01{traffic.tag()}"
+            for _ in range(count)
+        )
+        return _batch_of(topic, [BatchedMessage(_BODY, each) for each in properties])
 
     def _properties(self) -> str:
         traffic = self._traffic

@@ -16,7 +16,12 @@ from rocketpoll.broker.store.append.record_encoding import RecordTemplate, draft
 from rocketpoll.broker.store.bulk import bulk_tools
 from rocketpoll.broker.store.bulk.index_hash import hash_keys
 from rocketpoll.broker.store.index.index_keys import hash_fixed_size, hash_records, hash_runs
-from rocketpoll.broker.store.records.fields import PropertySearch, pattern_of, property_of
+from rocketpoll.broker.store.records.fields import (
+    PropertySearch,
+    pattern_of,
+    property_of,
+    values_in_each,
+)
 from rocketpoll.broker.store.records.recent_writes import ColumnRun, RecentRecord, RecentRun
 
 PIECES = (
@@ -131,6 +136,32 @@ def test_property_columns_find_what_a_search_of_each_message_finds(rows, name):
     assert [(row, columns.text[start:stop]) for row, start, stop in found] == [
         (row, value) for row, value in searched if value
     ]
+
+
+def once_in_each(rows, name):
+    return values_in_each(b"".join(rows), np.cumsum([*map(len, rows)]), pattern_of(name))
+
+
+@given(rows_of_pieces.filter(bool), st.sampled_from(names))
+@example([b"TAGS\x01a\x02TAGS\x01b\x02", b"k\x01v\x02"], TAGS)
+@example([b"k\x01v\x02", b"TAGS\x01a\x02TAGS\x01b\x02"], TAGS)
+@example([b"", b"TAGS\x01a\x02"], TAGS)
+@example([b"TAGS\x01\x02", b"XTAGS\x01a\x02TAGS\x01b\x02"], TAGS)
+def test_property_that_each_message_has_once_is_what_a_search_of_each_message_finds(rows, name):
+    times = [(b"\x02" + row).count(pattern_of(name)) for row in rows]
+    values = once_in_each(rows, name)
+    if times != [1] * len(rows):
+        assert values is None
+    else:
+        found = [property_of(row, pattern_of(name)) for row in rows]
+        assert [value or None for value in values] == found
+
+
+@given(st.lists(st.sampled_from(["paid", "", "\u00e9", "TAGS\x01"]), min_size=1, max_size=40))
+def test_tags_of_a_producers_batch_are_found_wherever_they_stand(tags):
+    for form in ("TAGS\x01{}\x02UNIQ_KEY\x01a\x02", "KEYS\x01TAGS\x01\x02TAGS\x01{}\x02"):
+        rows = [form.format(tag).encode() for tag in tags]
+        assert once_in_each(rows, TAGS) == [tag.encode() for tag in tags]
 
 
 pieces = st.sampled_from(

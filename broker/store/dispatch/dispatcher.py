@@ -28,6 +28,7 @@ from ..records.fields import (
     pattern_of,
     property_of,
     read_fields,
+    values_in_each,
 )
 from ..records.recent_writes import ColumnRun, RecentChunk, RecentRun
 from ..results import PhysicalOffset, QueueOffset
@@ -169,13 +170,22 @@ class Dispatcher:
         codes = [code] * run.rows
         entries["tags_code"] = code
         if topic != SCHEDULE_TOPIC and run.properties.count(_TAGS_NAME):
-            lengths = np.broadcast_to(run.properties_lengths, run.rows)
-            columns = PropertySearch([run.properties], lengths)
-            bounds = (each.tolist() for each in columns.find(_TAGS))
-            for row, start, stop in zip(*bounds, strict=True):
-                codes[row] = _tags_code(columns.text[start:stop])
+            codes = self._tags_codes_of_run(run)
             entries["tags_code"] = codes
         return QueueEntries(topic, queue_id, run.queue_offset, entries.tobytes(), codes)
+
+    @staticmethod
+    def _tags_codes_of_run(run: ColumnRun) -> list[int]:
+        lengths = np.full(run.rows, run.properties_lengths)
+        tags = values_in_each(run.properties, lengths.cumsum(), _TAGS)
+        if tags is not None:
+            return [*map(_tags_code, tags)]
+        codes = [0] * run.rows
+        columns = PropertySearch([run.properties], lengths)
+        bounds = (each.tolist() for each in columns.find(_TAGS))
+        for row, start, stop in zip(*bounds, strict=True):
+            codes[row] = _tags_code(columns.text[start:stop])
+        return codes
 
     def entries_of_few(
         self, data: Buffer, sizes: Sequence[int], physical_offset: PhysicalOffset

@@ -180,6 +180,22 @@ class PropertySearch:
         return rows, starts, stops
 
 
+def values_in_each(text: bytes, ends: npt.NDArray[np.int64], pattern: bytes) -> list[bytes] | None:
+    """Return a property's value in each message, by its `pattern_of`; None unless each has it once.
+
+    ``text`` has the properties of all messages, each empty or ending with a separator, and ``ends``
+    the end of each message's. For a hundred messages it takes half of what a `PropertySearch` does.
+    """
+    pieces = (_PIECE_ENDS + text).split(pattern)
+    if len(pieces) != len(ends) + 1:
+        return None
+    starts = np.cumsum(np.fromiter(map(len, pieces), np.int64, len(pieces))[:-1])
+    starts += np.arange(0, len(ends) * len(pattern), len(pattern))
+    if (ends.searchsorted(starts, "right") != np.arange(len(ends))).any():
+        return None
+    return [piece.partition(_PIECE_ENDS)[0] for piece in pieces[1:]]
+
+
 def has_key(record: Buffer, topic: bytes, key: bytes) -> bool:
     """Return whether a record has a topic and a key, by text: the index has only hashes."""
     of_topic, _, _, _, _, properties = read_fields(record, 0, len(record))
