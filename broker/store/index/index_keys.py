@@ -222,7 +222,7 @@ def hash_runs(runs: Sequence[RecentRun | ColumnRun]) -> HashedKeys | None:
         if is_columns:
             for run in cast("Iterable[ColumnRun]", some):
                 texts.append(run.properties)
-                lengths.append(np.broadcast_to(run.properties_lengths, run.rows))
+                lengths.append(np.full(run.rows, run.properties_lengths))
                 places.append(run.places)
                 prefixes.append([_prefix_hash(run.queue[0])] * run.rows)
         else:
