@@ -43,11 +43,14 @@ class Scale:
 
     seconds: float = 2.0
     filled_messages: int = 200_000
+    varied_messages: int = 100_000
     held: tuple[int, ...] = (1_000, 10_000)
     idle_seconds: float = 10.0
 
 
-QUICK = Scale(seconds=0.2, filled_messages=2_000, held=(50,), idle_seconds=0.2)
+QUICK = Scale(
+    seconds=0.2, filled_messages=2_000, varied_messages=2_000, held=(50,), idle_seconds=0.2
+)
 """A scale to see that every case works; its figures mean nothing."""
 
 
@@ -103,7 +106,22 @@ def _send_cases(arena: Arena, scale: Scale) -> list[Case]:
             window=ASYNC_WINDOW,
         ),
         case(f"Java batches of {BATCH}, 1 thread", "send batches", 1.5, threads=1, batch=BATCH),
+        case(
+            f"Java batches of {BATCH}, a tag and a key each",
+            "send batches",
+            1.5,
+            threads=1,
+            batch=BATCH,
+            tagged=True,
+        ),
         case("varied Java sync send, 16 threads", "send", 1.5, threads=16, varied=True),
+        case(
+            f"varied Java async send, {ASYNC_WINDOW} outstanding",
+            "send asynchronously",
+            1.5,
+            window=ASYNC_WINDOW,
+            varied=True,
+        ),
         case(
             f"varied Java batches of {BATCH}, 1 thread",
             "send batches",
@@ -137,33 +155,33 @@ def _measure_rate(arena: Arena, role: Role, load: str, **fields: Any) -> Sequenc
 def _lite_pull_cases(arena: Arena, scale: Scale) -> list[Case]:
     """Return the cases of pulls, for which the kind of flush does not matter."""
 
-    def fill(role: Role) -> None:
-        arena.load().ask(
-            "fill",
-            nameServer=arena.broker(role).name_server,
-            topic=_FILLED,
-            messages=scale.filled_messages,
-            batch=BATCH,
-            bodyBytes=BODY_BYTES,
-        )
+    def case(size: int, *, varied: bool = False) -> Case:
+        topic = f"varied-{_FILLED}" if varied else _FILLED
+        messages = scale.varied_messages if varied else scale.filled_messages
 
-    def case(size: int) -> Case:
-        def measure(role: Role) -> Sequence[float]:
-            arena.once(role, _FILLED, lambda: fill(role))
-            return _measure_rate(
-                arena,
-                role,
-                "lite pull",
-                topic=_FILLED,
-                messages=scale.filled_messages,
-                pullBatchSize=size,
+        def fill(role: Role) -> None:
+            arena.load().ask(
+                "fill",
+                nameServer=arena.broker(role).name_server,
+                topic=topic,
+                messages=messages,
+                batch=BATCH,
+                bodyBytes=BODY_BYTES,
+                varied=varied,
             )
 
-        return Case(
-            f"Java lite pull, pullBatchSize {size}", _rate_figures(1.3), measure, _ASYNC_FLUSH
-        )
+        def measure(role: Role) -> Sequence[float]:
+            arena.once(role, topic, lambda: fill(role))
+            fields = {"topic": topic, "messages": messages, "pullBatchSize": size}
+            return _measure_rate(arena, role, "lite pull", **fields)
 
-    return [case(size) for size in _PULL_BATCH_SIZES]
+        subject = f"{'varied ' * varied}Java lite pull, pullBatchSize {size}"
+        return Case(subject, _rate_figures(1.3), measure, _ASYNC_FLUSH)
+
+    return [
+        *(case(size) for size in _PULL_BATCH_SIZES),
+        *(case(size, varied=True) for size in _PULL_BATCH_SIZES),
+    ]
 
 
 def _push_case(arena: Arena, scale: Scale) -> Case:

@@ -9,7 +9,7 @@ from itertools import cycle, islice
 from typing import Any
 
 from benchmarks.broker.arena import Arena
-from benchmarks.broker.cases import Case
+from benchmarks.broker.cases import CPU_UNITS, Case
 from benchmarks.broker.figures import OURS, OURS_SYNC, PEER, Figure, Role, Target, percentile
 from benchmarks.client.clients import Clients, message, table, varied_messages
 from benchmarks.client.footprint import import_seconds, memory_per_consumer
@@ -35,20 +35,21 @@ class Scale:
     seconds: float = 2.0
     rows: int = 1_000_000
     filled_messages: int = 400_000
+    varied_batches: int = 1_000
     consumers: int = 20
 
 
-QUICK = Scale(seconds=0.1, rows=2_000, filled_messages=2_000, consumers=2)
+QUICK = Scale(seconds=0.1, rows=2_000, filled_messages=2_000, varied_batches=20, consumers=2)
 """A scale to see that every case works; its figures mean nothing."""
 
 
 def client_cases(arena: Arena, scale: Scale) -> list[Case]:
     """Return all cases, or those that need no Java clients if there are none."""
     clients = Clients(arena)
-    java = [_java_batches(arena, scale)] if arena.has_java_clients else []
+    java = [_java_batches(arena, scale, varied=varied) for varied in (False, True)]
     return [
         *_sends(clients, scale),
-        *java,
+        *(java if arena.has_java_clients else ()),
         _table(clients, scale),
         *_pulls(arena, clients, scale),
         _waking(clients, scale),
@@ -92,38 +93,65 @@ def _sends(clients: Clients, scale: Scale) -> list[Case]:
 
 
 def _rate(clients: Clients, subject: str, send: Callable[[Role, str], int], seconds: float) -> Case:
-    topic = subject.partition(",")[0]
+    topic = subject.partition(",")[0].replace(" ", "-")
+
+    def send_for_some_time(role: Role) -> int:
+        sent = 0
+        started = time.perf_counter()
+        while time.perf_counter() - started < seconds or not sent:
+            sent += send(role, topic)
+        return sent
 
     def measure(role: Role) -> Sequence[float]:
         clients.queues(role, topic)
-        sent = 0
-        started = time.perf_counter()
-        while (took := time.perf_counter() - started) < seconds or not sent:
-            sent += send(role, topic)
-        return [sent / took]
+        return _measured(clients, role, lambda: send_for_some_time(role))
 
-    return Case(subject, [Figure("messages", "msg/s")], measure, _SENDING)
+    return Case(subject, _figures(), measure, _SENDING)
 
 
-def _java_batches(arena: Arena, scale: Scale) -> Case:
+def _figures(units: int = CPU_UNITS, **more: Any) -> Sequence[Figure]:
+    return [
+        Figure("messages", "msg/s", **more),
+        Figure(f"broker's CPU for {units:,}", "s"),
+        Figure(f"client's CPU for {units:,}", "s"),
+    ]
+
+
+def _measured(
+    clients: Clients, role: Role, work: Callable[[], int], units: int = CPU_UNITS
+) -> Sequence[float]:
+    """Return the messages a second of some work, and the CPU of broker and client for ``units``."""
+    process = clients.broker(role).process
+    cpu, own_cpu = process.cpu_seconds, time.process_time()
+    started = time.perf_counter()
+    messages = work()
+    took = time.perf_counter() - started
+    own_cpu = time.process_time() - own_cpu
+    cpu = process.cpu_seconds - cpu
+    return [messages / took, cpu / messages * units, own_cpu / messages * units]
+
+
+def _java_batches(arena: Arena, scale: Scale, *, varied: bool) -> Case:
+    kind = "varied batches" if varied else "batches"
+
     def measure(role: Role) -> Sequence[float]:
+        process = arena.broker(role).process
+        cpu = process.cpu_seconds
         answer = arena.load().ask(
             "send batches",
             nameServer=arena.broker(role).name_server,
-            topic="java-batches",
+            topic=f"java-{kind.replace(' ', '-')}",
             seconds=scale.seconds,
             bodyBytes=100,
             threads=1,
             batch=JAVA_BATCH,
+            varied=varied,
         )
-        return [answer["messages"] / answer["seconds"]]
+        messages = answer["messages"]
+        cpu = process.cpu_seconds - cpu
+        return [messages / answer["seconds"], cpu / messages * CPU_UNITS]
 
-    return Case(
-        f"Java's producer, batches of {JAVA_BATCH}",
-        [Figure("messages", "msg/s")],
-        measure,
-        _SENDING,
-    )
+    return Case(f"Java's producer, {kind} of {JAVA_BATCH}", _figures()[:2], measure, _SENDING)
 
 
 def _table(clients: Clients, scale: Scale) -> Case:
@@ -131,24 +159,15 @@ def _table(clients: Clients, scale: Scale) -> Case:
 
     def measure(role: Role) -> Sequence[float]:
         clients.queues(role, "tables")
-        broker = clients.broker(role)
-        cpu, own_cpu = broker.process.cpu_seconds, time.process_time()
-        started = time.perf_counter()
-        clients.producer(role).send_table(rows, "tables")
-        took = time.perf_counter() - started
-        own_cpu = time.process_time() - own_cpu
-        per_million = 1e6 / scale.rows
-        return [
-            scale.rows / took,
-            (broker.process.cpu_seconds - cpu) * per_million,
-            own_cpu * per_million,
-        ]
+        producer = clients.producer(role)
 
-    figures = [
-        Figure("messages", "msg/s", Target("value", 1e6)),
-        Figure("broker's CPU for 1,000,000", "s"),
-        Figure("client's CPU for 1,000,000", "s"),
-    ]
+        def send() -> int:
+            producer.send_table(rows, "tables")
+            return scale.rows
+
+        return _measured(clients, role, send, 1_000_000)
+
+    figures = _figures(1_000_000, target=Target("value", 1e6))
     return Case(f"send_table, {scale.rows:,} rows", figures, measure, _SENDING)
 
 
@@ -156,20 +175,24 @@ def _table(clients: Clients, scale: Scale) -> Case:
 
 
 def _pulls(arena: Arena, clients: Clients, scale: Scale) -> list[Case]:
-    topic = "filled"
+    topic, varied_topic = "filled", "varied-filled"
 
-    def fill(role: Role) -> None:
-        clients.queues(role, topic)
-        clients.producer(role).send_table(table(scale.filled_messages), topic)
+    def fill(role: Role, into: str) -> None:
+        clients.queues(role, into)
+        producer = clients.producer(role)
+        if into == topic:
+            producer.send_table(table(scale.filled_messages), into)
+            return
+        varied = varied_messages(into, BATCH)
+        for _ in range(scale.varied_batches):
+            producer.send_batch(varied)
 
-    def case(subject: str, pull: Callable[[Role], int], **more: Any) -> Case:
+    def case(subject: str, pull: Callable[[Role], int], filled: str = topic, **more: Any) -> Case:
         def measure(role: Role) -> Sequence[float]:
-            arena.once(role, topic, lambda: fill(role))
-            started = time.perf_counter()
-            messages = pull(role)
-            return [messages / (time.perf_counter() - started)]
+            arena.once(role, filled, lambda: fill(role, filled))
+            return _measured(clients, role, lambda: pull(role))
 
-        return Case(subject, [Figure("messages", "msg/s", **more)], measure, _BOTH)
+        return Case(subject, _figures(**more), measure, _BOTH)
 
     def lite(size: int) -> Case:
         return case(
@@ -177,12 +200,17 @@ def _pulls(arena: Arena, clients: Clients, scale: Scale) -> list[Case]:
             lambda role: lite_pull(clients.name_server(role), topic, scale.filled_messages, size),
         )
 
+    def varied_lite(role: Role) -> int:
+        count = scale.varied_batches * BATCH
+        return lite_pull(clients.name_server(role), varied_topic, count, LITE_BATCH_SIZES[1])
+
     def bulk(role: Role, extensions: frozenset[Extension]) -> int:
         queues = clients.queues(role, topic)
         return bulk_pull(clients.api(extensions), clients.address(role), queues)
 
     return [
         *map(lite, LITE_BATCH_SIZES),
+        case(f"varied lite pull, pull_batch_size {LITE_BATCH_SIZES[1]}", varied_lite, varied_topic),
         case("bulk pull, what the broker offers", lambda role: bulk(role, frozenset(Extension))),
         case("bulk pull, without extensions", lambda role: bulk(role, NO_EXTENSIONS)),
     ]

@@ -7,6 +7,7 @@ no single append of a chunk could do.
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.store.workspace import now_ms
+from benchmarks.traffic import VariedTraffic
 from rmq_spark.wire.chunk import EncodedChunk, RecordChunk, encode_chunk
 from rmq_spark.wire.chunk.checksums import with_empty_checksums, write_checksums
 from rmq_spark.wire.hosts import parse_host
@@ -79,10 +81,22 @@ def message(number: int) -> StoredMessage:
         "KEYS": f"order-{number:0{KEY_DIGITS}}",
         "TAGS": _TAGS[number % len(_TAGS)].as_py(),
     }
+    return _message(_POOL[:BODY_BYTES], properties)
+
+
+def varied_message(number: int) -> StoredMessage:
+    """Return a message as services send it, for queue 0; each number has its own."""
+    traffic = VariedTraffic(number)
+    keys = " ".join(traffic.keys())
+    properties = {"KEYS": keys, "TAGS": traffic.tag(), **traffic.properties()}
+    return _message(traffic.body(), properties)
+
+
+def _message(body: bytes, properties: Mapping[str, str]) -> StoredMessage:
     host = parse_host(_HOST)
     return StoredMessage(
         topic=TOPIC,
-        body=_POOL[:BODY_BYTES],
+        body=body,
         properties_text=encode_properties(properties),
         born_timestamp=now_ms(),
         born_host=host,

@@ -53,24 +53,30 @@ def cases(workspace: Workspace) -> list[Case]:
 
 
 def _put_cases(workspace: Workspace) -> list[Case]:
-    put = _Put(workspace)
+    put, varied = _Put(workspace, _as_sent), _Put(workspace, _varied_as_sent)
     subject = "put one message of 100 B with four properties"
     target = Target("microseconds", _PUT_MICROSECONDS)
-    return [Case(subject, "put_message", put.run, _MESSAGES, target=target, prepare=put.prepare)]
+    return [
+        Case(subject, "put_message", put.run, _MESSAGES, target=target, prepare=put.prepare),
+        Case(
+            "put one varied message", "put_message", varied.run, _MESSAGES, prepare=varied.prepare
+        ),
+    ]
 
 
 class _Put:
     """A new store, and the messages that its clients send."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: Workspace, sent: Callable[[int], StoredMessage]) -> None:
         self._workspace = workspace
+        self._sent = sent
         self._store: MessageStore | None = None
         self._messages: list[StoredMessage] = []
 
     def prepare(self) -> None:
         self._store = open_store(self._workspace.fresh(), wake_reput=_nothing)
         self._workspace.closing(self._store)
-        self._messages = self._messages or [_as_sent(number) for number in range(_MESSAGES)]
+        self._messages = self._messages or [*map(self._sent, range(_MESSAGES))]
         self._store.put_message(self._messages[0])
 
     def run(self) -> None:
@@ -84,7 +90,15 @@ class _Put:
 
 def _as_sent(number: int) -> StoredMessage:
     """Return a message with the properties that RocketMQ's producer adds."""
-    message = samples.message(number)
+    return _sent_by_producer(samples.message(number), number)
+
+
+def _varied_as_sent(number: int) -> StoredMessage:
+    """Return a message as services send it, with the same properties besides."""
+    return _sent_by_producer(samples.varied_message(number), number)
+
+
+def _sent_by_producer(message: StoredMessage, number: int) -> StoredMessage:
     return StoredMessage(
         topic=message.topic,
         body=message.body,

@@ -44,6 +44,7 @@ _FILLED = "filled"
 _numbers = itertools.count(1)
 
 _VARIED = "varied"
+_VARIED_FILLED = "varied-filled"
 _TAGGED = "tagged"
 
 
@@ -173,6 +174,7 @@ def turn_cases(turns: Turns) -> list[Case]:
         _varied_case(turns, f"{_SENDS_PER_TURN[1]} varied sends", _SENDS_PER_TURN[1]),
         _varied_batch_case(turns),
         *(_pull_case(turns, size) for size in _PULL_SIZES),
+        _varied_pull_case(turns, _PULL_SIZES[-1]),
     ]
 
 
@@ -209,6 +211,13 @@ def _pull_case(turns: Turns, size: int) -> Case:
     return _case(turns, f"a pull of {size}", pieces, size * _TURNS)
 
 
+def _varied_pull_case(turns: Turns, size: int) -> Case:
+    traffic = VariedRequests()
+    turns.play([traffic.batch(_VARIED_FILLED, BATCH, 0)])
+    pieces = [pull(_VARIED_FILLED, 0, offset, size) for offset in range(_TURNS)]
+    return _case(turns, f"a varied pull of {size}", pieces, size * _TURNS)
+
+
 def _properties() -> str:
     """Return properties as Java's producer gives them."""
     return f"UNIQ_KEY\x01{next(_numbers):032X}\x02WAIT\x01true"
@@ -242,11 +251,10 @@ class VariedRequests:
         header = _send_header(topic, None, self._properties())
         return _encode(RequestCode.SEND_MESSAGE_V2, header, self._traffic.body())
 
-    def batch(self, topic: str, count: int) -> bytes:
-        """Return a batch of messages."""
-        return _batch_of(
-            topic, [BatchedMessage(self._traffic.body(), self._properties()) for _ in range(count)]
-        )
+    def batch(self, topic: str, count: int, queue_id: int | None = None) -> bytes:
+        """Return a batch of messages, to one queue or to all in turn."""
+        messages = [BatchedMessage(self._traffic.body(), self._properties()) for _ in range(count)]
+        return _batch_of(topic, messages, queue_id)
 
     def batch_of_one_key(self, topic: str, count: int) -> bytes:
         """Return a batch of small messages, each with a tag, a key and a unique key."""

@@ -7,11 +7,18 @@ as one text and build no columns; when writing, their messages and properties ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import product
 
 from benchmarks.harness import Case, Target
 from benchmarks.wire.one_message import decoding_records, encoding_records
-from benchmarks.wire.samples import Columns, producer_messages, stored_messages
+from benchmarks.wire.samples import (
+    Columns,
+    producer_messages,
+    stored_messages,
+    varied_producer_messages,
+    varied_stored_messages,
+)
 from rmq_spark.wire.chunk import (
     COLUMNS,
     DEFAULT_COLUMNS,
@@ -24,6 +31,7 @@ from rmq_spark.wire.record import decode_records
 
 _BODY_BYTES = {"100 B": 100, "1 KB": 1024}
 _SMALL = "100 B"
+_VARIED = "varied messages"
 _DECODED_PER_SECOND_MIN = 4e6
 _ENCODED_PER_SECOND_MIN = 1.5e6
 
@@ -38,25 +46,29 @@ def cases(chunk_bytes: int) -> list[Case]:
     """Return the cases: chunks of about this many bytes, read and written."""
     found = []
     for size, with_properties in product(_BODY_BYTES, (True, False)):
-        found += _decoding_cases(chunk_bytes, size, with_properties=with_properties)
-    for size in _BODY_BYTES:
-        found += _encoding_cases(chunk_bytes, size)
+        kind = f"{size} body, {'3 properties' if with_properties else 'no property'}"
+        make = partial(
+            stored_messages, body_bytes=_BODY_BYTES[size], with_properties=with_properties
+        )
+        is_goal = size == _SMALL and with_properties
+        found += _decoding_cases(chunk_bytes, kind, make, is_goal=is_goal)
+    found += _decoding_cases(chunk_bytes, _VARIED, varied_stored_messages)
+    for size, body_bytes in _BODY_BYTES.items():
+        make = partial(producer_messages, body_bytes=body_bytes)
+        kind = f"{size} body, key and tag"
+        found += _encoding_cases(chunk_bytes, kind, make, is_goal=size == _SMALL)
+    found += _encoding_cases(chunk_bytes, _VARIED, varied_producer_messages)
     return found
 
 
-def _decoding_cases(chunk_bytes: int, size: str, *, with_properties: bool) -> list[Case]:
-    def make(count: int) -> Columns:
-        return stored_messages(count, _BODY_BYTES[size], with_properties=with_properties)
-
+def _decoding_cases(
+    chunk_bytes: int, kind: str, make: Callable[[int], Columns], *, is_goal: bool = False
+) -> list[Case]:
     chunk = encode_chunk(make(_count(chunk_bytes, make)))
     data, count = chunk.data.to_pybytes(), len(chunk.sizes)
     head, head_count = _head_of(chunk)
-    subject = f"chunk decode, {size} body, {'3 properties' if with_properties else 'no property'}"
-    target = (
-        Target("per_second", _DECODED_PER_SECOND_MIN)
-        if size == _SMALL and with_properties
-        else None
-    )
+    subject = f"chunk decode, {kind}"
+    target = Target("per_second", _DECODED_PER_SECOND_MIN) if is_goal else None
 
     def case(
         variant: str, names: Iterable[str], *, sizes_given: bool, target: Target | None = None
@@ -73,13 +85,12 @@ def _decoding_cases(chunk_bytes: int, size: str, *, with_properties: bool) -> li
     ]
 
 
-def _encoding_cases(chunk_bytes: int, size: str) -> list[Case]:
-    def make(count: int) -> Columns:
-        return producer_messages(count, _BODY_BYTES[size])
-
+def _encoding_cases(
+    chunk_bytes: int, kind: str, make: Callable[[int], Columns], *, is_goal: bool = False
+) -> list[Case]:
     columns = make(_count(chunk_bytes, make))
     head, head_count = _head_of(encode_chunk(columns))
-    subject = f"chunk encode, {size} body, key and tag"
+    subject = f"chunk encode, {kind}"
     return [
         Case(subject, _PEER, encoding_records(list(decode_records(head))), head_count),
         Case(
@@ -88,7 +99,7 @@ def _encoding_cases(chunk_bytes: int, size: str) -> list[Case]:
             lambda: encode_chunk(columns),
             len(columns["body"]),
             peer=_PEER,
-            target=Target("per_second", _ENCODED_PER_SECOND_MIN) if size == _SMALL else None,
+            target=Target("per_second", _ENCODED_PER_SECOND_MIN) if is_goal else None,
         ),
     ]
 

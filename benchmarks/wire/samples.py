@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.traffic import VariedTraffic
 from rmq_spark.wire.chunk import COLUMNS
 from rmq_spark.wire.codes import (
     CommandFlag,
@@ -36,6 +37,7 @@ _TOPIC = "orders"
 _TAGS = ("created", "paid", "shipped")
 _NOW = 1_700_000_000_000
 _SEED = 11
+_PROPERTIES = COLUMNS["properties"].type
 
 
 def codec_of(code: RequestCode) -> HeaderCodec[Any]:
@@ -125,26 +127,54 @@ def producer_messages(count: int, body_bytes: int) -> Columns:
     }
 
 
+def varied_producer_messages(count: int) -> Columns:
+    """Return the same columns and properties, of messages as services send them."""
+    traffic = VariedTraffic()
+    properties = [list(traffic.properties().items()) for _ in range(count)]
+    return {
+        **producer_messages(count, 0),
+        "body": pa.array([traffic.body() for _ in range(count)], pa.binary()),
+        "keys": pa.array([" ".join(traffic.keys()) for _ in range(count)]),
+        "tags": pa.array([traffic.tag() for _ in range(count)]),
+        "properties": pa.array(properties, _PROPERTIES),
+    }
+
+
 def stored_messages(count: int, body_bytes: int, *, with_properties: bool) -> Columns:
     """Return columns as a broker stores them, with or without properties."""
-    numbers = random.Random(_SEED)
-    columns = {
-        **producer_messages(count, body_bytes),
+    columns = _as_stored(producer_messages(count, body_bytes), count)
+    if with_properties:
+        columns["properties"] = pa.array([[each] for each in _ids(count)], _PROPERTIES)
+    else:
+        del columns["keys"], columns["tags"]
+    return columns
+
+
+def varied_stored_messages(count: int) -> Columns:
+    """Return columns as a broker stores them, of messages as services send them."""
+    columns = _as_stored(varied_producer_messages(count), count)
+    own = columns["properties"].to_pylist()
+    with_ids = [[*some, each] for some, each in zip(own, _ids(count), strict=True)]
+    return {**columns, "properties": pa.array(with_ids, _PROPERTIES)}
+
+
+def _as_stored(columns: Columns, count: int) -> dict[str, Any]:
+    return {
+        **columns,
         "queueId": 3,
         "queueOffset": pa.array(1_000_000 + np.arange(count)),
-        "commitLogOffset": pa.array((1 << 30) + np.arange(count) * body_bytes),
+        "commitLogOffset": pa.array((1 << 30) + np.arange(count) * 100),
         "storeTimestamp": pa.array(_NOW + 2 + np.arange(count)).view(
             COLUMNS["storeTimestamp"].type
         ),
         "bornHost": "10.0.0.7:51234",
         "storeHost": "10.0.0.1:10911",
     }
-    if with_properties:
-        ids = [[(UNIQ_KEY, numbers.randbytes(16).hex().upper())] for _ in range(count)]
-        columns["properties"] = pa.array(ids, COLUMNS["properties"].type)
-    else:
-        del columns["keys"], columns["tags"]
-    return columns
+
+
+def _ids(count: int) -> list[tuple[str, str]]:
+    numbers = random.Random(_SEED)
+    return [(UNIQ_KEY, numbers.randbytes(16).hex().upper()) for _ in range(count)]
 
 
 def _request(

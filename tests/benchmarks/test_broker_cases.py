@@ -174,7 +174,7 @@ def test_benchmark_case_with_java_clients_can_be_run_repeatedly(version, tmp_pat
     with Arena(tmp_path, sides, classes) as arena:
         cases = [case for case in broker_cases(arena, SMALL) if case.subject.startswith("Java")]
         results = run_rounds(cases, sides, 2, lambda _: None)
-    assert len(cases) == 7
+    assert len(cases) == 8
     for result in results:
         for role, rounds in result.rounds.items():
             assert len(rounds) == 2, (result.subject, role)

@@ -42,7 +42,7 @@ def test_client_benchmark_cases_measure_their_figures(tmp_path):
             assert len(values) == len(case.figures), case.subject
             for figure, value in zip(case.figures, values, strict=True):
                 assert value > 0 or figure.unit in ("s", "KiB"), (case.subject, figure.name)
-    assert len(cases) == len({case.subject for case in cases}) == 13
+    assert len(cases) == len({case.subject for case in cases}) == 14
 
 
 @pytest.mark.deep

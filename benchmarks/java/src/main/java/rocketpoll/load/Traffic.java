@@ -7,8 +7,9 @@ import java.util.Random;
 import org.apache.rocketmq.common.message.Message;
 
 /**
- * The messages that are sent: all alike, or varied as those of services are, which are the kind that
- * benchmarks/traffic.py makes. Those are made before anything is measured, and sent again and again.
+ * The messages that are sent: all alike, the same with a tag and a key each, or varied as those of services
+ * are, which are the kind that benchmarks/traffic.py makes. The varied ones are made before anything is
+ * measured, and sent again and again.
  */
 final class Traffic {
     private static final int VARIED = 1_000;
@@ -45,6 +46,10 @@ final class Traffic {
     /** The message with this number, which its producer may change. */
     Message message(Order order, long number) {
         String topic = order.text("topic");
+        if (order.flag("tagged")) {
+            String key = "order-" + number % 1_000_000;
+            return new Message(topic, TAGS[(int) (number % TAGS.length)], key, new byte[order.number("bodyBytes")]);
+        }
         if (!order.flag("varied")) {
             return new Message(topic, new byte[order.number("bodyBytes")]);
         }
