@@ -30,7 +30,7 @@ def rss():
     return int(status.partition("VmRSS:")[2].split()[0])
 
 def add(instance):
-    consumer = LitePullConsumer(f"holders-{time.time_ns()}-{len(kept)}", instance)
+    consumer = LitePullConsumer(f"holders-{time.time_ns()}-{len(kept)}", instance=instance)
     consumer.subscribe(topic)
     consumer.start()
     kept.append(consumer)
