@@ -47,6 +47,8 @@ FILES = {
         def test_too_deep():
             pass
         """,
+    "one/a/test_first.py": "def test_first():\n    pass\n",
+    "one/b/test_nothing.py": "import pytest\n\n@pytest.mark.wide\ndef test_wide():\n    pass\n",
     "test_other.py": "def test_other():\n    pass\n",
 }
 QUICK = {
@@ -56,6 +58,7 @@ QUICK = {
     ("FAILED", "tests/test_several.py::test_fails"),
     ("PASSED", "tests/test_several.py::test_ends"),
     ("ERROR", "tests/test_broken.py"),
+    ("PASSED", "tests/one/a/test_first.py::test_first"),
     ("PASSED", "tests/test_other.py::test_other"),
 }
 DEEP = {
@@ -74,12 +77,13 @@ def test_late_collection_runs_what_the_run_selects(tmp_path, deep, options, resu
     folder.mkdir()
     shutil.copy(TESTS / "conftest.py", folder)
     for name, text in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(re.sub(r"^ {8}", "", text, flags=re.MULTILINE))
     markers = "\n    deep: long\n    wide: longer\n    peers: elsewhere"
     (tmp_path / "pytest.ini").write_text(
         f"[pytest]\naddopts = --import-mode=importlib\nmarkers ={markers}\n"
     )
-    parallel = ("-n", "2", "--dist", "loadfile", "--late-collection", "-rA", "--tb=no")
+    parallel = ("-n", "1", "--dist", "loadfile", "--late-collection", "-rA", "--tb=no")
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *parallel, *options, "tests"],
         cwd=tmp_path,

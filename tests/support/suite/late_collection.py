@@ -57,6 +57,8 @@ class LateItem(pytest.Item):
             self.config.hook.pytest_runtest_protocol(item=test, nextitem=following)
             if self.session.shouldfail or self.session.shouldstop:
                 break
+        if not tests:  # the previous test has left what this file might have shared with it
+            self.session._setupstate.teardown_exact(nextitem)  # there is no hook for it
         items[place] = self
         del self.session.stash[_LATE_TESTS]
 
