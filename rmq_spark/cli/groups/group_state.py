@@ -117,7 +117,7 @@ def check_group_exists(admin: Admin, name: str) -> None:
         bare = name.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
         near = bare if bare in known else nearest_name(name, sorted(known))
         hint = f"Did you mean {near}? " if near else ""
-        if name in admin.topics():
+        if bare not in known and name in admin.topics():
             hint = f"{name} is a topic: rocketpoll topic describe {name} lists its groups. "
         raise Failure(f"there is no group {name}", f"{hint}List all with rocketpoll group list")
 
