@@ -329,6 +329,30 @@ def test_frame_cancelled_before_the_turn_ends_is_not_written(room):
     assert room.received(1) == [2]
 
 
+class Polled(socket.socket):
+    """A socket that calls a function when somebody polls it."""
+
+    on_poll = None
+
+    def fileno(self):
+        if self.on_poll is not None:
+            self.on_poll()
+        return super().fileno()
+
+
+def test_frame_cancelled_as_its_turn_ends_keeps_connection_open():
+    """The thread that reads cancels requests whose time is over, at any moment."""
+    turn, released = [], []
+    with closing(Room(kind=Polled)) as room:
+        room.own.on_poll = lambda: room.writer.cancel(1, lambda: released.append(1))
+        room.writer.enqueue(ASK._replace(opaque=1), turn.append)
+        turn.pop()()
+        assert (released, room.ended) == ([1], [])
+        room.writer.enqueue(ASK._replace(opaque=2), turn.append)
+        turn.pop()()
+        assert room.received(1) == [2]
+
+
 def test_frame_writer_turn_survives_a_socket_closed_before_it(room):
     turn = []
     room.writer.enqueue(ASK._replace(opaque=1), turn.append)
