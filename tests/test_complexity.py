@@ -57,7 +57,7 @@ from rmq_spark.wire.message_batch import BatchedMessage, decode_batch, encode_ba
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.properties import decode_properties
 from rmq_spark.wire.record import StoredMessage, encode_record
-from rocketpoll.broker.filter.sql_limits import SqlLimits
+from rocketpoll.broker.filter.filter_limits import FilterLimits
 from rocketpoll.broker.filter.sql_parser import compile_sql
 from rocketpoll.broker.filter.subscription import build_subscription_data, message_filter
 from rocketpoll.broker.settings.settings import config_of
@@ -512,7 +512,7 @@ REQUESTS = {
 
 # ---- expressions, options and files
 
-WIDE = SqlLimits(expression_bytes_max=1 << 30, depth_max=200, nodes_max=1 << 30)
+WIDE = FilterLimits(expression_bytes_max=1 << 30, depth_max=200, nodes_max=1 << 30)
 
 
 def sql(text):

@@ -26,6 +26,7 @@ from rmq_spark.errors import Verbatim, excerpt
 from rmq_spark.wire.java_numbers import parse_int64
 
 from .errors import FilterError
+from .filter_limits import DEFAULT_LIMITS, FilterLimits
 from .java_values import compare
 from .sql_expression import (
     CONTAINS,
@@ -48,7 +49,6 @@ from .sql_expression import (
     SqlExpression,
     TextMatch,
 )
-from .sql_limits import DEFAULT_LIMITS, SqlLimits
 
 # ---- Tokens.
 
@@ -155,7 +155,7 @@ _CACHED_MAX = 128  # pulls with an expression of their own repeat the same one
 
 
 @lru_cache(maxsize=_CACHED_MAX)
-def compile_sql(text: str, limits: SqlLimits = DEFAULT_LIMITS) -> SqlExpression:
+def compile_sql(text: str, limits: FilterLimits = DEFAULT_LIMITS) -> SqlExpression:
     """Compile the expression at the start of a text; like RocketMQ, ignore what follows it."""
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > limits.expression_bytes_max:
@@ -170,7 +170,7 @@ def compile_sql(text: str, limits: SqlLimits = DEFAULT_LIMITS) -> SqlExpression:
 class _SqlParser:
     """A precedence climber: one method for all levels, so that only the tree deepens the stack."""
 
-    def __init__(self, text: str, limits: SqlLimits) -> None:
+    def __init__(self, text: str, limits: FilterLimits) -> None:
         self._text = text
         self._tokens = TokenStream(text)
         self._limits = limits

@@ -11,7 +11,7 @@ from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION, Subs
 from rmq_spark.wire.properties import BLANKS, TAG_SEPARATOR, tags_code
 
 from .errors import FilterError
-from .sql_limits import DEFAULT_LIMITS, SqlLimits
+from .filter_limits import DEFAULT_LIMITS, FilterLimits
 from .tags_filter import TagsFilter
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def build_subscription_data(
 
 
 def message_filter(
-    subscription: SubscriptionData, limits: SqlLimits = DEFAULT_LIMITS, *, by_text: bool = False
+    subscription: SubscriptionData, limits: FilterLimits = DEFAULT_LIMITS, *, by_text: bool = False
 ) -> SqlFilter | TagsFilter | None:
     """Return the filter of a subscription, or None if all messages match.
 

@@ -1,7 +1,7 @@
 """BrokerConfig: all settings of the broker as one value.
 
 Settings that only one room uses are declared there: `store.config`, `longpolling.hold_limits`,
-`filter.sql_limits`. All others are declared here.
+`filter.filter_limits`. All others are declared here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..common.setting import (
     number,
     setting,
 )
-from ..filter.sql_limits import SqlLimits
+from ..filter.filter_limits import FilterLimits
 from ..longpolling.hold_limits import HoldLimits
 from ..store.config import StoreConfig
 from ..store.read.entry_selection import DEFAULT_LIMITS
@@ -130,19 +130,6 @@ class ServerLimits:
         "double it",
         default=64 * _MIB,
         is_reloadable=True,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class FilterLimits(SqlLimits):
-    """The limits of SQL92 expressions in subscriptions, and whether any are allowed."""
-
-    enable_property_filter: bool = setting(
-        "enablePropertyFilter",
-        FLAG,
-        "whether SQL92 subscriptions are allowed",
-        default=True,
-        rocketmq="false",
     )
 
 

@@ -16,10 +16,11 @@ from typing import Any, Final, NamedTuple
 from rmq_spark.errors import RocketPollError, nearest_name
 
 from ..common.setting import DIRECTORY, HIDDEN, SETTING, Setting
+from ..filter.filter_limits import FilterLimits
 from ..longpolling.hold_limits import HoldLimits
 from ..store.config import BrokerRole, StoreConfig
 from .access import AccessConfig
-from .config import BrokerConfig, FilterLimits, ServerLimits, TlsConfig
+from .config import BrokerConfig, ServerLimits, TlsConfig
 from .pop import PopConfig
 
 # ---- Keys: every setting with its place in `BrokerConfig` and its description, in the order of

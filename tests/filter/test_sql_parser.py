@@ -9,11 +9,11 @@ from support.messages.sql_expressions import SOUP, random_condition, random_soup
 
 from rmq_spark.errors import RocketPollError
 from rocketpoll.broker.filter.errors import FilterError
+from rocketpoll.broker.filter.filter_limits import FilterLimits
 from rocketpoll.broker.filter.sql_expression import And, Condition, Equal, Literal, Or, Property
-from rocketpoll.broker.filter.sql_limits import SqlLimits
 from rocketpoll.broker.filter.sql_parser import compile_sql
 
-WIDE = SqlLimits(expression_bytes_max=1 << 20, depth_max=200, nodes_max=1 << 16)
+WIDE = FilterLimits(expression_bytes_max=1 << 20, depth_max=200, nodes_max=1 << 16)
 
 A_IS_1 = Equal(Property("a"), Literal(1))
 
@@ -32,7 +32,7 @@ def test_sql_expression_round_trips_through_text(random):
     | st.lists(st.sampled_from(SOUP)).map(" ".join)
 )
 def test_garbage_is_an_expression_within_the_limits_or_a_filter_error(text):
-    limits = SqlLimits(expression_bytes_max=200, depth_max=6, nodes_max=20)
+    limits = FilterLimits(expression_bytes_max=200, depth_max=6, nodes_max=20)
     try:
         expression = compile_sql(text, limits)
     except FilterError as error:
@@ -160,7 +160,7 @@ def test_nesting_ends_at_its_limit_and_not_with_the_stack(kind):
 
 @pytest.mark.parametrize("kind", DEEP)
 def test_sql_expression_at_the_depth_limit_is_compiled(kind):
-    for limits in (SqlLimits(), WIDE):
+    for limits in (FilterLimits(), WIDE):
         expression = compile_sql(DEEP[kind](limits.depth_max - 2), limits)
         assert isinstance(expression.condition, Condition)
         assert expression.condition.names <= {"a", "b"}
@@ -170,7 +170,7 @@ def test_sql_expression_at_the_depth_limit_is_compiled(kind):
 def test_equal_sql_text_is_compiled_once():
     text = written(random_condition(Random(3)), Random(3))
     assert compile_sql(text, WIDE) is compile_sql(
-        text, SqlLimits(expression_bytes_max=1 << 20, depth_max=200, nodes_max=1 << 16)
+        text, FilterLimits(expression_bytes_max=1 << 20, depth_max=200, nodes_max=1 << 16)
     )
 
 

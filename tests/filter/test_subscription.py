@@ -13,8 +13,8 @@ from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.properties import tags_code
 from rmq_spark.wire.record import encode_record
 from rocketpoll.broker.filter.errors import FilterError
+from rocketpoll.broker.filter.filter_limits import FilterLimits
 from rocketpoll.broker.filter.sql_filter import SqlFilter
-from rocketpoll.broker.filter.sql_limits import SqlLimits
 from rocketpoll.broker.filter.subscription import (
     TAGS_BYTES_MAX,
     build_subscription_data,
@@ -92,7 +92,7 @@ def test_sql_subscription_is_compiled_when_its_filter_is_made():
     with pytest.raises(FilterError, match="SQL92 expression at character 3"):
         message_filter(build_subscription_data("T", "a ! 5", "SQL92"))
     with pytest.raises(FilterError, match="at most 4 bytes"):
-        message_filter(subscription, SqlLimits(expression_bytes_max=4))
+        message_filter(subscription, FilterLimits(expression_bytes_max=4))
 
 
 @pytest.mark.parametrize("text", [None, ""])

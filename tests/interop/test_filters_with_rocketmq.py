@@ -22,8 +22,8 @@ from support.rocketmq.java_programs import JavaProgram, java_program
 from rmq_spark.wire.bodies.body_codec import decode_body
 from rmq_spark.wire.bodies.clients import SubscriptionData
 from rocketpoll.broker.filter.errors import FilterError
+from rocketpoll.broker.filter.filter_limits import FilterLimits
 from rocketpoll.broker.filter.sql_columns import evaluate_state, matching_rows
-from rocketpoll.broker.filter.sql_limits import SqlLimits
 from rocketpoll.broker.filter.sql_parser import compile_sql
 from rocketpoll.broker.filter.subscription import build_subscription_data
 
@@ -37,15 +37,15 @@ SINCE_5 = ("CONTAINS", "STARTSWITH", "ENDSWITH")
 REFUSED_BY_US = {
     "a text of more than 4 KiB: what one subscription costs is bounded": (
         "a = 1 " + " " * 5000 + "AND b = 2",
-        SqlLimits(expression_bytes_max=8_192),
+        FilterLimits(expression_bytes_max=8_192),
     ),
     "nesting of more than 32 levels: RocketMQ takes any, until its stack is full": (
         "(" * 40 + "a = 1" + ")" * 40,
-        SqlLimits(depth_max=60),
+        FilterLimits(depth_max=60),
     ),
     "more than 256 values, properties and operators: each is work for each message": (
         " OR ".join(f"a = {number}" for number in range(100)),
-        SqlLimits(nodes_max=1_000),
+        FilterLimits(nodes_max=1_000),
     ),
 }
 

@@ -125,7 +125,6 @@ class PopMessageProcessor(Processor):
     ) -> None:
         """Store the collaborators; ``choose`` picks one of a number of things at random."""
         super().__init__(broker)
-        self._config = broker.config
         self._settings = broker.config.pop
         self._store = broker.store
         self._filters = filters
@@ -174,7 +173,7 @@ class PopMessageProcessor(Processor):
 
     def check(self, header: PopHeader | PeekMessageRequestHeader) -> None:
         """Refuse a request unless its group may pop from its topic and queue."""
-        if not self._config.broker_permission & _READ:
+        if not self._broker.config.broker_permission & _READ:
             raise no_permission("the broker popping message is forbidden")
         topic = require_readable_topic(self._broker.topics, header.topic)
         if header.queue_id >= topic.read_queue_nums:
@@ -197,7 +196,7 @@ class PopMessageProcessor(Processor):
 
     def check_invisible_time(self, invisible_ms: int, minimum: int) -> None:
         """Refuse an invisible time that timers cannot keep."""
-        if not self._config.store.timer_wheel_enable:
+        if not self._broker.config.store.timer_wheel_enable:
             raise system_error("pop message is forbidden because timerWheelEnable is false")
         maximum = self._log.rules.delay_max_ms
         if not minimum <= invisible_ms <= maximum:
@@ -221,7 +220,7 @@ class PopMessageProcessor(Processor):
             self.message_filter(header),
             self._broker.now_ms(),
             self._revive_queue(header),
-            min(self._config.max_transfer_bytes, connection.response_bytes_max),
+            min(self._broker.config.max_transfer_bytes, connection.response_bytes_max),
         )
         self._apply_resets(header)
         for topic, queue_id in self.queues(header, is_in_order=bool(header.order)):
@@ -378,7 +377,7 @@ class PopMessageProcessor(Processor):
                     topic=topic,
                     group=group,
                     diffs=tuple(each - begin for each in offsets),
-                    broker_name=self._config.broker_name,
+                    broker_name=self._broker.config.broker_name,
                 ),
                 popped.revive_queue_id,
             )
@@ -414,7 +413,7 @@ class PopMessageProcessor(Processor):
             popped.header.invisible_time,
             popped.revive_queue_id,
             retry_mark(topic),
-            self._config.broker_name,
+            self._broker.config.broker_name,
             message.queue_id,
             queue_offset,
         )
@@ -496,7 +495,7 @@ class PopMessageProcessor(Processor):
         takes_none: bool = False,
     ) -> PopRequest:
         """Return a request in the form in which it is held, from now on."""
-        holds = self._config.holds
+        holds = self._broker.config.holds
         if holds.long_polling_enable:
             timeout_ms = min(header.poll_time, holds.suspend_timeout_max_ms)
         else:
@@ -541,7 +540,7 @@ class PopMessageProcessor(Processor):
         header: PeekMessageRequestHeader = header_of(request)
         self.check(header)
         left = min(max(header.max_msg_nums, 1), POP_MESSAGES_MAX)
-        bytes_left = min(self._config.max_transfer_bytes, connection.response_bytes_max)
+        bytes_left = min(self._broker.config.max_transfer_bytes, connection.response_bytes_max)
         buffers: list[Buffer] = []
         rest = 0
         for topic, queue_id in self.queues(header, is_in_order=False):

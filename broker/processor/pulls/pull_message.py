@@ -65,7 +65,6 @@ class PullMessageProcessor(Processor):
 
     def __init__(self, broker: BrokerParts, filters: SubscriptionFilters) -> None:
         super().__init__(broker)
-        self._config = broker.config
         self._access = broker.access
         self._store = broker.store
         self._topics = broker.topics
@@ -219,7 +218,7 @@ class PullMessageProcessor(Processor):
         return None
 
     def _check(self, header: PullMessageRequestHeader) -> None:
-        if not self._config.broker_permission & _READ:
+        if not self._broker.config.broker_permission & _READ:
             raise no_permission("the broker pulling message is forbidden")
         require_consuming_group(self._groups, header.consumer_group)
         topic = require_readable_topic(self._topics, header.topic)
@@ -274,7 +273,7 @@ class PullMessageProcessor(Processor):
         answer_bytes_max: int,
         code: int,
     ) -> GetMessageResult:
-        config = self._config
+        config = self._broker.config
         count_max = max(header.max_msg_nums, 1)
         bytes_max = min(
             header.max_msg_bytes or config.max_transfer_bytes_extended, answer_bytes_max
@@ -299,7 +298,7 @@ class PullMessageProcessor(Processor):
         )
 
     def _timeout_ms(self, suspend_timeout_ms: int) -> int:
-        holds = self._config.holds
+        holds = self._broker.config.holds
         if not holds.long_polling_enable:
             return holds.short_polling_time_ms
         return min(

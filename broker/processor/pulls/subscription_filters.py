@@ -14,9 +14,9 @@ from rmq_spark.wire.bodies.clients import SQL92_EXPRESSION, TAG_EXPRESSION, Subs
 from rmq_spark.wire.codes import ResponseCode
 
 from ...filter.errors import FilterError
+from ...filter.filter_limits import FilterLimits
 from ...filter.subscription import build_subscription_data, message_filter
 from ...filter.tags_filter import TagsFilter
-from ...settings.config import FilterLimits
 from ...state.members.client_channel_info import subscription_bytes
 from ..request import RequestRejected, system_error
 

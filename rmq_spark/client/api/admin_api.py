@@ -257,7 +257,7 @@ class AdminApi:
     def all_offsets(self, address: str) -> Mapping[str, Mapping[int, int]]:
         """Return the offsets of all groups, by ``topic@group`` and queue.
 
-        RocketMQ refuses (1) if the group has no offsets.
+        RocketMQ refuses (1) if no group has offsets.
         """
         code = RequestCode.GET_ALL_CONSUMER_OFFSET
         return self.requests.body(ConsumerOffsetSerializeWrapper, address, code).offset_table

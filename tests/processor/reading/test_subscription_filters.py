@@ -10,13 +10,13 @@ import pytest
 
 from rmq_spark.wire.bodies.clients import SubscriptionData
 from rmq_spark.wire.codes import ResponseCode
+from rocketpoll.broker.filter.filter_limits import FilterLimits
 from rocketpoll.broker.filter.subscription import TAGS_MAX
 from rocketpoll.broker.processor.pulls.subscription_filters import (
     CACHED_BYTES_MAX,
     SubscriptionFilters,
 )
 from rocketpoll.broker.processor.request import RequestRejected
-from rocketpoll.broker.settings.config import FilterLimits
 
 FILTERS = SubscriptionFilters(FilterLimits(expression_bytes_max=40, depth_max=3, nodes_max=5))
 

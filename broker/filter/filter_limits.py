@@ -1,4 +1,4 @@
-"""SqlLimits: the maximum size of an expression.
+"""FilterLimits: whether SQL92 expressions are allowed, and their maximum size.
 
 It is separate from the parser, which is only loaded for the first expression.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..common.setting import COUNT, number, setting
+from ..common.setting import COUNT, FLAG, number, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class SqlLimits:
-    """The maximum size of one expression. Recursion takes at most three calls a level."""
+class FilterLimits:
+    """The settings of SQL92 expressions. The parser recurses three calls deep a level at most."""
 
     expression_bytes_max: int = setting(
         "maxFilterExpressionBytes",
@@ -26,6 +26,13 @@ class SqlLimits:
     nodes_max: int = setting(
         "maxFilterNodes", COUNT, "maximum number of nodes of an SQL92 expression", default=256
     )
+    enable_property_filter: bool = setting(
+        "enablePropertyFilter",
+        FLAG,
+        "whether SQL92 subscriptions are allowed",
+        default=True,
+        rocketmq="false",
+    )
 
 
-DEFAULT_LIMITS = SqlLimits()
+DEFAULT_LIMITS = FilterLimits()
