@@ -26,7 +26,7 @@ LEFT = {
     "arrivals": lambda controller, _: controller.hold_service._arrivals.update({"queue": None}),
     "parked sends": lambda controller, _: setattr(controller.processors.pending_sends, "_count", 1),
     "bytes of awaited answers": lambda controller, _: setattr(
-        controller.processors.pending_replies, "_bytes", 1
+        controller.processors.pending_replies, "bytes", 1
     ),
     "commits": lambda controller, _: setattr(
         controller.store.staged_batches, "under_way", Future()
