@@ -1,9 +1,9 @@
 """Filters of subscriptions: tags, or an SQL92 condition on properties, as in RocketMQ.
 
-`subscription.message_filter` is the entry point. `sql_parser` makes an SQL92 text the tree of
+`subscription.message_filter` is the entry point. `sql_parser` turns an SQL92 text into a tree of
 `sql_expression`, which decides on one message at a time; `sql_columns` decides on thousands. Only
 `java_values` knows how Java turns text into numbers and compares them.
 
-numpy and pyarrow are imported only when many messages are first filtered: they take longer to load
-than all the rest of a broker.
+numpy and pyarrow are imported only when many messages are filtered for the first time: they take
+longer to load than all the rest of a broker.
 """

@@ -2,8 +2,8 @@
 
 The types are Boolean, Integer, Long, Double and String. Python's `int` stands for two of them: what
 fits in Integer is one. (The one value that fits and is a Long, -2147483648 as the negative of
-2147483648, counts as Long here too.) A text that cannot be converted is a ValueError: its message
-does not match.
+2147483648, counts as Long here too.) A text that cannot be converted raises ValueError, and its
+message does not match.
 
 Everything here takes at most linear time in the length of a text.
 """
@@ -33,8 +33,7 @@ _DECIMAL_CHARACTERS = "0123456789.eE+-"
 def compare(left: Value, right: Value) -> int:
     """Return a number below, equal to or above 0, like Java's ``compareTo``.
 
-    Neither may be None. Java has no order between a boolean and a number: the boolean, or the
-    number, is less.
+    Neither may be None. Java has no order between a boolean and a number: here ``left`` is less.
     """
     if type(left) is not type(right):
         if isinstance(left, str):
@@ -53,7 +52,10 @@ def compare(left: Value, right: Value) -> int:
 
 
 def _convert(text: str, like: Value, *, boolean: bool = True) -> Value:
-    """Convert a text compared with a boolean as Java does, which fails for text on the right."""
+    """Convert a text to the type of ``like``, or raise ValueError.
+
+    As in Java, a text cannot become a boolean if it is on the right: then ``boolean`` is False.
+    """
     if isinstance(like, bool):
         if not boolean:
             raise ValueError

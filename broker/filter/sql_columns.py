@@ -1,9 +1,8 @@
 """SQL columns: evaluates an SQL92 expression for thousands of messages at once.
 
-Only the properties that it names are read. Conditions on one property are evaluated for its
-distinct values; AND, OR and NOT of their results are looked up in tables.
-Everything else, such as a comparison of two conditions on different properties, is evaluated row by
-row.
+Only the properties that the expression names are read. Conditions on one property are evaluated for
+its distinct values; AND, OR and NOT of their results are looked up in tables. Everything else, such
+as a comparison of two conditions on different properties, is evaluated row by row.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _SIGN_BIT = 63
 
 
 class NumericKeys(NamedTuple):
-    """For each value, and at the end for an absent one, a key that sorts as the numbers do."""
+    """A key for each value, in the order of the numbers; the last key is for an absent value."""
 
     keys: npt.NDArray[np.int64]
     states: States
@@ -173,7 +172,7 @@ def _constant(operand: Expression) -> str | int | float | None:
 
 
 def _sort_keys(numbers: list[Any], like: float) -> npt.NDArray[np.int64]:
-    """Return sort keys: integers themselves; of doubles the bits, inverted where negative."""
+    """Return sort keys: integers as they are, doubles as their bits, inverted if negative."""
     if isinstance(like, int):
         return np.array(numbers, np.int64)
     bits = np.array(numbers, np.float64).view(np.int64)

@@ -77,7 +77,7 @@ class Literal(Expression):
 
     constant: Value
 
-    def value(self, properties: Properties) -> Value:  # noqa: ARG002  # as all nodes have it
+    def value(self, properties: Properties) -> Value:  # noqa: ARG002  # all nodes have this form
         """Return the constant itself."""
         return self.constant
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:  # importing these takes a tenth of a second, which only many 
 
 _BULK_MESSAGES_MIN = 48  # fewer are faster one by one; pulls of Java's clients have fewer
 _NODES_EVALUATED_MAX = 32_000
-"""Nodes evaluated in one look, all messages together: some 5 ms, or 15 ms for the dearest kinds."""
+"""Nodes evaluated in one get, for all messages together: some 5 ms, or 15 ms for the most expensive
+kinds."""
 _NODE_BYTES = 512
 _CHARACTER_BYTES = 20  # in the text of an IN with many short values
 _PROPERTIES_WEIGHT = 4
@@ -41,12 +42,12 @@ class SqlFilter:
         """
         self.expression = expression
         self.size_bytes = _NODE_BYTES * expression.condition.nodes + _CHARACTER_BYTES * characters
-        """Bytes of memory that the expression takes, about."""
+        """The approximate memory of the expression, in bytes."""
         self.evaluated_max = _NODES_EVALUATED_MAX // expression.condition.nodes
         self._weight = _PROPERTIES_WEIGHT + len(expression.condition.names) // _NAMES_PER_WEIGHT
 
     def by_tags_code(self, codes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Return that any entry may match."""
+        """Return a mask of all entries, because any may match."""
         import numpy as np  # noqa: PLC0415  # see above
 
         return np.ones(len(codes), np.bool_)
@@ -78,5 +79,5 @@ class SqlFilter:
         return self._weight * int(chunk.properties_length.sum())
 
     def matches_code(self, code: int) -> bool:  # noqa: ARG002  # the shape of a filter
-        """Return that any message may match."""
+        """Return True, because any message may match."""
         return True

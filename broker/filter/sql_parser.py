@@ -87,7 +87,7 @@ class Token(NamedTuple):
     at: int
 
     def describe(self) -> str:
-        """Return the word as an error shows it."""
+        """Return the token as an error shows it."""
         return Verbatim("its end") if self.kind == END else self.text
 
 
@@ -109,7 +109,7 @@ class TokenStream:
         self._lookahead: Token | None = None
 
     def peek(self) -> Token:
-        """Return the next word without consuming it."""
+        """Return the next token without consuming it."""
         if self._lookahead is None:
             self._lookahead = self._read()
         return self._lookahead
@@ -168,7 +168,7 @@ def compile_sql(text: str, limits: FilterLimits = DEFAULT_LIMITS) -> SqlExpressi
 
 
 class _SqlParser:
-    """A precedence climber: one method for all levels, so that only the tree deepens the stack."""
+    """A precedence climber: one method parses all levels, so only nesting deepens the stack."""
 
     def __init__(self, text: str, limits: FilterLimits) -> None:
         self._text = text

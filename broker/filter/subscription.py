@@ -1,6 +1,6 @@
 """Subscriptions: parse a client's subscription to a `SubscriptionData`, and build its filter.
 
-Both follow RocketMQ: its ``FilterAPI`` for the first, its broker for the second.
+Parsing follows RocketMQ's ``FilterAPI``, and the filters follow RocketMQ's broker.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _is_tag_type(expression_type: str | None) -> bool:
 
 
 def _tags(topic: str, sub_string: str) -> frozenset[str]:
-    """Return the tags between ||, or None if all are blank; raise FilterError if all are empty."""
+    """Return the tags between ||, which may be none; raise FilterError if all are empty texts."""
     subject = f"{TAG_EXPRESSION} subscription of {topic}"
     if len(sub_string) > TAGS_BYTES_MAX:
         needed = f"at most {TAGS_BYTES_MAX} characters"

@@ -1,7 +1,7 @@
 """TagsFilter: the filter of a TAG subscription, by tags codes, and by tag texts if requested.
 
 Different tags can have equal codes. Java's clients compare the text themselves, so a broker that
-compares codes alone, as RocketMQ's does, sends all matching messages and now and then one more.
+compares codes alone, as RocketMQ's does, sends all matching messages and rarely one too many.
 
 It implements the store's `MessageFilter` and the filter that held pulls need, without importing
 either.

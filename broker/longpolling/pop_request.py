@@ -6,8 +6,8 @@ The hold service holds a pop like a pull, in a line of its own for each topic, g
     topic@group, 3         pops from queue 3
     topic@group@, -1       notifications, which take no message
 
-A line of pops is woken one pop for each arrival, because one member is to get the message; a pop
-that leaves messages behind wakes the next. Messages of the group's retry topics wake the same pops.
+An arrival wakes one pop of a line, because one member is to get the message; a pop that leaves
+messages wakes the next. Messages of the group's retry topics wake the same pops.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from .pull_request import PullRequest
 PopHeader: TypeAlias = "PopMessageRequestHeader | NotificationRequestHeader"
 _SEPARATOR: Final = "@"
 _LINES_MIN: Final = 10_000
-"""Registrations after which empty lines are looked for."""
+"""The minimum number of registrations after which empty lines are removed."""
 
 
 def pop_line(topic: str, group: str, queue_id: int, *, takes_none: bool = False) -> QueueKey:
-    """Return the line in which pops wait; the separator occurs in no name."""
+    """Return the line of pops, or with ``takes_none`` of notifications, for a queue of a group."""
     mark = _SEPARATOR if takes_none else ""
     return f"{topic}{_SEPARATOR}{group}{mark}", max(queue_id, ANY_QUEUE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PopRequest(PullRequest):
-    """A pop or a notification that found nothing; of a pull it has the times and the filter."""
+    """A pop or a notification that found nothing, with the times and the filter of a held pull."""
 
     header: PopHeader  # type: ignore[assignment]  # has the fields that a hold needs, but a pull's
     takes_none: bool = False
@@ -97,7 +97,7 @@ class PopWaiters:
             self._lines.setdefault(name, {})[held.queue] = None
 
     def _discard_empty_lines(self) -> None:
-        """Remove the lines in which nothing waits; rarely enough to cost little each time."""
+        """Remove the lines in which nothing waits, and set when to do so again."""
         for topic, lines in tuple(self._lines.items()):
             kept = {line: None for line in lines if self._waiting(line)}
             if kept:

@@ -40,7 +40,7 @@ class HoldFilter(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PullRequest:
-    """A pull that found nothing. All times are from a clock that never jumps."""
+    """A pull that found nothing. All times are from a monotonic clock."""
 
     connection: Channel
     request: RemotingCommand
@@ -49,7 +49,7 @@ class PullRequest:
     timeout_ms: int
     message_filter: HoldFilter | None
     no_match_before: int
-    """The queue offset below which there is no message that matches."""
+    """The queue offset before which no message matches."""
 
     is_woken_alone: ClassVar[bool] = False
     """True if an arrival wakes only one of the requests that wait for it."""
@@ -101,7 +101,8 @@ class PullRequest:
         return any(map(self.message_filter.matches_code, tags_codes))
 
 
-# ---- ManyPullRequest: the pulls that wait for one queue, each with how far it was looked at.
+# ---- ManyPullRequest: the pulls that wait for one queue, each with the offset before which no
+# message matches it.
 
 _Owner: TypeAlias = tuple[Channel, str]
 """A client, and the group for which it pulls."""
@@ -200,7 +201,7 @@ class FairTurns(Generic[_Item]):
         return self._count
 
     def append(self, client: Channel, item: _Item) -> None:
-        """Add an item behind all others of its client."""
+        """Add an item after all others of its client."""
         self._count += 1
         lines = self._networks.setdefault(client.remote_host.network, {})
         lines.setdefault(client, deque()).append(item)

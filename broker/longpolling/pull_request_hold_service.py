@@ -131,7 +131,7 @@ class HoldQuota:
     def _adjust(self, connection: Channel, by: int) -> None:
         """Change the number of units of a client by one.
 
-        In single steps, the next largest client is known at once.
+        After a change by one, `used_max` is known without a search.
         """
         before = self._used_by.get(connection, 0)
         after = before + by
@@ -165,7 +165,7 @@ _END: Final = object()
 
 
 class _Arrival(NamedTuple):
-    """The new end of a queue and the tags codes of its new messages; or a request for a check."""
+    """The new end of a queue and the tags codes of its new messages, or a check by the sweep."""
 
     max_offset: int
     codes: _Codes
@@ -273,8 +273,8 @@ class PullRequestHoldService:
             if request.is_woken_alone
             else limits.holds_per_connection_and_queue
         ):
-            # A client that pulls the queue through a new request leaves its old pulls behind; the
-            # oldest is the least likely to be wanted.
+            # A client that sends many pulls for a queue has given up the older ones: the oldest is
+            # the least likely to be wanted.
             self._evict(of_owner[0], request.suspend_timestamp_ms)
         while not self._has_room(self._holds, request):
             would_have = self._holds.used_by(request.connection) + self._holds.cost_of(request)
@@ -289,7 +289,7 @@ class PullRequestHoldService:
     def notify_message_arriving(
         self, topic: str, queue_id: int, max_offset: int, tags_codes: Iterable[int] | None = None
     ) -> None:
-        """Report that a queue now ends at ``max_offset``, with the tags codes of what is new.
+        """Report that a queue now ends at ``max_offset``, with the tags codes of new messages.
 
         With short polling this wakes no pull: each waits for its deadline.
         """
@@ -304,7 +304,7 @@ class PullRequestHoldService:
 
     def check_hold_request(self, now_ms: int) -> Iterator[None]:
         """Check every deadline and every queue, in steps, as if no arrival had been reported."""
-        # other arrivals are queued already
+        # reported arrivals are queued already; this is for those that were missed
         self._report_rescued(self.expire(now_ms - LATE_MS), "deadlines")
         self._log_deferred()
         for queue in list(self._pull_request_table if self._limits.long_polling_enable else ()):
@@ -347,7 +347,7 @@ class PullRequestHoldService:
                 yield
 
     def release_pops(self, connection: Channel, group: str) -> Iterator[None]:
-        """Answer the pops of a client that leaves a group, in steps: nobody awaits a message."""
+        """Answer the pops of a client that leaves a group, in steps: it wants no more messages."""
         for places in (self._holds, self._deferred):
             for request in places.of(connection):
                 is_pop = request.is_woken_alone and request.header.consumer_group == group
@@ -483,7 +483,7 @@ class PullRequestHoldService:
             self._checks[queue] = None
 
     def _check_arrival(self, queue: QueueKey, arrival: _Arrival) -> Iterator[None]:
-        """Wake the pulls that want the messages that have arrived, or search these for them."""
+        """Wake the pulls that match new messages, and begin searches for those that need one."""
         many = self._pull_request_table.get(queue, ManyPullRequest())
         searches: list[_ClientSearch] = []
         leaving = 0
@@ -494,7 +494,7 @@ class PullRequestHoldService:
                 if request.is_woken_alone:
                     break
             yield
-        for client, search in searches:  # they begin now, so that all pulls that may share one do
+        for client, search in searches:  # begin them when all pulls that can share one have joined
             self._searches.append(client, (client, search))
             yield
         if arrival.is_sweep:
@@ -577,12 +577,12 @@ class PullRequestHoldService:
     def _search_next(self) -> None:
         """Do a step of the next search."""
         connection, search = self._searches.popleft()
-        # otherwise it has ended in the turn of another client that waits for it
+        # a search that is over has ended in the turn of another client that waits for it
         if not search.is_over and next(search.steps, _END) is not _END:
             self._searches.append(connection, (connection, search))
 
     def _search_steps(self, search: _Search) -> Iterator[None]:
-        """Search until all that had arrived by then is searched, and wake the pulls on a match."""
+        """Search all messages, also those that arrive meanwhile; wake the pulls on a match."""
         is_match, begin = False, search.begin
         while begin < search.end and not is_match:
             if all(request not in self._holds for request in search.requests):

@@ -51,7 +51,7 @@ class PopCounters:
         return self._in_flight.get(queue, 0)
 
     def in_flight_by_group(self) -> dict[tuple[str, str], int]:
-        """Return the same by topic and group."""
+        """Return the number of messages in flight, by topic and group."""
         groups: dict[tuple[str, str], int] = {}
         for (topic, group, _), count in tuple(self._in_flight.items()):
             groups[topic, group] = groups.get((topic, group), 0) + count

@@ -1,18 +1,18 @@
 """PopReviveService: redelivers popped messages that nobody has acknowledged in time.
 
     revive topic ─> check points, with the bits of their acknowledgements
-        ─> two seconds after it came: all acknowledged: done
-        ─> a message without acknowledgement: %RETRY%group_topic, one attempt more
-        ─> after the group's retryMaxTimes: %DLQ%group
-        ─> done: the offset of CID_RMQ_SYS_REVIVE_GROUP moves past the check point
+        ─> two seconds after a check point came, for each message that is not acknowledged:
+               another attempt in %RETRY%group_topic; after the group's retryMaxTimes, %DLQ%group
+        ─> the offset of CID_RMQ_SYS_REVIVE_GROUP moves past the check point
 
 The service keeps nothing that the log does not have: a start reads the revive queues again from the
 group's offsets, which move only when the redelivered messages are stored. Redelivery is at least
 once.
 
-It needs no clock but a monotonic one. Timers deliver a check point a second before its messages are
-visible again, and their acknowledgements at that time: two seconds after a check point came, all
-acknowledgements came a second ago. If timers are late, `AckBarrier` makes the redelivery wait.
+It needs only a monotonic clock. Timers deliver a check point a second before its messages are
+visible again, and the acknowledgements when they are visible. So two seconds after a check point
+came, all its acknowledgements have been there for a second. If timers are late, `AckBarrier` makes
+the redelivery wait.
 
 The caller provides the thread, the timer and the clock, as for delay levels.
 """
@@ -61,9 +61,10 @@ from .revive_log import (
 _log = logging.getLogger(__name__)
 
 PENDING_MAX: Final = 20_000
-"""Check points of one revive queue in memory; the service reads on when the first is done."""
+"""The maximum number of check points of a revive queue in memory; at this number, the service reads
+on when the first is done."""
 BARRIER_MS: Final = 5
-"""Milliseconds between two looks for acknowledgements that are late."""
+"""Milliseconds between two checks for late acknowledgements."""
 _MESSAGES_PER_READ: Final = 256
 _BYTES_PER_READ: Final = 1 << 20
 _KEPT_FLAGS = ~MessageSysFlag.TRANSACTION_MASK.value
@@ -79,12 +80,12 @@ class _Pending:
     due_ms: int
     acked: set[int] = field(default_factory=set)
     redelivered: int = 0
-    """The number of its messages that are redelivered or need not be."""
+    """The number of messages, from the first on, that are redelivered or need not be."""
 
 
 @dataclass(slots=True)
 class _ReviveQueue:
-    """One queue of the revive topic: how far it is read, and what is not done."""
+    """One queue of the revive topic: how far it is read, and its unfinished check points."""
 
     queue_id: int
     next_offset: int
@@ -93,7 +94,7 @@ class _ReviveQueue:
 
 
 class ReviveRules(NamedTuple):
-    """The revive topic and its number of queues; the broker's name, and that of retry topics."""
+    """The revive topic, its number of queues, the broker's name, and the form of retry topics."""
 
     topic: str
     queue_nums: int
@@ -133,7 +134,7 @@ class PopReviveService:
     def revive_due(self, now_ms: int) -> int | None:
         """Redeliver messages that are due, or some of them.
 
-        Return when to call again, by the monotonic clock; None for not before an arrival.
+        Return when to call again, by the monotonic clock; None to wait for an arrival.
         """
         budget = DeliveryBudget()
         if self._is_due(now_ms):

@@ -3,9 +3,9 @@
     waiting    topic rmq_sys_wheel_timer, as any message with a timer
     delivered  topic rmq_sys_REVIVE_LOG_<cluster>, queue as in the receipt; tag ck, ack or bAck
 
-A check point is delivered a second before its messages become visible again and their
-acknowledgements at that time: so the revive service meets each acknowledgement after its check
-point, and before it has to decide.
+A check point is delivered a second before its messages become visible again, and the
+acknowledgements when they become visible. So the revive service reads each acknowledgement after
+its check point, and before it redelivers messages.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def acked_offsets(ack: Ack) -> tuple[int, ...]:
 
 
 CheckPointKey: TypeAlias = tuple[str | None, str | None, int, int, int, str]
-"""Topic, group, queue, start offset, pop time and broker: what RocketMQ matches them by."""
+"""Topic, group, queue, start offset, pop time and broker: RocketMQ matches acknowledgements and
+check points by these."""
 
 
 def key_of_check_point(check_point: PopCheckPoint, broker_name: str) -> CheckPointKey:
@@ -108,7 +109,7 @@ class ReviveLog:
         return self._put(encode_body(c), queue_id, CHECK_POINT_TAG, unique_id, deliver_ms)
 
     def put_ack(self, ack: Ack, queue_id: int, visible_ms: int) -> PutMessageResult:
-        """Append an acknowledgement; its messages would become visible again at a time."""
+        """Append an acknowledgement of messages that would become visible at ``visible_ms``."""
         tag = ACK_TAG if isinstance(ack, AckMsg) else BATCH_ACK_TAG
         unique_id = _join(
             ack.topic,

@@ -2,7 +2,7 @@
 
     deliver    append one message; False if the store or the topic cannot take it for now
     target     the form in which `deliver` appends it
-    confirm    have delivered messages flushed soon, so that consumers see them
+    confirm    start a flush of delivered messages, so that consumers see them
     flush      wait for that flush, before the caller saves its progress
 
 A message that can never be delivered is dropped: it is logged with its id, counted, and stays in
@@ -148,14 +148,14 @@ class RealTopicDelivery:
         self._losses.record(self._kind, text)
 
     def confirm(self) -> None:
-        """Have delivered messages flushed: otherwise they stay invisible until the next send."""
+        """Start a flush of delivered messages, which are invisible without it until a send."""
         if self.last_put.end_offset > self._store.confirm_offset():
             self._store.flush_future(self.last_put.end_offset)
 
     def flush(self, end_offset: PhysicalOffset = LOG_START) -> None:
         """Wait until all delivered messages, and those before an offset, are flushed.
 
-        It may be called in any thread.
+        Any thread may call this.
 
         Raises:
             TransientFailure: The disk is slow.

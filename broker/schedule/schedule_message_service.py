@@ -1,6 +1,6 @@
 """ScheduleMessageService: delivers delayed messages to their real topics when they are due.
 
-    SCHEDULE_TOPIC_XXXX    queue = level - 1, in order of time: all of a queue wait equally long
+    SCHEDULE_TOPIC_XXXX    queue = level - 1, in order of time: all its messages wait equally long
     delayOffset.json       level -> the next message to deliver
 
 Delivery is at least once. A level advances only when the store has accepted its message, and its
@@ -45,7 +45,7 @@ _ROUNDED_MS = 1
 
 
 class StartTime(NamedTuple):
-    """The time at which the broker was started, by both clocks."""
+    """The time at which the broker was started, as time of day and by a monotonic clock."""
 
     wall_ms: int
     monotonic_ms: int
@@ -63,10 +63,9 @@ class DelayLevel:
         stored since the start    its delay after it was known to be stored, by a monotonic clock
         stored before the start   when due by the time of day, at most its delay after the start
 
-    The times at which messages were known to be stored are kept as marks: all up to this queue
-    offset were stored by that time. Messages that arrive within a grain share a mark, with the time
-    of the last. So no message is early, whatever the clock is set to, and none is late by more than
-    a grain.
+    A mark notes that all messages before a queue offset were stored by a time. Messages that arrive
+    within a grain of time share a mark, which has the time of the last. So no message is early,
+    whatever the clock is set to, and none is late by more than a grain.
     """
 
     def __init__(self, delay_ms: int, start: StartTime, end_queue_offset: int) -> None:
@@ -165,7 +164,10 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
             del self._due_ms[level]
 
     def deliver_due(self, now_ms: int) -> int | None:
-        """Deliver due messages, or some of them; return when to call again, None if on arrival."""
+        """Deliver due messages, or some of them; return when to call again.
+
+        None means to wait for an arrival.
+        """
         room = DeliveryBudget()
         levels = sorted(self._offsets)
         first = next((at for at, level in enumerate(levels) if level >= self._next_level), 0)
@@ -197,14 +199,14 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
         self._has_saved_offsets = True
 
     def _durable_offsets(self) -> DelayOffsetSerializeWrapper:
-        """Flush delivered messages, and return the progress to save; in any thread.
+        """Flush delivered messages, and return the progress to save. Any thread may call this.
 
         Raises:
             TransientFailure: The disk is slow. Nothing was changed.
             StoreError, OSError: The disk refuses. Nothing was changed.
         """
         offsets = self.offsets()
-        self._delivery.flush()  # afterwards: it covers at least these offsets
+        self._delivery.flush()  # after reading the offsets, so that it covers them
         return offsets
 
     # ---- one level

@@ -1,12 +1,12 @@
 """TimerFiles: the files of waiting timers, in the formats of RocketMQ 5.
 
     timerwheel, timerlog/   the index: `TimerWheel`, `TimerLog`
-    config/timercheck       how far it goes: `TimerCheckpoint`
+    config/timercheck       how far the index goes: `TimerCheckpoint`
     config/timermetrics     the number of waiting messages by topic
 
 A save makes the messages durable first, then the timer log, then the wheel, then the checkpoint. So
-a checkpoint is never ahead of them, and the start finds what is newer in the timer log. All of it
-can be rebuilt from the messages of the timer topic.
+a checkpoint is never ahead of them, and a start finds newer timers in the timer log. All files can
+be rebuilt from the messages of the timer topic.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ _CRC = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class TimerCheckpoint:
-    """The state of all timers that the wheel and the timer log do not have.
+    """The part of the timers' state that is neither in the wheel nor in the timer log.
 
     It is the file config/timercheck:
 
         i64 read time            @0    all slots before it are delivered
         i64 end of the timer log @8
         i64 queue offset         @16   messages of the timer topic before it are in the timer log
-        i64 the master's         @24   the same
+        i64 master queue offset  @24   here the same
         i64 state version, timestamp, counter   @32
-        i64 clock was set        @56   here: 1 if timers were set by another time than the broker's
+        i64 clock was set        @56   here: 1 if slots may differ from the times of day
         i64 precision            @64   here: the milliseconds of a slot
         u32 mark, u32 CRC-32 of all before it   @72
             zeros, 4096 bytes in all
@@ -166,7 +166,7 @@ class TimerFiles:
     def open(self, is_recoverable: Callable[[TimerEntry], bool], now_ms: int) -> TimerSnapshot:
         """Open wheel and log, and return the last saved state.
 
-        Entries of the timer log that are newer and ``is_recoverable`` accepts belong to it.
+        The state includes newer entries of the timer log that ``is_recoverable`` accepts.
         """
         counts = self._load_counts()
         checkpoint = load_timer_checkpoint(self._disk, self._check_path)
@@ -182,14 +182,14 @@ class TimerFiles:
     def _recover(
         self, checkpoint: TimerCheckpoint, is_recoverable: Callable[[TimerEntry], bool]
     ) -> PhysicalOffset:
-        """Add what is newer than the checkpoint; return the end of the last indexed message."""
+        """Add timers newer than the checkpoint; return the end of the last indexed message."""
         indexed_end = LOG_START
         while True:
             position = self.log.end
             entry = self.log.recover_next()
             if entry is None:
                 break
-            # a slot beyond the span may be that of an older time that waits for its delivery
+            # past the wheel's span, the slot may still have timers of an earlier time
             is_in_span = entry.slot_ms < checkpoint.read_ms + self.wheel.span_ms
             if not is_in_span or not is_recoverable(entry):
                 self.log.end = position
@@ -234,7 +234,7 @@ class TimerFiles:
             self.wheel.put(slot._replace(last=position, timers=slot.timers + 1))
 
     def save(self, value: TimerSnapshot) -> None:
-        """Make a state durable; in any thread."""
+        """Make a state durable. Any thread may call this."""
         self._make_durable(value.indexed_end)
         self.log.flush()
         self.wheel.save(value.changes)
@@ -269,7 +269,7 @@ class TimerFiles:
     def save_read_ms(self, read_ms: int) -> None:
         """Make it durable that slots from an earlier time on are read, before they get timers.
 
-        `open` would take later entries of these slots for delivered ones.
+        Otherwise `open` would take later entries of these slots for delivered ones.
         """
         with self._lock:
             saved = replace(self._saved, read_ms=read_ms)

@@ -3,7 +3,7 @@
     i32 52, i64 previous, i32 magic, i64 base, i32 slot - base, i64 physical offset, i32 size,
     i32 hash of the real topic, i64 due                                     52 bytes, big-endian
 
-``previous`` is the position of the slot's entry before, or -1. RocketMQ leaves the last field 0;
+``previous`` is the position of the slot's previous entry, or -1. RocketMQ leaves the last field 0;
 here it is the exact time at which the timer is due, by the broker's time, so that the message is
 not read before. A file ends with a blank of at least 16 bytes: i32 its size, i64 0, i32 its magic.
 """
@@ -135,11 +135,11 @@ class TimerLog:
         return TimerEntry(previous, magic, base + delay, at, message_size, topic_hash, due, base)
 
     def flush(self) -> None:
-        """Make all entries durable; in any thread."""
+        """Make all entries durable. Any thread may call this."""
         self._files.flush()
 
     def delete_before(self, physical_offset: int) -> None:
-        """Delete the files all of whose messages were deleted with old files of the log."""
+        """Delete the files whose messages all lie before a physical offset of the commit log."""
         while len(self._files.files) > 1:
             start, size = self._files.files[0].from_offset, self._files.file_size
             entries = (size - _BLANK.size) // ENTRY_BYTES

@@ -111,7 +111,7 @@ def to_timer_topic(message: StoredMessage, deliver_ms: int, rules: TimerRules) -
 def recall_message(
     recalled: StoredMessage, unique_key: str, deliver_ms: int, rules: TimerRules
 ) -> StoredMessage:
-    """Return the message that recalls the one with a unique id, due at about this time.
+    """Return the message that recalls the one with a unique id, due at about ``deliver_ms``.
 
     ``recalled`` has the topic of the message, and the hosts and times of the recall.
     """

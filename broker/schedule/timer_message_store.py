@@ -7,9 +7,9 @@ Its state is two numbers: all messages of the timer topic before a queue offset 
 slots before a time are delivered. Delivery is at least once: progress is saved when the messages
 are on the disk.
 
-Time is the broker's time: the time of day of the start, and what has passed since by a monotonic
+Time is the broker's time: the time of day at the start, plus the time since then by a monotonic
 clock. So a timer is neither early nor late when the time of day is set while the broker runs; see
-ADR 41. After that, the next start sorts all timers again, by the time of day.
+ADR 41. If it was set, the next start sorts all timers again, by the time of day.
 
 The caller provides thread, timer and clocks, as for `ScheduleMessageService`.
 """
@@ -68,9 +68,9 @@ _log = logging.getLogger(__name__)
 
 
 def _recall_key(topic: str, unique_key: str) -> str:
-    """Return what identifies a message: a recall counts for its own topic only.
+    """Return the key of a message for recalls, each of which counts for one topic only.
 
-    RocketMQ's recalls name the unique id, with the topic before it if so configured.
+    A recall of RocketMQ names the unique id, with the topic before it if so configured.
     """
     prefix = f"{topic}+"
     return prefix + unique_key.removeprefix(prefix)
@@ -90,7 +90,7 @@ class _OpenSlot:
         self._chain: dict[int, array[int]] = {}
         self._due: list[int] = []
         self._later: list[tuple[int, int, int]] = []
-        """Entries that came after the slot was opened, and those that are tried again."""
+        """Entries that came after the slot was opened, and those that are retried."""
 
     @property
     def is_whole(self) -> bool:
@@ -106,7 +106,7 @@ class _OpenSlot:
         self.size += 1
 
     def add(self, position: int, due_ms: int) -> None:
-        """Add an entry that is newer than the chain, or tried again at a time."""
+        """Add an entry that is newer than the chain, or that is retried at ``due_ms``."""
         heappush(self._later, (due_ms, self.size, position))
         self.size += 1
 
@@ -134,7 +134,7 @@ class _OpenSlot:
 
 
 class TimerMessageStore(SavedTable[TimerSnapshot]):
-    """Delivers timer messages. Times are those of a monotonic clock, unless they are named so."""
+    """Delivers timer messages. ``now_ms`` and ``due_ms`` are times of a monotonic clock."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         monotonic_ms: Callable[[], int],
         roll_window_ms: Callable[[], int],
     ) -> None:
-        """Load the state. ``now_ms`` is the time of day.
+        """Load the state. Only here, ``now_ms`` returns the time of day.
 
         A message that is due in more than ``roll_window_ms`` is stored again after that time,
         before its file of the log expires.
@@ -177,7 +177,8 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         self._indexed_end = LOG_START
         self._delivered_before_ms = checkpoint.read_ms
         self._delivered_until = 0 if loaded.has_index else checkpoint.queue_offset
-        """While timers are indexed again: up to this queue offset, earlier slots are delivered."""
+        """While timers are indexed again: messages before this queue offset whose slots are before
+        `_delivered_before_ms` are delivered."""
         time_ms = self._wheel.slot_time(start.monotonic_ms + self._base_ms)
         self._read_ms = min(checkpoint.read_ms, time_ms) if checkpoint.read_ms else time_ms
         self._has_gone_back = loaded.has_index and self._read_ms < checkpoint.read_ms
@@ -200,9 +201,9 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         self.delivered_total = 0
         self.recalled_total = 0
         self.delays = Histogram(_TIMING_SECONDS)
-        """By how much deliveries came after their time."""
+        """How late deliveries were, in seconds."""
 
-    # ---- what others see
+    # ---- queries
 
     @property
     def dropped_total(self) -> int:
@@ -221,7 +222,10 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
 
     @property
     def next_due_ms(self) -> int | None:
-        """The time of day when the next indexed message is due, to a slot; None without any."""
+        """The time of day, with the precision of a slot, when the next indexed message is due.
+
+        None without indexed messages.
+        """
         times = [due for each in self._open.values() if (due := each.next_due()) is not None]
         next_ms = self._next_slot()
         if next_ms is not None:
@@ -241,9 +245,9 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         self._has_arrivals = True
 
     def recall(self, topic: str, unique_key: str, deliver_ms: int, now_ms: int) -> None:
-        """Do not deliver a message any more; its recall is stored, and counts after a restart.
+        """Recall a message that may be due before its recall, which is stored, is indexed.
 
-        This is for a message that may be due before its recall is indexed.
+        After a restart, the stored recall counts.
         """
         slot_ms = self.rules.slot_ms(deliver_ms - self._slot_offset_ms())
         now = now_ms + self._base_ms
@@ -253,8 +257,8 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
     def has_delivered(self, due_ms: int, queue_offset: int) -> bool:
         """Return whether messages that were due by a time are delivered.
 
-        Those of the timer topic from ``queue_offset`` on do not count, and those that are tried
-        again later.
+        Messages of the timer topic from ``queue_offset`` on do not count, nor do messages that are
+        retried later.
         """
         due = due_ms + self._base_ms
         if self._sorting is not None or self._queue_offset < queue_offset:
@@ -269,7 +273,10 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
     # ---- one call
 
     def deliver_due(self, now_ms: int) -> int | None:
-        """Deliver due messages, or some of them; return when to call again, None if on arrival."""
+        """Deliver due messages, or some of them; return when to call again.
+
+        None means to wait for an arrival.
+        """
         now = now_ms + self._base_ms
         self._retry_ms = None
         if self._sorting is not None:
@@ -305,7 +312,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
             due_ms = slot.next_due()
             if due_ms is not None:
                 times.append(due_ms + _ROUNDED_MS)
-            elif slot.is_whole:  # closed at its end, or a kill repeats it
+            elif slot.is_whole:  # not closed at its end, it would be delivered again after a kill
                 times.append(slot_ms + self._wheel.precision_ms)
         next_ms = self._next_slot()
         if next_ms is not None:
@@ -313,7 +320,10 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         return min(times, default=None)
 
     def _next_slot(self) -> int | None:
-        """Return the next slot that is not open; what is found past the span is an open one."""
+        """Return the time of the next slot that is not open, or None.
+
+        If the place of the next time has a slot of another time, that is an open one.
+        """
         time_ms = self._wheel.next_time(self._opened_until_ms)
         if time_ms is None or self._wheel.get(time_ms) is None:
             return None
@@ -426,7 +436,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         return True
 
     def _placed(self, entry: TimerEntry, now: int) -> TimerEntry:
-        """Return an entry of the slot of its due time in the slot at which it is read."""
+        """Move an entry from the slot of its due time to that in which it is read; return it."""
         window_ms = self._roll_window_ms()
         magic, slot_ms = entry.magic & ~MAGIC_ROLL, entry.slot_ms
         if entry.due_ms - now > window_ms:
@@ -445,13 +455,13 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         return position
 
     def _at_of(self, entry: TimerEntry) -> int:
-        """Return when something is due for an entry."""
+        """Return when an entry has to be delivered or rolled."""
         return entry.slot_ms if entry.is_roll else entry.due_ms
 
-    # ---- after the clock was set in the last run: all slots by the time of day
+    # ---- sorting all slots by the time of day, after the clock was set in the last run
 
     def _sort(self, _: int) -> bool:
-        """Do some of the work; return False, because there is more of it, or of other kinds."""
+        """Sort some timers; return False, because more sorting or the delivery follows."""
         if self._sorting is not None and next(self._sorting, self) is self:
             self._sorting = None
             self._files.clear_clock_was_set()
@@ -679,7 +689,11 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         self._lose(1, text)
 
     def _count(self, properties: Mapping[str, str]) -> None:
-        """Count a waiting message. A recall counts its message down, and up when it is read."""
+        """Count a waiting message.
+
+        A recall subtracts its message when it is indexed, and adds it again when it is read,
+        because the delivery then subtracts the message.
+        """
         is_recall = TIMER_RECALLED_KEY in properties
         self._change_count(properties.get(REAL_TOPIC, ""), -1 if is_recall else 1)
 
@@ -721,9 +735,9 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         )
 
     def _snapshot(self) -> TimerSnapshot:
-        """Return the state to save; in any thread."""
-        # In this order: slots may be newer than the checkpoint, because the timer log has what they
-        # lead to. It is flushed later, and so are the messages that it leads to.
+        """Return the state to save. Any thread may call this."""
+        # In this order: slots may be newer than the checkpoint, because the timer log has their
+        # entries. The log is flushed later, and so are the messages of its entries.
         progress, counts = self._progress, dict(self._counts)
         changes = self._wheel.changes()
         return TimerSnapshot(progress, self._indexed_end, counts=counts, changes=changes)
@@ -737,8 +751,8 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
             self._write_open_slots_again(self._wheel.slot_time(now))
             self.is_dirty = True
         if not self._is_last_entry_last and self._last_entry is not None:
-            # RocketMQ continues at the message of the last entry of the timer log: so that is
-            # repeated, in a slot that is over
+            # RocketMQ continues at the message of the last entry of the timer log: so append that
+            # entry again, in a slot that is over
             over_ms = self._wheel.slot_time(self._read_ms - self._wheel.span_ms // 2)
             self._timer_log.append(
                 self._last_entry._replace(previous=NO_POSITION, slot_ms=over_ms, base_ms=over_ms)
@@ -777,7 +791,10 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
             )
 
     def _drop_recalled(self, entry: TimerEntry, slot_ms: int, slot: _OpenSlot) -> bool:
-        """Return whether an entry's message was recalled: a new chain has no recalls."""
+        """Return whether an entry's message was recalled, and count it.
+
+        Recalls are not written to the new chain.
+        """
         message = None if entry.is_roll else self._message_of(entry)
         if message is None:
             return False

@@ -62,7 +62,7 @@ class TimerWheel:
     def load(self, from_ms: int, now_ms: int) -> bool:
         """Find the slots of a time and later ones; return False if there is no usable file.
 
-        Earlier slots that are not before ``now_ms``, as the clock was set back, are cleared.
+        Earlier slots at or after ``now_ms``, which exist if the clock was set back, are cleared.
         """
         if self._group.disk.size_of(self._path) != WHEEL_BYTES:
             return False
@@ -95,7 +95,7 @@ class TimerWheel:
         return slot if slot is not None and slot.time_ms == time_ms else None
 
     def get_in_place(self, time_ms: int) -> TimerSlot | None:
-        """Return what has the place of a time: its slot, or one that is whole spans away."""
+        """Return the slot at the place of a time: its own, or one that is whole spans away."""
         at = self._index(time_ms)
         if not self._occupied[at]:
             return None
@@ -145,7 +145,7 @@ class TimerWheel:
             return self._changed.copy()
 
     def save(self, changes: Mapping[int, TimerSlot]) -> None:
-        """Write slots, and make them durable; in any thread."""
+        """Write slots, and make them durable. Any thread may call this."""
         if not changes:
             return
         if self._file is None:

@@ -75,7 +75,7 @@ class StoreComponents:
     def confirm_offset(self) -> PhysicalOffset:
         """Return the confirm offset: messages before it survive a crash.
 
-        They are visible up to there, except from the start of an open commit on.
+        Consumers see messages up to there, or up to the start of an open commit.
         """
         return self.log.flushed_offset if self.is_sync else self.log.written_offset
 

@@ -3,10 +3,11 @@
     StoreError
     ├── StoreInUse        another process has the store open: stop that process
     ├── ForeignFile       a file of another program or other settings: nothing was touched
-    │   └── MissingFile   a file between two others is missing: put it back, if it holds messages
+    │   └── MissingFile   a file between two others is missing: restore it, or accept the loss
     ├── UnreadableFile    the disk cannot read a part of a file: check the disk; all else is
     │                     served
     ├── EndUnknown        a start is not finished, because of a shortage: retry later
+    ├── IndexLimitReached a query by key ended at its limit: narrow its range of time
     ├── DamagedTable      a small table and its backup cannot be read: restore one of them
     ├── BatchRefused      a staged batch cannot be committed: its sink has to stage it again
     ├── StoreFailed       the disk has failed: reads continue, writes need a restart
@@ -38,7 +39,7 @@ class StoreInUse(StoreError):
 
 
 class ForeignFile(StoreError):
-    """A file's name or size does not belong here."""
+    """A file's name or size does not fit the store."""
 
 
 class MissingFile(ForeignFile):
@@ -54,7 +55,7 @@ class EndUnknown(StoreError):
 
 
 class IndexLimitReached(StoreError):
-    """A query by key has ended at its limit of index entries and has found nothing until there."""
+    """A query by key has reached its limit of index entries without finding a message."""
 
     def __init__(self, key: str, entries: int) -> None:
         super().__init__(
@@ -194,7 +195,7 @@ class Degradation:
         """Start without a failure; ``what`` names the work that is not done."""
         self._what = what
         self.text: str | None = None
-        """What is not done, and why; None while there is no failure."""
+        """The work that is not done, and the reason; None while there is no failure."""
 
     def begin(self, error: BaseException) -> None:
         """Note a failure; log it if it is new."""
@@ -232,6 +233,6 @@ class Degradations(Generic[Key]):
 
 
 def _log_warning(what: str, *values: str) -> None:
-    # The caller's work is done, even if there is no memory to log it.
+    # A line that cannot be logged for lack of memory must not make the caller's work fail.
     with suppress(MemoryError):
         _log.warning(what, *values)

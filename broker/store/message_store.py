@@ -149,7 +149,8 @@ class MessageStore:
             self.cleaner.refuse_when_full()
         self.flusher = FlushService(
             self._log.flush,
-            self._wake_reput if self._is_sync else lambda: None,  # then a flush shows no messages
+            # With ASYNC_FLUSH, messages are visible before they are flushed.
+            self._wake_reput if self._is_sync else lambda: None,
             self._fail,
             None if self._is_sync else config.flush_interval_commit_log_ms / 1000,
         )
@@ -200,7 +201,7 @@ class MessageStore:
     def put_buffered(
         self, template: RecordTemplate, body: Buffer, properties: bytes, born_timestamp: int
     ) -> PutMessageResult | None:
-        """Queue one message for the next `write_buffered`. Return None, or why it was refused."""
+        """Buffer one message for the next `write_buffered`. Return None, or why it was refused."""
         return self._appender.put_buffered(template, body, properties, born_timestamp)
 
     def put_run(self, run: RecordRun) -> PutMessageResult | None:
@@ -243,7 +244,10 @@ class MessageStore:
     def put_chunk_in_steps(
         self, records: Buffer, sizes: Sizes, admit: Admit
     ) -> Generator[Future[None] | None, None, PutMessageResult]:
-        """Append unchanging records of one queue in steps, the last of which calls ``admit``."""
+        """Append encoded records of one queue in steps, the last of which calls ``admit``.
+
+        ``records`` must not change meanwhile.
+        """
         return self._wake_after_append(
             (yield from self._chunk_appender.put_chunk(records, sizes, admit))
         )
@@ -298,7 +302,7 @@ class MessageStore:
 
     @property
     def is_reput_degraded(self) -> bool:
-        """True if the last `reput` was hindered, so that it must be repeated."""
+        """True if the last `reput` ended with an error that is retried."""
         return self._reput_supervisor.degradation.text is not None
 
     def retry_degraded(self) -> None:
@@ -332,7 +336,10 @@ class MessageStore:
     def queue_offsets(
         self, topic: str, queue_id: int, *, allow_incomplete: bool = False
     ) -> QueueBounds:
-        """Return a queue's first and next offset; ``allow_incomplete``: as far as known so far."""
+        """Return a queue's first and next offset.
+
+        With ``allow_incomplete``, a start that has not dispatched all messages yet is no error.
+        """
         return self._reader.queue_offsets(topic, queue_id, allow_incomplete=allow_incomplete)
 
     def queue_nums(self) -> dict[str, int]:
@@ -406,9 +413,10 @@ class MessageStore:
     def delete_topic(self, topic: str) -> None:
         """Delete a topic. Its messages stay in the log until they expire, but cannot be read.
 
-        Messages sent meanwhile belong to a new topic of that name. Its offsets continue after the
-        old ones, also later if the files of the old queues cannot be moved away. Otherwise a later
-        topic begins at 0, when no crash can bring the old messages back.
+        Messages sent during the call belong to a new topic of that name, whose offsets continue
+        after the old ones. A topic created later begins at offset 0, because no crash can bring the
+        old messages back; but if the files of the old queues cannot be moved away, its offsets
+        continue as well.
 
         Errors are those of `checkpointer.delete_topic`.
         """
@@ -463,7 +471,7 @@ class MessageStore:
         return self._log.clock_behind_ms
 
     def state(self) -> StoreState:
-        """Return the state of the store, as an operator first needs it."""
+        """Return the state of the store for its operator: offsets, holes, and what fails."""
         log = self._log
         of_log = self._start_degradation, log.write_degradation, log.flush_degradation
         degradations = (

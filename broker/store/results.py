@@ -72,7 +72,10 @@ class PutMessageStatus(Enum):
 
 
 class PutMessageResult(NamedTuple):
-    """One message, or the first of a batch. Under SYNC_FLUSH, wait for ``end_offset``."""
+    """The result for one message, or for a batch: then the offsets are those of its first message.
+
+    Under SYNC_FLUSH, the message is not confirmed before a flush up to ``end_offset``.
+    """
 
     status: PutMessageStatus
     physical_offset: PhysicalOffset = _NO_PHYSICAL_OFFSET
@@ -180,7 +183,7 @@ class DeletedFiles:
 
 @dataclass(frozen=True)
 class StoreState:
-    """The state of a store, as an operator first needs it."""
+    """The state of a store for its operator: offsets, holes, and what fails."""
 
     min_offset: PhysicalOffset
     written_offset: PhysicalOffset
@@ -192,7 +195,7 @@ class StoreState:
     """The reason why the disk accepts no message, even a small one; None if it accepts some."""
 
     degradation: str | None
-    """The text of what the store cannot do for now, and why; None if it can do everything."""
+    """A text that says what the store cannot do for now, and why; None if it can do everything."""
     recovered_from_crash: bool
     lost_bytes: int
     """The bytes of the log that earlier runs had and the start did not find; 0 usually."""

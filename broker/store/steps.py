@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 
 ResultT = TypeVar("ResultT")
 Steps: TypeAlias = Generator["Future[None] | None", None, ResultT]
-"""Steps, each of which waits for a future or yields to others, and the result of the last."""
+"""A generator that returns a result. It yields a future to wait for, or None to let others run."""
 JobExecutor: TypeAlias = Callable[
     [Callable[[], None], Callable[["BaseException | None"], None]], None
 ]

@@ -3,9 +3,9 @@
     half        topic RMQ_SYS_TRANS_HALF_TOPIC, queue 0; properties + REAL_TOPIC, REAL_QID and
                 __transactionId__; no transaction bits in sysFlag, so that it gets a queue entry
     checked     the half message again, at the end of that queue; + TRANSACTION_CHECK_TIMES, and
-                TRAN_PREPARED_QUEUE_OFFSET, where the producer knows it
-    immune      the same without TRANSACTION_CHECK_TIMES for one whose
-                CHECK_IMMUNITY_TIME_IN_SECONDS is not over
+                TRAN_PREPARED_QUEUE_OFFSET, the queue offset by which the producer knows it
+    immune      the same without TRANSACTION_CHECK_TIMES, while CHECK_IMMUNITY_TIME_IN_SECONDS is
+                not over
     committed   topic and queue from REAL_TOPIC, REAL_QID; sysFlag + commit; the physical offset of
                 the half message as preparedTransactionOffset
     op          topic RMQ_SYS_TRANS_OP_HALF_TOPIC, queue 0, tag d: the half message at the queue
@@ -57,7 +57,7 @@ _STORE_V6: Final = MessageSysFlag.STORE_HOST_V6.value
 
 
 def to_half_topic(message: StoredMessage) -> StoredMessage:
-    """Return a message of a producer in the form in which it waits for the end."""
+    """Return a producer's message in the form in which it waits for the end of the transaction."""
     unique_id = message.properties.get(UNIQ_KEY)
     added = {REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id)}
     if unique_id:
@@ -98,14 +98,14 @@ def to_immune(half: StoredMessage) -> StoredMessage:
 
 
 def _known_place(half: StoredMessage) -> dict[str, str]:
-    """Return the property by which an end at the place that the producer knows counts."""
+    """Return the property with the queue offset by which the producer ends the transaction."""
     known_offset = prepared_queue_offset(half)
     at = half.queue_offset if known_offset is None else known_offset
     return {PREPARED_QUEUE_OFFSET: str(at)}
 
 
 def to_resumed(half: StoredMessage) -> StoredMessage:
-    """Return a half message that was given up as one that was never checked."""
+    """Return a half message that was given up, in the form of one that was never checked."""
     return replace(
         _renewed(half, {CHECK_TIMES: "0"}),
         topic=HALF_TOPIC,
@@ -139,7 +139,7 @@ def immunity_seconds(half: StoredMessage) -> int | None:
 
 
 def prepared_queue_offset(half: StoredMessage) -> int | None:
-    """Return at which queue offset the producer knows a half message that was stored again."""
+    """Return the queue offset by which the producer knows a half message that was stored again."""
     return _number(half.properties.get(PREPARED_QUEUE_OFFSET))
 
 

@@ -22,9 +22,9 @@ class OpQueue:
         self.next_offset = begin_offset
         """The op message to read next."""
         self._ended: dict[int, int] = {}
-        """By the queue offset of a half message that has ended, its op message's."""
+        """The queue offset of the op message, by that of each half message that has ended."""
         self._open: dict[int, int] = {}
-        """By the queue offset of an op message, how many of its half messages are not taken."""
+        """The number of half messages not taken yet, by the queue offset of their op message."""
         self._held: set[int] = set()
         self._keeps_passed = True
 
@@ -47,7 +47,7 @@ class OpQueue:
         self.next_offset = op_offset
 
     def take(self, half_offset: int) -> bool:
-        """Return whether a half message has ended; its op message is not needed any more then."""
+        """Return whether a half message has ended; if so, it no longer needs its op message."""
         op_offset = self._ended.pop(half_offset, None)
         if op_offset is None:
             return False
@@ -67,10 +67,10 @@ class OpQueue:
         self._held.discard(half_offset)
 
     def discard_passed(self, passed: int) -> None:
-        """Keep no op messages of passed half messages from now on but those of held ones.
+        """Discard op messages of passed half messages from now on, unless these are held.
 
-        A new `OpQueue` keeps all: which are held is known when the service has seen all half
-        messages that the queue had at the start.
+        A new `OpQueue` keeps all: which half messages are held is unknown until the service has
+        seen all those that the queue had at the start.
         """
         self._keeps_passed = False
         self.take_before(passed)

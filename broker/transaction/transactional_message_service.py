@@ -5,7 +5,7 @@
     consumerOffset.json            CID_RMQ_SYS_TRANS: how far both queues are done
 
 A round begins each transactionCheckInterval. It passes half messages that have ended, and ends at
-the first that is younger than transactionTimeOut. A half message between is stored again at the end
+the first that is younger than transactionTimeOut. Any other half message is stored again at the end
 of its queue, and its producer is asked for its state; its next check is that of the new record. One
 that was checked transactionCheckMax times, or is older than fileReservedTime, is given up: it goes
 to TRANS_CHECK_MAX_TIME_TOPIC.
@@ -15,7 +15,7 @@ recorded only when that is on the disk. So after a crash some are checked once m
 lost.
 
 A round has the steps of RocketMQ's `TransactionalMessageServiceImpl.check`, with two differences.
-The op message of an immune half message counts although it names the first place of the message.
+The op message of an immune half message counts, although it has the message's first queue offset.
 The age by which a half message is given up does not grow when the time of day is set forward.
 
 The caller provides the thread, timer and clock. `check` does a bounded amount of work, and returns
@@ -83,7 +83,7 @@ class CheckRules:
     """The settings of checks.
 
     Attributes:
-        timeout_ms: The age from which a half message is checked, unless its producer says another.
+        timeout_ms: The age from which a half message is checked, unless its producer sets another.
         interval_ms: The time between the beginnings of two rounds.
         checks_max: The number of checks after which a half message is given up.
         reserved_hours: Returns the age at which it is given up, at the latest; a reload may change
@@ -121,13 +121,13 @@ class TransactionalMessageService:
         now_ms: Callable[[], int],
         start: StartTime,
     ) -> None:
-        """Go on from the recorded progress.
+        """Continue from the recorded progress.
 
         ``when_stored`` calls a function with the final result of a put, once the message is as
-        safe as that of an acknowledged send: before that, its end could not find it.
+        safe as that of an acknowledged send: before that, the broker could not end it.
         ``is_topic_ready`` creates a topic of the broker's own, and returns whether it is saved.
         ``send_check`` asks the producer of a half message for its state, and returns whether one
-        is connected. ``now_ms`` is the time of day.
+        is connected. ``now_ms`` returns the time of day.
         """
         self._store = store
         self._offsets = offsets
@@ -148,7 +148,7 @@ class TransactionalMessageService:
         self._ending: set[int] = set()
         """Half messages whose end was requested, and whose op message was not read yet."""
         self._commits: dict[tuple[int, str], None] = {}
-        """The last half messages that were committed: their first place, and message id."""
+        """The last committed half messages: their first queue offset, and their message id."""
         self._read: deque[StoredMessage] = deque()
         """Half messages that were read ahead."""
         self._end_offset = LOG_START
@@ -203,7 +203,7 @@ class TransactionalMessageService:
 
     @property
     def pending_count(self) -> int:
-        """About how many half messages are neither committed nor rolled back nor given up."""
+        """The approximate number of half messages neither ended nor given up."""
         try:
             halves, ops = self._end_of(HALF_TOPIC), self._end_of(OP_HALF_TOPIC)
         except (EndUnknown, UnreadableFile):
@@ -315,11 +315,11 @@ class TransactionalMessageService:
                 self._pass(prepared_offset)
                 return True
         if message.queue_offset in self._ending or prepared_offset in self._ending:
-            return False  # the next round knows
+            return False  # its op message will be there in the next round
         reason = self._reason_to_give_up(message)
         if reason is not None:
             return self._give_up(message, reason)
-        # A producer's clock may be ahead a little, and a clock that was set back does not protect.
+        # A producer's clock may be a little ahead; a clock that was set back must not delay checks.
         age_ms = abs(self._now_ms() - message.born_timestamp)
         immunity = immunity_seconds(message)
         is_immune = immunity is not None and age_ms <= immunity * 1_000
@@ -405,7 +405,7 @@ class TransactionalMessageService:
     # ---- reading
 
     def _half_message(self) -> StoredMessage | None:
-        """Return the next half message; None if the queue has none there, which is skipped."""
+        """Return the next half message; None if it is missing or damaged, and was skipped."""
         read, at = self._read, self._half_offset
         while read and read[0].queue_offset < at:
             read.popleft()

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 
 _PART_RECORDS = 4_096
-"""Records of one part, whose bytes stay in the processor's cache while their positions are
-written."""
+"""The maximum number of records of a part: its bytes stay in the processor's cache while their
+positions are written."""
 
 
 class _PartBuilder(NamedTuple):
@@ -55,7 +55,7 @@ class _PartBuilder(NamedTuple):
 
 
 _Rows: TypeAlias = "tuple[RecordChunk, int, int]"
-"""Rows of a part: the first one, and the end."""
+"""Some rows of a part: the part, the first row, and the row past the last one."""
 Sizes: TypeAlias = "npt.ArrayLike"
 """The sizes of records that lie back to back."""
 
@@ -129,13 +129,13 @@ class ChunkAppender:
         checked = yield from self.check(records, sizes)
         if isinstance(checked, PutMessageResult):
             return checked
-        checked.mark(NO_MARK)  # whatever they bring: what is rolled back is known by it
+        checked.mark(NO_MARK)  # overwrite marks of the client: a rollback finds its rows by them
         yield FULL_TURN
         admit()
         return self.put_checked(checked)
 
     def put_checked(self, checked: CheckedChunk) -> PutMessageResult:
-        """Append the result of `check`, once."""
+        """Append records that `check` has returned. Each result can be appended only once."""
         append = partial(self._append, checked.queue, self._pieces(checked.parts))
         return self._appender.append_in_order(checked.queue, append, checked.rows)
 
@@ -145,8 +145,8 @@ class ChunkAppender:
         """Check records in steps; return the records to append, or why they cannot be appended.
 
         Records that ``are_known`` are identical to those of an earlier check: only their sizes are
-        checked again, because limits may have changed since. The number of records matters only if
-        they must be appended in one step.
+        checked again, because limits may have changed since. Their number is not limited, because
+        they are appended in several steps.
         """
         yield from bulk_tools.load_in_steps()
         all_sizes = np.asarray(sizes)
@@ -251,7 +251,7 @@ class ChunkAppender:
     def _append(
         self, queue: QueueKey, writes: Iterable[Sequence[_Rows]], queue_offset: QueueOffset
     ) -> PutMessageResult:
-        """Append records with successive queue offsets; each write is done as a whole or not."""
+        """Append records with successive queue offsets; each write succeeds or fails as a whole."""
         first: PutMessageResult | None = None
         done = 0
         for rows in writes:
@@ -272,14 +272,14 @@ class ChunkAppender:
                 done,
             )
             for (part, start, end), records in zip(rows, many, strict=True):
-                if end - start == len(part):  # else read from the log
+                if end - start == len(part):  # reput reads the rows of a split part from the log
                     part.set_stored(records.queue_offsets, timestamp)
                     self._recent_writes.add(RecentChunk(part, queue, position))
                 position += len(records.data)
         return first or illegal_result("the chunk is empty")
 
     def _pieces(self, parts: Sequence[RecordChunk]) -> Iterator[Sequence[_Rows]]:
-        """Yield records in as few pieces as the files of the log allow, one after another."""
+        """Yield the rows of each part in as few pieces as the files of the log allow."""
         for part in parts:
             row = 0
             while row < len(part):
@@ -312,7 +312,7 @@ def _rows_of(chunk: RecordChunk, first: int, end: int, queue_offset: QueueOffset
 def _split(
     records: Buffer, sizes: npt.NDArray[np.integer[Any]]
 ) -> Iterator[tuple[int, bytearray, npt.NDArray[np.integer[Any]]]]:
-    """Copy parts of a chunk, each with the number of its first record and its records' sizes.
+    """Yield copies of the parts of a chunk: number of the first record, records, and their sizes.
 
     Sizes that are invalid or do not add up to the whole are returned as one part, for `RecordChunk`
     to refuse.

@@ -1,6 +1,6 @@
 """Column batches: the messages of one client's batch, encoded by columns.
 
-    VariableSizeBatch   any messages: fields by columns, and a few mapped calls of C for each record
+    VariableSizeBatch   any messages: fields by columns, and a few calls of C for each record
     FixedSizeBatch      messages that are all of one size: the records are the rows of a table
 
 Both give the same records as `RecordRun`, which needs no numpy and is faster for few messages.
@@ -128,9 +128,9 @@ class FixedSizeBatch(RecordBatch):
         ending: bytes,
         born_timestamp: int,
     ) -> None:
-        """Store at least one message; the properties of all get the same ending.
+        """Store at least one message, whose properties all get the same ``ending``.
 
-        With that ending, either all of them end with a separator or none of them.
+        With this ending, the properties of all messages or of none must end with a separator.
         """
         self._template = template
         self._entries = entries
@@ -231,7 +231,7 @@ def _rows(table: npt.NDArray[np.uint8]) -> list[bytes]:
 
 
 def _checksums(crcs: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint8]:
-    """Return a table with the checksum property for each CRC, as of `encode_checksum`."""
+    """Return a table with the checksum property for each CRC, as `encode_checksum` writes it."""
     digits = _digits_by_byte()[crcs.astype(">u4").view(np.uint8)].view(np.uint8)
     table: npt.NDArray[np.uint8] = digits.reshape(len(crcs), CHECKSUM_BYTES)
     return table

@@ -1,11 +1,12 @@
 """MessageAppender: checks messages and appends them to the log, with their queue offsets.
 
-One lock orders all appends, so that queue offsets follow each other as the records do. It covers
-what depends on the position, and one write. Callers wait for a flush themselves.
+One lock orders all appends, so that queue offsets follow each other as the records do. A caller
+holds it while it encodes what depends on the position, and for one write. It then waits for a flush
+without the lock.
 
 A caller with many single messages uses `put_buffered`: one system call writes them all as a run.
 The buffer is also written before any other append, and before a file ends. If that write fails,
-none of the messages is in the log, and other messages get their offsets.
+none of the messages is in the log, and later messages get their offsets.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ Up to this size the buffered messages stay in the processor's cache. With sixtee
 sends cost a fifth more.
 """
 DEAD_LETTER_BYTES: Final = LONG_TOPIC_CHARACTERS_MAX + 1 + layout.HOST_V6_BYTES
-"""The most bytes by which a record grows when it becomes a dead letter: the name of that topic,
-whose length takes another byte, and the address of the broker."""
+"""The maximum number of bytes by which a record grows when it becomes a dead letter: the name of
+the dead-letter topic, one more byte for its length, and an IPv6 address of the broker."""
 
 _PUT_OK = PutMessageStatus.PUT_OK
 _LONGS = range(-(1 << 63), 1 << 63)
@@ -66,7 +67,7 @@ _new_result: Callable[[type[PutMessageResult], tuple[Any, ...]], PutMessageResul
 
 
 class TopicEnds(NamedTuple):
-    """The end of the log at one point in time, and the next offset of each topic queue then."""
+    """The end of the log and the next offset of each queue of a topic, at one point in time."""
 
     log_end_offset: PhysicalOffset
     next_offsets: Mapping[int, QueueOffset]
@@ -86,7 +87,7 @@ class MessageAppender:
         """Prepare the only writer of a log.
 
         ``refusal_reason`` returns why the store accepts no messages now, or None; ``recent_writes``
-        gets what is written.
+        gets the written records.
         """
         self.message_bytes_max = message_bytes_max
         self.file_room = log.files.file_size - BLANK_BYTES
@@ -100,7 +101,7 @@ class MessageAppender:
         self._lock = threading.Lock()
         self._next_offsets: dict[QueueKey, QueueOffset] = {}
         self._buffered: list[tuple[RecordTemplate, int, Buffer, bytes, int]] = []
-        """Messages that are not written yet: template, flag, body, properties, birth."""
+        """Messages that are not written yet: template, flag, body, properties, born timestamp."""
         self._buffer_room = 0
         """The bytes of records that may still be buffered, to be written to the same file."""
         self._unreported: list[RecordRun] = []
@@ -139,7 +140,8 @@ class MessageAppender:
     ) -> PutMessageResult | None:
         """Buffer one message for the next `write_buffered`. Return None, or why it was refused.
 
-        It may be written earlier, and must not change until then. Only one thread may call this.
+        Another append may write the buffer earlier. ``body`` must not change until it is written.
+        Only one thread may call this.
         """
         queue = template.queue
         if (
@@ -173,8 +175,9 @@ class MessageAppender:
     def put_run(self, run: RecordRun) -> PutMessageResult | None:
         """Append messages in one write, all or none, after everything put before.
 
-        Return None and do nothing if they need `put_buffered`, because a queue is new here, a part
-        exceeds its limit, or the log's current file has too little room for all of them.
+        Return None, without appending any, if they need `put_buffered`: because this appender does
+        not know a queue yet, a message exceeds a limit, or the log's current file has too little
+        room for all of them.
         """
         if (
             run.body_bytes_max > self.message_bytes_max
@@ -263,7 +266,7 @@ class MessageAppender:
         self._append_run(run)
 
     def _append(self, draft: Draft, queue: QueueKey, offsets: int, count: int) -> PutMessageResult:
-        """Append messages of a queue that use up this number of its offsets."""
+        """Append ``count`` messages, which use up ``offsets`` offsets of their queue."""
 
         def append(queue_offset: QueueOffset) -> PutMessageResult:
             given = queue_offset if offsets else FIRST_IN_QUEUE
@@ -322,7 +325,7 @@ class MessageAppender:
     def topic_ends(self, topic: str) -> TopicEnds:
         """Return the end of the log, and the next offsets of a topic's queues.
 
-        Buffered messages are written first: if that fails, other messages get their positions.
+        Buffered messages are written first: if that fails, later messages get their offsets.
         """
         with self._lock:
             self._write_buffered()

@@ -2,7 +2,7 @@
 
 Its texts are already bytes, so that callers that have bytes need not decode them. Once the log has
 assigned the rest, the whole record is built in one go, with its checksum. The result equals that of
-`rmq_spark.wire.record.encode_record`, which also has the best errors for invalid messages.
+`rmq_spark.wire.record.encode_record`, which raises the errors for invalid messages here as well.
 """
 
 from __future__ import annotations
@@ -164,12 +164,16 @@ def topic_part(topic: str, magic: int) -> bytes:
 
 
 def head_of(draft: RecordDraft) -> struct.Struct:
-    """Return the struct before the body; raise KeyError if hosts and sysFlag do not match."""
+    """Return the struct of the fields before the body.
+
+    Raises:
+        KeyError: The widths of the hosts and sysFlag do not match.
+    """
     return _HEADS[len(draft.born_host), len(draft.store_host), draft.sys_flag & _HOSTS_V6]
 
 
 def terminated_properties(properties: bytes) -> bytes:
-    """Return the properties with a separator at the end, which must precede a checksum."""
+    """Return the properties with a separator at the end, as needed before a checksum."""
     if properties and not properties.endswith(_SEPARATOR):
         return properties + _SEPARATOR
     return properties
@@ -201,7 +205,7 @@ class RecordTemplate:
     __slots__ = ("common", "fixed_bytes", "flag", "head_bytes", "queue", "seal")
 
     def __init__(self, common: RecordDraft) -> None:
-        """Encode the common part of messages like this one, whose body may be missing.
+        """Encode the common part of messages like ``common``, whose body may be empty.
 
         Raises:
             RecordError: Such messages are invalid.
@@ -215,7 +219,7 @@ class RecordTemplate:
         self.queue = common.topic, common.queue_id
         head, before = head_of(common), topic_part(common.topic, common.magic)
         self.head_bytes = head.size
-        # The bytes of a record without its body and its properties, which must be terminated.
+        # The size of a record without its body and its properties, which end with a separator.
         self.fixed_bytes = head.size + len(before) + PROPERTIES_LENGTH.size + CHECKSUM_BYTES
         self.seal = _make_seal(common, head.pack, before)
 
@@ -272,14 +276,14 @@ class RecordBatch:
         self.recent: RecentRun | ColumnRun = RecentRun((), 0, LOG_START)
         """The records made by `encode`, for reput and for the responses."""
         self.refusal: PutMessageResult | None = _NOT_WRITTEN
-        """The result of each message as long as they are not in the log."""
+        """The result of each message while the batch is not in the log, then None."""
 
 
 _new_recent_record: Callable[[type[RecentRecord], tuple[Any, ...]], RecentRecord] = tuple.__new__
 
 
 class RecordRun(RecordBatch):
-    """Messages of any templates."""
+    """Messages that may have different templates, encoded one by one."""
 
     def __init__(
         self,
@@ -287,7 +291,7 @@ class RecordRun(RecordBatch):
         parts: UniformParts,
         born_timestamps: Sequence[int],
     ) -> None:
-        """Store the parts of at least one message; properties must end with their separator."""
+        """Store the parts of at least one message; all properties must end with a separator."""
         self._templates = templates
         self._parts = parts
         self._born_timestamps = born_timestamps

@@ -11,10 +11,11 @@
 A failure before 6 marks the rows as rolled back and notes that no commit is under way; a crash
 leaves that to the next start. A batch without rows needs only 6. One commit is under way at a time.
 
-Consumers wait from 3 to 7, which is the copy, a flush of the log and a write of the table, for
-which 2 reserved the room. If the disk refuses that write, it is retried a few times; then the batch
-is rolled back. If the disk refuses the rollback too, the store accepts no messages and retries
-until it succeeds; a restart meanwhile rolls the batch back. Only a failed flush needs a restart.
+Consumers wait from 3 to 7: for the copy, a flush of the log and a write of the table. Step 2
+reserves the room for that write. If the disk refuses the write, it is retried a few times; then the
+batch is rolled back. If the disk refuses the rollback too, the store accepts no messages and
+retries until it succeeds; a restart meanwhile rolls the batch back. Only a failed flush needs a
+restart.
 
 Everything here is called on one thread; jobs that wait for the disk run in another.
 """
@@ -75,7 +76,7 @@ def span_of(checked: CheckedChunk, result: PutMessageResult) -> BatchSpan:
 
 
 def merge_spans(put_spans: Sequence[BatchSpan]) -> tuple[BatchSpan, ...]:
-    """Join adjacent spans, while a reader can hold the result in memory."""
+    """Join adjacent spans of a queue, up to the size that a reader holds in memory."""
     spans: list[BatchSpan] = []
     last_of_queue: dict[QueueKey, int] = {}
     for span in put_spans:
@@ -128,7 +129,7 @@ class StagedBatches:
 
         ``refusal_reason`` returns why the store accepts no messages now, or None. ``flush_future``
         returns a future of a flush up to an offset, ``wake`` starts dispatch to the queues, and
-        ``fail`` gets a failure that only a restart can solve.
+        ``fail`` gets a failure that only a restart can resolve.
         """
         self._log, self._reput = components.log, components.reput
         self.table = components.batch_table
@@ -203,9 +204,9 @@ class StagedBatches:
         on, if there is one.
 
         Raises:
-            BatchRefused: The staged rows do not match those named.
+            BatchRefused: The staged rows do not match ``attempts``.
             TransientFailure, OSError: There is no room; no row becomes visible.
-            StoreFailed: The disk has failed; a restart decides.
+            StoreFailed: The disk has failed; the next start commits the batch or rolls it back.
             StoreError: The store accepts no messages now.
         """
         check_batch_name(sink, batch_id)
@@ -213,7 +214,7 @@ class StagedBatches:
         try:
             if self.table.is_committed(sink, batch_id, owner):
                 return self._last_committed(sink)
-            refusal = self._refusal_reason()  # also while a start is unfinished
+            refusal = self._refusal_reason()  # such as an unfinished start
             if refusal is not None:
                 raise StoreError(refusal)
             if attempts:
@@ -364,7 +365,7 @@ class StagedBatches:
         admit: Callable[[QueueKey], object],
         executor: JobExecutor,
     ) -> Steps[PhysicalOffset]:
-        """Append all rows, in several steps for each chunk, and flush the log; return their end."""
+        """Append all rows, in several steps for each chunk, and flush; return the rows' end."""
         yield from bulk_tools.load_in_steps()
         end_offset = LOG_START
         # If the batch is rolled back, its queues may have gaps, and blank entries cannot refer to

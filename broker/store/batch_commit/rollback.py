@@ -1,14 +1,14 @@
 """Rollback: marks rows of a batch that is not committed, in the log, in place.
 
-The rows become what RocketMQ marks in the same way, messages of a transaction that was rolled back.
-No consume queue gets them, neither here nor in RocketMQ, nor when queues are rebuilt from the log.
-Other records between them stay unchanged. Rolling back twice is harmless.
+The mark is that of RocketMQ's messages of a rolled-back transaction. No consume queue gets marked
+rows, neither here nor in RocketMQ, nor when queues are rebuilt from the log. Other records between
+them stay unchanged. Rolling back twice is harmless.
 
 A start uses the marks to check whether the table of batches is current, and to end an open commit.
 The table decides which batches are committed. The log shows which commits have begun: it has their
 rows, each with a mark, past the offset noted in the table. A table without a record of them is an
-older copy, with which sinks would commit batches twice. Commits that leave no rows go unnoticed:
-those without rows, and those of forgotten sinks.
+older copy, with which sinks would commit batches twice. Changes that leave no rows go unnoticed:
+commits without rows, and the forgetting of a sink.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class _Rows(NamedTuple):
 
 
 def rollback_rows(log: CommitLog, start: PhysicalOffset, mark: int) -> None:
-    """Mark all rows of a commit past a log position, without a flush."""
+    """Mark all rows of a commit past a log position as rolled back, without a flush."""
     for found in _rows_after(log, start, mark):
         _rollback_in(log, found)
 
 
 def first_row(log: CommitLog, start: PhysicalOffset, mark: int) -> PhysicalOffset | None:
-    """Return the first row of a commit past a position that is not rolled back, or None."""
+    """Return the position of a commit's first row that is not rolled back, or None."""
     for position, chunk, rows in _rows_after(log, start, mark):
         kept = rows[chunk.sys_flag[rows] & TRANSACTION_MASK != TRANSACTION_MASK]
         if len(kept):
@@ -64,7 +64,7 @@ def first_row(log: CommitLog, start: PhysicalOffset, mark: int) -> PhysicalOffse
 
 
 def newest_row(log: CommitLog, start: PhysicalOffset) -> tuple[int, PhysicalOffset] | None:
-    """Return the highest mark of any row past a log position, and its first position, or None."""
+    """Return the highest mark past a log position, and the first row with it, or None."""
     newest, place = 0, start
     for position, chunk in _chunks_after(log, start):
         marks = np.where(
@@ -136,7 +136,7 @@ def check_batches(
 
     ``max_referenced_offset`` is the highest physical offset that queue entries lead to;
     ``is_newest`` is true if the manifest is the one saved last. Nothing past the first row of a
-    commit is dispatched to queues before the table has the end of that commit.
+    commit is dispatched to queues before the table records that the commit has ended.
     """
     table, log = components.batch_table, components.log
     under_way = table.under_way

@@ -65,8 +65,8 @@ __all__ = [
 def are_loaded() -> bool:
     """Return whether the tools are loaded; if not, start loading them in another thread.
 
-    Use this if there is another way until then: loading would stop a thread for a tenth of a second
-    or two.
+    Use this where the work can be done without the tools meanwhile: loading them takes one or two
+    tenths of a second, for which the caller's thread would wait.
     """
     if not _state.is_loaded:
         with suppress(RuntimeError, MemoryError):  # no thread can be started: a later call retries
@@ -79,7 +79,8 @@ def start_loading() -> Future[None]:
     with _state.lock:
         attempt = _state.attempt
         if attempt is None or (attempt.done() and not _state.is_loaded):
-            # A process that ends waits for this: Arrow's libraries crash if Python ends meanwhile.
+            # A process waits for this thread before it ends: Arrow's libraries crash if Python ends
+            # while they are loaded.
             workers = _state.workers = DaemonThreadPool("LoadChunkTools")
             attempt = _state.attempt = workers.submit(_load)
             attempt.add_done_callback(lambda _: workers.shutdown())
@@ -93,7 +94,7 @@ def check_loading() -> None:
 
 
 def load_in_steps() -> Generator[Future[None], None, None]:
-    """Load the tools in one step that yields a future: continue when that is done."""
+    """Load the tools in another thread; yield the future to wait for, unless they are loaded."""
     attempt = start_loading()
     if not attempt.done():
         yield attempt
@@ -115,10 +116,9 @@ def _load() -> None:
     try:
         for home in dict.fromkeys(_MODULE_BY_NAME.values()):
             _import_module(home)
-        # At its first conversion pyarrow looks for pandas, and loads it if present, which takes
-        # half a second: spend it here and not in a turn of the event loop. Loading pandas through
-        # pyarrow here would abort a process that ends meanwhile: a thread must not end inside its
-        # C++.
+        # At its first conversion pyarrow imports pandas, if it is installed, which takes half a
+        # second: do it here and not in a turn of the event loop. A conversion here would import it
+        # inside pyarrow's C++, where a thread aborts the process if Python ends.
         with suppress(Exception):
             import_module("pandas")
     except BaseException as error:
@@ -138,11 +138,10 @@ def __getattr__(name: str) -> Any:
 
 
 def _import_module(home: str) -> ModuleType:
-    """Import a module.
+    """Import a module; raise ImportError for any error but a shortage or an OSError.
 
-    Raises:
-        ImportError: The import failed with any exception: if numpy and pyarrow do not fit
-            together, or another module has their name, they may raise anything.
+    Incompatible versions of numpy and pyarrow, or another module with one of these names, may raise
+    anything.
     """
     try:
         return import_module(home)

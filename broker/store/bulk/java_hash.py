@@ -43,7 +43,7 @@ class Hashes(NamedTuple):
 
 
 def keys_before(unique_keys: pa.StringArray, keys: pa.StringArray) -> Positions:
-    """Return the maximum number of keys in the rows before each row, and last in all rows."""
+    """Return the maximum number of keys before each row; the last number is that of all rows."""
     before = np.zeros(len(keys) + 1, np.int64)
     if keys.null_count == unique_keys.null_count == len(keys):
         return before
@@ -57,8 +57,8 @@ def hash_index_keys(
 ) -> tuple[Positions, IndexHashes]:
     """Return index hashes of ``topic#key`` for each row's unique key, then each word of its keys.
 
-    The topic is one for each row or that of all. The result is the row of each hash, in order, and
-    the hashes.
+    ``topics`` has a topic for each row, or is the topic of all. The result is the row of each hash,
+    in order, and the hashes.
     """
     if keys.null_count == unique_keys.null_count == len(keys):
         return np.zeros(0, np.int64), np.zeros(0, np.int32)
@@ -86,7 +86,10 @@ def hash_texts(texts: pa.StringArray) -> Hashes:
 
 
 def hash_slices(text: Bytes, starts: Positions, ends: Positions) -> Hashes:
-    """Return the hashes of a small part of a UTF-8 text, as `hash_pieces` does of most of it."""
+    """Return the hashes of pieces that are a small part of a UTF-8 text.
+
+    If they are most of the text, `hash_pieces` is faster.
+    """
     lengths = ends - starts
     new_ends = np.cumsum(lengths)
     new_starts = new_ends - lengths

@@ -1,8 +1,8 @@
-"""Lazy numpy, loaded for the first array: `from rocketpoll.broker.store import lazy_numpy as np`.
+"""Lazy numpy, loaded for the first array: `from ..bulk import lazy_numpy as np`.
 
-Loading numpy takes as long as everything else in the start of a broker, and few messages need no
-arrays. A program that has the time, such as a broker a second after its start, calls `load_numpy`
-in the background.
+Loading numpy takes as long as everything else in the start of a broker, and a broker with few
+messages needs no arrays. A program that has the time, such as a broker a second after its start,
+calls `load_numpy` in the background.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 FEW = 128
 """Up to this number, processing records one by one is cheaper than setting up arrays."""
 
-_COPIED_BYTES_MAX = 1 << 16  # pieces of bytes are cheaper than pieces of a view
+_COPIED_BYTES_MAX = 1 << 16  # slices of bytes are cheaper than slices of a memoryview
 _CACHED_BYTES_MAX = 128
 _TAGS = pattern_of(TAGS)
 _TAGS_NAME = TAGS.encode()
@@ -99,7 +99,7 @@ class Dispatcher:
         """Prepare with the delays of the delay levels, from level 1 on."""
         self._delay_level_ms = tuple(delay_level_ms)
         self.deleted_topics: dict[str, PhysicalOffset] = {}
-        """Deleted topics, and the ends of the log then: records before these ends are skipped."""
+        """The end of the log when a topic was deleted: its records before that are skipped."""
         self.rolled_back = RolledBackOffsets()
         """Offsets of rolled-back rows that queues have no entries for yet."""
 
@@ -287,7 +287,7 @@ class Dispatcher:
         return codes
 
     def _delay_ms(self, queue_id: int) -> int:
-        """Return the delay of the level with this queue, at most the delay of the last level."""
+        """Return the delay of the level that has this queue; past the last level, that one's."""
         return self._delay_level_ms[max(0, min(queue_id, len(self._delay_level_ms) - 1))]
 
 

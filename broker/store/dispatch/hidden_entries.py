@@ -1,11 +1,11 @@
 """HiddenEntries: new entries of many queues that become visible all at once.
 
-    add      write entries past the ends of their queues, where nobody reads yet
-    publish  move the ends of all these queues past them
+    add      write entries past the ends of their queues, where no reader looks yet
+    publish  move the ends of all these queues past the new entries
 
-The slow part is done earlier, in pieces of a few entries; publishing only moves the
-end of each queue. Until then readers, checkpoints and the next start see the queues unchanged. If a
-queue cannot be written, `add` may be called with the same entries again.
+Adding is the slow part, and takes a few entries at a time; publishing only moves the end of each
+queue. Until then readers, checkpoints and the next start see the queues unchanged. If a queue
+cannot be written, `add` may be called with the same entries again.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from ..results import LOG_START, PhysicalOffset, QueueOffset
 from .dispatcher import Dispatcher, QueueEntries
 
 CODES_MAX: Final = 4_096
-"""The maximum number of different tags codes kept for a queue; with more, any code may be new."""
+"""The maximum number of different tags codes kept for a queue; with more, none are listed."""
 
 
 class HiddenTail:
-    """The entries past the end of a queue."""
+    """The hidden entries of one queue."""
 
     __slots__ = ("end", "key", "last_physical_offset", "queue", "tags_codes")
 
@@ -43,7 +43,7 @@ class HiddenTail:
         self.queue = queue
         self.end = queue.max_offset
         self.tags_codes: set[int] | None = set()
-        """Their different tags codes; None if there are too many."""
+        """The different tags codes of the entries; None if there are too many."""
         self.last_physical_offset = LOG_START
         """The position of the last entry's record."""
 

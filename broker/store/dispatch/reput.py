@@ -1,4 +1,4 @@
-"""ReputMessageService: follows the log and dispatches what is confirmed to queues and index.
+"""ReputMessageService: follows the log and dispatches confirmed messages to queues and index.
 
 It has no thread and no timer: the code that appends or flushes calls `run`. Each run stops at the
 confirm offset, so that no consumer sees a message that a crash could still take back, and notifies
@@ -9,8 +9,8 @@ the listener once for each queue.
 - A record that recovery found and that the disk no longer returns counts as a hole as well. If a
   record past the recovered end cannot be read, reput waits, as after any transient error.
 - The index follows at its own pace, in larger runs, because queries are rare; it catches up before
-  each query. It gets a chunk from memory, in steps, before more is dispatched: reading and decoding
-  it again costs three times as much.
+  each query. A dispatched chunk is indexed from memory, in steps, before the next one is
+  dispatched: reading and decoding it again would cost three times as much.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from rmq_spark.wire.chunk import RecordChunk
 
 
-# ---- RecreatedTopics: topics that were deleted and created again, as the log alone shows.
+# ---- RecreatedTopics: topics that were deleted and created again, as found in the log.
 
 _log = logging.getLogger(__name__)
 
@@ -72,8 +72,9 @@ class RecreatedTopics:
 
         The first messages of the new topic may be damaged, so its offsets need not start at 0 here.
         Everything up to the queue's last record belongs to the deleted topic, also in the topic's
-        other queues. Records past it may belong to the new topic. Entries that are dispatched again
-        lie before that record, and a damaged entry leads nowhere.
+        other queues. Records past it may belong to the new topic. The queue stays if its last entry
+        is damaged and leads to no record, or if the entries lie before its last record: then they
+        are only dispatched again.
         """
         physical_offset = first_physical_offset(entries)
         known_end = self._end_of_last_record(topic, queue_id, queue)
@@ -111,13 +112,13 @@ INDEX_LAG_BYTES_MAX = 1 << 20
 RUN_RECORDS_MAX = 8_192
 """Records dispatched at a time, in some five milliseconds."""
 INDEX_RECORDS_MAX = 1_024
-"""Records read for the index at a time, in two milliseconds, or in five if each is the first on its
-page of a new file.
+"""Records read for the index at a time, in two milliseconds, or in five if each is the first to
+write to its page of a new index file.
 """
 _READ_KEYS_MAX = 8_192
-"""Keys added at a time of a chunk read from the log; keys past them have to be read again."""
+"""Keys of a chunk read from the log that are added at a time; further keys are read again."""
 _DISPATCHED_KEYS_MAX = 2_048
-"""Keys added to the index at a time of a chunk just dispatched, in a millisecond."""
+"""Keys of a chunk just dispatched that are added to the index at a time, in a millisecond."""
 ONE_BY_ONE_MAX = 1024
 """Records dispatched one by one at a time, while the bulk tools are being loaded."""
 _ONE_BY_ONE_BYTES_MAX = 1 << 13
@@ -147,7 +148,7 @@ class ReputMessageService:
         confirm_offset: Callable[[], PhysicalOffset],
         recent_writes: RecentWrites,
     ) -> None:
-        """Prepare without a listener; records in ``recent_writes`` need not be read."""
+        """Prepare without a listener; records in ``recent_writes`` are not read from the log."""
         self._log = log
         self._queues = queues
         self._index = index
@@ -165,7 +166,7 @@ class ReputMessageService:
         self.holes: tuple[Hole, ...] = ()
         """The parts of the log where no record was found, by recovery or since."""
         self.recreated_topics = RecreatedTopics(log, dispatcher)
-        """The topics that were deleted and recreated, as the log alone shows."""
+        """The topics that were deleted and recreated, as found in the log."""
         self.is_stopped = False
         """True once nothing is dispatched any more."""
         self._recovered_end = LOG_START
@@ -436,7 +437,7 @@ class ReputMessageService:
         return True
 
     def _index_once(self, index: IndexService) -> None:
-        chunk, self._dispatched_chunk = self._dispatched_chunk, None  # on failure: read
+        chunk, self._dispatched_chunk = self._dispatched_chunk, None  # a retry reads the log
         keys, end = self._next_keys(self.index_from_offset, self.reput_from_offset, chunk)
         index.add(*keys)
         self.index_from_offset = end
@@ -536,7 +537,10 @@ class ReputSupervisor:
         self.degradation = Degradation("messages are not dispatched to their consume queues")
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
-        """Dispatch what is confirmed; return False if ``should_stop`` ended it early."""
+        """Dispatch confirmed messages; return False to be called again.
+
+        This is so if ``should_stop`` ended the run early, and after an error that is retried.
+        """
         is_all = True
         try:
             is_all = self._reput.run(should_stop)

@@ -4,9 +4,9 @@ Everything that the store does to files goes through it, and every error is an O
 the file. Message files are created at their full size and keep it. A deleted file stays readable to
 callers that have it open.
 
-A file's lock covers its directory. If the directory is moved away, deleted or replaced meanwhile,
-nothing below it is created, opened, changed or flushed by name, because that would change files of
-others.
+The lock on a file covers its directory. If the directory is moved away, deleted or replaced while
+the lock is held, nothing below its path is created, opened, changed or flushed by name, because the
+files there may belong to others.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class LocalDisk:
             path.unlink(missing_ok=True)
 
     def truncate(self, path: Path) -> None:
-        """Truncate a file to zero bytes, without opening it: a lock of this process stays."""
+        """Truncate a file without opening it: closing it would end this process's lock on it."""
         self._check_directory(path)
         os.truncate(path, 0)
 
@@ -185,7 +185,7 @@ class LocalDisk:
         return [each for part in found for each in part]
 
     def run_all(self, jobs: Sequence[Callable[[], object]]) -> None:
-        """Run all jobs, usually flushes, in any order; many jobs share as many threads as start.
+        """Run all jobs, usually flushes, in any order; many jobs run in several threads.
 
         Raises:
             BaseException: The first exception of a job. Other jobs may have run or not.
@@ -226,10 +226,7 @@ class LocalDisk:
         )
 
     def lock(self, path: Path, subdirectories: Sequence[Path] = ()) -> FileLock:
-        """Lock a file as Java does, and directories as well: see `FileLock`.
-
-        Links from elsewhere may lead to one of the ``subdirectories``.
-        """
+        """Lock a file as Java does, its directory and the ``subdirectories``: see `FileLock`."""
         lock = FileLock(path, subdirectories)
         self._locks = (*(each for each in self._locks if each.is_held), lock)
         return lock
@@ -289,7 +286,7 @@ def _list_directory(directory: Path) -> dict[str, int | None]:
         entries = os.scandir(directory)
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    with entries:  # a link that leads nowhere raises: the directory is not empty for that
+    with entries:  # a dangling link raises: the directory must not count as missing then
         found = {entry.name: entry.stat() for entry in entries}
     for name, stats in found.items():
         if not S_ISREG(stats.st_mode) and not S_ISDIR(stats.st_mode):

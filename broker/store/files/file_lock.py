@@ -31,11 +31,11 @@ _LOCKED_ERRNOS = frozenset({errno.EAGAIN, errno.EACCES})
 _NO_LOCKS_ERRNOS = frozenset({errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL})
 
 _DirectoryIdentity = tuple[int, int, int]
-"""A directory that a process has locked: the process, and the directory's device and number."""
+"""A directory that a process has locked: the process, and the directory's device and inode."""
 
 _guard = threading.Lock()
 _locked_files: set[tuple[int, int, int, str]] = set()
-"""Locked files: the process, the device and number of their directory, and their name."""
+"""Locked files: the process, the device and inode of their directory, and their name."""
 _locked_directories: dict[_DirectoryIdentity, tuple[int, int]] = {}
 """The descriptor of each locked directory, and the number of its locks."""
 
@@ -81,7 +81,7 @@ class FileLock:
     def check_directory(self) -> None:
         """Check that the directory of the file is still the one that was locked."""
         with suppress(FileNotFoundError, NotADirectoryError):
-            opened, _ = _locked_directories.get(self._identity, (-1, 0))  # a child has released it
+            opened, _ = _locked_directories.get(self._identity, (-1, 0))  # a forked child has none
             if opened >= 0 and is_same_file(self.directory, opened):
                 return
         raise OSError(
@@ -103,7 +103,7 @@ class FileLock:
         for directory in directories:
             with suppress(FileNotFoundError, NotADirectoryError):
                 identity = _identity_of(directory)
-                # Two stores of one process must not share it either.
+                # Two stores of one process must not share a subdirectory either.
                 if identity in _locked_directories:
                     raise OSError(errno.EDEADLK, os.strerror(errno.EDEADLK), str(directory))
                 _lock_directory(directory, identity)
@@ -166,7 +166,7 @@ def _unlock_directory(key: _DirectoryIdentity) -> None:
 
 
 def _release_in_child() -> None:
-    """Release directory locks in a child, which would otherwise outlast its parent's end."""
+    """Release directory locks in a forked child; otherwise they would outlast the parent."""
     for descriptor, _ in _locked_directories.values():
         os.close(descriptor)
     _locked_directories.clear()

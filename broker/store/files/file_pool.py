@@ -76,19 +76,19 @@ class PooledFile:
             ) from error
 
     def write(self, data: Buffer, position: int) -> None:
-        """Write all of the data there, or raise OSError with some of it written."""
+        """Write all of the data at a position. After an OSError, some of it may be written."""
         group = self.group
         # Mark the file before the write, because a failed write may leave a part; and again after
         # it, because a flush in between may have cleared the mark without flushing this data.
         if self not in group.unflushed:
             group.mark_unflushed(self)
         (self.open_file or group.ensure_open(self)).write(data, position)
-        # A mark that is still here has not been taken yet: the flush that takes it comes later.
+        # If the mark is still set, the flush that clears it begins later and covers this data.
         if self not in group.unflushed:
             group.mark_unflushed(self)
 
     def next_data(self, position: int) -> int | None:
-        """Return where the next written byte may lie, or None."""
+        """Return the first position from here on that may have data, or None."""
         try:
             return (self.open_file or self.group.ensure_open(self)).next_data(position)
         except OSError as error:
@@ -167,7 +167,7 @@ class FileGroup:
         """Flush all names, and everything written before the call.
 
         Returns:
-            False if ``should_stop`` has ended this early: any part of it may be missing.
+            False if ``should_stop`` has ended this early: any file or name may be unflushed.
         """
 
         def unless_over(flush: Callable[[], None]) -> None:
@@ -242,7 +242,7 @@ class FilePool:
     """All files of a store."""
 
     def __init__(self, disk: LocalDisk, open_files_max: int = OPEN_FILES_MAX) -> None:
-        """Limit the number of open files; each thread may have one more while it uses it."""
+        """Limit the number of open files; a closed file stays open while a thread uses it."""
         self.disk = disk
         self.lock = threading.RLock()
         self.groups: list[FileGroup] = []

@@ -1,4 +1,4 @@
-"""JsonTable: small tables kept as one JSON file each: topics.json, consumerOffset.json and others.
+"""JsonTable: a small table in one JSON file, such as topics.json or consumerOffset.json.
 
 A save writes the whole new table to ``<name>.tmp`` and flushes it, renames the file to
 ``<name>.bak``, renames ``<name>.tmp`` to the file, and flushes the directory. After a crash:
@@ -73,9 +73,10 @@ class JsonTable(Generic[Body]):
         is_secret: bool = False,
         keeps_older: bool = True,
     ) -> None:
-        """Prepare a table without reading it; errors show nothing of a secret one's content.
+        """Prepare a table without reading it.
 
-        Without ``keeps_older``, a save leaves no older table in the backup.
+        With ``is_secret``, errors show nothing of its content. Without ``keeps_older``, a save
+        leaves no older table in the backup.
         """
         self._disk = disk
         self.path = path
@@ -94,7 +95,7 @@ class JsonTable(Generic[Body]):
         self.has_checksum = False
         """True if the last loaded table had a checksum."""
         self.was_replaced = False
-        """True if a load would return the table of the last save, unless the power fails."""
+        """True once the last save has replaced the file, even if that save failed later."""
 
     def load(self, default: Body) -> Body:
         """Return the table as it was last saved, or the default if there is no file yet.

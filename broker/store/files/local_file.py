@@ -1,8 +1,8 @@
 """LocalFile: a file of a fixed size on a real file system, created sparse.
 
-Writes go through pwrite: a store into the map of a full disk would kill the process, but a failed
-pwrite is an OSError, and so is a failed read. Small parts, and parts that are not in memory, are
-read; large parts in memory are returned as slices of a map. Every error names the file.
+Writes go through pwrite, which raises OSError on a full disk, where a store into a memory map would
+kill the process. Small parts, and parts that are not in memory, are read; large parts in memory are
+returned as slices of a map. Every error names the file.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class LocalFile:
             raise
 
     def write(self, data: Buffer, position: int) -> None:
-        """Write all of the data there, or raise OSError with some of it written."""
+        """Write all of the data at a position. After an OSError, some of it may be written."""
         try:
             if self._is_read_only:
                 self._reopen_writable()
@@ -163,7 +163,10 @@ class LocalFile:
             raise FlushFailed(error.errno, error.strerror, str(self._path)) from error
 
     def next_data(self, position: int) -> int | None:
-        """Return where the next written byte may lie, rounded down to a disk block, or None."""
+        """Return the first position from here on that may have data, or None.
+
+        The file system knows only whole blocks, so the data may begin later in its block.
+        """
         try:
             return os.lseek(self._descriptor, position, os.SEEK_DATA)
         except OSError as error:

@@ -24,7 +24,10 @@ PAGE_BYTES = 4096
 
 
 def _store_files(sizes: Mapping[str, int | None]) -> Mapping[str, int | None]:
-    """Return the content of a directory without ignored names, which RocketMQ ignores as well."""
+    """Return the content of a directory without what RocketMQ ignores, too.
+
+    These are ignored names, and subdirectories whose names are no numbers.
+    """
     return {
         name: size
         for name, size in sizes.items()
@@ -49,8 +52,8 @@ class MappedFileQueue:
     ) -> None:
         """Prepare without touching the disk, until the files are loaded or written to.
 
-        Set ``may_miss_files`` if a file may be missing: a power loss may remove the name of a file
-        and keep that of the next one, so creating the next one does not wait for the first.
+        With ``may_miss_files``, a file is created before the name of the previous one is durable. A
+        power loss may then remove the name of a file and keep that of the next one.
         """
         self._group = group
         self.directory = directory
@@ -215,7 +218,7 @@ class MappedFileQueue:
             disk.set_modified_at(path, modified_at)
 
     def next_data(self, offset: int) -> int | None:
-        """Return where, from an offset on, the next written byte may lie, or None."""
+        """Return the first offset from here on that may have data, or None."""
         for mapped in self.files:
             if mapped.from_offset + self.file_size > offset:
                 found = mapped.file.next_data(max(offset - mapped.from_offset, 0))
@@ -292,7 +295,7 @@ class MappedFileQueue:
             self.files = self.files[1:]
         group.close_file(first.file)
         try:
-            with suppress(FileNotFoundError):  # a failed delete may have succeeded
+            with suppress(FileNotFoundError):  # an earlier delete has removed it, despite its error
                 group.disk.delete(first.file.path)
         except OSError:
             with group.lock:

@@ -50,8 +50,8 @@ class ProofFiles:
     ) -> LogLocation | None:
         """Write the proof of a connection, replacing its last one; return the log's location.
 
-        ``broker`` and ``client`` are the ends of the connection. None if the client has to pull,
-        because the log is outside the store, there are too many proofs, or the disk refuses.
+        ``broker`` and ``client`` are the ends of the connection. Return None if the client has to
+        pull, because the log is outside the store, there are too many proofs, or the disk refuses.
         """
         if self._log_place is None:
             return None
@@ -111,8 +111,7 @@ def _log_place_of(root: Path, files: MappedFileQueue) -> LogLocation | None:
 def machine_identity() -> str:
     """Return the identity of this boot of the machine and of the process's network namespace.
 
-    Clients compute the same by the same rules; parts are empty where the system does not report
-    them.
+    Clients compute it by the same rules. A part that the system does not report is empty.
     """
     boot = namespace = ""
     with suppress(OSError):

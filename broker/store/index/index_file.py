@@ -2,7 +2,7 @@
 
     at                      bytes
     0                           8   beginTimestamp   of the first entry's message, ms
-    8                           8   endTimestamp     of the last one's
+    8                           8   endTimestamp     of the last entry's message, ms
     16                          8   beginPhyOffset
     24                          8   endPhyOffset
     32                          4   hashSlotCount    slots in use
@@ -64,7 +64,7 @@ _RESTORED_ENTRIES = 1 << 20
 HASH_SLOT_NUM_MAX = 1 << 26
 """The maximum number of slots: a quarter of a GiB, which is in memory while a file grows."""
 INDEX_NUM_MAX = (_INT_MAX - _HEADER.size - HASH_SLOT_NUM_MAX * _SLOT.size) // _ENTRY.size
-"""The maximum number of entries past so many slots in a file that RocketMQ can open."""
+"""The maximum number of entries. With it and `HASH_SLOT_NUM_MAX`, RocketMQ can open the file."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class IndexSizes:
     index_num: int = 20_000_000
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a file without room, after which others would follow endlessly."""
+        """Raise ValueError if no entry fits, because an append would create files endlessly."""
         if self.hash_slot_num < 1 or self.index_num < 2:
             raise ValueError(f"needed at least 1 slot and 2 entries, found {self}")
 
@@ -115,7 +115,7 @@ class IndexFile:
         self.header = replace(header, index_count=count)
         """The header as of the last append, on disk or not."""
         self._flushed_header = self.header
-        self._lock = threading.Lock()  # append and flush must not meet in the table
+        self._lock = threading.Lock()  # append and flush must not use the table at the same time
         self._table: npt.NDArray[np.int32] | None = None
         last_page = (sizes.hash_slot_num - 1 + _HEADER_SLOTS) >> _PAGE_SLOTS_BITS
         self._dirty_pages = np.zeros(last_page + 1, bool)
@@ -128,7 +128,7 @@ class IndexFile:
         return index_file
 
     def prepare_append(self) -> bool:
-        """Prepare the file to grow; return False if slots lead to entries that were never appended.
+        """Prepare the file to grow; return False if a slot has a number that no entry can have.
 
         A flush writes slots before the header that counts their entries. A kill in between leaves
         slots that lead past the counted entries: these slots are restored from the entries.
@@ -153,7 +153,7 @@ class IndexFile:
             )
             slots = entries["key_hash"].astype(np.int32) % np.int32(self._sizes.hash_slot_num)
             rows = np.flatnonzero(is_ahead[slots])
-            table[slots[rows]] = start + rows  # of equal slots, the last counts
+            table[slots[rows]] = start + rows  # of several entries of a slot, the last counts
         self._dirty_pages[(np.flatnonzero(is_ahead) + _HEADER_SLOTS) >> _PAGE_SLOTS_BITS] = True
 
     def _read_table(self) -> npt.NDArray[np.int32]:
@@ -185,7 +185,7 @@ class IndexFile:
         previous = np.zeros(len(entries), np.int32)
         previous[numbers[1:]] = np.where(follows, numbers[:-1] + 1, 0)
         table = np.zeros(self._sizes.hash_slot_num, np.int32)
-        table[in_order] = numbers + 1  # of equal slots, the last counts
+        table[in_order] = numbers + 1  # of several entries of a slot, the last counts
         own = self._read_table() if self._table is None else self._table
         return bool((previous == entries["previous"]).all() and (table == own).all())
 
@@ -256,8 +256,8 @@ class IndexFile:
         """Return log offsets that may be stored under a hash in a time span, newest first.
 
         An entry has whole seconds since the file's first one, rounded down, as in RocketMQ: the
-        message may have been stored up to a second later. At most ``max_num`` were certainly stored
-        in the span. Damage ends the walk, too.
+        message may have been stored up to a second later. The walk ends after ``max_num`` messages
+        that were certainly stored in the span, after ``hops_max`` entries, and at damage.
 
         Returns:
             The offsets, how many of them are certain, and the number of entries examined.

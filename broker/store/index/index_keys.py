@@ -4,8 +4,8 @@
     a chunk             as columns, which are searched once        `KeyedChunk`, `hash_columns`
     recent writes       from the memory of their writer            `hash_runs`
 
-So that one step of the index takes little time, it gets only as many records of a chunk as have a
-limited number of keys together.
+A step of the index takes records of a chunk up to a limited number of keys, so that it takes little
+time.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ HashedKeys: TypeAlias = "tuple[IndexHashes, Positions, Positions]"
 """Hashes of keys in log order, and the positions and store times of their messages."""
 
 _PROPERTY_BYTES_MAX = 1 << 20
-"""Bytes of properties indexed at a time, unless a single message has more: some milliseconds."""
+"""Bytes of properties indexed at a time, in some milliseconds; one message may have more."""
 _LONG_PROPERTY_BYTES_MAX = 1 << 18
-"""A smaller limit that applies if a step had more: too many words are examined once for each run of
-them."""
+"""The smaller limit to which a chunk with more bytes is cut: words that do not fit into a step are
+examined again in the next one."""
 
 _UNIQ_KEY, _KEYS = pattern_of(UNIQ_KEY), pattern_of(KEYS)
 _TRANSACTION = MessageSysFlag.TRANSACTION_MASK.value
@@ -143,9 +143,10 @@ class KeyedChunk:
     """Many contiguous records, of which the index processes some at a time."""
 
     def __init__(self, chunk: RecordChunk, start: PhysicalOffset, topic: str | None = None) -> None:
-        """Start with the first record, at this log offset; of long chunks, only the first part.
+        """Start with the first record, at log offset ``start``.
 
-        ``topic`` is that of all records, if it is known.
+        Of a chunk with long properties, only the first records are used. ``topic`` is that of all
+        records, if it is known.
         """
         self._chunk = _with_few_properties(chunk)
         self._start = start
@@ -177,7 +178,7 @@ class KeyedChunk:
 
 
 def _with_few_properties(chunk: RecordChunk) -> RecordChunk:
-    """Cut many records down to the first ones, before their properties are read."""
+    """Cut a chunk with long properties to its first records, before the properties are read."""
     ends = chunk.properties_length.cumsum()
     if len(chunk) <= 1 or ends[-1] <= _PROPERTY_BYTES_MAX:
         return chunk
@@ -202,9 +203,9 @@ _KEYS_MAX = 8_192
 
 
 def hash_runs(runs: Sequence[RecentRun | ColumnRun]) -> HashedKeys | None:
-    """Return the keys of recent writes, at least one, in log order.
+    """Return the keys of one or more recent writes in log order, or None to read them from the log.
 
-    None if they are too much for one step, or the bulk tools are not loaded yet.
+    None means that they are too many for one step, or that the bulk tools are not loaded yet.
     """
     if all(isinstance(run, ColumnRun) for run in runs):
         found = _hash_uniform_runs(cast("Sequence[ColumnRun]", runs))
@@ -227,7 +228,7 @@ def hash_runs(runs: Sequence[RecentRun | ColumnRun]) -> HashedKeys | None:
                 prefixes.append([_prefix_hash(run.queue[0])] * run.rows)
         else:
             records = [each for run in cast("Iterable[RecentRun]", some) for each in run.records]
-            own = [each[4] for each in records]  # by name it takes twice as long
+            own = [each[4] for each in records]  # access by name takes twice as long
             texts += own
             lengths.append([*map(len, own)])
             places.append([each[2] for each in records])
@@ -250,9 +251,9 @@ def hash_runs(runs: Sequence[RecentRun | ColumnRun]) -> HashedKeys | None:
 
 
 def _hash_uniform_runs(runs: Sequence[ColumnRun]) -> HashedKeys | None:
-    """Return the keys of batches whose messages have properties of one width, as Java's have.
+    """Return the keys of batches whose messages have properties of one width, or None.
 
-    None if a batch differs; it takes a third of what a search in the properties takes.
+    Java clients send such batches. This takes a third of the time of a search in the properties.
     """
     if not all(isinstance(run.properties_lengths, int) for run in runs):
         return None
@@ -275,8 +276,8 @@ def _hash_uniform_runs(runs: Sequence[ColumnRun]) -> HashedKeys | None:
 def hash_fixed_size(topic: str, text: bytes, count: int) -> IndexHashes | None:
     """Return the hash of the key of each message of a topic, or no hashes if none has a key.
 
-    ``text`` has their properties, back to back and all of one width. None if the keys are not at
-    the same place, are not unique keys only, or are not ASCII.
+    ``text`` has the properties of all messages, back to back and of one width. Return None if a
+    message has KEYS, or if the unique keys are not at the same place in all, or are not ASCII.
     """
     named = text.count(_UNIQ_KEY_NAME)
     if text.count(_KEYS_NAME):
@@ -323,7 +324,7 @@ def _hash_few(runs: Sequence[RecentRun]) -> HashedKeys | None:
 def _words_of(
     columns: PropertySearch, rows: Positions, starts: Positions, stops: Positions
 ) -> tuple[Positions, Positions, Positions]:
-    """Return the words of values with spaces between them, as `PropertySearch.find` does."""
+    """Split values at spaces; return rows and bounds of words, as `PropertySearch.find` does."""
     spaces = np.flatnonzero(columns.data == ord(KEY_SEPARATOR))
     before = starts.searchsorted(spaces, "right") - 1
     within = np.flatnonzero(before >= 0)

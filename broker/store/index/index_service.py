@@ -39,7 +39,7 @@ _INDEX_NAME = re.compile(f"[0-9]{{{_NAME_DIGITS}}}")
 def _is_appendable(file: IndexFile) -> bool:
     """Return whether dispatch can continue after a file's entries: it is whole and readable."""
     try:
-        file.count_last(file.header.end_physical_offset)  # as dispatch asks when that comes again
+        file.count_last(file.header.end_physical_offset)  # dispatch must be able to count them
         return file.is_full or (not file.is_empty and file.prepare_append())
     except UnreadableFile as error:
         _warn_of_lost_content(error)
@@ -54,7 +54,7 @@ def _warn_of_lost_content(error: UnreadableFile) -> None:
 
 
 class IndexLookup(NamedTuple):
-    """The result of a look into the index."""
+    """The result of a query of the index."""
 
     physical_offsets: list[PhysicalOffset]
     entries: int
@@ -78,7 +78,7 @@ class IndexService:
     ) -> None:
         """Prepare an index; the default sizes are RocketMQ's, and files of other sizes are refused.
 
-        A query examines ``hops_max`` entries, because an attacker might give one hash to all keys.
+        A query examines at most ``hops_max`` entries: an attacker might give all keys one hash.
         """
         self._disk = pool.disk
         self._group = FileGroup(pool)
@@ -94,8 +94,8 @@ class IndexService:
     def load(self) -> None:
         """Open existing files; delete torn ones at the end, for dispatch to recreate.
 
-        A file that the disk does not return is deleted as well, wherever it is: a start that misses
-        it rebuilds the whole index.
+        A file that the disk does not return is deleted as well, wherever it is: the start notices
+        that it is missing, and rebuilds the whole index.
 
         Raises:
             ForeignFile: An entry of the directory is not an index file of these sizes. Nothing was
@@ -158,7 +158,7 @@ class IndexService:
     def names_from(self, physical_offset: PhysicalOffset) -> tuple[str, ...]:
         """Return the names of the files that `delete_before` keeps, in order."""
         expired = self._ended_before(physical_offset)
-        # The next start deletes an empty file, and must not miss it.
+        # The next start deletes an empty file, and must not take it for a lost one.
         return tuple(
             file.path.name for file in self._files if file not in expired and not file.is_empty
         )
@@ -220,7 +220,7 @@ class IndexService:
         self, hashes: IndexHashes, physical_offsets: Positions, store_timestamps: Positions
     ) -> None:
         done = 0
-        # Times do not fall within a file, because they are relative to its first time.
+        # Times must not go back within a file, because entries have the time since its first one.
         steps = np.flatnonzero(np.diff(store_timestamps) < -STEP_MS) + 1
         for end in (*steps.tolist(), len(hashes)):
             while done < end:

@@ -1,13 +1,13 @@
 """Checkpoint: the offset up to which log, consume queues and index were all on the disk.
 
     i64 physicMsgTimestamp      @0    store time of the last flushed message
-    i64 logicsMsgTimestamp      @8    and of the last whose consume-queue entry was flushed
-    i64 indexMsgTimestamp       @16   and of the last in the index
+    i64 logicsMsgTimestamp      @8    of the last one whose consume-queue entry was flushed
+    i64 indexMsgTimestamp       @16   of the last one in the index
     i64 masterFlushedOffset     @24
     i64 confirmPhyOffset        @32   here: all before it is safe in log, queues and index
     i64 logicsPhysicalOffset    @40
-    i64 sealedFrom              @48   here: from there on every record ends with a checksum, as we
-                                      write it
+    i64 sealedFrom              @48   ours: from there on every record ends with a checksum
+    i64 manifestSerial          @56   ours: number of the last saved manifest
         zeros
     u32 mark, u32 CRC-32 of all before it   @4088
 

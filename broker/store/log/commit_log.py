@@ -62,7 +62,7 @@ _DISK_FULL_RETRY_MS = 10_000
 a full disk often has room for a small one."""
 
 _PAGE_BYTES = 1 << 12
-"""A full disk still has whole pages: a page that is allocated can be overwritten."""
+"""The unit of a wipe: even a full disk overwrites a page that it has allocated."""
 
 AppendedRange: TypeAlias = tuple[PhysicalOffset, PhysicalOffset, int]
 """The position of appended records, their end, and their store timestamp."""
@@ -92,7 +92,7 @@ class EncodedRecords(NamedTuple):
     """Fills in the checksums, once all other fields are final."""
 
     def fill_positions(self, position: PhysicalOffset, timestamp: int) -> memoryview:
-        """Return the records, given the position of the first and the time of all."""
+        """Fill in positions, times and checksums from those of the first; return the records."""
         starts = np.cumsum(self.sizes) - self.sizes
         # Overlapping 8-byte cells, one at every byte: see `rmq_spark.wire.chunk.buffer_slices`.
         cells = np.ndarray((len(self.data) - 7,), "V8", self.data, strides=(1,))
@@ -281,7 +281,7 @@ class CommitLog:
     def wipe(self) -> None:
         """Write zeros over the remains of a failed write.
 
-        Otherwise a whole record in them could become valid later.
+        Otherwise a complete record in the remains could become valid later.
 
         Only pages that have data are written, which needs no room. The last page is wiped first: if
         this is interrupted, the rest looks like an interrupted write.
@@ -378,7 +378,7 @@ class CommitLog:
     def _check_file_in_place(self, interval_ms: int) -> None:
         """Check that the last written file is in its place, unless this was checked recently.
 
-        If it is not, nothing is accepted until a flush finds it there.
+        If it is not, the log accepts nothing until a flush finds the file there.
         """
         now_ms = self._now_ms()
         if 0 <= now_ms - self._file_checked_ms < interval_ms:

@@ -69,7 +69,7 @@ class FlushService:
     def flush_future(self, end_offset: PhysicalOffset) -> Future[None]:
         """Return a future of a flush of everything before an offset."""
         future: Future[None] = Future()
-        future.set_running_or_notify_cancel()  # it cannot be cancelled: the thread is to set it
+        future.set_running_or_notify_cancel()  # callers cannot cancel what the thread will set
         if end_offset <= self._flushed_offset:
             future.set_result(None)
             return future
@@ -137,7 +137,7 @@ class FlushService:
             self._complete_futures()
         except StoreError as error:
             self._fail(error)
-        except Exception as error:  # noqa: BLE001  # all callers would wait forever
+        except Exception as error:  # noqa: BLE001  # otherwise all callers would wait forever
             if is_retryable(error) and not self._is_stopping:
                 self._is_degraded = True
                 return

@@ -1,14 +1,14 @@
 """LogRecovery: finds the end and the holes of the log after a stop or a crash.
 
 Recovery follows the records and checks size, magic, position, body CRC, and the checksum of the
-whole. Where one is wrong, what follows it decides:
+whole. Where one is wrong, the data that follows decides:
 
 - nothing: this is the end. The rest of a record that was never acknowledged has to be wiped
   (`wipe_after`), so that a later, shorter append does not make a stale record past it valid again;
 - a whole record, or the offset up to which all was once on the disk: a hole, made by a bad disk.
   The data past it stays; the hole is kept unchanged, and reported. A whole record within the bytes
-  that the damaged one claims counts only if successive records lead from there out of it: then the
-  size of the damaged one is wrong. Otherwise it is part of a body, which its sender chose.
+  that the damaged one claims counts only if successive records lead from it past these bytes: then
+  the damaged size is wrong. Otherwise it is part of a body, whose content the sender chose.
 
 Data that the disk does not return counts as a hole if records follow, because the disk may return
 it again later. If nothing is found past it, the end of the log is unknown: then the start fails and
@@ -149,8 +149,8 @@ class LogRecovery:
     def _read_available(self, position: PhysicalOffset, size: int) -> Buffer:
         """Read bytes up to the first one that the disk does not return.
 
-        If that is the very first byte, note the refused read and return no bytes. After a short
-        read, request the rest again.
+        If that is the very first byte, note the refused read and return no bytes. After fewer bytes
+        than requested, the caller has to request the rest again.
         """
         return self._read_or_note(self._files.read_available, position, size)
 
@@ -252,8 +252,9 @@ class LogRecovery:
     def _leads_out(self, place: PhysicalOffset, extent: _Extent) -> bool:
         """Return whether successive valid records lead from a position out of an extent.
 
-        If they do, they are records of the log, and one of the two ends is wrong. A record inside a
-        body is followed by the rest of that body. If nothing follows, the nearer end decides.
+        If they do, they are records of the log, and the end of the extent is wrong. A record inside
+        a body is followed by the rest of that body. If only zeros follow, a record past the nearer
+        end of the extent counts as a record of the log.
         """
         position, passed = place, []
         while position < extent.end and position not in extent.dead_ends:
@@ -283,7 +284,7 @@ class _Extent(NamedTuple):
 
 
 def _body_end(head: Buffer) -> int:
-    """Return the end of the body, from the start of a record, by the body's length field."""
+    """Return the end of the body, from the start of the record, by the body's length field."""
     flags = int.from_bytes(head[layout.SYS_FLAG_AT :][:4], "big")
     body_at = body_position(flags)
     return body_at + int.from_bytes(head[body_at - 4 : body_at], "big")
@@ -310,7 +311,7 @@ def next_record_after(
     The position lies past the damaged record at ``damaged``, unless that is valid again.
     """
     known = Checkpoint(PhysicalOffset(files.first_offset), 0, sealed_from)
-    return LogRecovery(files, known)._next_record(start, damaged)  # of this module
+    return LogRecovery(files, known)._next_record(start, damaged)  # private to this module
 
 
 def nonzero_pieces_after(

@@ -4,12 +4,12 @@
     flush log ── queues ── index
     lock maintenance ── save manifest ── save checkpoint ── unlock
 
-The manifest notes the ends of queues at one point in time, that of the pause: what reput dispatches
-later is past it, and is dispatched again after a crash. The manifest is saved when all of that is
-on the disk, and states up to where all of the log had been dispatched then; the checkpoint after it
-is for the log, and for RocketMQ. Some queues may already have entries of later records: when
-another queue had no room for its own, or when the log is dispatched again from an earlier offset.
-Such entries are durable too, and a start compares them with the log like all others.
+The manifest notes the ends of queues during the pause, and the log offset up to which all records
+had been dispatched by then. It is saved when all of that is on the disk. Records that reput
+dispatches later are dispatched again after a crash. The checkpoint that follows is for the recovery
+of the log, and for RocketMQ. Some queues may already have entries of records past the noted offset:
+when another queue had no room for its own, or when the log is dispatched again from an earlier
+offset. Such entries are durable too, and a start compares them with the log like all others.
 
 Flushing takes longer the more queues there are, and nothing waits for it: meanwhile topics may be
 deleted and entries may expire. For these the manifest has the state at the time of its save.
@@ -72,7 +72,7 @@ class Checkpointer:
         self._saved_serial = 0
         """The serial number of the manifest on the disk, as far as it is known."""
         self.maintenance = threading.RLock()
-        """Guards changes of what a manifest notes, and its save; never held for long."""
+        """Guards changes of the state that a manifest notes, and its save; never held for long."""
         self._saving = threading.Lock()
         self._serial = 0
         self._saved_checkpoint: Checkpoint | None = None
@@ -80,14 +80,14 @@ class Checkpointer:
         self._topics_deleted_meanwhile: dict[str, None] = {}
         """Topics deleted since the checkpoint under way has read the ends of queues."""
         self.saved_offset = LOG_START
-        """The end of what was dispatched at the last checkpoint that can be resumed."""
+        """The log offset up to which records were dispatched at the last saved checkpoint."""
         self.expired_offset = LOG_START
-        """The physical offset before which queues offer no entries of records."""
+        """Queues offer no entries of records before this physical offset."""
         self._unexpired_queues: dict[QueueKey, None] = {}
         """Queues that could not be read, and so still offer expired entries."""
         self._saved_index_from = LOG_START
         self._saved_spans: list[QueueSpan] = []
-        """Queues with files that hold only expired entries, by the last saved checkpoint."""
+        """Queues with files whose entries have all expired according to the last checkpoint."""
         self.half_deleted: tuple[str, ...] = ()
         """Deleted topics whose other data, such as offsets of groups, may still exist."""
 
@@ -116,11 +116,11 @@ class Checkpointer:
     def is_newest(self, manifest: StoreManifest, checkpoint: Checkpoint) -> bool:
         """Return whether a loaded manifest is no older than a checkpoint.
 
-        A start that rebuilds all queues saves manifests without a dispatch position.
+        Manifests without a dispatch position, from a start that rebuilds all queues, count as new.
         """
         if self.manifest.loaded_from is None:
             return checkpoint.manifest_serial == checkpoint.safe_offset == 0
-        if 0 < manifest.serial < checkpoint.manifest_serial:  # an older release counts none
+        if 0 < manifest.serial < checkpoint.manifest_serial:  # 0: from a release without numbers
             return False
         return manifest.safe_offset is None or manifest.safe_offset >= checkpoint.safe_offset
 
@@ -136,7 +136,7 @@ class Checkpointer:
     ) -> bool:
         """Flush log, queues and index, and save manifest and checkpoint.
 
-        With the `Manifest.least_ends`, the manifest also notes that all queues are being rebuilt.
+        With `StoreManifest.least_ends`, the manifest also notes that all queues are being rebuilt.
 
         Returns:
             False if ``should_stop`` has ended this early: nothing was saved.
@@ -210,9 +210,9 @@ class Checkpointer:
         self._saved_checkpoint = checkpoint
 
     def _save_serial(self) -> None:
-        """Save in the checkpoint which manifest is the newest.
+        """Save the number of the newest manifest in the checkpoint.
 
-        The manifest is valid without that, too.
+        If that fails, the manifest is valid nevertheless.
         """
         if self._saved_checkpoint is not None:
             with suppress(OSError):  # the next checkpoint has it
@@ -233,8 +233,8 @@ class Checkpointer:
     def delete_expired(self) -> None:
         """Delete files of queues and index whose entries have all expired by the last checkpoint.
 
-        The checkpoint comes first: otherwise a start after a kill would miss the files and rebuild
-        everything.
+        The checkpoint must note the expiry first: otherwise a start after a kill would find files
+        missing and rebuild everything.
         """
         while self._delete_next_expired():
             pass  # one queue at a time, so that the lock is held briefly
@@ -278,8 +278,8 @@ class Checkpointer:
         """Expire entries of the queues that could not be read before, if they can be read now.
 
         Returns:
-            The span that each of these queues no longer offers, maybe empty. Save a checkpoint if
-            there are any spans.
+            For each of these queues, the span that it no longer offers, which may be empty. The
+            caller has to save a checkpoint if there are any.
         """
         first = self.expired_offset
         expired = [
@@ -311,7 +311,7 @@ class Checkpointer:
             return DeletedSpan(topic, queue_id, before, queue.min_offset)
 
     def save_deletion(self, topic: str, log_end_offset: PhysicalOffset) -> None:
-        """Save the deletion of a topic, whose messages end at this log offset, before it happens.
+        """Save the deletion of a topic, whose messages end at a log offset, before its queues go.
 
         Raises:
             OSError: The disk refuses, or too many deleted topics are noted. The deletion is not
@@ -354,7 +354,10 @@ class Checkpointer:
                 self.half_deleted = half_deleted
 
     def _save_deletions(self, deletions: Deletions) -> None:
-        """Save deletions beside the manifest, or in it if they are many or its state is unknown."""
+        """Save deletions beside the manifest, or in it if they are many.
+
+        If it is unknown which manifest is on the disk, they are saved in a new manifest as well.
+        """
         is_known = self._saved_serial == self._serial == deletions.serial > 0
         if is_known and len(deletions.deleted_topics) <= DELETIONS_MAX:
             self._deletions_saved_in = self._deletions_table
@@ -404,7 +407,7 @@ def _save_within(seconds: float, save: Callable[[Callable[[], bool]], bool]) -> 
     return None
 
 
-# ---- Deletes a topic: saves that, removes its queues, dispatches messages sent meanwhile again.
+# ---- delete_topic: saves the deletion, then removes the queues of the topic.
 
 
 def delete_topic(
@@ -417,11 +420,11 @@ def delete_topic(
         StoreFailed: The disk has failed, and it is unknown whether the topic is deleted.
     """
     queues, reput = components.queues, components.reput
-    appender.wipe_refused()  # a start might find them past the topic's end
+    appender.wipe_refused()  # a start might find refused messages past the topic's end
     with checkpointer.maintenance:
         ended = appender.topic_ends(topic)
         checkpointer.save_deletion(topic, ended.log_end_offset)
-        with reput.paused():  # the broker's thread may wait: only one rename
+        with reput.paused():  # the event loop may wait for this, which takes one rename
             has_newer = any(
                 end > ended.next_offsets.get(queue_id, FIRST_IN_QUEUE)
                 for queue_id, end in queues.ends_of(topic).items()

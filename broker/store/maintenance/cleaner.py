@@ -7,16 +7,17 @@ them and before a later disk error can prevent the report.
 A file expires `fileReservedTime` after it was last written, by the clock and by the newest message
 in the log. Expired files are deleted at the hours of `deleteWhen`, or at any hour once the disk is
 fuller than `diskMaxUsedSpaceRatio`. Above `diskSpaceCleanForciblyRatio` younger files are deleted
-as well, unless `cleanFileForciblyEnable` is false: the oldest first, and no more than bring the
-disk below that ratio. The last file always stays, and readers of a deleted file can finish.
+as well, unless `cleanFileForciblyEnable` is false: the oldest first, until the disk is below that
+ratio. The last file always stays, and readers of a deleted file can finish.
 
 A file system may show the room of a deleted file late: btrfs at its next commit, any file system
 once the last reader has closed the file. Until then, but for at most a minute, that room counts as
 free (`PendingFreeSpace`); otherwise each run would delete further files for the same need.
 
-Both clocks have to agree because either alone may be wrong. A clock that is years ahead expires
-nothing; nor does a message stored by such a clock once the clock is right again. A file written by
-such a clock is not kept forever, and a log without new messages does not expire.
+A file has to be old by the clock and by the newest message, because either may be wrong. A clock
+that is years ahead expires nothing; nor does a message stored by such a clock once the clock is
+right again. A file written by such a clock is not kept forever, and a log without new messages does
+not expire.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Expiry(NamedTuple):
 
     Attributes:
         until: The end of the files that may be deleted.
-        forced_from: The end of those that have expired. Files from here to ``until`` are younger
+        forced_from: The end of the expired files. Files from here to ``until`` are younger
             than `fileReservedTime`: the full disk forces their deletion.
     """
 
@@ -97,7 +98,7 @@ class PendingFreeSpace:
 class Cleaner:
     """The cleaner of a store.
 
-    ``on_deleted`` is called with what was deleted.
+    ``on_deleted`` is called with each report of deleted files and messages.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class Cleaner:
     def clean(self) -> int:
         """Delete expired files, and return their number.
 
-        Without room for a checkpoint, the last one decides which files may be deleted.
+        If there is no room for a new checkpoint, files are deleted as far as the last one allows.
         """
         checkpointing = self._checkpointer
         usage = self._disk.usage(self.config.store_path_root_dir)

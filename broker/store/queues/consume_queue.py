@@ -55,7 +55,10 @@ Entries: TypeAlias = "npt.NDArray[Any]"
 def blank_entries(
     gap: range, physical_offset: PhysicalOffset, rolled_back_ranges: Iterable[range] = ()
 ) -> bytes:
-    """Return blank entries for a gap, which lead to an offset; mark rolled-back messages."""
+    """Return the blank entries of a gap, which lead to ``physical_offset``.
+
+    Those in ``rolled_back_ranges`` are marked as rolled back.
+    """
     lost, rolled_back = (
         ENTRY_STRUCT.pack(physical_offset, BLANK_SIZE, code) for code in (0, ROLLED_BACK)
     )
@@ -69,12 +72,12 @@ def blank_entries(
 
 
 def first_physical_offset(entries: Buffer) -> PhysicalOffset:
-    """Return where the record of the first of some entries lies."""
+    """Return the position of the first entry's record."""
     return PhysicalOffset(ENTRY_STRUCT.unpack_from(entries)[0])
 
 
 def last_physical_offset(entries: Buffer) -> PhysicalOffset:
-    """Return where the record of the last of some entries lies."""
+    """Return the position of the last entry's record."""
     return PhysicalOffset(ENTRY_STRUCT.unpack_from(entries, len(entries) - ENTRY_BYTES)[0])
 
 
@@ -212,7 +215,7 @@ class ConsumeQueue:
     ) -> QueueOffset:
         """Write entries from an offset on, except those before ``end``; return the new end.
 
-        They stay hidden until `max_offset` moves there.
+        The entries stay hidden until `max_offset` moves past them.
         """
         if queue_offset < end:
             entries = memoryview(entries)[(end - queue_offset) * ENTRY_BYTES :]
@@ -257,8 +260,8 @@ class ConsumeQueue:
         if queue_offset <= self.max_offset:
             return
         is_new = self.max_offset == self.min_offset
-        # A new queue begins there, or at the rolled-back tail before it, so that a consumer at the
-        # start of an empty queue loses nothing.
+        # A new queue begins at this offset, or at the rolled-back tail before it, so that a
+        # consumer at the start of an empty queue loses nothing.
         begin = QueueOffset(
             _rolled_back_tail_start(range(self.max_offset, queue_offset), rolled_back)
         )
@@ -288,7 +291,7 @@ class ConsumeQueue:
         return min(count_max, in_file, self.max_offset - queue_offset)
 
     def next_file_offset(self, queue_offset: QueueOffset) -> QueueOffset:
-        """Return the first queue offset of the file that follows the one with an offset."""
+        """Return the first queue offset of the file after the one that contains an offset."""
         position = queue_offset * ENTRY_BYTES
         return QueueOffset((position + self._files.space_left(position)) // ENTRY_BYTES)
 
@@ -319,7 +322,7 @@ class ConsumeQueue:
     ) -> QueueOffset:
         """Return the first offset whose key is not below (``side="right"``: above) the given key.
 
-        Keys must not fall from entry to entry in the searched range, by default the whole queue.
+        Keys must not decrease within the searched range, by default the whole queue.
         Blank entries and entries whose key the disk does not return are skipped, by reading the
         entries that follow.
 
@@ -338,7 +341,7 @@ class ConsumeQueue:
                 low = probe + 1
             else:
                 high = middle
-        # The entry before has a key that was read; this one may have been passed over.
+        # The key of the entry before `low` was read; the entry at `low` may have been skipped.
         found = self._next_nonblank(low, last) if refused else None
         first = None if found is None else self.entries(found, 1)[0]
         if first is not None and key_of(first) <= last_below:

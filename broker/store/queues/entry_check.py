@@ -47,8 +47,8 @@ class WrongEntry(Exception):
         """Store the position and the number of valid entries before it.
 
         ``right_count`` counts the entries before it that are known to be right; ``overlapped``
-        counts those that were checked without their records, the last of which may be the wrong
-        one.
+        counts those that were checked without reading their records. The last of these may be the
+        wrong one instead.
         """
         super().__init__(place, right_count)
         self.place = place
@@ -70,7 +70,7 @@ class EntryCheck:
         self._count = 0
 
     def check(self, entries: Buffer) -> None:
-        """Check the next entries."""
+        """Check the next entries; raise `WrongEntry` for the first impossible one."""
         if len(entries) <= _FEW * ENTRY_BYTES:
             self._check_few(entries)
         else:
@@ -203,7 +203,7 @@ def _heads(data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArra
 
 @lru_cache(maxsize=1)
 def _head_type() -> np.dtype[Any]:
-    """Return the type of a record's head, in the layout of `_HEAD`, when numpy is first needed."""
+    """Return the layout of `_HEAD` as a dtype, created when numpy is first needed."""
     return np.dtype(
         [("size", ">i4"), ("between", "V16"), ("queue_offset", ">i8"), ("place", ">i8")]
     )
@@ -228,7 +228,7 @@ _LENGTH_BYTES: Final = {
 
 
 class TopicFieldPosition(NamedTuple):
-    """The position in a record at which its topic must be, after its length."""
+    """The position of the topic's length in a record, and the length and topic expected there."""
 
     at: int
     text: bytes
@@ -242,9 +242,9 @@ class RecordOwner(NamedTuple):
     since: PhysicalOffset
 
     def topic_position(self, data: Buffer, at: int) -> TopicFieldPosition | None:
-        """Return where the topic must be in the record at a position.
+        """Return where the record at a position must have the topic, or None.
 
-        None if the bytes are not a record of this queue.
+        None means that the bytes are not a record of this queue.
         """
         try:
             magic, queue_id, sys_flag = _QUEUE_HEAD.unpack_from(data, at)

@@ -1,4 +1,4 @@
-"""QueueTable: all consume queues: consumequeue/<topic>/<queueId>/, by topic and number.
+"""QueueTable: all consume queues, by topic and number, in consumequeue/<topic>/<queueId>/.
 
 The files of a deleted topic are renamed as one, which takes no time, and are deleted gradually
 (`deleted_topic_files`).
@@ -49,7 +49,10 @@ class RecoveredEnds:
         self._ends = {}
 
     def lower_bound(self, topic: str, queue_id: int) -> QueueOffset:
-        """Return the minimum end that may be reported of a queue; call this before reading it."""
+        """Return the minimum end that a queue must have to be reported.
+
+        Call this before reading the end.
+        """
         end_offset = self._end_offset
         if end_offset is None:
             return FIRST_IN_QUEUE
@@ -164,11 +167,11 @@ class TopicDirectories:
         self._root = root
         self._case_directories: dict[str, Path] = {}
         self._first_spelling: dict[str, str] = {}
-        """The first topic with each name, by the name in lower case."""
+        """The first of the topics whose names differ only in case, by the name in lower case."""
         self._is_case_sensitive: bool | None = None
 
     def list_topics(self) -> Iterator[tuple[str, Path]]:
-        """Yield the directories: usually the name of the topic, and the path."""
+        """Yield the topic and the path of each directory; the topic may be an invalid name."""
         for name in self._disk.names(self._root):
             is_apart = _CASE_DIRECTORY.fullmatch(name)
             if is_ignored_name(name) and not is_apart:
@@ -223,7 +226,7 @@ class QueueEndsSnapshot(NamedTuple):
     max_offsets: Sequence[QueueOffset]
 
     def spans(self, excluded: Container[str] = ()) -> Iterator[QueueSpan]:
-        """Yield the span of each queue then, less entries expired since; skip some topics."""
+        """Yield the span of each queue at that time, without the entries that expired since."""
         for ((topic, queue_id), queue), max_offset in zip(
             self.queues.items(), self.max_offsets, strict=True
         ):
@@ -246,7 +249,7 @@ class QueueTable:
         self._file_size = file_size
         self._queues: dict[QueueKey, ConsumeQueue] = {}
         self.expired_before = LOG_START
-        """The physical offset before which no record has an offered entry."""
+        """Queues offer no entries of records before this physical offset."""
         self._untrimmed_queues: list[QueueKey] = []
         """Queues with files past their ends, which a start has found and whose messages are
         dispatched again."""
@@ -260,7 +263,7 @@ class QueueTable:
     def load(self) -> None:
         """Find the queues and their files by names and sizes, without reading any.
 
-        After that, `restore` has to set the bounds of each queue, unless all are rebuilt: `clear`.
+        After that, call `restore` to set the bounds of each queue, or `clear` to rebuild all.
         """
         found = list(self._directories.list_topics())
         topics = [(topic, path) for topic, path in found if not is_light_queue(topic)]
@@ -362,7 +365,7 @@ class QueueTable:
         return True
 
     def _move_deleted_away(self, topics: Iterable[str], deleted: Container[str]) -> set[str]:
-        """Move away the deleted ones among some topics, and return these.
+        """Move away those of ``topics`` that were deleted, and return them.
 
         Files that cannot be moved away stay, to be deleted one by one.
         """

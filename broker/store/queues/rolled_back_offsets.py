@@ -1,9 +1,9 @@
-"""RolledBackOffsets: offsets of rolled-back rows that reput has passed, but not their queues.
+"""RolledBackOffsets: offsets of rolled-back rows that reput has read, but their queues not reached.
 
-A rolled-back batch gives its offsets to the next messages; but if other messages followed its rows
-before that, the queue has a gap. Reput finds the rows before it reaches the gap, and marks the
-blank entries there, so that these messages do not count as lost. A checkpoint between the two saves
-the rows.
+After a rollback the next messages get the offsets of the rows; but if other messages had followed
+the rows by then, the queue has a gap. Reput finds the rows before it reaches the gap, and marks the
+blank entries there, so that the rows do not count as lost messages. A checkpoint between the two
+saves the rows.
 
     log      row 5   row 6   message 7       5 and 6 are not lost
     log      row 5   row 6   message 5       offsets are reused: the rows no longer matter

@@ -47,7 +47,10 @@ class MessageFilter(Protocol):
         """Return a mask of the entries that may match, by their tags codes alone."""
 
     def by_messages(self, chunk: RecordChunk) -> npt.NDArray[np.bool_] | None:
-        """Return a mask of the messages that match, or None if all do; their codes may match."""
+        """Return a mask of the messages that match, or None if all do.
+
+        The tags codes of all these messages were accepted before.
+        """
 
     def cost_of(self, chunk: RecordChunk) -> int:
         """Return the extra cost of `by_messages`, in bytes that could be read in the same time."""
@@ -92,10 +95,10 @@ class SelectedEntries(NamedTuple):
 def select_all(
     entries: Buffer, limits: GetLimits, log_min_offset: PhysicalOffset
 ) -> SelectedEntries | None:
-    """Select as many of the first few entries as are wanted, without a filter.
+    """Select the first ``limits.count_max`` entries without a filter, or return None.
 
-    Return None if more are wanted, or if any of them is missing or too large, which is rare.
-    Missing entries that follow are left to the next get.
+    None means that these are too many, or more than there are here; or, which is rare, that a
+    message is missing or all are too large together. The next get handles later missing ones.
     """
     count = limits.count_max
     if count > FEW or count * ENTRY_BYTES > len(entries):
@@ -117,7 +120,7 @@ def select_few(
 ) -> SelectedEntries | None:
     """Select from the first few entries, one by one; None if more entries have to be examined.
 
-    If there are no further entries, the result is final.
+    ``are_all`` means that there are no further entries.
     """
     if len(entries) > FEW * ENTRY_BYTES:
         return None

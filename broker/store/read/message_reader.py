@@ -1,7 +1,7 @@
-"""MessageReader: finds messages by queue offset, by time, by log offset, by key.
+"""MessageReader: finds messages by queue offset or log offset.
 
-It returns records as they lie in the log, without decoding: as one piece where messages are
-contiguous, as one gathered piece where they are scattered. Data that cannot be read raises
+It returns records as they lie in the log, without decoding: in one piece where messages are
+contiguous, otherwise in several pieces or copied into one. Data that cannot be read raises
 `UnreadableFile` only for a caller that asks for it: a get returns the messages before it, and known
 holes are not read along with their surroundings.
 """
@@ -126,7 +126,7 @@ class WrongEntrySearch:
     def limits_before(
         self, wrong: WrongEntry, queue: ConsumeQueue, queue_offset: QueueOffset, limits: GetLimits
     ) -> GetLimits:
-        """Return limits that end before a wrong entry; until it is known which, halve them."""
+        """Return limits that end before a wrong entry; halve them while its place is unknown."""
         fewer = min(limits.scan_max, queue.max_offset - queue_offset) // 2
         if wrong.right_count:
             return limits._replace(count_max=wrong.right_count)
@@ -290,8 +290,8 @@ class MessageReader:
                 looked_at = scanned
                 next_offset = queue_offset + scanned
                 if not len(places):
-                    # Expired messages must no longer be offered, before the queue's own bounds
-                    # follow.
+                    # The reported minimum must exclude expired messages, even while that of the
+                    # queue still includes them.
                     is_gone = status is GetMessageStatus.MESSAGE_WAS_REMOVING
                     return GetMessageResult(
                         status, next_offset, next_offset if is_gone else low, high
@@ -406,9 +406,9 @@ class MessageReader:
     ) -> tuple[Buffer, ...]:
         """Return the records at these positions, in order, which have these offsets in their queue.
 
-        Entries dispatched since the start, or compared with the log by it, are checked only where
-        this costs nothing. Callers that want only positions check them: they compare each record
-        with its entry. For other entries, every record is checked here.
+        Entries of an earlier run that the start has not compared with the log are checked here,
+        record by record. Other entries are checked only where this costs nothing. A caller that
+        wants only positions has to compare each record with its entry.
         """
         is_believed = queue_offsets.start < queue.unverified_before
         if wants_offsets_only is not None and not is_believed:

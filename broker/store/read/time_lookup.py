@@ -82,7 +82,7 @@ class KeyQuery:
 
 
 _HEAD_BYTES: Final = 128
-"""Bytes of a record that include its store timestamp."""
+"""Bytes to read from the start of a record, which include its store timestamp."""
 _ANY_OFFSET: Final = range(1 << 63)
 _BEFORE_ALL: Final = -1
 
@@ -101,8 +101,8 @@ class TimeLookup:
     ) -> QueueOffset:
         """Return the first offset stored at or after a time; upper: the last at or before it.
 
-        For a time after the last message, these are the queue's end and its last offset; for a time
-        before the first message, its first offset.
+        For a time after the last message, the results are the queue's end and its last offset; for
+        a time before the first message, both are the queue's first offset.
 
         Raises:
             EndUnknown: An unfinished start has found more messages, one of which may be the answer.
@@ -133,7 +133,7 @@ class TimeLookup:
     def _search(
         self, queue: ConsumeQueue, timestamp: int, stored_at: Callable[[Any], int], side: str
     ) -> QueueOffset:
-        """Return the first offset stored at or after a time (right: after it).
+        """Return the first offset stored at or after a time; with ``side="right"``, after it.
 
         If the clock was set back, each part of the queue is searched on its own.
         """

@@ -42,11 +42,11 @@ _LENGTH = struct.Struct(">h")
 _TOPIC_LENGTH = {layout.MAGIC_V1: struct.Struct(">B"), layout.MAGIC_V2: _LENGTH}
 _PIECE_ENDS = PROPERTY_SEPARATOR.encode()
 _PADDING = bytes(16)
-"""No property begins within it, so that the first bytes of each may be read."""
+"""Bytes appended to the text, so that the first bytes of the last property can be read, too."""
 
 
 def pattern_of(name: str) -> bytes:
-    """Return the bytes that start a property of this name, with the end of the one before it."""
+    """Return the bytes before a property's value: a separator, its name, and the name's end."""
     return (PROPERTY_SEPARATOR + name + NAME_VALUE_SEPARATOR).encode()
 
 
@@ -144,9 +144,10 @@ class PropertySearch:
     """The properties of many messages, in which one property of all is found at once."""
 
     def __init__(self, texts: Iterable[bytes], lengths: npt.NDArray[np.int64]) -> None:
-        """Search texts of properties, which are each empty or end with a separator.
+        """Join texts of properties, each of which is empty or ends with a separator.
 
-        ``lengths`` are those of each message, and a text may have those of several.
+        ``lengths`` has the length of each message's properties; a text may have those of several
+        messages.
         """
         self.text = b"".join((_PIECE_ENDS, *texts, _PADDING))
         self.data = np.frombuffer(self.text, np.uint8)
@@ -225,7 +226,7 @@ def _fault(data: Buffer, position: int, size: int) -> RecordError:
 NO_MARK = 0
 """The mark of records that are not rows of a commit."""
 _PREPARED_AT = 4
-"""The fields from the number of reconsumptions to the prepared-transaction offset."""
+"""The position of the prepared-transaction offset in the tail, after the reconsume times."""
 
 
 def mark_rows(chunk: RecordChunk, mark: int) -> None:

@@ -55,7 +55,7 @@ class RecordCheck:
     def check_one_by_one(
         self, data: Buffer, sizes: list[int], physical_offset: PhysicalOffset
     ) -> tuple[int, Sequence[int]]:
-        """Return how many records in a row are valid, and their store times."""
+        """Return how many records from the first one on are valid, and their store times."""
         position = 0
         times: list[int] = []
         for number, size in enumerate(sizes):
@@ -86,8 +86,8 @@ class RecordCheck:
         self, data: Buffer, chunk: RecordChunk, places: Positions
     ) -> npt.NDArray[np.bool_]:
         is_good = bulk_tools.intact_records(chunk)
-        # Another program may have written before that offset: its records have a checksum of the
-        # body alone.
+        # Another program may have written the records before `sealed_from`: these have only a
+        # checksum of the body.
         rows = np.flatnonzero(~is_good & (places < self._sealed_from))
         starts = chunk.body_at[rows]
         bounds = zip(starts.tolist(), (starts + chunk.body_length[rows]).tolist(), strict=True)

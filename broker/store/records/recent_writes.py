@@ -4,9 +4,9 @@
     chunk appender ──────> [chunk] [chunk] ─────────> reput
         commit ──> [uncommitted] ── pop ──> PrecomputedDispatch, while its rows are hidden
 
-They are only a hint: if a record is missing, or reput starts in the middle of a run, reput reads
-the log, with the same result. So only a few are kept, and the oldest are dropped first. One thread
-may add while another pops.
+These records are only a hint: if one is missing, or reput starts in the middle of a run, reput
+reads the log, with the same result. So only a few are kept, and the oldest are dropped first. One
+thread may add while another pops.
 """
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ _CHUNKS_MAX = 8
 CHUNK_BYTES_MAX = 8 << 20
 """The maximum size of a chunk: memory must not grow with the size of what clients send."""
 _UNCOMMITTED_MAX = 32
-"""More chunks than one step appends of a staged chunk, which is in memory at that time anyway."""
+"""The maximum number of uncommitted chunks: more than one step appends of a staged chunk, which is
+in memory at that time anyway."""
 _UNCOMMITTED_BYTES_MAX = 2 << 20
-"""More bytes than a chunk of several rows has: if reput is hindered, all of these are kept."""
+"""The maximum size of an uncommitted chunk: only a chunk of a single row can be larger, so all
+others are kept while reput is held up."""
 
 
 class _LogRange(Protocol):
@@ -92,7 +94,7 @@ class RecentRun(NamedTuple):
     @property
     def kept_bytes(self) -> int:
         """The size of what is kept in memory: the properties, and an object for each record."""
-        properties = sum([len(each[4]) for each in self.records])  # by name it takes twice as long
+        properties = sum([len(each[4]) for each in self.records])  # access by name is half as fast
         return properties + len(self.records) * _ROW_BYTES
 
 
@@ -195,7 +197,7 @@ class RecentWriteQueue(Generic[_Run]):
         return None
 
     def pop(self) -> _Run | None:
-        """Pop the oldest part, wherever it is; return None if there is none."""
+        """Pop the oldest part, wherever in the log it is; return None if there is none."""
         try:
             return self._runs.popleft()
         except IndexError:
@@ -249,10 +251,10 @@ class UnindexedRuns:
     def next_contiguous(
         self, start: PhysicalOffset, limit: PhysicalOffset
     ) -> Sequence[RecentRun | ColumnRun]:
-        """Return the first contiguous runs from a log offset on that are worth a step.
+        """Return the first contiguous runs from a log offset on that are large enough for a step.
 
-        A smaller number also counts if the runs end at the limit; none past it are returned. All
-        runs before them are dropped.
+        Smaller ones suffice if they end at ``limit``. Runs past the limit are not returned; all
+        runs before the result are dropped.
         """
         runs = self._runs
         while runs and runs[0].start_offset < start:

@@ -3,9 +3,9 @@
     log       t=10 11 12  | 3652 days later: one message |  13 14 15 ...
                           ^ the clock was ahead          ^ a step: times go on at 13
 
-Store timestamps do not fall between two steps, so a search by time searches each of these parts on
-its own. A message stored while the clock was ahead keeps its wrong time, and `best_cut` skips it:
-it cuts a queue where the fewest messages are on the wrong side.
+Store timestamps do not go back between two steps, so a search by time searches each of these parts
+on its own. A message stored while the clock was ahead keeps its wrong time, and `best_cut` skips
+it: it cuts a queue where the fewest messages are on the wrong side.
 
 A clock that goes back may also be wrong itself. The log accepts it only after a gap at least as
 long as the step, in which the clock may have been set ahead. Otherwise store timestamps stand still
@@ -26,7 +26,7 @@ STEP_MS: Final = 60_000
 STEPS_MAX: Final = 64
 """The maximum number of steps of a log; past it, times stand still when the clock goes back."""
 PLAUSIBLE_SINCE_MS: Final = 1_577_836_800_000
-"""The start of 2020: a clock before that was never set."""
+"""The start of 2020: a clock that shows an earlier time was never set."""
 
 
 class StoreTimeline(NamedTuple):
@@ -61,11 +61,11 @@ class StoreTimeline(NamedTuple):
 
 
 class TimeOrderedRange(NamedTuple):
-    """A part of a queue in which times do not fall, and the offset at which a time cuts it."""
+    """A part of a queue in which times do not go back, and the offset at which a time cuts it."""
 
     begin: QueueOffset
     cut: QueueOffset
-    """The first offset of the part that belongs past the cut; the part's end if none does."""
+    """The first offset of the part past the searched time; the part's end if there is none."""
     end: QueueOffset
 
 

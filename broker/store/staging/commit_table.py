@@ -7,8 +7,8 @@ decide whether a batch is committed; rows of the commit under way are not visibl
     after the copy      the batch is its sink's last, and nothing is under way
     or, if it failed    nothing is under way; its rows have been marked as rolled back
 
-Each of these is an entry of the journal. Room for the second is reserved before the first is
-written, so that a full disk cannot prevent it.
+Each of these states is an entry of the journal. Room for the second is reserved before the first is
+written, so that a full disk cannot prevent the commit.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class BatchJournal:
             # them as written, if a flush failed. So write them once more.
             file.write(data[: self._position], 0)
             file.flush()
-        if not generation:  # recreate it: its room may not be durable
+        if not generation:  # so that `create` writes it again: its room may not be durable
             self.close()
         return found
 
@@ -195,9 +195,9 @@ SINK_RETENTION_DAYS: Final = 7
 _DAY_MS: Final = 24 * 3600 * 1000
 _OWNER_CHARS_MAX: Final = 255
 _ENTRY_BYTES: Final = 4_096
-"""More bytes than an entry has without its spans."""
+"""An upper limit of the size of an entry without its spans."""
 _SPAN_BYTES: Final = 400
-"""More bytes than a span takes, with a topic of up to 255 bytes."""
+"""An upper limit of the size of a span, whose topic has up to 255 bytes."""
 SPANS_MAX: Final = (JOURNAL_BYTES - 4 * _ENTRY_BYTES) // _SPAN_BYTES
 
 
@@ -224,7 +224,7 @@ class StagedBatchesTable:
     under_way: OpenBatch | None = None
     generation: int = 0
     newest_mark: int | None = None
-    """The highest mark of a commit with rows; None if no release that notes marks has begun one."""
+    """The highest mark of a commit with rows; None if no mark was ever noted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,7 +285,7 @@ class BatchTable:
         )
 
     def check_newest(self, mark: int, source: str) -> None:
-        """Refuse a table that has no record of a commit, whose mark was found elsewhere."""
+        """Refuse a table without a record of the commit that has a mark found in ``source``."""
         known = self.newest_mark
         if known is not None and mark > known:
             raise self._journal.damaged_error(
@@ -354,7 +354,7 @@ class BatchTable:
         )
 
     def commit(self, sink: str, batch: CommittedBatch) -> CommittedBatch:
-        """Commit a batch with rows, which is under way, or without; return it with its time."""
+        """Commit the batch under way, or a batch without rows; return it with its commit time."""
         committed = replace(batch, committed_ms=self._now_ms())
         is_one_more = sink not in self._current.sinks and len(self._current.sinks) >= SINKS_MAX
         forgotten = (self._oldest(),) if is_one_more else ()

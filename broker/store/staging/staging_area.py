@@ -99,7 +99,7 @@ class _Head(NamedTuple):
 
 
 class _Staged(NamedTuple):
-    """A staged file, and its head unless it is still to be read, as after a restart."""
+    """The size of a staged file, and its head; None if that was not read since a restart."""
 
     size: int
     head: _Head | None = None
@@ -179,7 +179,7 @@ class StagingArea:
             self._recover_if_room()
 
     def read(self, name: StagedName) -> memoryview:
-        """Return a staged chunk."""
+        """Return a staged chunk; raise `BatchRefused` if it is missing or damaged."""
         path = self._root / name.sink / name.file_name
         try:
             data = self._disk.read(path)

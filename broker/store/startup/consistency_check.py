@@ -48,7 +48,7 @@ def check_derived_files(
 
     Everything before ``end_offset`` was dispatched. Queues may have entries of later records as
     well: a checkpoint notes the last offset before which every queue was complete, and the ends of
-    queues at that time. ``expired_before`` is where the log began when queues last expired.
+    queues at that time. ``expired_before`` is where the log began when entries last expired.
     """
     log, queues, index = components.log, components.queues, components.index
     comparison = _QueueComparison()
@@ -131,7 +131,7 @@ def _pieces(
 def _entries_equal(found: Buffer, expected: Buffer, *, has_codes: bool) -> bool:
     """Return whether entries are equal, apart from delivery times in place of tags codes.
 
-    Delivery times depend on the delay settings of their time, and nothing uses them.
+    Delivery times depend on the delay settings with which they were written, and nothing uses them.
     """
     if found == expected:
         return True

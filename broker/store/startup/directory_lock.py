@@ -1,7 +1,7 @@
 """Directory lock: keeps other brokers out of a store, and detects crashes.
 
 A running broker locks ``lock`` in a way that excludes RocketMQ brokers as well, and is excluded by
-them. If somebody deletes that file, another broker of this kind is still kept out, and so is one
+them. If somebody deletes that file, another rocketpoll broker is still kept out, and so is one
 whose directory has links into this one. ``abort`` exists while a broker runs, and a clean stop
 removes it; a start that finds it follows a crash. RocketMQ writes a word into ``lock`` when it
 starts, and RocketMQ 4.9 leaves an existing ``abort`` unchanged: so the content of ``lock`` shows
@@ -97,7 +97,9 @@ class AbortFile:
         return ABORT in self._disk.names(self._root)
 
     def is_foreign(self) -> bool:
-        """Return whether another program crashed; RocketMQ leaves an empty file or a number.
+        """Return whether another program ran last and crashed.
+
+        RocketMQ's file is empty or has a number.
 
         If RocketMQ started after our crash, it left our file unchanged, and only the content of the
         lock file shows that it ran. A file that the disk does not return may be another program's:

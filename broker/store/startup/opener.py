@@ -13,7 +13,7 @@
    because the last one is wrong. Otherwise a restart can still use the last one, and the next one
    can wait.
 
-The log reports to the operator which parts of the commit log are lost, and in which file.
+Warnings tell the operator which parts of the commit log are lost, and in which files.
 
 Rebuilding all queues of a large log takes minutes. A checkpoint after each GiB notes the progress,
 together with the minimum ends of the queues: if the start is ended or killed, the next one does
@@ -94,7 +94,7 @@ class StoreOpening:
         self._load()
         was_ours = self._load_notes(abort_file)
         self._recovered = self._recover_log()
-        # A power loss may have removed the end of the log, so that its present content is newer
+        # A power loss may have removed the end of the log: records appended from there on are newer
         # than the deletion.
         self._dispatcher.deleted_topics = {
             topic: min(at, self._recovered.end_offset)
@@ -162,8 +162,8 @@ class StoreOpening:
         self._manifest = self._checkpointer.load_manifest()
         self._checkpointer.restore(self._checkpoint)
         self._is_newest = self._is_newest_manifest()
-        # Deletions that an older manifest lists as half done are finished, and their topics may
-        # have been created again.
+        # Deletions that an older manifest lists as half done may be finished, and their topics
+        # created again.
         if not self._is_newest:
             self._manifest = replace(self._manifest, half_deleted=())
         self._checkpointer.half_deleted = self._manifest.half_deleted

@@ -98,7 +98,7 @@ class StoreInspection:
                 position += size
 
     def begin_of(self, topic: str) -> PhysicalOffset:
-        """Return where a topic's messages begin in the log, after earlier or deleted ones."""
+        """Return where a topic's messages begin in the log, past those of deleted topics."""
         first = PhysicalOffset(self.log.first_offset)
         return max(first, self._manifest.deleted_topics.get(topic, first))
 
