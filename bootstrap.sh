@@ -2,8 +2,7 @@
 # Installs what `make` needs on a fresh Debian machine that has Python 3.10 or newer: make, and Python's
 # venv module. Everything else goes into .venv. Where nothing is missing, it does nothing.
 # Another Python than python3 is named by `export PYTHON=python3.12`: exported, so that make sees it too.
-# Java 17 or newer, on which Spark runs, is found or installed likewise. Maven is only looked for: with it, the
-# interop tests run RocketMQ's own classes; without it they are skipped, and this says so.
+# Java 17 or newer, on which Spark runs, is found or installed likewise.
 set -eu
 
 say() { printf 'bootstrap: %s\n' "$*" >&2; }
@@ -80,8 +79,3 @@ if [ "$(java_version)" -lt 17 ]; then
     say "the Java that was installed is $(java_version), and Spark needs 17 or newer: see https://adoptium.net"
     exit 1
 fi
-if command -v javac >/dev/null 2>&1 && command -v mvn >/dev/null 2>&1; then
-    exit 0
-fi
-say "Maven, or a JDK, is missing: the interop tests will be skipped."
-say "To run them as well: apt-get install -y default-jdk-headless maven"
