@@ -273,8 +273,8 @@ class PullRequestHoldService:
             if request.is_woken_alone
             else limits.holds_per_connection_and_queue
         ):
-            # A client that sends many pulls for a queue has given up the older ones: the oldest is
-            # the least likely to be wanted.
+            # A client that exceeds its limit for a queue has probably given up the older ones: the
+            # oldest is the least likely to be wanted.
             self._evict(of_owner[0], request.suspend_timestamp_ms)
         while not self._has_room(self._holds, request):
             would_have = self._holds.used_by(request.connection) + self._holds.cost_of(request)

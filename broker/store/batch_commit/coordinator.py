@@ -206,7 +206,7 @@ class StagedBatches:
         Raises:
             BatchRefused: The staged rows do not match ``attempts``.
             TransientFailure, OSError: There is no room; no row becomes visible.
-            StoreFailed: The disk has failed; the next start commits the batch or rolls it back.
+            StoreFailed: The disk has failed; the next start shows whether the batch is committed.
             StoreError: The store accepts no messages now.
         """
         check_batch_name(sink, batch_id)

@@ -88,7 +88,7 @@ class PooledFile:
             group.mark_unflushed(self)
 
     def next_data(self, position: int) -> int | None:
-        """Return the first position from here on that may have data, or None."""
+        """Return the first position at or past ``position`` that may have data, or None."""
         try:
             return (self.open_file or self.group.ensure_open(self)).next_data(position)
         except OSError as error:

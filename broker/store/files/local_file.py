@@ -163,7 +163,7 @@ class LocalFile:
             raise FlushFailed(error.errno, error.strerror, str(self._path)) from error
 
     def next_data(self, position: int) -> int | None:
-        """Return the first position from here on that may have data, or None.
+        """Return the first position at or past ``position`` that may have data, or None.
 
         The file system knows only whole blocks, so the data may begin later in its block.
         """

@@ -218,7 +218,7 @@ class MappedFileQueue:
             disk.set_modified_at(path, modified_at)
 
     def next_data(self, offset: int) -> int | None:
-        """Return the first offset from here on that may have data, or None."""
+        """Return the first offset at or past ``offset`` that may have data, or None."""
         for mapped in self.files:
             if mapped.from_offset + self.file_size > offset:
                 found = mapped.file.next_data(max(offset - mapped.from_offset, 0))

@@ -39,7 +39,7 @@ _INDEX_NAME = re.compile(f"[0-9]{{{_NAME_DIGITS}}}")
 def _is_appendable(file: IndexFile) -> bool:
     """Return whether dispatch can continue after a file's entries: it is whole and readable."""
     try:
-        file.count_last(file.header.end_physical_offset)  # dispatch must be able to count them
+        file.count_last(file.header.end_physical_offset)  # `add` counts its last keys, too
         return file.is_full or (not file.is_empty and file.prepare_append())
     except UnreadableFile as error:
         _warn_of_lost_content(error)
