@@ -32,8 +32,8 @@ _Result = TypeVar("_Result")
 _Class = TypeVar("_Class")
 
 LIKELY_SECONDS: Final = range(100_000_000, 100_000_000_000)
-"""Numbers that are likely to be seconds: as milliseconds they are in the first years after 1970, as
-seconds from 1973 on. Smaller numbers mean the very beginning."""
+"""Times that are likely to be in seconds: in milliseconds they would be before March 1973, in
+seconds they are after it. Smaller numbers count as milliseconds: the very beginning."""
 
 TIMESTAMP_MAX: Final = INT64_MAX
 
@@ -75,7 +75,7 @@ def check_utf8(name: str, found: str) -> None:
 
 
 def check_name(name: str, found: object, example: str) -> str | None:
-    """Return a text that can be sent, as a plain str; None is allowed."""
+    """Return a text as a plain str, if UTF-8 can encode it; None is returned as it is."""
     if found is None:
         return None
     check_kind(name, found, str, "a string (str) or None", repr(example))
@@ -114,7 +114,7 @@ def check_range(name: str, found: int, minimum: int = 1, maximum: int | None = N
 def check_time_ms(name: str, found: float) -> None:
     """Raise an error if a value is not a possible timeout in milliseconds; 0 is one."""
     check_number(name, found, 3_000, (int, float), "a number of milliseconds")
-    if not 0 <= found <= MILLISECONDS_MAX:  # nan is neither
+    if not 0 <= found <= MILLISECONDS_MAX:  # true for nan
         raise MessageRejected(name, f"milliseconds, 0 to {MILLISECONDS_MAX}", found)
 
 
@@ -126,10 +126,10 @@ def check_period_ms(name: str, found: int, minimum: int = 1) -> None:
 
 
 def check_timestamp_ms(name: str, found: int) -> int:
-    """Return a time, if it is one in milliseconds since 1970.
+    """Return a time, if it can be in milliseconds since 1970.
 
     Raises:
-        MessageRejected: It is before 1970, must be seconds, or is later than RocketMQ can express.
+        MessageRejected: It is before 1970, is in seconds, or is later than RocketMQ can express.
         TypeError: It is no whole number.
     """
     check_number(name, found, 1_750_000_000_000)
@@ -275,7 +275,7 @@ _FOREIGN_KEYWORDS: Final = {
 
 
 def explain_keywords(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """Decorate a function, method or constructor: an error for an unknown keyword suggests one."""
+    """Decorate a function or method: the error for an unknown keyword suggests a known one."""
 
     @wraps(function)
     def call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:

@@ -28,7 +28,7 @@ _MAGICS: Final = (layout.MAGIC_V1, layout.MAGIC_V2)
 class BadRecord(NamedTuple):
     """A stored message that cannot be read: its place, the problem, and its record.
 
-    ``record`` is None if the broker's answer does not tell where the record ends.
+    ``record`` is None if the broker's answer does not show where the record ends.
     """
 
     queue: MessageQueue
@@ -62,7 +62,7 @@ def decode_damaged_record(record: bytes) -> StoredMessage:
 def record_size_at(data: bytes, at: int) -> int:
     """Return the size of the record at ``at``.
 
-    A record without a record's magic has a size as well, if that leads to another record or to the
+    The size of a record with a wrong magic counts as well, if it leads to another record or to the
     end.
 
     Raises:
@@ -80,7 +80,7 @@ def record_size_at(data: bytes, at: int) -> int:
 
 
 def record_positions(data: bytes) -> tuple[list[tuple[int, int]], RecordError | None]:
-    """Return where records lie, and their sizes; and why it is not known for all of them."""
+    """Return position and size of each record, and the error if not all can be found."""
     places: list[tuple[int, int]] = []
     at = 0
     try:

@@ -2,9 +2,9 @@
 
     ClientError                      a `RocketPollError`; every one of these can be pickled
     ├── ConnectionFailed             no answer there: check address and port, try again later
-    │   ├── TlsFailed                somebody does, but not with a TLS that this client trusts
+    │   ├── TlsFailed                a server answers, but the TLS handshake with it fails
     │   └── NoNameServer             no name server answers, or none was given
-    ├── ConnectionClosed             ended under way; the broker may have acted on the request
+    ├── ConnectionClosed             before the response; the broker may have acted on the request
     ├── RequestTimeout               no answer in time; the broker may have acted on the request
     ├── ProtocolError                not a broker's answer: another program listens there
     │   └── MessageUnreadable        a message ended a read; see ``on_bad_record``
@@ -14,35 +14,35 @@
     ├── GroupNotFound                no broker of the topic knows the group: check its name
     ├── BrokerRefused                the broker understood, and refused; see ``code``, ``remark``
     │   ├── SystemBusy               2, 215: try again later, slower
-    │   ├── NotSupported             3: an older broker, none of this kind, or a proxy
+    │   ├── NotSupported             3: an older broker, one of another kind, or a proxy
     │   ├── MessageIllegal           13: send something else
     │   ├── NoPermission             16: ask the operator of the broker
     │   │   ├── AuthenticationFailed  no or wrong credentials: correct them
-    │   │   └── AccessDenied     of an access list: have the right granted
+    │   │   └── AccessDenied         an access list denies the right: have it granted
     │   ├── TopicNotFound            17: create the topic
     │   ├── NotFound                 22, 208: there is no such offset, message or key
     │   ├── SubscriptionRejected     23 to 28: the expression is wrong, or not known there yet
     │   └── ConsumerNotOnline        206, 207: no member of the group can be asked
-    ├── MessageRejected              found before anything was sent: correct the message
-    ├── NotResendable                a dead letter without its original topic, or a whole body
-    ├── SendFailed                   all tries of a send; ``tries`` has the outcome of each
-    │   └── PartlySent               of several requests the first succeeded; see ``results``
+    ├── MessageRejected              refused before anything was sent: correct the message
+    ├── NotResendable                a dead letter without its original topic, or a damaged one
+    ├── SendFailed                   all tries of a send failed; ``tries`` has the outcome of each
+    │   └── PartlySent               the first of several requests succeeded; see ``results``
     ├── ReplyTimeout                 no reply to a request in time; ``sent`` has where it is stored
     ├── TooManyPending               too many sends wait for their answers: wait for some of them
-    ├── OffsetMoved                  the queue does not hold the offset; it says where to resume
+    ├── OffsetMoved                  the queue does not hold the offset; see ``next_begin_offset``
     ├── NotAssigned                  the queue is not this consumer's now: see ``assignment()``
-    ├── OffsetOutOfRange             the queue has no such offset; it says which it has
+    ├── OffsetOutOfRange             the queue has no such offset; the error says which it has
     ├── TableTooLarge                a topic does not fit into the memory that a table may take
     ├── LookupTooLarge               messages that were found do not fit into a limit of memory
     ├── SubscriptionConflict         both subscribed and assigned: make another consumer
     ├── TlsRejected                  TLS settings that cannot work: correct the one that it names
-    ├── ProfileRejected              of connection settings: correct the file that it names
-    ├── RegistryFailed               of schemas: check its address, user and password
+    ├── ProfileRejected              a profile that cannot be used: correct the file that it names
+    ├── RegistryFailed               a schema registry refuses: check its address, user and password
     │   ├── RegistryAway             no answer: try again later
     │   └── SchemaNotFound           it has no such id or subject: register the schema
-    ├── OffsetFileDamaged            of a group that broadcasts: repair the file, or delete it
-    ├── OffsetFileFailed             cannot be read or written: check its directory
-    ├── ManifestError                of rows that were committed: is damaged, or newer than this
+    ├── OffsetFileDamaged            the offsets of BROADCASTING: repair the file, or delete it
+    ├── OffsetFileFailed             this file cannot be read or written: check its directory
+    ├── ManifestError                a manifest or its rows are damaged, or of a newer release
     ├── ThreadNotStarted             a limit of threads, or Python ends; a `RuntimeError` as well
     └── ClientShutDown               the client was shut down, or was never started
 
@@ -355,7 +355,7 @@ class AuthenticationFailed(NoPermission, page=_ACCESS_PAGE):
 
 
 class AccessDenied(NoPermission, page=_ACCESS_PAGE):
-    """The access list of the broker denies the user what the request does.
+    """The broker's access lists do not let the user make the request.
 
     Trying again does not help: have an operator grant the right.
     """
@@ -372,7 +372,7 @@ class AccessDenied(NoPermission, page=_ACCESS_PAGE):
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """The actions of which one on the resource is needed, as ``("Pub",)``."""
+        """The actions on the resource, one of which the request needs, as ``("Pub",)``."""
         kind = (self.resource or "").partition(":")[0]
         return needed_actions(self.request_code, kind)
 
@@ -486,8 +486,8 @@ class PartlySent(SendFailed):
     """Some messages of a batch or a table were stored, then a request failed.
 
     The first ``messages_sent`` messages are stored; the others may be, but need to be sent again.
-    Rows of a table that name their topics are sent topic by topic, record batch by record batch:
-    the first ones are the first in that order.
+    Rows of a table that name their topics are sent by record batch, and within it by topic: "first"
+    means in that order.
 
     Attributes:
         topic: Name of the topic.
@@ -719,10 +719,10 @@ class ProfileRejected(ClientError):
 
 
 class RegistryFailed(ClientError):
-    """A registry of schemas refuses a request, or answers something else.
+    """A registry of schemas refuses a request, or its answer cannot be used.
 
     Attributes:
-        url: Its address.
+        url: Address of the registry.
         why: The reason.
     """
 
@@ -772,10 +772,10 @@ class OffsetFileFailed(ClientError):
 
 
 class ManifestError(ClientError, page="troubleshooting.md#spark"):
-    """A manifest of committed rows cannot be read, or its rows cannot, or they have changed.
+    """A manifest cannot be read, or its committed rows cannot be read or have changed.
 
     Attributes:
-        version: The version of a manifest that a newer release has written; 0 for any other.
+        version: Version of the manifest, if a newer release has written it; 0 otherwise.
     """
 
     def __init__(self, problem: str, version: int = 0) -> None:
@@ -944,7 +944,7 @@ _READ_ONLY: Final = (
 
 
 def needed_actions(request_code: int, resource_type: str) -> tuple[str, ...]:
-    """Return the actions of which one lets a user make a request, as access lists call them.
+    """Return the actions, as access lists call them, one of which a request needs.
 
     Args:
         request_code: RocketMQ's code of the request.
@@ -954,7 +954,7 @@ def needed_actions(request_code: int, resource_type: str) -> tuple[str, ...]:
         The actions, the most usual first; none for a request that this client does not make, or
         that needs different actions on several resources.
     """
-    is_of_group = resource_type == "Group"  # as a retry topic is
+    is_of_group = resource_type == "Group"  # a retry topic counts as its group
     if request_code in _NEEDED_ACTIONS:
         found = _NEEDED_ACTIONS[request_code]
         return tuple(each for each in found if each != "Pub") if is_of_group else found

@@ -1,10 +1,10 @@
-"""Failure logs: what fails and is retried is logged once when it begins, and once when it is over.
+"""Failure logs: a failure that is retried is logged when it begins, and when it is over.
 
-    X failed, retrying: cause       a warning; the same again at level DEBUG
+    X failed, retrying: cause       a warning; repeats are logged at level DEBUG
     X recovered after N s           a warning
 
-`FailureLog` does this for anything, and `OutageLog` for the requests about queues, of which a
-broker that is away fails all.
+`FailureLog` does this for any action, and `OutageLog` for requests about queues, all of which fail
+while their broker is unavailable.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class FailureLog:
             cause: Why.
             now_seconds: The time by any clock.
             reaction: What is done about it.
-            key: What recovers together with it; by default ``what``.
+            key: Failures with the same key recover together; by default ``what``.
             kind: A failure of another kind than the last one is logged as if it were the first.
         """
         key = what if key is None else key
@@ -97,7 +97,7 @@ class OutageLog:
     """The log of one kind of failing request about queues. All methods are thread-safe."""
 
     def __init__(self, what: str) -> None:
-        """Make it; ``what`` names the request in the log, such as "pulling"."""
+        """Make a log; ``what`` names the request in it, such as "pulling"."""
         self._what = what
         self._failures = FailureLog()
 
@@ -109,7 +109,7 @@ class OutageLog:
             key, kind = queue.broker_name, "away"
         elif isinstance(error, AuthenticationFailed):
             key, kind = queue.broker_name, AuthenticationFailed
-        elif isinstance(error, AccessDenied):  # of a topic or its group, so for all its queues
+        elif isinstance(error, AccessDenied):  # denied for all queues of a topic or group
             key, kind = _topic_key(queue), error.resource
         what = f"{self._what} {queue}"
         self._failures.record_failure(what, error, time.monotonic(), key=key, kind=kind)

@@ -4,8 +4,8 @@
     `dead_letter_of`      a record that cannot be read, for a dead-letter topic
     `message_of_letter`   the original message of a dead letter, of a group or of Spark
 
-RocketMQ's own properties of a message are about the place where it is stored, its transaction or
-its delay: of these, only keys, tag and sharding key go with it.
+RocketMQ's own properties describe where a message is stored, its transaction or its delay: of
+these, only keys, tag and sharding key are forwarded.
 
 A dead letter says where its message is stored and why it could not be read:
 
@@ -17,7 +17,7 @@ A dead letter says where its message is stored and why it could not be read:
     DLQ_TOPICS               all topics that it was in, separated by commas
 
 The letter's id (UNIQ_KEY) is made from topic, broker, queue and queue offset, so that a letter that
-is sent again has the same.
+is sent again has the same id.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ class DeadLetterBody(Enum):
     """The whole record of the broker's log: the parts of the message cannot be told apart, or its
     properties leave no room for those of the letter."""
     EMPTY = "empty"
-    """The error: the message's body is empty, which brokers refuse."""
+    """The error, in place of the message's empty body, which brokers refuse."""
     NONE = "none"
-    """The error: the bytes of the message cannot be had, because nobody knows where they end."""
+    """The error, because it is unknown where the bytes of the message end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ class ForwardedMessage(Message):
 
 
 def forwarded_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties of a stored message that go with it."""
+    """Return the properties of a stored message that are forwarded with it."""
     return {
         name: value
         for name, value in properties.items()
@@ -141,7 +141,7 @@ def dead_letter_of(
     """Return the dead letter of a record that cannot be read.
 
     Raises:
-        DeadLetterLoop: It has been a dead letter in this topic before.
+        DeadLetterLoop: The message has been a dead letter in this topic before.
     """
     stored = _stored_message(bad.record)
     properties = {} if stored is None else stored.properties
@@ -222,8 +222,8 @@ def _property_value(text: object) -> str:
 def _dead_letter_id(bad: BadRecord, born_ms: int) -> str:
     """Return the id of a dead letter, in RocketMQ's form.
 
-    The time in it is when the message was born, as RocketMQ's tools take it for the earliest time
-    at which it may have been stored.
+    It contains the message's born time, because RocketMQ's tools take the time of an id for the
+    earliest time at which the message may have been stored.
     """
     from hashlib import sha256  # noqa: PLC0415  # brings OpenSSL, which no send needs
 

@@ -4,18 +4,18 @@
     orders_COMMITS    one queue; one manifest for each batch that counts: where its rows are
 
     {"v": 1, "topic": "orders",
-     "query": "b0c9...",    the streaming query; null of a batch write that is none's part
+     "query": "b0c9...",    the streaming query; null for a batch write outside of queries
      "write": "",           the name of a batch write
      "batch": 7,
      "run": "5d1e...",      the run that has committed it, see `ManifestId`
-     "origin": "checkpoint:9f..",   what stays of a query that loses its checkpoint
+     "origin": "checkpoint:9f..",   identifies a query that has lost its checkpoint
      "rows": 210, "crc": 51,                   of all spans, in the parts as well
      "spans": [["broker-a", 0, 17, 210, 9, 80000]],
                             broker, queue, first offset, rows, sum of their bodies' CRCs, bytes
      "parts": [4, 5]}       offsets of the messages with the spans before these
 
-Spans that are too many for one message go ahead in messages of their own, ``{"v": 1, "part": ..}``.
-They have no effect until a manifest names their offsets.
+Spans that do not fit into one message are sent before it in parts, ``{"v": 1, "part": ..}``. These
+have no effect until a manifest names their offsets.
 
 Only the first manifest of a query's batch counts, and batch numbers of a query only grow
 (`CommitState`). So a batch that is run again, a message that is stored twice, and a driver that was
@@ -90,7 +90,7 @@ class ManifestId(NamedTuple):
 
     @property
     def driver_id(self) -> str:
-        """The part of the run that all batches of a run share, or of a driver with foreachBatch."""
+        """The part of ``run_id`` that all batches of a run share, or of a foreachBatch driver."""
         return self.run_id.partition("#")[0]
 
     @property

@@ -108,7 +108,7 @@ class Message:
         body: Payload, as bytes or another buffer, at least one byte; with a producer's serializer,
             any value that it accepts.
         tags: One tag (in spite of the plural) that consumers filter by. No subscription by tags can
-            select one that contains ``||``.
+            select a tag that contains ``||``.
         keys: One key, or several, by which the message can be looked up; the argument ``key`` is
             another way to give one.
         properties: Further properties, text to text; names that RocketMQ uses itself are refused.
@@ -121,8 +121,8 @@ class Message:
         deliver_at: Time from which on consumers get the message: a datetime with a time zone, or
             text such as ``"2026-01-31T12:00:00Z"``; by default, at once. At most three days ahead,
             unless the brokers are configured. RocketMQ 4.9 cannot do this: sends to it fail.
-        deliver_after: Time until then, as a timedelta or text such as ``"90s"``, by the broker's
-            clock.
+        deliver_after: Time until consumers get the message, as a timedelta or text such as
+            ``"90s"``, by the broker's clock.
 
     Raises:
         TypeError: The topic is not a str, for example because body and topic are swapped, or both
@@ -244,7 +244,7 @@ class Message:
         return {TIMER_DELAY_MS: str(normalize_duration("deliver_after", after))}
 
     def json(self) -> Any:
-        """Return the body parsed as JSON; a body that is not bytes yet, unchanged.
+        """Return the body parsed as JSON; a body that is not bytes is returned unchanged.
 
         Raises:
             BodyError: It is not JSON; the error names the topic.
@@ -327,7 +327,7 @@ class CorrelatedMessage(Message):
     def of_request(
         cls, message: Message, correlation_id: str, client_id: str, timeout_ms: int
     ) -> CorrelatedMessage:
-        """Return the request that a message becomes; ``client_id`` is the client that waits."""
+        """Return a message as a request; ``client_id`` is the client that waits for the reply."""
         given = {each.name: getattr(message, each.name) for each in fields(Message)}
         correlation = {
             CORRELATION_ID: correlation_id,
@@ -349,7 +349,7 @@ class CorrelatedMessage(Message):
 
 
 def _size_hint(body_bytes_max: int) -> str:
-    """Return what to do about a body over a limit, to append to what an error needed."""
+    """Return advice about a body over a limit, to append to what an error says is needed."""
     split = "split it, or send a reference to a file"
     if body_bytes_max >= PLAIN_BYTES_MAX:
         return f" before compression, the most that consumers inflate ({split})"
@@ -422,8 +422,8 @@ class MessageExt:
         sys_flag: RocketMQ's own bits: compression, transaction state, IPv6 addresses.
         prepared_transaction_offset: Position of the half message of a transaction in the commit
             log.
-        fault: Reason why the message cannot be read, as a compressed body that cannot be inflated;
-            None for all others. Consumers never return a message with a fault.
+        fault: Reason why the message cannot be read, such as a compressed body that cannot be
+            inflated; None if it can be read. Consumers never return a message with a fault.
     """
 
     topic: str
@@ -604,7 +604,7 @@ def _build_message(
 
 
 _Unfrozen: Any = make_dataclass("_Unfrozen", [each.name for each in fields(MessageExt)], slots=True)
-"""A message before it is frozen: then its fields are set in a seventh of the time."""
+"""A `MessageExt` that is not frozen yet: its fields are set in a seventh of the time."""
 
 
 class WrongQueueRecord(RecordError):
@@ -656,7 +656,7 @@ def decode_messages(
             place of the next record is unknown.
         BodyError: A compressed body cannot be decompressed.
     """
-    data = bytes(records)  # pieces of bytes are cheaper than those of views
+    data = bytes(records)  # slices of bytes are cheaper than slices of views
     position = 0
     # reused, because successive messages mostly share a queue
     queue = MessageQueue("", broker_name, 0)

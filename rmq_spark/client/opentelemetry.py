@@ -64,7 +64,7 @@ _NOT_SENT_ERRORS: Final = (
     TooManyPending,
     TypeError,
 )
-"""Errors of messages that were never sent: they are not counted as such."""
+"""Errors of messages that were never sent, and are therefore not counted as sent."""
 
 _Attributes = dict[str, AttributeValue]
 _Arguments = ParamSpec("_Arguments")
@@ -226,7 +226,7 @@ class _SendSpan(_ObservedSpan):
         self.messages = [_with_context(message, carrier) for message in self.messages]
 
     def __enter__(self) -> None:
-        """Do nothing: the span began before, so that messages bear its context."""
+        """Do nothing: the span began before, so that messages carry its context."""
 
     def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         if not self._is_ended_by_future:
@@ -241,8 +241,8 @@ class _SendSpan(_ObservedSpan):
 
     @_log_errors
     def end_with_future(self, future: Future[SendResult]) -> None:
-        # The end is noted by the thread that reads the answer. What providers and exporters then
-        # do may take long, and is for the producer's thread of callbacks.
+        # The thread that reads the answer notes the end. Providers and exporters may take long, so
+        # that they run in the producer's thread of callbacks.
         Future.add_done_callback(future, lambda _: self._record_end())
         future.add_done_callback(self._on_done)
         self._is_ended_by_future = True
@@ -321,7 +321,7 @@ class _ProcessSpan(_ObservedSpan):
 
 
 def _common_attributes(name: str, kind: str, topic: str, group: str = "") -> _Attributes:
-    """Return the attributes that spans and measures share: those with few values."""
+    """Return the attributes that spans and measures share: those with few different values."""
     attributes: _Attributes = {
         "messaging.system": "rocketmq",
         "messaging.operation.name": name,
@@ -359,9 +359,9 @@ def _can_carry_context(found: object) -> bool:
 
 
 def _with_context(message: Message, carrier: Mapping[str, str]) -> Message:
-    """Return a message with a context in its properties, as far as it has none of its own.
+    """Return a message with a context added to its properties; its own properties stay.
 
-    A ``tracestate`` belongs to its ``traceparent``, and is left out where the message has that. A
+    A ``tracestate`` belongs to its ``traceparent``, and is left out if the message has its own. A
     message that would exceed a broker's limits with the context is sent without it.
     """
     own = message.properties

@@ -32,10 +32,10 @@ PROFILE_KEYS: Final = (
     *("tls-key-password", "tls-verify", "tls-server-name", "max-body-bytes", "namespace"),
     *("registry-user", "registry-password"),
 )
-"""The settings of a profile: the options, and what is for a key or a registry, and no option."""
+"""The settings of a profile: options, and those of a TLS key or a registry that are no options."""
 
 CURRENT_SUFFIX: Final = ".current"
-"""The file with the name of the current profile is beside the profiles, with this suffix."""
+"""Suffix of the file beside the profiles that has the name of the current profile."""
 
 CREDENTIAL_VARIABLES: Final = {
     "access-key": "ROCKETPOLL_ACCESS_KEY",
@@ -44,7 +44,7 @@ CREDENTIAL_VARIABLES: Final = {
     "registry-user": "ROCKETPOLL_REGISTRY_USER",
     "registry-password": "ROCKETPOLL_REGISTRY_PASSWORD",
 }
-"""Environment variables of what should not be on a command line or in a program."""
+"""Environment variables for credentials, which should not be on a command line or in a program."""
 
 _BOOLEANS: Final = {each: each in ("true", "yes", "on") for each in
                     ("true", "yes", "on", "false", "no", "off")}  # fmt: skip
@@ -102,13 +102,13 @@ def read_profiles() -> list[Profile]:
 
 
 def profiles_path(name: str = "") -> Path:
-    """Return the path of the file of profiles, which need not exist; errors have a ``name``."""
+    """Return the path of the file of profiles, which need not exist; ``name`` is for errors."""
     named, configured = os.environ.get(PROFILES_VARIABLE), os.environ.get("XDG_CONFIG_HOME")
     if named:
         return Path(named)
     try:
         return Path(configured or Path.home() / ".config") / PROFILES_FILE
-    except RuntimeError as error:  # an account of no name, as containers have
+    except RuntimeError as error:  # a user id without an account, as in containers
         raise ProfileRejected(
             name,
             f"this account has no home directory. Set {PROFILES_VARIABLE} to the path of the "
@@ -182,7 +182,7 @@ def parse_profile(name: str, text: str, path: Path, *, others_may_read: bool = F
 def _read_file(name: str, path: Path) -> tuple[str, bool]:
     """Return the text of the file of profiles, and whether other users can read the file."""
     try:
-        with path.open(encoding="utf-8-sig") as file:  # editors may leave a mark
+        with path.open(encoding="utf-8-sig") as file:  # editors may write a byte order mark
             text = file.read(_SIZE_MAX)
             mode = os.fstat(file.fileno()).st_mode
     except OSError as error:

@@ -1,10 +1,10 @@
-"""AccessLists: users of brokers, and what each may do: the access lists (ACL) of RocketMQ 5.
+"""AccessLists: the users of brokers and their access lists, as in the ACL of RocketMQ 5.
 
     ClusterUser   a user: its name, which clients send as access key; super users may do everything
     AclPolicy     what a user may, or may not, do with a resource: Topic:orders, Group:bill*, *
 
-Each broker has users and lists of its own, slaves as well. So a change is made on every broker, and
-a question is put to the masters.
+Every broker, master or slave, has its own users and lists. So a change goes to every broker, and a
+lookup asks the masters.
 """
 
 from __future__ import annotations
@@ -71,15 +71,16 @@ class ClusterUser:
 
 @dataclass(frozen=True, slots=True)
 class AclPolicy:
-    """An entry of an access list: what a user may do with a resource, or may not.
+    """An entry of an access list: it allows or denies a user some actions on a resource.
 
-    Of several entries that match a request, that of the most specific resource decides. A user has
+    If several entries match a request, the one with the most specific resource decides. A user has
     at most one entry for each resource.
 
     Attributes:
         user: Name of the user.
         resource: ``Topic:orders``, ``Group:billing`` or ``Cluster:name``; ``Topic:orders*`` is
-            every topic whose name begins so, ``Topic:*`` every topic, and ``*`` everything.
+            every topic whose name begins with ``orders``, ``Topic:*`` every topic, and ``*``
+            everything.
         actions: Some of `ACTIONS`.
         sources: Addresses of clients, such as ``10.0.0.7`` or ``10.0.0.0/8``, for which the entry
             holds; empty for all.
@@ -112,7 +113,7 @@ class AccessLists(Lookups):
             broker_name: Name of the only broker to ask.
 
         Raises:
-            NotSupported: A broker has no users, as RocketMQ before 5.3.
+            NotSupported: A broker has no users: RocketMQ has them from 5.3 on.
         """
         return {
             name: {user.name: user for user in map(_user_of, self._api.access.users(address))}
@@ -122,7 +123,7 @@ class AccessLists(Lookups):
     def user(
         self, name: str, *, cluster: str | None = None, broker_name: str | None = None
     ) -> Mapping[str, ClusterUser]:
-        """Return a user as each master that has it knows it, by broker name.
+        """Return a user from each master that has it, by broker name.
 
         Args:
             name: Name of the user.
@@ -131,7 +132,7 @@ class AccessLists(Lookups):
 
         Raises:
             NotFound: No broker has the user.
-            NotSupported: A broker has no users, as RocketMQ before 5.3.
+            NotSupported: A broker has no users: RocketMQ has them from 5.3 on.
         """
         name = _check_user(name)
         masters = self._access_masters(cluster, broker_name)
@@ -169,7 +170,7 @@ class AccessLists(Lookups):
         Raises:
             MessageRejected: The name or the password is empty, or has spaces at an end.
             NoPermission: A broker does not let this client create users.
-            NotSupported: A broker has no users, as RocketMQ before 5.3.
+            NotSupported: A broker has no users: RocketMQ has them from 5.3 on.
         """
         user = UserInfo(
             username=_check_user(name),
@@ -186,7 +187,7 @@ class AccessLists(Lookups):
             self._api.access.create_user(address, user)
         except (AccessDenied, AuthenticationFailed):
             raise
-        except NoPermission as refusal:  # perhaps only because it exists
+        except NoPermission as refusal:  # the user may exist already
             try:
                 self._api.access.update_user(address, user)
             except NoPermission:
@@ -202,20 +203,20 @@ class AccessLists(Lookups):
         cluster: str | None = None,
         broker_name: str | None = None,
     ) -> None:
-        """Change a user on all brokers; what is None stays as it is.
+        """Change a user on all brokers; arguments that are None change nothing.
 
         Args:
             name: Name of the user.
-            password: Another password. Requests signed with the old one are refused from then on.
+            password: The new password. Requests signed with the old one are refused from then on.
             is_super: Whether the user may do everything.
             is_enabled: Whether the user may do anything at all.
             cluster: Name of the cluster; None for the brokers of all clusters.
             broker_name: Name of the only broker to change it on, with its slaves.
 
         Raises:
-            MessageRejected: Nothing is to be changed, or the password is empty.
+            MessageRejected: No argument changes anything, or the password is empty.
             NoPermission: A broker does not let this client change the user, or does not have it.
-            NotSupported: A broker has no users, as RocketMQ before 5.3.
+            NotSupported: A broker has no users: RocketMQ has them from 5.3 on.
         """
         for flag, found in (("is_super", is_super), ("is_enabled", is_enabled)):
             if found is not None:
@@ -266,7 +267,7 @@ class AccessLists(Lookups):
             broker_name: Name of the only broker to ask.
 
         Raises:
-            NotSupported: A broker has no access lists, as RocketMQ before 5.3.
+            NotSupported: A broker has no access lists: RocketMQ has them from 5.3 on.
         """
         if user is not None:
             user = _check_user(user, "user")
@@ -278,7 +279,7 @@ class AccessLists(Lookups):
     def create_acl(
         self, policy: AclPolicy, *, cluster: str | None = None, broker_name: str | None = None
     ) -> None:
-        """Add an entry to a user's access list on all brokers, or replace that of its resource.
+        """Add an entry to a user's access list on all brokers, or replace the resource's entry.
 
         Args:
             policy: The entry.
@@ -286,9 +287,9 @@ class AccessLists(Lookups):
             broker_name: Name of the only broker to change it on, with its slaves.
 
         Raises:
-            MessageRejected: The resource, an action or an address has another form.
+            MessageRejected: The resource, an action or an address is malformed.
             NoPermission: A broker does not let this client change lists, or has no such user.
-            NotSupported: A broker has no access lists, as RocketMQ before 5.3.
+            NotSupported: A broker has no access lists: RocketMQ has them from 5.3 on.
         """
         example = "AclPolicy('billing', 'Topic:orders', ('Pub',))"
         check_kind("policy", policy, AclPolicy, "an AclPolicy", example)
@@ -319,11 +320,11 @@ class AccessLists(Lookups):
     ) -> bool:
         """Delete a user's entry of a resource, or its whole access list, on all brokers.
 
-        Deleting what does not exist is no error.
+        Deleting a missing entry or list is no error.
 
         Args:
             user: Name of the user.
-            resource: The resource of the entry, as the list has it; None for all entries.
+            resource: The resource of the entry, as in the list; None for all entries.
             cluster: Name of the cluster; None for the brokers of all clusters.
             broker_name: Name of the only broker to change it on, with its slaves.
 
@@ -432,7 +433,7 @@ def _check_user(name: str, what: str = "name") -> str:
 
 
 def _check_password(found: str) -> str:
-    """Return a password; an error does not show it."""
+    """Return a valid password, or raise an error that does not show it."""
     if not isinstance(found, str):
         raise wrong_kind("password", "a text (str)", type(found).__name__, "'correct horse'")
     try:

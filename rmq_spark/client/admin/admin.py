@@ -2,9 +2,9 @@
 
 This module creates and deletes topics and consumer groups. Offsets, lag and resets are in
 `group_offsets`; users and access lists in `access_lists`; lookups of brokers, routes and messages
-in `lookups`. `Admin` asks every broker
-that has the topic, or that belongs to the cluster, and merges the answers. If one broker does not
-answer, the call fails, because a partial result would look complete.
+in `lookups`. `Admin` asks every broker that has the topic, or that belongs to the cluster, and
+merges the answers. If one broker does not answer, the call fails, because a partial result would
+look complete.
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ class TopicSize(NamedTuple):
     """The number of messages in a topic, and their estimated size."""
 
     messages: int
-    stored_bytes: int  # estimate of what they take in the commit log
-    last_timestamp: int  # ms since the epoch at which the last one was stored; 0 without any
+    stored_bytes: int  # estimated bytes of the messages in the commit log
+    last_timestamp: int  # store time of the last message, in ms since the epoch; 0 if there is none
 
 
 def estimate_topic_size(
     instance: ClientInstance, offsets: Mapping[MessageQueue, TopicOffset]
 ) -> TopicSize:
-    """Estimate the size of a topic from some messages of each queue, whose ends are given."""
+    """Estimate the size of a topic from some messages at the ends of each queue."""
     messages = stored_bytes = last = 0
     for queue, held in offsets.items():
         count = max(held.max_offset - held.min_offset, 0)
@@ -139,11 +139,11 @@ _OTHER_FIELDS: Final[Mapping[str, tuple[type | tuple[type, ...], str, str]]] = {
     "subscription_data_set": ((list, tuple), "a list of mappings", '[{"topic": "orders"}]'),
     "attributes": (Mapping, "a mapping of strings", '{"message.type": "NORMAL"}'),
 }
-"""Settings that are neither numbers nor true or false: types, what is needed, and an example."""
+"""Settings that are neither numbers nor booleans: types, description and example for errors."""
 
 
 def check_topic_config(config: TopicConfig | None) -> None:
-    """Raise an error if a setting of a topic has a value that it cannot have."""
+    """Raise an error if a setting of a topic has an invalid value."""
     if config is not None:
         example = 'TopicConfig(topic_name="orders", perm=6)'
         check_kind("config", config, TopicConfig, "a TopicConfig", example)
@@ -151,7 +151,7 @@ def check_topic_config(config: TopicConfig | None) -> None:
 
 
 def check_group_config(config: SubscriptionGroupConfig | None) -> None:
-    """Raise an error if a setting of a group has a value that it cannot have."""
+    """Raise an error if a setting of a group has an invalid value."""
     if config is not None:
         example = 'SubscriptionGroupConfig(group_name="billing", retry_max_times=3)'
         check_kind("config", config, SubscriptionGroupConfig, "a SubscriptionGroupConfig", example)
@@ -184,16 +184,15 @@ def _check_settings(config: TopicConfig | SubscriptionGroupConfig) -> None:
 
 # ---- Topic creation: many topics on one broker, with few requests and few flushes of its disk.
 #
-# RocketMQ from 5.3 on, and our broker, take lists of topics (UPDATE_AND_CREATE_TOPIC_LIST). Others
-# get a request for each topic, many at a time. RocketMQ stops at the first topic of a list that
-# exists with the same settings, changes nothing, and reports success. So after each list, its table
-# of topics is read; what a list did not create or change is sent again without the topics that
-# exist.
+# RocketMQ from 5.3 on, and our broker, accept lists of topics (UPDATE_AND_CREATE_TOPIC_LIST). Other
+# brokers get a request for each topic, many at a time. If a topic of a list exists with the same
+# settings, RocketMQ changes nothing, and reports success. So `create_topics` reads a broker's
+# topics after the lists, and sends those again that were not created or changed.
 
 _LIST_BYTES_MAX: Final = 200_000
-"""Most bytes of a list; brokers of ours take 262,144 (maxJsonBodyBytes)."""
+"""Most bytes of a list; our broker accepts 262,144 (maxJsonBodyBytes)."""
 _REQUESTS_MAX: Final = 32
-"""Most requests that one broker has at a time: it needs some 20 ms for each in a large table."""
+"""Most pending requests at one broker, which needs some 20 ms for each if it has many topics."""
 
 
 def create_topics(api: BrokerApi, address: str, configs: Sequence[TopicConfig]) -> None:
@@ -254,11 +253,11 @@ class Admin(GroupOffsets, AccessLists):
 
     Use it in a ``with`` statement, or call `close` at the end. All methods may be called from any
     thread. Besides the errors that they list, they raise a `ClientError` if a required name server
-    or broker does not answer, or refuses: `RouteNotFound` if no name server knows a topic, or none
-    of its brokers has a master, `BrokerNotFound` if there is no master, or none of a cluster. An
+    or broker does not answer, or refuses: `RouteNotFound` if no name server knows a topic, or the
+    topic has no master, `BrokerNotFound` if a cluster, or all clusters together, have no master. An
     argument of the wrong type is a TypeError. Changes are made on one broker after the other, in
     the order of their names. After an error, the brokers before the failed one have the change, and
-    the others do not. Any call may be repeated: it changes nothing twice.
+    the others do not. Any call but `resend` may be repeated: it changes nothing twice.
 
     Topics: `topics`, `create_topic`, `create_topics`, `delete_topic`, `find_topic`,
     `topic_configs`, `all_topic_configs`, `topic_offsets`, `topic_size`, `timer_count`,
@@ -293,8 +292,8 @@ class Admin(GroupOffsets, AccessLists):
         instance: A `ClientInstance` to share with producers and consumers; ``namesrv`` is then
             ignored. Without it, this object has an instance of its own.
         namespace: Namespace of the names of topics and groups: a topic ``orders`` is ``eu%orders``
-            for brokers, and what is in no namespace, or in another, is not listed. A shared
-            instance has its own. Names in access lists are full.
+            for brokers, and topics and groups outside of the namespace are not listed. A shared
+            instance has its own. Names in access lists include the namespace.
     """
 
     def __init__(
@@ -323,7 +322,7 @@ class Admin(GroupOffsets, AccessLists):
     def close(self) -> None:
         """Close all connections of this object; a shared instance stays open.
 
-        Only an `Admin` that is used without a ``with`` statement, such as in a notebook, needs it.
+        Call it if the `Admin` is used without a ``with`` statement, such as in a notebook.
         """
         if not self._is_instance_shared:
             self.instance.close()
@@ -422,7 +421,7 @@ class Admin(GroupOffsets, AccessLists):
         Args:
             topic: Name of the topic.
             cluster: Name of the cluster; None for all clusters.
-            missing_ok: Whether it is no error that the topic does not exist.
+            missing_ok: Whether to accept that the topic does not exist.
 
         Raises:
             RouteNotFound: There is no such topic, unless ``missing_ok``.
@@ -431,7 +430,7 @@ class Admin(GroupOffsets, AccessLists):
         is_known = missing_ok or bool(self.find_topic(topic, cluster))
         topic = self._names.wrap(check_text("topic", topic, "orders"))
         if not is_known:
-            self._brokers_of(topic)  # raises, unless a broker that is away has the topic
+            self._brokers_of(topic)  # raises unless an unavailable broker has the topic
         for address in self.masters(cluster).values():
             self._api.admin.delete_topic(address, topic)
         self.instance.name_servers.admin.delete_topic(topic, cluster)
@@ -445,8 +444,8 @@ class Admin(GroupOffsets, AccessLists):
     def timer_count(self, topic: str) -> int | None:
         """Return the number of messages of a topic that wait for their time of delivery.
 
-        None if a broker does not say: RocketMQ 4.9, or one that needs a right on the cluster for
-        that.
+        None if a broker does not report it: RocketMQ 4.9, or a broker that requires a right on the
+        cluster for it.
         """
         topic = check_topic(topic)
         counts = self.timer_counts()
@@ -455,8 +454,8 @@ class Admin(GroupOffsets, AccessLists):
     def timer_counts(self) -> Mapping[str, int] | None:
         """Return the number of messages that wait for their time of delivery, by topic.
 
-        Topics without any are left out. None if a broker does not say: RocketMQ 4.9, or one that
-        needs a right on the cluster for that.
+        Topics without any are left out. None if a broker does not report it: RocketMQ 4.9, or a
+        broker that requires a right on the cluster for it.
         """
         try:
             tables = [self._api.admin.timer_metrics(each) for each in self.masters().values()]
@@ -535,8 +534,8 @@ class Admin(GroupOffsets, AccessLists):
     def dead_letters(self, group: str, messages_max: int = 1_000) -> MessageTable:
         """Return the dead letters of a consumer group, the oldest first.
 
-        These are the messages that the group has failed as often as it may retry. A letter's
-        ``real_topic`` is its original topic; one that cannot be read has a ``fault``.
+        These are the messages that still failed after all retries of the group. A letter's
+        ``real_topic`` is its original topic; a letter that cannot be read has a ``fault``.
 
         Args:
             group: Name of the group.
@@ -575,7 +574,7 @@ class Admin(GroupOffsets, AccessLists):
         Raises:
             NotResendable: A letter does not name its original topic, or its body is damaged.
                 Nothing was sent.
-            ClientError: A message could not be sent. Those before it were.
+            ClientError: A message could not be sent. Those before it were sent.
         """
         from rmq_spark.client.forwarding import message_of_letter  # noqa: PLC0415  # rarely needed
         from rmq_spark.client.producer.prepared_message import SendRules  # noqa: PLC0415  # the same
@@ -591,20 +590,20 @@ class Admin(GroupOffsets, AccessLists):
             check_kind("properties of a letter", found, Mapping, "a mapping", "{'colour': 'red'}")
         to = None if to is None else check_topic(to, "to")
         originals = [message_of_letter(each, to) for each in letters]
-        rules = SendRules(_RESEND_GROUP, max_message_bytes=PLAIN_BYTES_MAX)  # stored ones fit
+        rules = SendRules(_RESEND_GROUP, max_message_bytes=PLAIN_BYTES_MAX)  # brokers had them all
         with Producer(_RESEND_GROUP, instance=self.instance, rules=rules) as producer:
             return [producer.send(each) for each in originals]
 
     def message_by_offset_id(self, offset_message_id: str) -> MessageExt:
-        """Return the message with an id given by its broker, from the broker that the id names.
+        """Return the message with an offset message id, from the broker that the id names.
 
         A message that cannot be read has a ``fault``, and its body as it is stored.
 
         Args:
-            offset_message_id: The id that ``SendResult.offset_message_id`` has.
+            offset_message_id: The id in ``SendResult.offset_message_id``.
 
         Raises:
-            MessageRejected: The text is not an id of that kind, as one given by a producer is not.
+            MessageRejected: The text is not an offset message id, but such as a producer's id.
             BrokerRefused: The broker does not have the message any more.
         """
         offset_message_id = check_text(
@@ -632,7 +631,7 @@ class Admin(GroupOffsets, AccessLists):
         return self._names.strip_message(found)
 
 
-# ---- Sinks that stage their batches on our brokers; RocketMQ's have none and are skipped.
+# ---- Sinks that stage their batches on our brokers; RocketMQ's brokers are skipped.
 
 
 class BrokerSink(NamedTuple):

@@ -59,13 +59,13 @@ from rmq_spark.wire.chunk import COLUMNS
 from rmq_spark.wire.message_queue import MessageQueue
 
 PULL_TIMEOUT_MS: Final = 30_000
-"""Milliseconds for a pull: several megabytes queue up after earlier ones."""
+"""Timeout of a pull: its megabytes may wait until those of earlier pulls have arrived."""
 
 TABLE_BYTES_MAX: Final = 2 << 30
-"""Bytes that a table may take unless its reader allows more; a few KiB can inflate to that."""
+"""Default limit of a table's bytes, because small compressed bodies can inflate to gigabytes."""
 
 BAD_RECORDS: Final = ("fail", "null", "skip")
-"""The values of ``on_bad_record``, as of the Spark source's option (which sends dead letters)."""
+"""The values of ``on_bad_record``; the Spark source's option has ``dead_letter`` as well."""
 
 _log = logging.getLogger(__name__)
 _FIRST: Final = ("topic", BROKER_NAME)
@@ -151,7 +151,7 @@ class BoundedBatches:
         self.batches: list[pa.RecordBatch] = []
 
     def add(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Add batches, which are made one after the other."""
+        """Add batches one by one; raise `TableTooLarge` once they exceed the limit."""
         for batch in batches:
             self._bytes += batch.nbytes
             self._rows += batch.num_rows
@@ -168,7 +168,7 @@ def _read_range(
     converter: RecordBatchConverter,
     table: BoundedBatches,
 ) -> int:
-    """Read a span up to its end or to an unreadable record; return where to continue."""
+    """Read a range up to its end or to an unreadable record; return where to continue."""
     is_filtered = rules.subscription != ALL
     at = read_range.start
     for records, next_offset, fault, _, record in readable_chunks(
@@ -228,7 +228,7 @@ def check_columns(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def build_schema(names: Iterable[str]) -> pa.Schema:
-    """Return the columns of these names with the types that the Spark source has."""
+    """Return the schema of the named columns, with the types of the Spark source."""
     types = {BROKER_NAME: pa.string(), **{name: each.type for name, each in COLUMNS.items()}}
     return pa.schema(
         [
@@ -239,7 +239,7 @@ def build_schema(names: Iterable[str]) -> pa.Schema:
 
 
 def bulk_pull(instance: ClientInstance, read_range: ReadRange, rules: PullRules) -> BulkPull:
-    """Return the records of a range, to be pulled."""
+    """Return a `BulkPull` of the records of a range."""
     queue, address, start, end = read_range
     return BulkPull(instance.api, address, READER_GROUP, queue, start, end, rules)
 
@@ -329,7 +329,7 @@ def read_committed_table(
 
 
 def _committed_manifests(instance: ClientInstance, read_range: ReadRange) -> list[CommitManifest]:
-    """Return the counted manifests between two offsets, from the first with all its rows."""
+    """Return the counted manifests of a range, from the first that has lost no row to retention."""
     first = min(instance.api.min_offset(read_range.address, read_range.queue), read_range.start)
     ids: list[tuple[int, ManifestId]] = []
     stored: dict[int, CommitManifest] = {}
@@ -470,7 +470,7 @@ def expand_bodies(
 
 
 def _decode(body: bytes, serializer: Serializer) -> tuple[Any, str | None]:
-    """Return the value of a body, or why it has none."""
+    """Return the value of a body and None, or None and the reason why it cannot be decoded."""
     try:
         value = decode_value(body, serializer, BODY, "the start")
     except BodyError as error:

@@ -2,9 +2,9 @@
 
 A report costs one request for each topic, one for the online members of each group, and one for all
 committed offsets. Lag is computed from these: the messages of a topic are counted once for all its
-groups. Further requests are needed for the times of groups that lag, and for all groups while the
-broker counts popped messages in flight: one for each group, with one row for each queue and
-`ROWS_MAX` rows at most.
+groups. One more request for a group returns its times and messages in flight, a row for each queue.
+It is sent for groups that lag, and for all groups while the broker counts popped messages in
+flight, up to `ROWS_MAX` rows in total.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class TopicReport(NamedTuple):
     """The offsets of a topic on one broker, of all its queues together."""
 
     topic: str
-    message_type: str  # with which it was declared, such as NORMAL
+    message_type: str  # as declared, such as NORMAL
     begin: int  # sum of the offsets of the first messages
     end: int  # sum of the end offsets: the number of messages that were ever sent
-    last_update_ms: int  # since the epoch, when the newest message was stored; or 0
+    last_update_ms: int  # store time of the newest message, in ms since the epoch; or 0
 
 
 class GroupReport(NamedTuple):
@@ -42,27 +42,27 @@ class GroupReport(NamedTuple):
 
     group: str
     topic: str
-    messages: int  # past the group's offsets
+    messages: int  # lag: the messages past the group's offsets
     consumed: int  # sum of the group's offsets
     last_timestamp_ms: int
     """Store time of the last consumed message, in milliseconds since the epoch, in the queue with
     the greatest lag; 0 if no queue has lag, or if times were not requested."""
     pops_in_flight: int
-    """Popped messages that are not acknowledged; 0 if the broker does not count them, as RocketMQ,
-    or if times were not requested."""
+    """Popped messages that are not acknowledged; 0 if the broker does not count them (RocketMQ), or
+    if times were not requested."""
 
 
 class BrokerReport(NamedTuple):
     """One broker, with its topics and groups."""
 
     runtime: Mapping[str, str]
-    """Figures that the broker reports on itself, by RocketMQ's names; none in the first seconds of
+    """Figures that the broker reports on itself, by RocketMQ's names; empty in the first seconds of
     a RocketMQ broker."""
 
     topics: tuple[TopicReport, ...]
     group_names: tuple[str, ...]  # including those that have consumed nothing
     groups: tuple[GroupReport, ...]
-    members: Mapping[str, ConsumerConnection]  # those that are online, by group
+    members: Mapping[str, ConsumerConnection]  # online members, by group
 
 
 class _TopicOffsets(NamedTuple):
@@ -86,11 +86,11 @@ def read_broker_report(admin: Admin, address: str, *, with_times: bool = True) -
     topics = {each.report.topic: each for each in _topic_offsets(api, address)}
     members: dict[str, ConsumerConnection] = {}
     for group in names:
-        with suppress(ConsumerNotOnline, BrokerRefused):  # as some brokers say of one offline
+        with suppress(ConsumerNotOnline, BrokerRefused):  # brokers differ for an offline group
             members[group] = api.admin.consumer_connection(address, group)
     groups = _group_reports(api, address, topics, names, members)
     runtime: Mapping[str, str] = {}
-    with suppress(BrokerRefused):  # as RocketMQ does before it has any
+    with suppress(BrokerRefused):  # RocketMQ refuses until it has figures
         runtime = api.admin.runtime_info(address)
     return BrokerReport(
         runtime,

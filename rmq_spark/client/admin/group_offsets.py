@@ -67,11 +67,11 @@ RocketMQ broker, which also look up offsets for all consumers."""
 
 
 def confirm_members(api: BrokerApi, address: str, group: str) -> Iterator[frozenset[str]]:
-    """Yield the members of a group to notify, and again if one has left or reconnected.
+    """Yield the members of a group to notify; yield them again if one has left or reconnected.
 
-    A member that left may have stored its last offsets after the new ones were stored for it. A
-    round ends at the first silent member, after the ten seconds for which the broker waits, so that
-    many silent members cost no more than one.
+    A member that leaves may overwrite the new offsets with its old ones. A round ends at the first
+    silent member, after the ten seconds for which the broker waits, so that many silent members
+    cost no more than one.
     """
     asked: set[str] = set()
     left = silent = moved = frozenset[str]()
@@ -84,7 +84,7 @@ def confirm_members(api: BrokerApi, address: str, group: str) -> Iterator[frozen
             api.admin.consumer_running_info(address, group, client_id)
         except (ConsumerNotOnline, SystemBusy):
             raise
-        except (BrokerRefused, ProtocolError):  # it answered, or is too old
+        except (BrokerRefused, ProtocolError):  # the member answered, or is too old to answer
             return
 
     for _ in range(ROUNDS_MAX):
@@ -190,8 +190,8 @@ class GroupOffsets(Lookups):
     def describe_group(self, group: str) -> GroupState:
         """Return the lag, the members and the failures of a group, online or not.
 
-        For each queue it says what the group has committed, how long its next message has waited,
-        and which member has the queue and last tried a message.
+        For each queue, the state has the committed offset, when the next message was stored, which
+        member has the queue, and when the member last tried a message.
 
         Raises:
             GroupNotFound: No broker knows the group, or has offsets of it.
@@ -229,7 +229,7 @@ class GroupOffsets(Lookups):
         )
 
     def _counts_pops(self) -> bool:
-        """Return whether all brokers count popped messages in flight; RocketMQ's report 0."""
+        """Return whether all brokers count popped messages in flight; RocketMQ's do not."""
         with suppress(BrokerRefused):
             reports = map(self._api.admin.runtime_info, self.masters().values())
             return all("popsInFlight" in report for report in reports)
@@ -298,7 +298,7 @@ class GroupOffsets(Lookups):
             if members:
                 self._check_broker_notifies_offsets(address)
             self._api.update_consumer_offset(address, group, queue, queue_offset)
-            if self._api.consumer_ids(address, group):  # those that begin from now on go on there
+            if self._api.consumer_ids(address, group):  # members that start later resume there
                 self._notify_offset(group, address, queue, queue_offset)
 
     def reset_to_time(
@@ -318,7 +318,7 @@ class GroupOffsets(Lookups):
         Raises:
             GroupNotFound: No broker of the topic knows the group. Before a new group starts, make
                 it with `create_group`.
-            MessageRejected: The time is before 1970, or must be seconds.
+            MessageRejected: The time is before 1970, or in seconds.
             NotSupported: A member is a Java pull consumer, which ignores the notification.
             ConsumerNotOnline: A member does not answer: it may have missed the notification, and
                 may overwrite these offsets with its old ones. All other steps are done.
@@ -340,7 +340,7 @@ class GroupOffsets(Lookups):
             name="resets brokers",
         ).values()
         raise_first(each for each in outcomes if not isinstance(each, ConsumerNotOnline))
-        raise_first(outcomes)  # members of one that was reached
+        raise_first(outcomes)  # silent members of a broker that answered
         reset = (each for each in outcomes if not isinstance(each, Exception))
         strip = self._names.strip_queue
         return {strip(queue): offset for offsets in reset for queue, offset in offsets.items()}
@@ -359,11 +359,11 @@ class GroupOffsets(Lookups):
     ) -> Mapping[MessageQueue, int]:
         stored = self._store_offsets(name, address, header)
         if not self._api.consumer_ids(address, header.group):
-            return stored  # those that begin from now on go on there
+            return stored  # members that start later resume there
         reset: Mapping[MessageQueue, int] = {}
-        with suppress(ConsumerNotOnline):  # the last has just left
-            reset = self._api.admin.reset_offset(address, header)  # members store theirs themselves
-        for queue in sorted(reset.keys() - stored.keys()):  # the topic has it since just now
+        with suppress(ConsumerNotOnline):  # the last member has just left
+            reset = self._api.admin.reset_offset(address, header)  # members store their offsets
+        for queue in sorted(reset.keys() - stored.keys()):  # a queue that was just added
             self._api.update_consumer_offset(address, header.group, queue, reset[queue])
         return {**stored, **reset}
 
@@ -447,8 +447,8 @@ class GroupOffsets(Lookups):
     def _check_members_notifiable(self, address: str, group: str) -> None:
         """Raise an error if a member ignores offset notifications, as Java's pull consumers do.
 
-        They would overwrite the new offsets with their own. RocketMQ 5 sends no notification: it
-        answers the next pull with the offset at which to resume.
+        They would overwrite the new offsets with their own. With useServerSideResetOffset, RocketMQ
+        5 sends no notification: it answers the next pull with the offset at which to resume.
         """
         try:
             online = self._api.admin.consumer_connection(address, group)
@@ -469,7 +469,7 @@ class GroupOffsets(Lookups):
     def _check_broker_notifies_offsets(self, address: str) -> None:
         """Raise an error if the broker cannot notify members of an offset, as RocketMQ 4.9 cannot.
 
-        It would ignore queue and offset, and send the group to the beginning of time.
+        It would ignore queue and offset, and reset the group to the time 0.
         """
         version = self.instance.connections.peer_version(address)
         if not self._api.agreement(address).extensions and version < VERSION_5:
@@ -491,7 +491,7 @@ class GroupOffsets(Lookups):
             queue_id=queue.queue_id,
             offset=queue_offset,
         )
-        with suppress(ConsumerNotOnline):  # the last has just left
+        with suppress(ConsumerNotOnline):  # the last member has just left
             self._api.admin.reset_offset(address, header)
 
     # ---- internal

@@ -36,8 +36,8 @@ class Lag(NamedTuple):
         last_timestamp: Milliseconds since the epoch at which the last consumed message was stored,
             or 0 if the broker does not say.
         in_flight: Number of messages that members have received and not acknowledged: popped ones
-            with our broker, pulled ones with RocketMQ 5. None if the broker does not say, as
-            RocketMQ 4.9.
+            with our broker, pulled ones with RocketMQ 5. None if the broker does not report it
+            (RocketMQ 4.9).
     """
 
     queue: MessageQueue
@@ -74,7 +74,7 @@ def without_retries(progress: Iterable[Lag]) -> list[Lag]:
 
 
 def is_retry_queue(queue: MessageQueue) -> bool:
-    """Return whether a queue has messages that are redelivered to a group."""
+    """Return whether a queue belongs to a retry topic."""
     return queue.topic.startswith(RETRY_PREFIX)
 
 
@@ -117,8 +117,8 @@ class QueueState(NamedTuple):
     """The state of a group in one queue.
 
     Attributes:
-        lag: What the group has committed, and its lag.
-        next_offset: Offset of the message that the group consumes next; None if it has all.
+        lag: The group's committed offset and its lag.
+        next_offset: Offset of the message that the group consumes next; None if there is none.
         waiting_since_ms: Milliseconds since the epoch at which that message was stored, or None.
         member: Client id of the member that has the queue, or None.
         last_tried_ms: Milliseconds since the epoch at which that member last started or finished a
@@ -137,14 +137,14 @@ class GroupState(NamedTuple):
 
     Attributes:
         name: The group.
-        queues: Its state in each queue that it consumes, without those of retries.
+        queues: Its state in each queue that it consumes, without retry queues.
         members: The members that are online.
         reports: What the members report about their queues.
         waiting_for_retry: Number of messages that failed and wait for another delivery.
         dead_letters: Number of messages in the group's dead-letter queue.
         in_flight: Number of messages that members have received and not acknowledged, retries
-            included; None if brokers do not say, as RocketMQ of those that are popped. Our broker
-            counts those that were popped since its start.
+            included; None if brokers do not report it, as RocketMQ does not for popped messages.
+            Our broker counts the messages popped since its start.
         is_popping: Whether the members pop: any member gets messages of any queue.
     """
 
@@ -163,7 +163,7 @@ class GroupState(NamedTuple):
         return total_lag(each.lag for each in self.queues)
 
     def queues_of(self, client_id: str) -> int:
-        """Return the number of queues of the member ``client_id``, without those of retries."""
+        """Return the number of queues of the member ``client_id``, without retry queues."""
         return sum(
             held.client_id == client_id and not is_retry_queue(queue)
             for queue, held in self.reports.items()

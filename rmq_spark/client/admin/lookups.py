@@ -1,4 +1,4 @@
-"""Lookups: what an operator reads of a cluster without changing it.
+"""Lookups: an operator's requests that read from a cluster and change nothing.
 
 Messages of a topic by key, id or offset, or all of them as a table; brokers, routes, settings of
 topics, members of groups. If one broker does not answer, a lookup fails, because a partial result
@@ -66,10 +66,8 @@ DEFAULT_CLUSTER: Final = "DefaultCluster"
 FOREVER_MS: Final = (1 << 63) - 1
 QUERY_MESSAGES_MAX: Final = 64
 QUERY_BYTES_MAX: Final = 256 << 20
-"""Bytes of the bodies that a lookup may take unless its caller allows more.
-
-That is enough for as many messages as it finds, of the 4 MiB that producers send by default.
-"""
+"""Default limit of the bodies of a lookup: `QUERY_MESSAGES_MAX` of 4 MiB, the producers' default
+limit."""
 
 
 @explain_all_keywords
@@ -106,9 +104,9 @@ class Lookups:
             bytes_max: Most bytes that the bodies of all messages may take, inflated.
 
         Raises:
-            LookupTooLarge: They take more than ``bytes_max``.
-            MessageRejected: A time is before 1970, or must be seconds, or a number is out of range.
-            ProtocolError: The broker's answer is not stored messages; the error names the broker.
+            LookupTooLarge: The bodies take more than ``bytes_max``.
+            MessageRejected: A time is before 1970, or is in seconds, or a number is out of range.
+            ProtocolError: A broker's answer cannot be decoded; the error names the broker.
         """
         topic = self._names.wrap(check_text("topic", topic, "orders"))
         key = check_text("key", key, "order-42")
@@ -130,19 +128,19 @@ class Lookups:
     def messages_by_unique_id(
         self, topic: str, message_id: str, *, bytes_max: int = QUERY_BYTES_MAX
     ) -> tuple[MessageExt, ...]:
-        """Return the messages with a producer's message id; several, if one was sent again.
+        """Return the messages with a producer's message id; several if the message was sent again.
 
         A message that cannot be read has a ``fault``, and its body as it is stored.
 
         Args:
             topic: Name of the topic.
-            message_id: The id that ``SendResult.message_id`` has.
+            message_id: The id in ``SendResult.message_id``.
             bytes_max: Most bytes that the bodies of all messages may take, inflated.
 
         Raises:
-            LookupTooLarge: They take more than ``bytes_max``.
-            NotFound: There are none.
-            ProtocolError: The broker's answer is not stored messages; the error names the broker.
+            LookupTooLarge: The bodies take more than ``bytes_max``.
+            NotFound: No broker has such a message.
+            ProtocolError: A broker's answer cannot be decoded; the error names the broker.
         """
         topic = self._names.wrap(check_text("topic", topic, "orders"))
         message_id = check_text("message_id", message_id, "7F000001669DC9819DE26ECF4EE40062")
@@ -171,17 +169,17 @@ class Lookups:
     ) -> tuple[MessageTrace, ...]:
         """Return what producers and consumers have recorded about a message, by time.
 
-        Only members with traces enabled record any: ``enable_trace=True`` here, enableMsgTrace in
-        Java. Traces are written in background, and appear after a second or two.
+        Only clients with traces enabled record any: ``enable_trace=True`` here, enableMsgTrace in
+        Java. They send traces in the background, so that these appear after a second or two.
 
         Args:
-            message_id: The id that ``SendResult.message_id`` has.
+            message_id: The id in ``SendResult.message_id``.
             trace_topic: The topic of traces; RocketMQ's, RMQ_SYS_TRACE_TOPIC, by default.
 
         Raises:
             RouteNotFound: There is no such topic: nobody has recorded traces.
             LookupTooLarge: The messages with the traces take more than 256 MiB.
-            ProtocolError: The broker's answer is not stored messages; the error names the broker.
+            ProtocolError: A broker's answer cannot be decoded; the error names the broker.
         """
         message_id = check_text("message_id", message_id, "7F000001669DC9819DE26ECF4EE40062")
         trace_topic = check_text("trace_topic", trace_topic, TRACE_TOPIC)
@@ -196,13 +194,13 @@ class Lookups:
         return tuple(sorted(dict.fromkeys(traces), key=lambda trace: trace.timestamp_ms))
 
     def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
-        """Return the message at an offset of a queue; None where the queue holds none.
+        """Return the message at an offset of a queue; None if the queue has none there.
 
         A message that cannot be read has a ``fault``, and its body as it is stored.
 
         Args:
             queue: The queue.
-            queue_offset: Offset at which to look, from the first that the queue holds.
+            queue_offset: Offset of the message in the queue.
 
         Raises:
             RouteNotFound: There is no such topic.
@@ -248,11 +246,11 @@ class Lookups:
 
         Args:
             topic: The topic to read.
-            start: ``"earliest"``, ``"latest"``, ``"-1h"``, a time (a text, a datetime with a
-                zone, or milliseconds since 1970) from which messages were stored, or
-                ``{queue: offset}``, which also says which queues are read.
-            end: A bound of the same kinds, before which to end. Brokers are asked for ``"latest"``
-                once, when the read begins: so the read ends even if others keep writing.
+            start: ``"earliest"``, ``"latest"``, ``"-1h"``, a store time (a text, a datetime with a
+                zone, or milliseconds since 1970), or ``{queue: offset}``, which reads these queues
+                only.
+            end: A bound of the same kinds, before which to end. ``"latest"`` is the end of each
+                queue when the read begins, so that the read ends even if producers keep sending.
             columns: Names of columns, as ``["body", "tags"]``; nothing else is decoded. By default:
                 topic, brokerName, queueId, queueOffset, keys, tags, body, bornTimestamp,
                 storeTimestamp.
@@ -262,13 +260,13 @@ class Lookups:
                 values have; a body without fields cannot be read. By default, bodies are bytes.
             on_bad_record: Handling of a message that cannot be read: ``"fail"`` ends the read,
                 ``"null"`` returns a row without its body, ``"skip"`` omits it. The last two log a
-                warning with its place. Of a broken record only the place is known, and its other
-                columns are null.
+                warning with its queue and offset. Of a damaged record only these are known, and its
+                other columns are null.
             bytes_max: The most bytes that the table may take, with bodies inflated.
 
         Raises:
             RouteNotFound: There is no such topic.
-            MessageRejected: An argument means nothing.
+            MessageRejected: An argument is invalid.
             OffsetOutOfRange: A queue does not hold an offset that is given for it.
             OffsetMoved: The broker has deleted messages before they were read.
             TableTooLarge: The table would take more than ``bytes_max``.
@@ -299,9 +297,9 @@ class Lookups:
 
         Args:
             topic: The topic to read.
-            start: ``"earliest"``, ``"latest"``, ``"-1h"`` or a time (a text, a datetime with a
-                zone, or milliseconds since 1970), from which batches were committed. Leading
-                batches from which retention has deleted rows are omitted.
+            start: The time at which the first batch was committed: ``"earliest"``, ``"latest"``,
+                ``"-1h"`` or a time (a text, a datetime with a zone, or milliseconds since 1970).
+                Leading batches from which retention has deleted rows are omitted.
             end: A bound of the same kinds, before which to end.
             columns: Names of columns, as ``["body", "tags"]``; nothing else is decoded. By default:
                 topic, brokerName, queueId, queueOffset, keys, tags, body, bornTimestamp,
@@ -311,7 +309,7 @@ class Lookups:
 
         Raises:
             RouteNotFound: There is no such topic, or nothing was committed to it yet.
-            MessageRejected: An argument means nothing.
+            MessageRejected: An argument is invalid.
             TableTooLarge: The table would take more than ``bytes_max``.
             ManifestError: A manifest cannot be read, or rows are not those that were committed.
             OffsetMoved: The broker has deleted messages before they were read.
@@ -460,8 +458,8 @@ class Lookups:
     def queue_reports(self, group: str) -> Mapping[MessageQueue, QueueReport]:
         """Return the reports of a ``group``'s online members on each of their queues.
 
-        A listener that fails retries the same message again and again, so that the time of its
-        queue advances. If a listener hangs, that time stands still while messages wait.
+        While a listener fails, the member retries the same message, and the time of its queue
+        advances. If a listener hangs, that time stands still while messages wait.
 
         Queues of members that do not answer, because they are busy or older clients, are omitted.
 
@@ -518,7 +516,7 @@ class Lookups:
         is_wanted: Callable[[MessageExt], bool],
         bytes_max: int,
     ) -> tuple[MessageExt, ...]:
-        """Return the wanted messages of the brokers' answers, which are inflated one by one."""
+        """Return the wanted messages of all brokers, whose bodies are inflated one by one."""
         found: list[MessageExt] = []
         found_bytes = 0
         for name, address in brokers:
@@ -552,7 +550,7 @@ class Lookups:
 
 
 def members_of(connections: Iterable[ConsumerConnection]) -> tuple[Connection, ...]:
-    """Return the members that any broker knows, by client id."""
+    """Return the members that any broker knows, in the order of their client ids."""
     found = {each.client_id: each for known in connections for each in known.connection_set}
     return tuple(found[client_id] for client_id in sorted(found))
 

@@ -4,5 +4,5 @@
          ──▶ what may block: a few threads of the process (`loop_bridge`)
     loop ◀── results, gathered (`loop_bridge`)
 
-Rebalancing, retries and flow control are the threaded client's alone.
+Only the threaded client rebalances, retries and controls the flow of messages.
 """

@@ -57,8 +57,8 @@ class Client(ForkAware):
 
     A producer or consumer that is given an address makes a client of its own; pass a client to have
     several share its connections and threads, or to set what only the client knows: credentials,
-    TLS, timeouts. It starts with its first user and ends with its last; in an ``async with``
-    statement it is in use itself. It belongs to the event loop in which it is first used.
+    TLS, timeouts. It starts with its first user and ends with its last; an ``async with`` statement
+    counts as a user. It belongs to the event loop in which it is first used.
 
     Example:
         async with Client("localhost:9876", credentials=Credentials("key", "secret")) as client:
@@ -83,10 +83,10 @@ class Client(ForkAware):
         namespace: Namespace of the topics and groups of all its users: a topic ``orders`` is
             ``eu%orders`` for brokers, as in RocketMQ's clients.
 
-    Arguments that cannot work raise an error from the first call that is awaited: `MessageRejected`
-    for a number out of range or an id that cannot be one, `TlsRejected` for TLS settings that
-    cannot work, `TypeError` for an argument of the wrong type. Only malformed addresses are refused
-    at once, with a `ValueError`.
+    Invalid arguments raise an error from the first call that is awaited: `MessageRejected` for a
+    number out of range or an invalid id, `TlsRejected` for TLS settings that cannot work,
+    `TypeError` for an argument of the wrong type. Only malformed addresses are refused at once,
+    with a `ValueError`.
     """
 
     @explain_keywords
@@ -125,7 +125,7 @@ class Client(ForkAware):
             namespace=namespace,
         )
         self._mutex = threading.RLock()
-        # apart: making may wait for a host's name, the loop not
+        # separate: creating an instance may wait for a host's name, and the loop must not wait
         self._creation_lock = threading.Lock()
         self._call_queue = CallQueue(is_stop=True)
         self._instance: ClientInstance | None = None
@@ -198,7 +198,7 @@ class Client(ForkAware):
             return
         with self._mutex:
             users = dict(self._users)
-            users.pop(_BLOCK_USER, None)  # which stops by itself
+            users.pop(_BLOCK_USER, None)  # the end of the block stops it
         if not users:
             return
         names = ", ".join(str(each) for each in users)

@@ -1,4 +1,4 @@
-"""Consumer for asyncio: returns messages, in the loop, that threads have pulled ahead.
+"""Consumer for asyncio: returns messages in the loop, which threads have pulled ahead.
 
     pull ──▶ request cache ──wake──▶ loop: poll, or the next of `async for`
     listener of queues ◀──post──┘        └──▶ handout ──▶ the next ones, without a check
@@ -48,7 +48,7 @@ ListenerRunner = Callable[
 
 
 def _loop_listener(topic: str, all_queues: object, own_queues: object) -> None:
-    """Stand for the listener, which `LoopConsumer` has called in its loop."""
+    """Take the place of the listener, which `LoopConsumer` runs in the event loop instead."""
 
 
 class LoopConsumer(LitePullConsumerImpl):
@@ -81,7 +81,7 @@ class LoopConsumer(LitePullConsumerImpl):
         mine: frozenset[MessageQueue],
         outcome: ListenerOutcome,
     ) -> None:
-        def ended(error: BaseException | None) -> None:  # in the loop, which waits for no lock
+        def ended(error: BaseException | None) -> None:  # in the loop, which must not block
             self._service_scheduler.schedule(partial(outcome, error))
 
         if self._run_listener is not None:
@@ -101,7 +101,7 @@ class LoopConsumer(LitePullConsumerImpl):
         self._auto_commit.confirm_returned()
 
     def poll_now(self, messages_max: int | None) -> list[MessageExt] | None:
-        """Return up to so many cached messages of one queue; None without any."""
+        """Return up to ``messages_max`` cached messages of one queue; None if none are cached."""
         self._end_handout()
         return self._poll_cache(0, messages_max) or None
 
@@ -113,12 +113,12 @@ class LoopConsumer(LitePullConsumerImpl):
         return self.namespace.strip_message(message)
 
     def next_message(self) -> MessageExt | None:
-        """Return the next message, if necessary the first of another pull; None without any."""
+        """Return the next message, from this pull or a later one; None if none is cached."""
         if (message := self.next_from_handout()) is None:
             try:
                 self._end_handout()
                 self._start_handout()
-            except BaseException:  # out of a signal handler, at any line
+            except BaseException:  # a signal handler may raise at any line
                 self._requeue_undelivered()
                 raise
             message = self.next_from_handout()
@@ -132,7 +132,7 @@ class LoopConsumer(LitePullConsumerImpl):
             self._handout_queue, self.handout = request.assigned, request.assigned.handout
             if self.handout is not None:
                 self.handout.confirms_on_next = self._lite_settings.auto_commit
-                if self._tracer is not None:  # at once, as a poll would: not one by one
+                if self._tracer is not None:  # all at once, as for a poll
                     self._tracer.record_poll(self.handout.messages[self.handout.handed :])
 
     def _end_handout(self) -> None:
@@ -148,8 +148,8 @@ class LoopConsumer(LitePullConsumerImpl):
     def store_commit(self, commit: CommitRequest, *, is_strict: bool) -> None:
         """Store the group's offsets, and wait until the brokers have them.
 
-        Offsets of queues that were revoked since belong to another member: with ``is_strict`` they
-        are an error, otherwise they are omitted.
+        A queue that was revoked meanwhile belongs to another member: with ``is_strict`` its offset
+        is an error, otherwise it is omitted.
         """
         if is_strict:
             for queue in commit.offsets:
@@ -323,12 +323,12 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
         Raises:
             ClientShutDown: The consumer is not running, or belongs to another loop or process.
             NotAssigned: One of the queues is not this consumer's.
-            TypeError: Something else than several queues was given.
+            TypeError: ``queues`` is not an iterable of queues.
         """
         self._get_started().pause(queues)
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Return and pull messages of paused queues again; of others, nothing changes.
+        """Return and pull messages of paused queues again; other queues stay as they are.
 
         Args:
             queues: Queues of this consumer.
@@ -336,7 +336,7 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
         Raises:
             ClientShutDown: The consumer is not running, or belongs to another loop or process.
             NotAssigned: One of the queues is not this consumer's.
-            TypeError: Something else than several queues was given.
+            TypeError: ``queues`` is not an iterable of queues.
         """
         self._get_started().resume(queues)
 
@@ -410,7 +410,7 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
         while not self._is_closing and consumer.is_running:
             taken = poll_now()
             if taken is not None or arrivals is None:
-                return taken  # nothing may be awaited between taking and this
+                return taken  # nothing may be awaited between `poll_now` and this line
             patience = None if deadline is None else deadline - loop.time()
             if patience is not None and patience <= 0:
                 break

@@ -115,7 +115,7 @@ class LoopPromise(Generic[_Result]):
     __slots__ = ("_bridge", "_on_done", "future")
 
     def __init__(self, bridge: LoopBridge, on_done: Callable[[], object] = lambda: None) -> None:
-        """Make it; ``on_done`` is called in the loop when the result is set, cancelled or not."""
+        """Make a promise; the loop calls ``on_done`` when a result is set, even if cancelled."""
         self._bridge = bridge
         self._on_done = on_done
         self.future: asyncio.Future[_Result] = bridge.loop.create_future()
@@ -148,20 +148,20 @@ class LoopPromise(Generic[_Result]):
 
 
 class WakeEvent:
-    """An event for coroutines of one loop, which check their condition when woken. Loop only.
+    """An event for coroutines of one loop, which check their condition when woken.
 
-    Waits with a timeout share one timer, set for the first deadline. It stays set if that wait is
-    woken early, so that most waits need no timer of their own.
+    Use it only in the loop. Waits with a timeout share one timer, set for the first deadline. The
+    timer stays set if that wait is woken early, so that most waits need no timer of their own.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiting: dict[asyncio.Future[None], float] = {}  # until when each waits
+        self._waiting: dict[asyncio.Future[None], float] = {}  # the deadline of each wait
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
 
     async def wait(self, seconds: float | None) -> None:
-        """Wait to be woken, at most so many seconds; None waits without limit."""
+        """Wait to be woken, for at most ``seconds``; None waits without limit."""
         woken = self._loop.create_future()
         until = inf if seconds is None else self._loop.time() + seconds
         self._waiting[woken] = until
@@ -193,7 +193,7 @@ class WakeEvent:
         self._timer_at, self._timer = inf, None
 
     def _on_timer(self) -> None:
-        """Wake expired waits, including the timer's own, because the loop may call it early."""
+        """Wake expired waits; the timer's own wait has expired even if the loop calls early."""
         now, self._timer_at, self._timer = self._timer_at, inf, None
         now = max(now, self._loop.time())
         for woken, until in self._waiting.items():
@@ -233,7 +233,7 @@ _threads = _BlockingCallThreads()
 
 
 def schedule_call(call: Callable[[], object]) -> None:
-    """Make a blocking call in one of the threads of `call_in_thread`; from any thread."""
+    """Make a blocking call in one of the threads of `call_in_thread`; any thread may call this."""
     _threads.calls.schedule(call)
 
 

@@ -80,7 +80,7 @@ class RoomWaiter:
             self._wakeup.set_result(None)
 
     async def wait(self, seconds: float) -> None:
-        """Wait to be woken, at most for so many seconds."""
+        """Wait to be woken, for at most ``seconds``."""
         self._wakeup = self._queue.loop.create_future()
         timer = self._queue.loop.call_later(seconds, self.wake)
         try:
@@ -123,13 +123,14 @@ class Producer(AsyncWrapper["LoopProducer"]):
             `send_one_way`; 2 by default.
         send_latency_fault_enable: Whether brokers that answer slowly are avoided for a while.
         pending_max: Number of sends that may wait for their responses at once; 10,000 by default.
-            More wait until there is room.
-        pending_bytes_max: Number of body bytes that these may have together; 64 MiB by default.
+            Further sends wait until there is room.
+        pending_bytes_max: Most bytes of the bodies of these sends together; 64 MiB by default.
         serializer: Serializer of bodies that are not bytes: ``"json"``, ``"msgpack"``, ``"text"``,
             `avro`, or an object with ``dumps`` and ``loads``; it is called in a thread. Without
             one, bodies must be bytes.
         enable_trace: Whether the sends of single messages and batches are recorded in the topic of
-            traces, in background, for ``rocketpoll message``, the console and RocketMQ's tools.
+            traces, in the background, for ``rocketpoll message``, the console and RocketMQ's
+            tools.
         trace_topic: The topic of traces; RocketMQ's, RMQ_SYS_TRACE_TOPIC, by default.
 
     Raises:
@@ -198,8 +199,9 @@ class Producer(AsyncWrapper["LoopProducer"]):
     ) -> SendResult:
         """Send a message and wait until a broker has stored it.
 
-        A send whose connection fails is tried again, at another broker if there is one. One with a
-        given queue or a sharding key is tried once only: elsewhere it would be out of order.
+        A send whose connection fails is tried again, at another broker if there is one. A send with
+        a given queue or a sharding key is tried only once: in another queue it would be out of
+        order.
 
         If a send is cancelled, the message was either not sent, or is in flight. Then it may be
         stored, is not sent again, and its result is dropped.
@@ -255,9 +257,10 @@ class Producer(AsyncWrapper["LoopProducer"]):
             A future that yields the queue and the offset at which the message is stored. It fails
             with `TooManyPending` if no room was made within the time, with `RouteNotFound` if there
             is no such topic and no broker creates it, with `BrokerRefused` if a broker refused the
-            message, with `SendFailed` after the last try, and with another `ClientError` if there
-            was only one: the message may have been stored all the same. A queue that the topic has
-            not, and a body that a thread makes or compresses, are refused by the future as well.
+            message, with `SendFailed` after the last try, and with another `ClientError` if only
+            one try was possible: the message may have been stored all the same. It also fails if
+            the topic does not have the queue, or if a body that a thread serializes or compresses
+            is refused.
 
         Raises:
             ClientShutDown: The producer is not running, or belongs to another loop or process.
@@ -388,7 +391,7 @@ class Producer(AsyncWrapper["LoopProducer"]):
             message: The message to send.
             queue: The queue to send to, or a function that chooses one of the topic's queues. By
                 default, the producer takes the queues in turn, or by the message's sharding key.
-            timeout_ms: Milliseconds until the reply must be here, with all tries of the send;
+            timeout_ms: Milliseconds until the reply must arrive, including all tries of the send;
                 ``send_timeout_ms`` by default.
 
         Returns:
@@ -434,7 +437,7 @@ class Producer(AsyncWrapper["LoopProducer"]):
             request, waiting = producer.begin_request(message, timeout_ms, left_ms, promise)
             sent = None
             try:
-                # The send may take as long as the reply: the error of a late one is the reply's.
+                # The send has the whole timeout: if it is late, `ReplyTimeout` is raised first.
                 sent = self.send_async(request, queue, timeout_ms)
                 sent.add_done_callback(waiting.on_sent)
                 return await promise.future
@@ -454,7 +457,7 @@ class Producer(AsyncWrapper["LoopProducer"]):
     ) -> SendResult:
         """Reply to a request, and wait until its sender has the reply and a broker has stored it.
 
-        ``await producer.send(request.reply(body))`` is the same.
+        ``await producer.send(request.reply(body))`` does the same.
 
         Args:
             request: The message that a consumer got; its sender waits in `request`.
@@ -499,7 +502,7 @@ class LoopProducer(ThreadedProducer):
         if not isinstance(message, Message):
             check_kind("message", message, Message, "a Message", "Message('orders', b'body')")
         is_small = isinstance(message.body, bytes) and len(message.body) < LARGE_BODY_BYTES
-        is_small = is_small and not message.has_timer  # whose brokers may have to be asked first
+        is_small = is_small and not message.has_timer  # brokers may have to be asked first
         return self._prepare(message) if is_small else None
 
     def check_running(self) -> None:
@@ -529,7 +532,7 @@ class LoopProducer(ThreadedProducer):
     def begin_request(
         self, message: Message, timeout_ms: int, left_ms: int, promise: LoopPromise[MessageExt]
     ) -> tuple[CorrelatedMessage, RequestFuture]:
-        """Return the request that a message becomes, and the reply that it waits for."""
+        """Return the request made from a message, and the future of its reply."""
         return self._begin_request(message, timeout_ms, left_ms, promise)
 
     def too_many_pending(self) -> TooManyPending:

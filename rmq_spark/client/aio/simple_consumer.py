@@ -41,7 +41,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class LoopSimpleConsumer(ThreadedSimpleConsumer):
-    """The threaded consumer inside a `SimpleConsumer`; its pops call back."""
+    """The threaded consumer inside a `SimpleConsumer`; its pops return futures."""
 
     @property
     def subscriptions(self) -> Mapping[str, SubscriptionData]:
@@ -58,20 +58,20 @@ class LoopSimpleConsumer(ThreadedSimpleConsumer):
         return self._instance.api.pop_async(address, header)
 
     def give_back(self, messages: Iterable[MessageExt]) -> None:
-        """Let messages that nobody receives be delivered again soon, as far as possible."""
+        """Make messages that nobody receives visible again, so that they are redelivered soon."""
         try:
             for message in messages:
                 self.change_invisible_duration(message, 0)
-        except ClientError as error:  # their invisible time ends all the same
+        except ClientError as error:  # they are redelivered when their invisible time ends
             _log.info("messages of a cancelled receive come again later: %s", error)
 
 
 class _Receive:
     """One `receive`: a thread runs each of its steps, and the loop awaits a promise.
 
-    Brokers cannot be told that nobody waits for a pop any more. When a `receive` is cancelled, the
-    next one therefore continues it: otherwise short waits in a loop would leave many pops, which
-    get each message before the one that is awaited.
+    A pop that a broker holds cannot be cancelled. After a cancelled `receive`, the next one
+    therefore continues its pop: otherwise short waits in a loop would leave many held pops, which
+    would get messages before the awaited one.
     """
 
     def __init__(
@@ -117,11 +117,11 @@ class _Receive:
 
     @property
     def is_over(self) -> bool:
-        """True if it has ended: there is nothing to continue."""
+        """True if this receive has ended, so that there is nothing to continue."""
         return self._is_over
 
     def abandon(self) -> bool:
-        """Give back messages that have come, or that come yet; return whether a pop is pending."""
+        """Give back messages that have arrived or still arrive; return whether a pop is pending."""
         with self._lock:
             self._promise = None
             found, is_pending = self._found, not self._is_over
@@ -130,7 +130,7 @@ class _Receive:
         return is_pending
 
     def resume_for(self, other: _Receive, promise: LoopPromise[list[MessageExt]]) -> bool:
-        """Let a promise get the messages, if ``other`` would ask for the same and wait as long."""
+        """Give the messages to a promise, if ``other`` asks for the same and waits long enough."""
         if self._form != other._form or self._deadline > other._deadline:
             return False
         with self._lock:
@@ -144,8 +144,8 @@ class _Receive:
 class SimpleConsumer(AsyncWrapper[LoopSimpleConsumer]):
     """A member of a consumer group that receives messages and acknowledges them one by one.
 
-    More members than queues share the work, and a slow message holds up no other. What a member
-    does not acknowledge within its invisible time is delivered again, with ``reconsume_times`` one
+    More members than queues can share the work, and a slow message delays no other. A message that
+    is not acknowledged within its invisible time is delivered again, with ``reconsume_times`` one
     higher. Messages are delivered at least once, in no order. It needs RocketMQ 5 or rocketpoll's
     broker. Use it in an ``async with`` statement; several tasks may receive at the same time.
 
@@ -163,9 +163,9 @@ class SimpleConsumer(AsyncWrapper[LoopSimpleConsumer]):
         client: A `Client` to share with other consumers and producers; ``namesrv`` is then ignored.
             Without it, the consumer has a client of its own. One client has one consumer of a
             group.
-        start: Where a new group begins in each queue: ``"earliest"``, the first message, or
-            ``"latest"``, before the last one, and in a young queue at the first. Groups that pop
-            cannot begin at a time.
+        start: Where a new group begins in each queue: ``"earliest"``, at the first message, or
+            ``"latest"``, at the last one, except in a young queue, where it is the first. Groups
+            that pop cannot begin at a time.
         in_order: True to receive the messages of each queue in their order: the next ones come
             when all before them are acknowledged, or are delivered again.
         namespace: Namespace of the names of topics and groups: a topic ``orders`` is ``eu%orders``
@@ -216,7 +216,7 @@ class SimpleConsumer(AsyncWrapper[LoopSimpleConsumer]):
         """Return the next messages, or an empty list if none comes in time.
 
         If it is cancelled, the next call that asks for the same continues its request. Messages
-        that brokers deliver earlier are given back, and delivered again within about two seconds.
+        that arrive before that call are given back, and delivered again within about two seconds.
 
         Args:
             max_messages: The most messages to return, 1 to 32.

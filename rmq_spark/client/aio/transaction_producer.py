@@ -57,8 +57,8 @@ class TransactionProducer(Producer):
             ``"host:port"``. Defaults to the environment variable NAMESRV_ADDR.
         check_listener: A function or a coroutine function from the message of an open transaction
             to its `TransactionState`.
-        topics: Topics of the transactions. Their brokers know this client as soon as it starts, and
-            so can ask it about messages of an earlier process; otherwise, from its first
+        topics: Topics of the transactions. Their brokers know this client from its start on, and
+            can ask it about messages of an earlier process. Other brokers know it from its first
             transaction on.
         settings: The other settings of `Producer`.
 
@@ -190,7 +190,7 @@ class TransactionProducer(Producer):
             BrokerRefused: A broker refused the message, or does not accept transactions.
             SendFailed: All tries failed, or the message was not stored safely and was rolled back.
                 The function was not called.
-            TypeError: The function returned something else. The transaction stays open.
+            TypeError: The function returned no `TransactionState`. The transaction stays open.
         """
         check_local_transaction(local_transaction)
         begun = self.transaction(
@@ -216,7 +216,7 @@ class AsyncTransaction:
     """
 
     def __init__(self, begun: Transaction, call: Callable[..., Awaitable[Any]]) -> None:
-        """Take the threaded transaction, and what runs a function in a thread."""
+        """Wrap a threaded transaction; ``call`` runs a function in a thread."""
         self._threaded = begun
         self._call = call
 
@@ -247,7 +247,7 @@ class AsyncTransaction:
         return await self.end(TransactionState.ROLLBACK)
 
     def leave_open(self) -> None:
-        """Leave the end to the check listener, because it is unknown, whatever follows."""
+        """Keep the transaction open when the block ends; the broker asks the check listener."""
         self._threaded.leave_open()
 
     async def end(self, state: TransactionState) -> TransactionResult:

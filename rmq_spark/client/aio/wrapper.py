@@ -3,8 +3,8 @@
     made ──start──▶ running ──close──▶ closed        each is made, started and closed in a thread
              └── cancelled ──▶ closed, in the background
 
-Each wraps a threaded object that does the work. `run_in_thread` makes a coroutine of one of its
-methods.
+Each wraps a threaded object that does the work. `run_in_thread` turns one of its methods into a
+coroutine method.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class AsyncWrapper(ForkAware, Generic[_Threaded]):
 
         Raises:
             ClientShutDown: It was closed, or belongs to another event loop or process.
-            MessageRejected: A number that it was made with, or its client, is out of range, or its
-                client has another producer or consumer of its group.
-            TypeError: Something that it was made with, or its client, has the wrong type.
+            MessageRejected: An argument of this object or of its client is out of range, or the
+                client has another producer or consumer of the group.
+            TypeError: An argument of this object or of its client has the wrong type.
             RouteNotFound: The name servers do not know a topic that a consumer has subscribed to.
             ClientError: A consumer's brokers cannot be reached, or refuse its subscriptions.
         """
@@ -107,7 +107,7 @@ class AsyncWrapper(ForkAware, Generic[_Threaded]):
         self._close_future = stop_in_thread(bridge, self._stop_wrapped)  # before queued calls
 
     def _on_close(self) -> None:
-        """Wake the coroutines that would wait forever."""
+        """Wake the coroutines that would otherwise wait forever."""
 
     def _start_wrapped(self) -> None:
         threaded = self._get_wrapped()
@@ -172,7 +172,7 @@ class AsyncWrapper(ForkAware, Generic[_Threaded]):
 def run_in_thread(
     method: Callable[Concatenate[_Threaded, _Arguments], _Result], *, is_ordered: bool = False
 ) -> Callable[Concatenate[Any, _Arguments], Coroutine[Any, Any, _Result]]:
-    """Return a method that awaits a blocking method of the threaded one, with its arguments.
+    """Return a coroutine method that runs a blocking method of the threaded object in a thread.
 
     With ``is_ordered`` the calls of a member are made one at a time. A call that is cancelled
     before it has begun is not made; one that has begun continues, and its result is dropped.

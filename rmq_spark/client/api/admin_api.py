@@ -129,7 +129,7 @@ class AdminApi:
     def queue_entries(
         self, address: str, queue: MessageQueue, start: int, count: int
     ) -> QueryConsumeQueueResponseBody:
-        """Return entries of a queue from an offset on, blank ones among them."""
+        """Return entries of a consume queue from an offset on, including blank ones."""
         header = QueryConsumeQueueRequestHeader(queue.topic, queue.queue_id, start, count)
         code = RequestCode.QUERY_CONSUME_QUEUE
         return self.requests.body(QueryConsumeQueueResponseBody, address, code, header)
@@ -204,7 +204,7 @@ class AdminApi:
     def topic_config(self, address: str, topic: str) -> TopicConfig | None:
         """Return the settings of a topic of a broker; None if it has no such topic.
 
-        RocketMQ 4.9 cannot be asked for one topic: there, all are read.
+        RocketMQ 4.9 does not know the request, so that all its topics are read there.
         """
         header = TopicRequestHeader(topic)
         try:
@@ -215,7 +215,7 @@ class AdminApi:
             return self.topic_configs(address).get(topic)
 
     def topic_stats(self, address: str, topic: str) -> TopicStatsTable:
-        """Return the offsets that the queues of a topic hold on a broker."""
+        """Return the first and end offsets of a topic's queues on a broker."""
         header = TopicRequestHeader(topic)
         return self.requests.body(
             TopicStatsTable, address, RequestCode.GET_TOPIC_STATS_INFO, header
@@ -257,7 +257,7 @@ class AdminApi:
     def all_offsets(self, address: str) -> Mapping[str, Mapping[int, int]]:
         """Return the offsets of all groups, by ``topic@group`` and queue.
 
-        RocketMQ refuses (1) if no group has offsets.
+        RocketMQ refuses with SYSTEM_ERROR if no group has offsets.
         """
         code = RequestCode.GET_ALL_CONSUMER_OFFSET
         return self.requests.body(ConsumerOffsetSerializeWrapper, address, code).offset_table
@@ -330,7 +330,7 @@ class AdminApi:
         return {name.strip(): value.strip() for name, _, value in pairs}
 
     def broker_stats(self, address: str, stats_name: str, stats_key: str) -> BrokerStatsData:
-        """Return one counter of a broker; refused (1) if nothing has been counted."""
+        """Return one counter of a broker, which refuses (SYSTEM_ERROR) if nothing was counted."""
         header = ViewBrokerStatsDataRequestHeader(stats_name, stats_key)
         return self.requests.body(
             BrokerStatsData, address, RequestCode.VIEW_BROKER_STATS_DATA, header
@@ -355,7 +355,7 @@ def _create_topic_header(config: TopicConfig) -> CreateTopicRequestHeader:
 
 
 def _signed(attributes: Mapping[str, str] | None) -> Mapping[str, str] | None:
-    """Return attributes as requests set them: each name with a plus."""
+    """Return attributes with a plus before each name, which makes a broker set them."""
     return {f"+{name}": value for name, value in attributes.items()} if attributes else None
 
 
@@ -374,7 +374,7 @@ class StagingApi:
         sized_records: Buffer,
         timeout_ms: int | None = None,
     ) -> Future[bool]:
-        """Stage encoded records, their sizes in front.
+        """Stage encoded records, which their sizes precede.
 
         Return a future that is True if the batch is committed already, and nothing was staged.
         """
@@ -398,7 +398,7 @@ class StagingApi:
     ) -> CommittedBatch:
         """Make all rows of these attempts visible; return the last committed batch.
 
-        If the batch was committed before, it is returned as it was committed then. The broker
+        A batch that was committed before is returned as it was committed then. The broker
         continues even if the caller stops waiting: repeating the request returns the outcome.
         """
         code, body = RequestCode.COMMIT_BATCH, CommitBatchRequestBody(attempts=tuple(attempts))
@@ -527,7 +527,7 @@ _Body = TypeVar("_Body")
 
 _SUBJECT: Final = "User:"
 _MISSING: Final = ("is not exist", "does not exist")
-"""Texts of brokers about a user or a list that they do not have, with code 16."""
+"""Texts in a broker's remark, with code 16, about a user or list that it does not have."""
 
 
 class AccessApi:
@@ -544,12 +544,12 @@ class AccessApi:
         self._requests.call(address, RequestCode.AUTH_CREATE_USER, header, user)
 
     def update_user(self, address: str, user: UserInfo) -> None:
-        """Change what is given of a user, who must exist."""
+        """Change the given properties of a user, which must exist."""
         header = UserRequestHeader(user.username)
         self._requests.call(address, RequestCode.AUTH_UPDATE_USER, header, user)
 
     def delete_user(self, address: str, name: str) -> None:
-        """Delete a user with its access list; RocketMQ accepts one that it does not know."""
+        """Delete a user with its access list; for RocketMQ, an unknown user is no error."""
         self._requests.call(address, RequestCode.AUTH_DELETE_USER, UserRequestHeader(name))
 
     def user(self, address: str, name: str) -> UserInfo | None:
@@ -598,7 +598,7 @@ class AccessApi:
     def _body_or_none(
         self, body_type: type[_Body], address: str, code: int, header: Any
     ) -> _Body | None:
-        """Return the body of the answer; None if it has none, as for what does not exist."""
+        """Return the body of the answer; None if it is empty, because there is no such item."""
         answer = self._requests.call(address, code, header)
         return response_body(address, body_type, answer) if answer.body else None
 

@@ -225,7 +225,7 @@ class BrokerApi:
         )
 
     def end_transaction_one_way(self, address: str, header: EndTransactionRequestHeader) -> None:
-        """Say how a transaction has ended, or that this is unknown, without a response."""
+        """Report how a transaction has ended, or that this is unknown, without a response."""
         command = build_request(RequestCode.END_TRANSACTION, header)
         self.connections.send_one_way(address, command, self.timeout_ms)
 
@@ -236,7 +236,7 @@ class BrokerApi:
         sized_records: Buffer,
         timeout_ms: int | None = None,
     ) -> Future[AppendResult]:
-        """Append encoded records, their sizes in front, and return a future of the result.
+        """Append encoded records, which their sizes precede, and return a future of the result.
 
         The broker's `agreement` must have APPEND_CHUNK.
         """
@@ -260,7 +260,7 @@ class BrokerApi:
     def pull(
         self, address: str, header: PullMessageRequestHeader, timeout_ms: int | None = None
     ) -> PullResult:
-        """Pull messages of a queue; if the header allows it, the broker holds the pull for some.
+        """Pull messages of a queue; if the header allows it, the broker holds an empty pull.
 
         ``timeout_ms`` is by default 10 s more than the broker may hold the request.
         """

@@ -1,4 +1,4 @@
-"""NameServers: asks the name servers of a client for routes; if one does not answer, the next.
+"""NameServers: asks a client's name servers for routes, in turn until one answers.
 
 `instance.routes` caches the routes. The requests of operators are in `NameServers.admin`.
 """
@@ -78,7 +78,7 @@ class NameServers:
         timeout_ms: int,
         address_overrides: AddressOverrides = NO_ADDRESS_OVERRIDES,
     ) -> None:
-        """Set up the name servers; ``request`` returns the answer of one of them to a request."""
+        """Set up the name servers; ``request`` sends a request to one and returns the answer."""
         self.address_overrides = address_overrides
         self.addresses = parse_addresses(addresses)
         self.requests = TypedRequests(request, timeout_ms)

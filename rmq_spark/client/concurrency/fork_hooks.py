@@ -45,7 +45,7 @@ def _notify_all() -> None:
     failure: Exception | None = None
     for bound in list(_instances.values()):
         try:
-            bound._after_fork()  # its subclasses' alone, and no method for users
+            bound._after_fork()  # a hook for subclasses, not for users
         except Exception as error:  # noqa: BLE001, PERF203  # the others are notified as well
             failure = failure or error
     if failure is not None:
@@ -58,7 +58,7 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
 
 # ---- Fork locks: locks for calls into OpenSSL, none of which is held when the process forks.
 #
-# OpenSSL acquires locks within its calls, for a moment each, while Python's lock is not held. A
+# OpenSSL briefly acquires locks within its calls, during which Python has released the GIL. A
 # fork copies them as they are: a lock that another thread holds at that moment is never released
 # in the child, and the child's next TLS connection would wait for it forever.
 

@@ -3,7 +3,7 @@
 A signal handler may ask for the stop in the middle of a call that holds a lock which stopping
 needs. So `SafeStop` stops the client in a thread of its own, and the caller waits for it, up to its
 timeout. If the caller is interrupted, as by Ctrl-C, the stop continues. A program that exits
-meanwhile waits once more for as long, so that the last requests reach brokers.
+meanwhile waits for it once more, up to the same timeout, so that the last requests reach brokers.
 
 After that, ``__del__`` of remaining objects does nothing: a thread that Python has stopped may hold
 any lock, and brokers notice the end of a process.
@@ -97,7 +97,7 @@ class SafeStop:
         try:
             self._stop()
         finally:
-            # Without threads, one stop of this thread may be within another.
+            # If no thread can be started, this thread may run one stop within another.
             _running.pop(thread, None)
             self._running_lock.release()
 

@@ -18,7 +18,7 @@ from rmq_spark.client.errors import CONNECTION_FAULTS, BrokerNotFound, SystemBus
 from rmq_spark.client.failure_log import FailureLog
 
 TRANSIENT_ERRORS: Final = (*CONNECTION_FAULTS, BrokerNotFound, SystemBusy)
-"""Errors of brokers that may succeed later."""
+"""Errors after which a request to a broker may succeed later."""
 
 
 class RetryTimer:
@@ -39,7 +39,7 @@ class RetryTimer:
 
         Args:
             what: The subject of the log lines, such as "reading from broker a".
-            timeout_ms: The time after the first failure at which pauses end.
+            timeout_ms: Milliseconds after the first failure until `sleep_or_expire` gives up.
             pause_seconds: The first pause.
             pause_seconds_max: The limit up to which pauses double; without it all are equal.
             clock: Returns seconds; by default the monotonic clock.
@@ -60,7 +60,7 @@ class RetryTimer:
     def sleep_or_expire(self, cause: object = None) -> bool:
         """Wait after a failure. Return False, without waiting, once the time limit has passed.
 
-        Without a cause nothing is logged, as where short waits are usual or the caller logs.
+        Without a cause, nothing is logged: for short waits that are usual, or if the caller logs.
         """
         now = self._clock()
         if cause is not None:

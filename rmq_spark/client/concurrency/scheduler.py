@@ -59,7 +59,7 @@ class Task:
         if action is not None:
             try:
                 action()
-            except BaseException:  # noqa: BLE001  # what a task raises, sys.exit as well, harms no other
+            except BaseException:  # noqa: BLE001  # no error, not even SystemExit, may end the thread
                 _log.exception("a task failed")
 
 
@@ -78,7 +78,7 @@ class Scheduler(Protocol):
 
 
 def _stop_all(schedulers: Collection[Scheduler | PerBrokerExecutor], wait_ms: int) -> None:
-    """Stop several schedulers, and wait for all, at most so many milliseconds in total."""
+    """Stop several schedulers, and wait for all of them, for at most ``wait_ms`` in total."""
     for each in schedulers:
         each.stop(0)
     deadline = time.monotonic() + wait_ms / 1000
@@ -171,7 +171,7 @@ class ThreadScheduler(ForkAware):
         return not any(thread.is_alive() for thread in threads)
 
     def _after_fork(self) -> None:
-        """Stop, if any thread has begun."""
+        """Stop, if any thread was started: the parent runs the tasks."""
         self._lock = threading.RLock()
         self._state = threading.Condition(self._lock)
         self._is_stopped = self._is_stopped or bool(self._threads)
@@ -209,7 +209,7 @@ class ThreadScheduler(ForkAware):
 
 
 class _SchedulerView:
-    """One user's view of a shared scheduler; stopping it does not stop the others."""
+    """One user's view of a shared scheduler; stopping a view does not stop the scheduler."""
 
     thread_count: Final = 0
 
@@ -371,14 +371,14 @@ class PerBrokerExecutor(ForkAware):
             return sum(each.thread_count for each in self._schedulers.values())
 
     def stop(self, wait_ms: int = 0) -> None:
-        """Discard the waiting tasks of all schedulers; wait at most so long for running ones."""
+        """Discard the waiting tasks of all schedulers; wait for running ones, up to ``wait_ms``."""
         with self._lock:
             self.is_stopped = True
             schedulers = list(self._schedulers.values())
         _stop_all(schedulers, wait_ms)
 
     def _after_fork(self) -> None:
-        """Stop, if anything has begun; the schedulers themselves do the same."""
+        """Stop, if any scheduler was made; the schedulers stop themselves."""
         self._lock = threading.Lock()
         self.is_stopped = self.is_stopped or bool(self._schedulers)
 
@@ -422,5 +422,5 @@ class WorkerThreads:
         )
 
     def stop(self, wait_ms: int = 0) -> None:
-        """Begin no more tasks; wait at most so long, in total, for running ones."""
+        """Begin no more tasks; wait for running ones, up to ``wait_ms`` in total."""
         _stop_all((self.broker_executor, self.retry_executor, self.service_scheduler), wait_ms)

@@ -20,11 +20,11 @@ _Item = TypeVar("_Item", bound=Hashable)
 _Found = TypeVar("_Found")
 
 SIGNAL_CHECK_SECONDS: Final = 1.0
-"""Longest wait: a signal that comes just before a wait begins is handled when it ends."""
+"""Longest wait, because a signal just before a wait is handled only when the wait ends."""
 
 
 def start_thread(thread: threading.Thread) -> None:
-    """Start a thread."""
+    """Start a thread, or raise `ThreadNotStarted`."""
     if sys.is_finalizing():
         raise ThreadNotStarted("can't start new thread at interpreter shutdown")
     try:
@@ -38,7 +38,7 @@ def wait_for(
 ) -> bool:
     """Wait for a notification after which a predicate holds; return False at the deadline.
 
-    The deadline is of `time.monotonic`. A signal is handled within `SIGNAL_CHECK_SECONDS`.
+    ``deadline`` is a time of `time.monotonic`. A signal is handled within `SIGNAL_CHECK_SECONDS`.
     """
     while not predicate():
         remaining = deadline - time.monotonic()
@@ -72,11 +72,11 @@ def parallel_map(
         while left:
             try:
                 item = left.popleft()
-            except IndexError:  # another has taken the last one
+            except IndexError:  # another thread has taken the last item
                 return
             try:
                 found[item] = action(item)
-            except Exception as error:  # noqa: BLE001  # it is what came of it
+            except Exception as error:  # noqa: BLE001  # the error is the outcome
                 found[item] = error
                 if isinstance(error, stop_on):
                     ended.append(error)

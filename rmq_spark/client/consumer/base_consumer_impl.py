@@ -74,7 +74,7 @@ class BaseConsumerImpl(GroupLifecycle):
 
     consume_type: ConsumeType
     namespace: Namespace
-    """The namespace of the names that users pass and get; here they are full."""
+    """The namespace of the names that users pass and get; this class uses full names."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class BaseConsumerImpl(GroupLifecycle):
             else None
         )
         self._topics_cache = self._subscriptions, frozenset[str]()
-        current = lambda topic: self._subscriptions.get(topic, None)  # noqa: E731  # they are replaced
+        current = lambda topic: self._subscriptions.get(topic, None)  # noqa: E731  # the dict is replaced
         self._brokers = GroupBrokerClient(self._instance, self.group, current)
         self._offset_store = self._new_offset_store()
         rule = Rebalance(settings.message_model, settings.allocate_message_queue_strategy)
@@ -256,7 +256,7 @@ class BaseConsumerImpl(GroupLifecycle):
 
         Raises:
             SubscriptionConflict: Queues were assigned to a lite pull consumer before.
-            MessageRejected: The topic's name is not valid, or the selector makes no sense.
+            MessageRejected: The topic's name or the selector is not valid.
             RouteNotFound: The consumer is running, and there is no such topic. Nothing has changed.
             BrokerRefused: It is running, and brokers do not support the filter. Nothing has
                 changed.
@@ -350,8 +350,8 @@ class BaseConsumerImpl(GroupLifecycle):
     def message_at(self, queue: MessageQueue, queue_offset: int) -> MessageExt | None:
         """Return the message at ``queue_offset`` of a queue, if it is there.
 
-        If the broker answers with an offset to which an operator has moved the group, it resumes
-        there.
+        If the broker answers with an offset to which an operator has moved the group, this consumer
+        resumes there.
         """
         try:
             return self._brokers.message_at(queue, queue_offset)
@@ -415,7 +415,7 @@ class BaseConsumerImpl(GroupLifecycle):
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Resume at offsets that an operator has set, in this consumer's queues of a topic."""
         own = {queue: each for queue, each in offsets.items() if queue.topic == topic and each >= 0}
-        # All, before a broker is waited for.
+        # Reset all queues before waiting for a broker.
         moved = {queue for queue in own if self.is_running and self._reset_queue(queue, own[queue])}
         for queue, offset in own.items():
             try:

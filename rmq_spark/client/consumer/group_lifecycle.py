@@ -56,7 +56,7 @@ class ServiceStateMachine:
         self._state_lock = threading.RLock()
 
     def compare_and_set(self, expected: ServiceState, new_state: ServiceState) -> bool:
-        """Change from one state to another; return False if the first is not the present one."""
+        """Change to another state if the present one is ``expected``; return whether it was."""
         with self._state_lock:
             is_so = self.state is expected
             if is_so:
@@ -80,7 +80,7 @@ class GroupLifecycle(ForkAware, ABC):
         instance: ClientInstance | None,
         namespace: str | None,
     ) -> None:
-        """Create the parts of the start and the end; the ``group`` is checked.
+        """Create the parts of the start and the end; the caller has checked the ``group``.
 
         Subclasses call `ForkAware.__init__` last, because a fork may come at any time. Without a
         shared ``instance``, the consumer makes one of its own for the name servers and the
@@ -114,10 +114,10 @@ class GroupLifecycle(ForkAware, ABC):
         """Load what the consumer needs before it joins."""
 
     def _abandon_start(self) -> None:
-        """End what a start that has failed leaves behind."""
+        """Clean up after a failed start."""
 
     def _cancel_waits(self) -> None:
-        """Make calls return that wait for brokers, because the consumer ends."""
+        """End the calls that wait for brokers, because the consumer stops."""
 
     def _new_safe_stop(self) -> SafeStop:
         return SafeStop(f"{self._full_group} leaves", self._leave_group, SHUTDOWN_MS / 1000)
@@ -160,7 +160,7 @@ class GroupLifecycle(ForkAware, ABC):
             self._instance.start()
             try:
                 self._join_group()
-            except BaseException:  # inside, as a failed `start` needs no `stop`
+            except BaseException:  # nested: an instance that failed to start needs no `stop`
                 if self._is_registered:  # otherwise the group may belong to another consumer
                     self._instance.unregister_consumer(self._full_group)
                 self._instance.stop()

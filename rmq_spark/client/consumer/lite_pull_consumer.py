@@ -29,9 +29,9 @@ class Consumer(GroupConsumer):
     processed; messages are delivered at least once. Methods may be called from any thread.
 
     Besides the errors that they list, methods raise `ClientShutDown` if the consumer does not run
-    (before `start`, only if it has ended, or is the parent process's), `NotAssigned` for a queue
-    that is not this consumer's, a `ClientError` if a broker does not answer, or refuses, and
-    TypeError for an argument of the wrong type.
+    (those that may be called before `start`: if it has ended, or belongs to the parent process),
+    `NotAssigned` for a queue that is not this consumer's, a `ClientError` if a broker does not
+    answer, or refuses, and TypeError for an argument of the wrong type.
 
     Example:
         consumer = Consumer("billing", "localhost:9876")

@@ -104,7 +104,7 @@ class TopicChangeMonitor:
     is_started: bool = False
 
     def add(self, topic: str, listener: TopicMessageQueueChangeListener) -> None:
-        """Call a listener whenever a topic has other queues than it had before."""
+        """Call a listener whenever the queues of a topic have changed."""
         known = self.queues_of(topic)
         what = f"checking the queues of {topic} for changes"
 
@@ -219,7 +219,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             SubscriptionConflict: The consumer has subscribed to topics.
             BrokerRefused: The consumer is running, and the brokers do not support the filter.
                 Nothing has changed.
-            RouteNotFound: It is running, and the brokers to ask about a condition are not known.
+            RouteNotFound: It is running, and the brokers that must check the filter are not known.
         """
         self._check_startable_or_running()
         wanted = self._full_queues(queues)
@@ -261,8 +261,8 @@ class LitePullConsumerImpl(BaseConsumerImpl):
     ) -> None:
         """Call a listener with a topic and its queues when these change.
 
-        A running consumer checks every 30 s, or as its setting ``topic_metadata_check_interval_ms``
-        says.
+        A running consumer checks every ``topic_metadata_check_interval_ms``, a setting of 30 s by
+        default.
 
         Args:
             topic: Name of the topic.
@@ -328,7 +328,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             with self._tasks_lock:
                 self._start_tasks(new_tasks)
             return
-        if not self.is_running:  # it was cancelled, or called a consumer that ends
+        if not self.is_running:  # the listener was cancelled, or called a consumer that stops
             return
         held = [task for task in new_tasks if not task.assigned.is_dropped]
         if not has_failed_before:
@@ -342,7 +342,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
     def _replace_queues(self, queues: frozenset[MessageQueue], topic: str | None) -> bool:
         with self._tasks_lock:
             if topic is not None and topic not in self._subscriptions:
-                queues = frozenset()  # unsubscribed while they were shared out
+                queues = frozenset()  # unsubscribed during the rebalance
             new, gone = self._assigned_queues.replace(queues, topic)
             for assigned in gone:
                 self._release_queue(assigned)
@@ -441,9 +441,9 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         callback: PullCallback,
         room_bytes: RoomFunction,
     ) -> AbandonFunction:
-        """Ask the queue's broker for messages at ``queue_offset``; ``callback`` gets its answer.
+        """Ask the queue's broker for messages at ``queue_offset``; ``callback`` gets the answer.
 
-        Its compressed bodies are inflated while there is room.
+        Compressed bodies of the answer are inflated while there is room.
         """
         subscription = self._subscriptions.get(queue.topic)
         if subscription is None:
@@ -502,7 +502,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         return self._poll_cache(timeout_ms) or self._warn_without_queues()
 
     def _warn_without_queues(self) -> list[MessageExt]:
-        """Log once that nobody has subscribed or assigned; return no messages."""
+        """Log once that this consumer has no topics and no queues; return no messages."""
         if not (self._has_warned or self.topics or self._is_manually_assigned):
             self._has_warned = True
             _log.warning(
@@ -523,7 +523,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             if self._tracer is not None:
                 self._tracer.record_poll(messages)
             request.assigned.returned_offset = request.assigned.delivered_offset
-        except BaseException:  # out of a signal handler, at any line
+        except BaseException:  # a signal handler may raise at any line
             self._requeue_undelivered()
             raise
         return messages
@@ -577,9 +577,9 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         return CommitRequest(full, moves)
 
     def _store_commit(self, commit: CommitRequest) -> None:
-        with self._tasks_lock:  # the queue moves first, or the operator's offset is stored later
+        with self._tasks_lock:  # an operator's reset comes before, or is stored after this commit
             offsets = commit.current_offsets(self._assigned_queues.all())
-            for queue, offset in offsets.items():  # remembered, should its broker fail
+            for queue, offset in offsets.items():  # remembered, in case its broker fails
                 self._offset_store.update_offset(queue, offset, increase_only=False)
         known = self._fingerprints()
         self._offset_manager.save_last_messages(known)
@@ -596,8 +596,8 @@ class LitePullConsumerImpl(BaseConsumerImpl):
     def committed(self, queue: MessageQueue) -> int | None:
         """Return the offset that this group has stored for a queue, or None.
 
-        Its broker is asked, or in BROADCASTING this member's file is read: what `poll` has returned
-        since the last commit does not count.
+        It is read from the queue's broker, or in BROADCASTING from this member's file, and does not
+        include what `poll` has returned since the last commit.
 
         Args:
             queue: The queue, which may be another member's.
@@ -640,7 +640,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             timestamp_ms: The time, in milliseconds since 1970.
 
         Raises:
-            MessageRejected: The time is before 1970, or must be seconds.
+            MessageRejected: The time is before 1970, or in seconds.
         """
         queue = self._get_assigned(queue).queue
         check_timestamp_ms("timestamp_ms", timestamp_ms)
@@ -654,7 +654,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             timestamp_ms: The time, in milliseconds since 1970.
 
         Raises:
-            MessageRejected: The time is before 1970, or must be seconds.
+            MessageRejected: The time is before 1970, or in seconds.
             RouteNotFound: The queue's topic does not exist.
             BrokerNotFound: The topic is not on the queue's broker.
         """
@@ -709,14 +709,14 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             assigned.is_paused = True
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Return and pull messages of paused ``queues`` again; of others, nothing changes.
+        """Return and pull messages of paused ``queues`` again; other queues stay as they are.
 
         Raises:
             NotAssigned: One of the queues is not this consumer's.
         """
         for queue in sorted(self._full_queues(queues)):
             if (task := self._tasks.get(queue)) is not None:
-                task.assigned.fingerprint.record_pause()  # its lane may have noticed no pause
+                task.assigned.fingerprint.record_pause()  # its task may not have noticed the pause
             self._get_assigned(queue).is_paused = False
             if task is not None:
                 task.wake()
@@ -732,7 +732,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
 
 
 class LitePullTask(PullTask[AssignedQueue, LitePullConsumerImpl]):
-    """Pulls one assigned queue of a lite pull consumer; a seek begins a new epoch of it."""
+    """Pulls one assigned queue of a lite pull consumer; a seek begins a new epoch."""
 
     first_offset_delay_ms = FIRST_OFFSET_MS
 

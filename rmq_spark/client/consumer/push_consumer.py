@@ -32,7 +32,7 @@ _Result = TypeVar("_Result")
 def delegate(
     method: Callable[Concatenate[_Member, _Arguments], _Result],
 ) -> Callable[Concatenate[Any, _Arguments], _Result]:
-    """Return a consumer method that calls this method of its member, with its docstring.
+    """Return a consumer method that calls a method of its member, and has its docstring.
 
     The member's own override is called, which may do more than the base class.
     """
@@ -110,11 +110,12 @@ class GroupConsumer(StartsInBlock):
 class PushConsumer(GroupConsumer):
     """A member of a consumer group that calls a listener with the messages it receives.
 
-    The kind of listener decides the kind of consumer. ``listener`` is called by as many threads as
-    the setting ``consume_thread_max`` says, in no order; what fails is redelivered later, and after
-    16 times becomes a dead letter. ``orderly_listener`` gets each queue's messages one after the
-    other; what fails is retried in place. A listener succeeds if it returns None, or the SUCCESS of
-    its kind; anything else it returns or raises is a failure. Messages are delivered at least once.
+    A consumer has one of two kinds of listeners. ``listener`` is called by up to
+    ``consume_thread_max`` threads, in no order; messages that fail are redelivered later, and
+    become dead letters after 16 times. ``orderly_listener`` gets each queue's messages one after
+    the other; a message that fails is retried in place. A listener succeeds if it returns None, or
+    the SUCCESS of its kind; anything else it returns or raises is a failure. Messages are delivered
+    at least once.
     Methods may be called from any thread. They raise `ClientShutDown` if the consumer has ended, or
     is the parent process's.
 

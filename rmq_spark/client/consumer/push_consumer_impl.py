@@ -286,7 +286,7 @@ class PushConsumerImpl(BaseConsumerImpl):
     def resume(self) -> None:
         """Pull again after `suspend`."""
         self._check_startable_or_running()
-        for request in self._pulled_queues():  # their lane may have noticed no pause
+        for request in self._pulled_queues():  # their tasks may not have noticed the pause
             request.fingerprint.record_pause()
         self.is_paused = False
 
@@ -319,7 +319,7 @@ class PushConsumerImpl(BaseConsumerImpl):
                     settled &= self._release_queue(request)
         with self._requests_lock:  # so that a broker's queues are locked together
             new = sorted(mine - self._requests.keys())
-            # otherwise once locked: the previous owner may continue until then
+            # with locks, once they are granted: the previous owner may continue until then
             if not self._needs_locks:
                 self._offset_manager.schedule_prefetch(new)
             for queue in new:
@@ -372,7 +372,7 @@ class PushConsumerImpl(BaseConsumerImpl):
             request.process_queue.drop()
             return True
         request.process_queue.retire()
-        # a busy listener belongs to another member
+        # if a listener is busy, it is another member's
         if request.ownership.owner is not self._locks:
             request.process_queue.drop()
             return True
@@ -416,9 +416,9 @@ class PushConsumerImpl(BaseConsumerImpl):
     def pull(
         self, request: PullRequest, callback: PullCallback, room_bytes: RoomFunction
     ) -> AbandonFunction:
-        """Ask the broker of a ``request`` for messages; ``callback`` gets its answer.
+        """Ask the broker of a ``request`` for messages; ``callback`` gets the answer.
 
-        Its compressed bodies are inflated while there is room.
+        Compressed bodies of the answer are inflated while there is room.
         """
         subscription = self._subscriptions.get(request.queue.topic)
         if subscription is None:
@@ -565,7 +565,7 @@ class PushPullTask(PullTask[PullRequest, PushConsumerImpl]):
             # This waits for brokers, which the thread that reads responses must not do.
             self._scheduler.schedule(lambda: consumer.correct_illegal_offset(request, legal))
             return None
-        with self._mutex:  # another subscription comes before, or continues after this answer
+        with self._mutex:  # `restart` comes before, and the answer is stale, or continues after it
             # In this order: with an empty process queue, the next offset counts as consumed.
             if epoch != request.epoch or not request.process_queue.put_messages(
                 answer.messages, answer.unreadable

@@ -57,7 +57,7 @@ _Settings = TypeVar("_Settings", bound="ConsumerSettings")
 def effective_settings(
     kind: type[_Settings], settings: _Settings | None, start: Start | None
 ) -> _Settings:
-    """Return the settings of a consumer: those given or the defaults, and its ``start``.
+    """Return the given settings of a consumer, or the defaults, with its ``start`` applied.
 
     Raises:
         MessageRejected: The start is not one of `rmq_spark.client.times.START_FORMS`.
@@ -103,7 +103,7 @@ class ConsumerSettings:
         return self.persist_consumer_offset_interval_ms
 
     def check(self) -> None:
-        """Raise MessageRejected or TypeError, with its name, for a setting that cannot work."""
+        """Raise MessageRejected or TypeError for an invalid setting; the error names it."""
         for name, kinds, needed, example in _TYPE_CHECKS:
             check_kind(name, getattr(self, name), kinds, needed, example)
         allocate = getattr(self.allocate_message_queue_strategy, "allocate", None)
@@ -129,22 +129,22 @@ class ConsumerSettings:
 @explain_all_keywords
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LitePullSettings(ConsumerSettings):
-    """Settings of a `Consumer`: all are passed by name, and checked when it is made.
+    """Settings of a `Consumer`: all are passed by name, and checked by the consumer.
 
-    Names are RocketMQ's in another spelling (``pullBatchSize``), and defaults are RocketMQ's where
-    nothing else is said.
+    Names are RocketMQ's in another spelling (``pullBatchSize``), and defaults are RocketMQ's unless
+    stated otherwise.
 
     Attributes:
         message_model: CLUSTERING, by default, shares the queues among the group; BROADCASTING gives
             each member all of them.
-        consume_from_where: First offset in a queue in which the group has committed none: its end
+        consume_from_where: Where the group begins in a queue without a committed offset: at the end
             by default, CONSUME_FROM_LAST_OFFSET.
         consume_timestamp_ms: Milliseconds since the epoch at which CONSUME_FROM_TIMESTAMP begins;
             half an hour ago by default. RocketMQ's consumeTimestamp is a text, as
             ``20251127093000``.
         allocate_message_queue_strategy: Rule by which queues are allocated, the same in all members
-            of a group: an object with a method ``allocate``; by default each member gets as many
-            queues as the next, in a row (AllocateMessageQueueAveragely).
+            of a group: an object with a method ``allocate``; by default each member gets an equal
+            number of consecutive queues (AllocateMessageQueueAveragely).
         persist_consumer_offset_interval_ms: Milliseconds between two times that offsets are stored;
             5,000 by default.
         rebalance_interval_ms: Milliseconds between two rebalances, besides those that a change of
@@ -157,15 +157,15 @@ class LitePullSettings(ConsumerSettings):
             restarted, at the offsets of the one that wrote last: give a process that must not do so
             a directory of its own.
         limits: Limits of the messages that are pulled ahead, `PullLimits()` by default.
-        enable_trace: Whether deliveries are recorded in the topic of traces, in background, for
-            ``rocketpoll message``, the console and RocketMQ's tools; False by default.
+        enable_trace: Whether deliveries are recorded in the topic of traces, in the background,
+            for ``rocketpoll message``, the console and RocketMQ's tools; False by default.
         trace_topic: The topic of traces; RocketMQ's, RMQ_SYS_TRACE_TOPIC, by default.
         pull_batch_size: Most messages of one pull, up to 1,024; 10 by default. RocketMQ's brokers
             give at most 32.
         broker_suspend_max_time_ms: Milliseconds for which a broker may hold a pull that finds
             nothing; 20,000 by default.
         consumer_timeout_ms_when_suspend: Milliseconds to wait for the response to a pull; 30,000 by
-            default. Must exceed the time that it may be held.
+            default. Must exceed ``broker_suspend_max_time_ms``.
         auto_commit: True, by default, if `poll` commits what it returned before; if False, `commit`
             has to be called.
         auto_commit_interval_ms: Milliseconds between two automatic commits, at least 1,000; 5,000
@@ -198,7 +198,7 @@ class LitePullSettings(ConsumerSettings):
         return min(self.auto_commit_interval_ms, self.persist_consumer_offset_interval_ms)
 
     def check(self) -> None:
-        """Raise MessageRejected or TypeError, with its name, for a setting that cannot work."""
+        """Raise MessageRejected or TypeError for an invalid setting; the error names it."""
         ConsumerSettings.check(self)
         self._check_periods("auto_commit_interval_ms", minimum=AUTO_COMMIT_INTERVAL_MS_MIN)
         self._check_periods("topic_metadata_check_interval_ms")
@@ -210,22 +210,22 @@ class LitePullSettings(ConsumerSettings):
 @explain_all_keywords
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushSettings(ConsumerSettings):
-    """Settings of a `PushConsumer`: all are passed by name, and checked when it is made.
+    """Settings of a `PushConsumer`: all are passed by name, and checked by the consumer.
 
     Names are RocketMQ's in another spelling (``consumeThreadMax``), and defaults are RocketMQ's
-    where nothing else is said.
+    unless stated otherwise.
 
     Attributes:
         message_model: CLUSTERING, by default, shares the queues among the group; BROADCASTING gives
             each member all of them.
-        consume_from_where: First offset in a queue in which the group has committed none: its end
+        consume_from_where: Where the group begins in a queue without a committed offset: at the end
             by default, CONSUME_FROM_LAST_OFFSET.
         consume_timestamp_ms: Milliseconds since the epoch at which CONSUME_FROM_TIMESTAMP begins;
             half an hour ago by default. RocketMQ's consumeTimestamp is a text, as
             ``20251127093000``.
         allocate_message_queue_strategy: Rule by which queues are allocated, the same in all members
-            of a group: an object with a method ``allocate``; by default each member gets as many
-            queues as the next, in a row (AllocateMessageQueueAveragely).
+            of a group: an object with a method ``allocate``; by default each member gets an equal
+            number of consecutive queues (AllocateMessageQueueAveragely).
         persist_consumer_offset_interval_ms: Milliseconds between two times that offsets are stored;
             5,000 by default.
         rebalance_interval_ms: Milliseconds between two rebalances, besides those that a change of
@@ -238,8 +238,8 @@ class PushSettings(ConsumerSettings):
             restarted, at the offsets of the one that wrote last: give a process that must not do so
             a directory of its own.
         limits: Limits of the messages that are pulled ahead, `PullLimits()` by default.
-        enable_trace: Whether deliveries are recorded in the topic of traces, in background, for
-            ``rocketpoll message``, the console and RocketMQ's tools; False by default.
+        enable_trace: Whether deliveries are recorded in the topic of traces, in the background,
+            for ``rocketpoll message``, the console and RocketMQ's tools; False by default.
         trace_topic: The topic of traces; RocketMQ's, RMQ_SYS_TRACE_TOPIC, by default.
         pull_batch_size: Most messages of one pull, up to 1,024; 32 by default. RocketMQ's brokers
             give at most 32.
@@ -255,15 +255,15 @@ class PushSettings(ConsumerSettings):
             are sent back; 900,000, a quarter of an hour, by default. After `shutdown` the queue of
             an orderly listener that is still busy stays locked for as long. RocketMQ's
             consumeTimeout is in minutes.
-        suspend_current_queue_time_ms: Milliseconds before an orderly listener gets messages again
-            that failed, 10 to 30,000; 1,000 by default.
+        suspend_current_queue_time_ms: Milliseconds before an orderly listener gets failed messages
+            again, 10 to 30,000; 1,000 by default.
         await_termination_ms: Milliseconds that `shutdown` waits for listeners, up to 1,500; 1,000
             by default, where RocketMQ's awaitTerminationMillisWhenShutdown is 0. In all, `shutdown`
             takes two seconds at most.
         broker_suspend_max_time_ms: Milliseconds for which a broker may hold a pull that finds
             nothing; 15,000 by default.
         consumer_timeout_ms_when_suspend: Milliseconds to wait for the response to a pull; 30,000 by
-            default. Must exceed the time that it may be held.
+            default. Must exceed ``broker_suspend_max_time_ms``.
     """
 
     pull_batch_size: int = 32
@@ -278,7 +278,7 @@ class PushSettings(ConsumerSettings):
     consumer_timeout_ms_when_suspend: int = 30_000
 
     def check(self) -> None:
-        """Raise MessageRejected or TypeError, with its name, for a setting that cannot work."""
+        """Raise MessageRejected or TypeError for an invalid setting; the error names it."""
         ConsumerSettings.check(self)
         self._check_periods("consume_timeout_ms")
         self._check_periods("pull_interval_ms", minimum=0)

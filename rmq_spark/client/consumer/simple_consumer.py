@@ -73,14 +73,14 @@ INVISIBLE_MS_MIN: Final = 1_000
 RECEIVE_TIMEOUT_MS: Final = 20_000
 
 PopSteps: TypeAlias = Generator[tuple[str, PopMessageRequestHeader], "PopResult", list[MessageExt]]
-"""A `receive` that leaves waiting to its caller.
+"""The steps of a `receive`, whose caller does the waiting.
 
-It yields each address to pop from, with the request, is sent the result, and returns the messages.
+They yield each address to pop from, with the request, are sent the result, and return the messages.
 """
 
 
 def check_pop_start(start: str) -> None:
-    """Raise an error if a group that pops cannot begin there: brokers know only two places."""
+    """Raise an error if a group that pops cannot begin there: brokers know two places only."""
     check_kind("start", start, str, "a string (str)", '"earliest"')
     if start not in (EARLIEST, LATEST):
         needed = '"earliest" or "latest", because groups that pop cannot begin elsewhere'
@@ -108,23 +108,23 @@ class PopMember:
         )
 
     def request_rebalance(self) -> None:
-        """Do nothing (40)."""
+        """Do nothing on NOTIFY_CONSUMER_IDS_CHANGED: there is nothing to rebalance."""
 
     def on_connection_closed(self, address: str) -> None:
         """Do nothing: a pop that has lost its connection to ``address`` raises an error itself."""
 
     def stop_threads(self) -> None:
-        """Do nothing: it has none."""
+        """Do nothing: the member has no threads."""
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Do nothing: brokers have the ``offsets`` of groups that pop a ``topic`` (220)."""
+        """Do nothing: brokers have the ``offsets`` of groups that pop a ``topic``."""
 
     def consume_status(self, topic: str) -> Mapping[MessageQueue, int]:  # noqa: ARG002  # the member's interface
-        """Return no queues of a ``topic`` (221)."""
+        """Return no queues of a ``topic``, because the member has no offsets."""
         return {}
 
     def running_info(self) -> ConsumerRunningInfo:
-        """Return the consumer's report on itself (307)."""
+        """Return the consumer's report on itself, for operators."""
         from rmq_spark.wire.bodies.operators import ConsumerRunningInfo  # noqa: PLC0415  # rarely needed
 
         return ConsumerRunningInfo(
@@ -135,7 +135,7 @@ class PopMember:
     def consume_directly(
         self, message: MessageExt, broker_name: str
     ) -> ConsumeMessageDirectlyResult:
-        """Refuse a ``message`` that an operator has chosen: there is no listener (309)."""
+        """Refuse a ``message`` that an operator has chosen, because there is no listener."""
         raise MessageRejected("consumer", "one with a listener", f"{message} {broker_name}")
 
 
@@ -143,8 +143,8 @@ class PopMember:
 class SimpleConsumer(GroupLifecycle, StartsInBlock):
     """A member of a consumer group that receives messages and acknowledges them one by one.
 
-    More members than queues share the work, and a slow message holds up no other. What a member
-    does not acknowledge within its invisible time is delivered again, with ``reconsume_times`` one
+    More members than queues can share the work, and a slow message delays no other. A message that
+    is not acknowledged within its invisible time is delivered again, with ``reconsume_times`` one
     higher. Messages are delivered at least once, in no order. Methods may be called from any
     thread.
 
@@ -166,16 +166,16 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
             ``"host:port"``. Defaults to the environment variable NAMESRV_ADDR.
         instance: A `ClientInstance` to share with other producers and consumers; ``namesrv`` is
             then ignored. Without it, the consumer has an instance of its own.
-        start: Where a new group begins in each queue: ``"earliest"``, the first message, or
-            ``"latest"``, before the last one, and in a young queue at the first. Groups that pop
-            cannot begin at a time.
+        start: Where a new group begins in each queue: ``"earliest"``, at the first message, or
+            ``"latest"``, at the last one, except in a young queue, where it is the first. Groups
+            that pop cannot begin at a time.
         in_order: True to receive the messages of each queue in their order: the next ones come
             when all before them are acknowledged, or are delivered again.
         namespace: Namespace of the names of topics and groups: a topic ``orders`` is ``eu%orders``
             for brokers. A shared instance has its own.
 
     Raises:
-        MessageRejected: The group is not a valid name, or the start is another.
+        MessageRejected: The group is not a valid name, or ``start`` has another value.
         TypeError: An argument has the wrong type.
     """
 
@@ -235,7 +235,7 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
     def _cancel_waits(self) -> None:
         for pending in list(self._pending_pops):
             pending.abandon()
-            with suppress(InvalidStateError):  # its response is here
+            with suppress(InvalidStateError):  # its response has arrived
                 pending.on_error(ClientShutDown(f"the consumer {self._state_machine.state.value}"))
 
     def shutdown(self) -> None:
@@ -265,7 +265,7 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
             selector: Tags, as ``"red || blue"``, or what `by_sql` returns; by default all messages.
 
         Raises:
-            MessageRejected: The topic's name is not valid, or the selector makes no sense.
+            MessageRejected: The topic's name or the selector is not valid.
             RouteNotFound: The consumer is running, and there is no such topic.
         """
         data = self._new_subscription(topic, selector)
@@ -374,8 +374,8 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
     def ack(self, messages: MessageExt | Iterable[MessageExt]) -> None:
         """Acknowledge ``messages``, one or several at once; they are not delivered again.
 
-        When it returns, the brokers have stored that. An acknowledgement that comes after the
-        message was redelivered has no effect.
+        When it returns, the brokers have stored the acknowledgements. An acknowledgement that comes
+        after the message was redelivered has no effect.
 
         Raises:
             MessageRejected: A message was not returned by `receive`.
@@ -402,8 +402,8 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
     def change_invisible_duration(self, message: MessageExt, invisible_ms: int) -> MessageExt:
         """Let a message be delivered again in ``invisible_ms`` from now, unless it is acknowledged.
 
-        Return the message with its new receipt: acknowledge that one. 0 redelivers
-        it within about two seconds.
+        Return the message with its new receipt: acknowledge that one. 0 redelivers it within about
+        two seconds.
 
         Raises:
             MessageRejected: The message was not returned by `receive`, or the time is below zero.

@@ -43,7 +43,7 @@ class HeartbeatSender(ForkAware):
         ForkAware.__init__(self)
 
     def _after_fork(self) -> None:
-        """Know no broker: in a child process, they know the parent, and not this process."""
+        """Forget all brokers: they know the parent, and not this process."""
         self._executor = PerBrokerExecutor("rocketpoll heartbeat")
         self._failures: dict[str, int] = {}  # since each broker last took a heartbeat
         self._failure_log = FailureLog()
@@ -68,7 +68,7 @@ class HeartbeatSender(ForkAware):
         self._change += 1
 
     def send_to_unaware(self, addresses: Iterable[str], timeout_ms: int) -> None:
-        """Send heartbeats as `send` does, to brokers that do not know the groups as they are."""
+        """Send heartbeats as `send` does, to brokers that do not know the present groups."""
         change = self._change
         unaware = [each for each in addresses if self._known_changes.get(each) != change]
         if unaware:
@@ -150,5 +150,5 @@ class HeartbeatSender(ForkAware):
         return self._executor.thread_count
 
     def stop(self, wait_ms: int = 0) -> None:
-        """Stop sending; wait at most so long for requests in flight."""
+        """Stop sending; wait for requests in flight, up to ``wait_ms``."""
         self._executor.stop(wait_ms)

@@ -97,12 +97,12 @@ _log = logging.getLogger(__name__)
 
 CONCURRENT_REQUESTS_MAX: Final = 16
 WAITING_CHECKS_MAX: Final = 2_000
-"""A broker sends the checks of all open transactions in one burst, and counts each."""
+"""Most waiting checks: a broker sends those of all open transactions at once, and counts each."""
 WAITING_CHECKS_BYTES_MAX: Final = 32 << 20
 
 
 def _new_slots() -> Mapping[int | None, threading.Semaphore]:
-    """Return the slots of resets, of checks, and of all other requests (None)."""
+    """Return separate slots for resets, for checks, and for all other requests (None)."""
     codes = RequestCode.RESET_CONSUMER_CLIENT_OFFSET, RequestCode.CHECK_TRANSACTION_STATE, None
     return {code: threading.Semaphore(CONCURRENT_REQUESTS_MAX) for code in codes}
 
@@ -110,7 +110,7 @@ def _new_slots() -> Mapping[int | None, threading.Semaphore]:
 class _WaitingChecks:
     """Checks of transactions that wait for a slot, up to a limit. All methods are thread-safe.
 
-    A check of a message takes the place of an earlier one, so that it is not answered twice.
+    A check of a message replaces an earlier one that waits, so that it is not answered twice.
     """
 
     def __init__(self) -> None:
@@ -154,7 +154,7 @@ class _WaitingChecks:
     def release_or_next(
         self, slots: threading.Semaphore
     ) -> tuple[RemotingConnection, RemotingCommand, Any] | None:
-        """Return the next check for the caller's slot; without one, give the slot back."""
+        """Return the next check for the caller's slot; if none waits, release the slot."""
         with self._mutex:
             if self._waiting:
                 found = self._waiting.pop(next(iter(self._waiting)))
@@ -178,7 +178,7 @@ class RegisteredConsumer(Protocol):
         """Return the description of the consumer that heartbeats carry."""
 
     def request_rebalance(self) -> None:
-        """Rebalance soon, because the members of the group have changed (40)."""
+        """Rebalance soon, because the members of the group have changed (request code 40)."""
 
     def on_connection_closed(self, address: str) -> None:
         """Note that a broker may have forgotten this consumer, and the locks that it granted."""
@@ -187,18 +187,18 @@ class RegisteredConsumer(Protocol):
         """Stop all threads, because the instance has stopped and no broker can be asked."""
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Resume at offsets that an operator has set (220)."""
+        """Resume at offsets that an operator has set (request code 220)."""
 
     def consume_status(self, topic: str) -> Mapping[MessageQueue, int]:
-        """Return the offset that the consumer has reached in each queue of a topic (221)."""
+        """Return the offset that the consumer has reached in each queue of a topic (code 221)."""
 
     def running_info(self) -> ConsumerRunningInfo:
-        """Return the consumer's report on itself (307)."""
+        """Return the consumer's report on itself (request code 307)."""
 
     def consume_directly(
         self, message: MessageExt, broker_name: str
     ) -> ConsumeMessageDirectlyResult:
-        """Consume a message that an operator has chosen, now (309)."""
+        """Consume a message that an operator has chosen, now (request code 309)."""
 
 
 class RegisteredProducer(Protocol):
@@ -207,7 +207,7 @@ class RegisteredProducer(Protocol):
     def check_transaction_state(
         self, address: str, message: MessageExt, header: CheckTransactionStateRequestHeader
     ) -> None:
-        """Tell the broker at ``address`` to commit a half message, or to roll it back (39)."""
+        """Make the broker at ``address`` commit a half message, or roll it back (code 39)."""
 
 
 class UnknownMember(ClientError):
@@ -290,7 +290,7 @@ class ClientRequestProcessor(ForkAware):
     def _resolve_request(
         self, header: ReplyMessageRequestHeader, pushed: RemotingCommand
     ) -> RemotingCommand:
-        """Pass a reply to the request that waits for it, at once: there may be many."""
+        """Pass a reply to the request that waits for it, without a thread: there may be many."""
         try:
             self._requests.resolve(
                 header, pushed, time.time_ns() // 1_000_000, self._max_body_bytes
@@ -425,8 +425,8 @@ class ClientInstance(ForkAware):
 
     A producer or consumer without an instance makes one of its own; pass one to have several share
     its connections and threads, or to set what only the instance knows: credentials, TLS, timeouts.
-    It starts with its first user and ends with its last; in a ``with`` statement it is in use
-    itself. All methods may be called from any thread.
+    It starts with its first user and ends with its last; a ``with`` statement counts as a user. All
+    methods may be called from any thread.
 
     Example:
         with ClientInstance("localhost:9876", credentials=Credentials("key", "secret")) as instance:
@@ -440,8 +440,8 @@ class ClientInstance(ForkAware):
         tls: TLS settings, for name servers and brokers alike, on their usual ports.
         client_id: Name of this client; it must differ from those of all other clients, in this
             process and others. At most 255 bytes, without ``/``, because in BROADCASTING it names a
-            directory. A forked process adds its process id. By default one is made of address,
-            process id and time; the directory is then that of all clients of the machine.
+            directory. A forked process adds its process id. By default, the id consists of address,
+            process id and time, and all such clients of a machine share one directory.
         extensions: Extensions of rocketpoll's brokers that are used where a broker offers them.
         reads_itself: Whether the threads that wait for responses also read them, instead of a
             thread for each connection. `Producer.send_async` is not available then.
@@ -459,7 +459,7 @@ class ClientInstance(ForkAware):
             ``eu%orders`` for brokers, as in RocketMQ's clients.
 
     Raises:
-        MessageRejected: A number is out of range, ``client_id`` cannot be one, or an address has a
+        MessageRejected: A number is out of range, ``client_id`` is invalid, or an address has a
             scheme, as ``http://``.
         TlsRejected: The TLS settings cannot work.
         TypeError: An argument has the wrong type.
@@ -550,7 +550,7 @@ class ClientInstance(ForkAware):
     def lasting_id(self) -> str:
         """Name that this client keeps when its program is restarted.
 
-        Clients of a machine that were not given an id share it, like Java's in BROADCASTING.
+        All clients of a machine that were not given an id have the same, as Java's in BROADCASTING.
         """
         return self._given_client_id or f"{self.local_address}@DEFAULT"
 
@@ -814,7 +814,7 @@ def local_address(peers: Iterable[str]) -> str:
 
 
 def require_topics(instance: ClientInstance, topics: Iterable[str]) -> None:
-    """Fetch the routes of topics that are not known."""
+    """Fetch the routes of topics that are not known; an error suggests a similar topic."""
     with suggest_similar_topics(instance.name_servers):
         instance.routes.require(topics)
 
@@ -831,7 +831,7 @@ def suggest_similar_topics(name_servers: NameServers) -> Iterator[None]:
     except TopicNotUsable:
         raise
     except RouteNotFound as error:
-        if error.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):  # most groups have none
+        if error.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):  # most groups have no such topic
             raise
         try:
             topics = name_servers.admin.topics()

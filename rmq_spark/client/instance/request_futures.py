@@ -177,7 +177,7 @@ class RequestFutureHolder(ForkAware):
         now_ms: int,
         max_body_bytes: int,
     ) -> None:
-        """Pass the reply in a broker's request (326) to the request that waits for it.
+        """Pass the reply that a broker has pushed (code 326) to the request that waits for it.
 
         Raises:
             BodyError: The reply is compressed, and cannot be inflated; its request fails with this.

@@ -135,8 +135,7 @@ class Routes(ForkAware):
 
         Raises:
             RouteNotFound: There is no such topic, and no broker creates topics.
-            TopicNotUsable: The topic cannot be written anywhere, though a RocketMQ broker would
-                accept messages.
+            TopicNotUsable: The topic exists, but none of its queues can be written.
         """
         try:
             return self.publish_queues(topic)
@@ -217,7 +216,7 @@ class Routes(ForkAware):
             self._brokers = {
                 name: broker for route in table.values() for name, broker in route.brokers.items()
             }
-            self._table = table  # after the brokers, to which a known route leads
+            self._table = table  # set after the brokers, which a known route refers to
         if others := (others & table.keys()) - {topic}:
             self.refresh_each(sorted(others))  # a route that cannot be fetched is kept
         return found
@@ -237,7 +236,7 @@ class Routes(ForkAware):
         )
 
     def refresh_within(self, topic: str, seconds: float) -> None:
-        """Fetch a topic's route again, waiting at most this long; the response may come later.
+        """Fetch a topic's route again, waiting at most ``seconds``; the response may come later.
 
         If no thread can be started to fetch it, the route stays as it is. The fetching thread may
         call this itself, because a logging handler may send: then it does not wait.

@@ -52,7 +52,7 @@ class RequestRows(NamedTuple):
 def split_rows(
     rows: pa.RecordBatch, topic: str | None, bytes_max: int, rows_max: Callable[[str], int]
 ) -> Iterator[RequestRows]:
-    """Yield rows by topic, in the sizes of requests."""
+    """Yield rows by topic, divided into requests."""
     _check_columns(rows)
     if topic is not None:
         check_text("topic", topic, "orders")
@@ -124,7 +124,7 @@ def _property_lengths(rows: pa.RecordBatch) -> Any:
 def encode_sized_records(
     rows: pa.RecordBatch, queue: MessageQueue, born_host: str, store_host: str
 ) -> memoryview:
-    """Return rows as records for a queue, their sizes in front: the body of a chunk."""
+    """Return rows as records for a queue, which their sizes precede: the body of a chunk."""
     columns = record_columns(rows, queue, born_host, store_host)
     with translate_record_errors():
         return memoryview(encode_sized_chunk(columns))
@@ -147,7 +147,7 @@ def to_message(rows: pa.RecordBatch, topic: str) -> Message:
 
 @contextmanager
 def translate_record_errors() -> Iterator[None]:
-    """Raise MessageRejected where rows cannot be made to records."""
+    """Raise MessageRejected if the block raises RecordError for rows that cannot be records."""
     try:
         yield
     except RecordError as error:
@@ -173,7 +173,7 @@ def record_columns(
 
 
 def message_columns(rows: pa.RecordBatch) -> dict[str, Any]:
-    """Return the columns of a batch, to all messages of which the broker gives one born time."""
+    """Return the columns of a batch, without born times: its messages share the request's."""
     return {
         name: _fill_defaults(rows, name)
         for name in rows.schema.names
@@ -218,7 +218,7 @@ def _to_batches(rows: Any) -> Any:
     if isinstance(rows, pa.RecordBatch):
         return (rows,)
     pandas = sys.modules.get("pandas")
-    if pandas is not None and isinstance(rows, pandas.DataFrame):  # its stream has its index
+    if pandas is not None and isinstance(rows, pandas.DataFrame):  # its stream includes its index
         rows = _from_pandas(rows)
     if isinstance(rows, pa.Table):
         return rows.to_batches()
@@ -354,7 +354,7 @@ def _cast(name: str, column: pa.Array, to: pa.DataType) -> pa.Array:
         return _join_keys(column.cast(pa.list_(pa.string())))
     if to == TIMESTAMP and pa.types.is_integer(column.type):
         column = column.cast(pa.int64())
-    # Of a time, less than a millisecond is dropped; one in seconds may be too late.
+    # Fractions of a millisecond are dropped; seconds are cast safely, because they may overflow.
     is_cut = pa.types.is_timestamp(column.type) and column.type.unit != "s"
     return column.cast(to, safe=not is_cut)
 
@@ -372,7 +372,7 @@ def _check_years(times: pa.Array) -> None:
 
 
 def _join_keys(keys: pa.ListArray) -> pa.Array:
-    """Return the keys of each row in one text; a row without any has none."""
+    """Return the keys of each row in one text; null for a row without keys."""
     if keys.flatten().null_count:
         raise ValueError("a key in a list is null")
     is_one = pc.greater(pc.list_value_length(keys), 0)
@@ -381,7 +381,7 @@ def _join_keys(keys: pa.ListArray) -> pa.Array:
 
 def _pairs(row: Any) -> list[tuple[Any, ...]] | None:
     """Return the properties of a row: a dict as pandas has it, or pairs as polars has them."""
-    # of several dicts Arrow makes structs with nulls where one has no value
+    # Arrow makes structs of several dicts, with null for a key that a dict does not have
     if isinstance(row, dict):
         return [pair for pair in row.items() if pair[1] is not None]
     return row if row is None else [tuple(pair.values()) for pair in row]

@@ -69,7 +69,7 @@ IN_FLIGHT: Final = 4
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 CHUNK_ROWS: Final = 32_768
 CHUNK_TIMEOUT_MS: Final = 30_000
-"""Milliseconds to wait for a response: several megabytes wait for those before them."""
+"""Timeout of a request: its megabytes may wait until those of earlier requests are sent."""
 _ROUTE_SECONDS: Final = 1.0
 """Seconds to wait for a topic's new route; without one, the known queues are tried again."""
 
@@ -207,7 +207,7 @@ class _TableSend:
             request.response.set_exception(error)
 
     def await_response(self, request: _TableRequest) -> None:
-        """Wait for the response; if that may help, retry the request while others wait."""
+        """Wait for the response; retry the request if that may help, while later ones wait."""
         while (error := self._record_outcome(request)) is not None:
             request.errors.append(error)
             may_do_better = is_retryable(error) or isinstance(error, _PartiallyStored)
@@ -222,7 +222,7 @@ class _TableSend:
             self.send(request)
 
     def _record_outcome(self, request: _TableRequest) -> ClientError | None:
-        """Record the stored rows; return why those left in the request are not stored."""
+        """Record the stored rows; return the error of the rows that are left, if there are any."""
         try:
             found = request.response.result()
         except ClientError as error:
@@ -309,7 +309,7 @@ class _StagedChunk:
 
 
 class StagedSender:
-    """The chunks of one attempt at rows of a batch. Its methods are called from one thread.
+    """Sends the chunks of one attempt to stage rows of a batch. Use it in one thread.
 
     ``is_committed`` is True once the broker says that the batch is committed already: later rows
     are not staged.
@@ -327,7 +327,7 @@ class StagedSender:
         chunk_bytes: int = CHUNK_BYTES,
         timeout_ms: int = CHUNK_TIMEOUT_MS,
     ) -> None:
-        """Begin an attempt, by its unique name, at rows of a batch.
+        """Begin an attempt, which has a unique name, to stage rows of a batch.
 
         ``queues_of`` returns the queues of a topic, all of them on one broker.
         """

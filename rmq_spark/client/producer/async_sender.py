@@ -61,7 +61,7 @@ class SendPermits:
         return len(self._sizes)
 
     def acquire(self, future: object, size: int, seconds: float) -> bool:
-        """Acquire room for a body of so many bytes; return False if there was none in time."""
+        """Acquire room for a body of ``size`` bytes; return False if there was none in time."""
         with self._mutex:
             has_room = not self._wait_queue and self._fits(size)
             if not has_room and not self._wait(size, seconds):
@@ -128,7 +128,7 @@ class CallbackExecutor:
     """Runs callbacks one after the other, in a thread that lives while there are some."""
 
     def __init__(self, name: str, pending_max: int) -> None:
-        """Make a runner; senders have to wait while ``pending_max`` callbacks are waiting."""
+        """Make an executor; senders have to wait while ``pending_max`` callbacks are waiting."""
         self._name = name
         self._pending_max = pending_max
         self._is_parents = False
@@ -180,7 +180,7 @@ class CallbackExecutor:
             self._has_thread = True
         try:
             start_thread(threading.Thread(target=self._run, name=self._name, daemon=True))
-        except RuntimeError:  # at a limit of threads, or as Python ends: then here
+        except RuntimeError:  # at a limit of threads, or as Python ends: run the callbacks here
             self._run()
 
     def _run(self) -> None:
@@ -306,7 +306,7 @@ class AsyncSender:
     def send(
         self, prepared: PreparedMessage, fixed: MessageQueue | None, timeout_ms: int
     ) -> SendFuture:
-        """Send a message and return a future; with ``fixed``, there and with one attempt.
+        """Send a message and return a future; with a ``fixed`` queue, there is one attempt only.
 
         Raises:
             TooManyPending: Too many sends or bytes are pending, and no room was made in time.
@@ -419,7 +419,7 @@ class _AsyncSend(PendingRequest):
         except Exception as error:  # noqa: BLE001  # any error must reach the future
             self.on_error(error)
             return
-        self.call_soon = None  # of this thread alone: other tries are made by others
+        self.call_soon = None  # for this thread only: other threads make the further tries
         if not self._async_sender.schedule_retry(self):
             self._fail(ClientShutDown("cannot start a thread that connects"))
 

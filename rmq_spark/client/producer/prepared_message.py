@@ -72,7 +72,7 @@ class SendRules:
             has none.
 
     Raises:
-        MessageRejected: A number is out of range, or a name cannot be one.
+        MessageRejected: A number is out of range, or a name is not valid.
         TypeError: A setting has the wrong type.
     """
 
@@ -230,8 +230,8 @@ def prepare_message(
 def _check_message(message: Message, rules: SendRules) -> Message:
     """Return the message, with its body as bytes, or raise an error if no broker would accept it.
 
-    A view may have items of other sizes, or gaps, and the memory below it may change before it is
-    sent.
+    A bytearray or view is copied, because a view may have larger items, or gaps, and its memory may
+    change before it is sent.
     """
     if not isinstance(message, Message):
         check_kind("message", message, Message, "a Message", "Message('orders', b'body')")

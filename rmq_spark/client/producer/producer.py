@@ -97,13 +97,13 @@ class Producer(ForkAware, StartsInBlock):
         send_latency_fault_enable: Whether brokers that answer slowly are avoided for a while.
         pending_max: Number of sends of `send_async` that may wait for their responses at once;
             10,000 by default.
-        pending_bytes_max: Number of body bytes that these sends may have together; 64 MiB by
-            default.
+        pending_bytes_max: Most bytes of the bodies of these sends together; 64 MiB by default.
         serializer: Serializer of bodies that are not bytes: ``"json"``, ``"msgpack"``, ``"text"``,
             `avro`, or an object with ``dumps`` and ``loads``. Without one, bodies must be bytes.
         member: Answers the requests that brokers make of producers (transaction checks).
         enable_trace: Whether the sends of single messages and batches are recorded in the topic of
-            traces, in background, for ``rocketpoll message``, the console and RocketMQ's tools.
+            traces, in the background, for ``rocketpoll message``, the console and RocketMQ's
+            tools.
         trace_topic: The topic of traces; RocketMQ's, RMQ_SYS_TRACE_TOPIC, by default.
 
     Raises:
@@ -238,7 +238,7 @@ class Producer(ForkAware, StartsInBlock):
             self._is_running = True
 
     def _check_running(self) -> None:
-        """Raise `ClientShutDown` unless the producer runs; in a child, restart the parent's.
+        """Raise `ClientShutDown` unless the producer runs; in a forked child, restart it.
 
         If its instance has stopped, later requests raise that error.
         """
@@ -363,8 +363,8 @@ class Producer(ForkAware, StartsInBlock):
             A future that yields the queue and the offset at which the message is stored. It fails
             with `RouteNotFound` if there is no such topic and no broker creates it, with
             `BrokerRefused` if a broker refused the message for good, with `SendFailed` after the
-            last try, and with another `ClientError` if there was only one: the message may have
-            been stored all the same.
+            last try, and with another `ClientError` if only one try was possible: the message may
+            have been stored all the same.
 
         Raises:
             ClientShutDown: The producer is not running.
@@ -431,7 +431,7 @@ class Producer(ForkAware, StartsInBlock):
 
         Raises:
             ClientShutDown: The producer is not running.
-            MessageRejected: The result has no handle, or the text is none.
+            MessageRejected: The result has no handle, or the text is not a handle.
             BrokerRefused: The message is due already, or the broker allows no recall.
             ConnectionFailed, BrokerNotFound: The broker cannot be reached.
         """
@@ -466,7 +466,7 @@ class Producer(ForkAware, StartsInBlock):
             message: The message to send.
             queue: The queue to send to, or a function that chooses one of the topic's queues. By
                 default, the producer takes the queues in turn, or by the message's sharding key.
-            timeout_ms: Milliseconds until the reply must be here, with all tries of the send;
+            timeout_ms: Milliseconds until the reply must arrive, including all tries of the send;
                 ``send_timeout_ms`` by default.
 
         Returns:
@@ -505,7 +505,7 @@ class Producer(ForkAware, StartsInBlock):
         Args:
             message: The message to send.
             queue: The queue to send to, or a function that chooses one of the topic's queues.
-            timeout_ms: Milliseconds until the reply must be here; ``send_timeout_ms`` by default.
+            timeout_ms: Milliseconds until the reply must arrive; ``send_timeout_ms`` by default.
 
         Returns:
             A future that yields the reply, or fails with the errors that a blocking request
@@ -531,7 +531,7 @@ class Producer(ForkAware, StartsInBlock):
             left_ms = max(int((deadline - time.monotonic()) * 1000), 1)
             request, waiting = self._begin_request(message, timeout_ms, left_ms, future)
             Future.add_done_callback(future, lambda _: waiting.discard())
-            # The send may take as long as the reply: the error of a late one is the reply's.
+            # The send has the whole timeout: if it is late, `ReplyTimeout` is raised first.
             sent = self.send_async(request, queue, timeout_ms)
             Future.add_done_callback(sent, waiting.on_sent)
         except BaseException:
@@ -561,7 +561,7 @@ class Producer(ForkAware, StartsInBlock):
     ) -> SendResult:
         """Reply to a request, and wait until its sender has the reply and a broker has stored it.
 
-        ``producer.send(request.reply(body))`` is the same; `send_async` and `send_one_way` accept
+        ``producer.send(request.reply(body))`` does the same; `send_async` and `send_one_way` accept
         ``request.reply(body)`` as well.
 
         Args:
@@ -641,7 +641,7 @@ class Producer(ForkAware, StartsInBlock):
 
         Raises:
             ClientShutDown: The producer is not running.
-            TypeError: No table, a column of a type that its name cannot have, or no such setting.
+            TypeError: An object is not a table, a column has a wrong type, or a setting is unknown.
             MessageRejected: A column is unknown, a row cannot be a message, or a setting is out of
                 range. Rows that were sent before stay sent.
             RouteNotFound: A topic does not exist, and no broker creates it.
@@ -669,7 +669,7 @@ class Producer(ForkAware, StartsInBlock):
 
         Raises:
             ClientShutDown: The producer is not running.
-            TypeError: No table, a column of a type that its name cannot have, or no such setting.
+            TypeError: An object is not a table, a column has a wrong type, or a setting is unknown.
             MessageRejected: A column is unknown, a row cannot be a message, or a setting is out of
                 range. Rows that were sent before stay sent.
             RouteNotFound: A topic does not exist, and no broker creates it.
@@ -703,7 +703,7 @@ class Producer(ForkAware, StartsInBlock):
         return timeout_ms
 
     def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Return the queues that a topic's messages may go to, or will, once it is created.
+        """Return the queues that a topic's messages may go to, now or once it is created.
 
         Args:
             topic: Name of the topic.

@@ -222,8 +222,8 @@ class SyncSender:
     def _refresh_route_after(self, error: ClientError, topic: str, attempt: _Attempt) -> None:
         """Refresh the topic's route if the error of a try suggests that it has changed.
 
-        This does not wait for the response if there is no further try, or if it goes to another
-        broker. A broker's error says nothing about other brokers' queues.
+        This does not wait for the route if there is no further try, or if the next try goes to
+        another broker. A broker's error says nothing about other brokers' queues.
         """
         if not is_route_stale(error):
             return

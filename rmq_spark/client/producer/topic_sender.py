@@ -195,8 +195,8 @@ class TopicSender:
         self._serializer = serializer
         self.rules = rules
         self.ids = UniqueIdGenerator(instance.local_address)
-        self._timer_brokers: set[str] = set()  # by address, of those known to have timers
-        self._reply_clusters: set[str] = set()  # whose brokers relay replies, and are known
+        self._timer_brokers: set[str] = set()  # addresses of brokers known to have timers
+        self._reply_clusters: set[str] = set()  # clusters with known brokers for replies
         self.queue_selector = QueueSelector(
             time.monotonic, self._is_silent, send_latency_fault_enable=send_latency_fault_enable
         )
@@ -206,7 +206,7 @@ class TopicSender:
         self.ids = UniqueIdGenerator(self.instance.local_address)
 
     def full_topic(self, message: Message) -> str:
-        """Return the name that brokers know a message's topic by; that of replies has none else."""
+        """Return the full name of a message's topic; the topic of replies is in no namespace."""
         if isinstance(message, CorrelatedMessage) and message.is_reply:
             return message.topic
         return self.namespace.wrap(message.topic)
@@ -225,10 +225,10 @@ class TopicSender:
         )
 
     def introduce(self, topic: str, timeout_ms: int) -> None:
-        """Make brokers know this client before it sends a request to a topic.
+        """Make a topic's brokers know this client before it sends a request.
 
-        They push the reply to it: the broker that stores the request or, if the consumer is not
-        ours, any other of its cluster.
+        The reply is pushed to this client by the broker that stores the request or, if the consumer
+        is not ours, by any broker of its cluster.
         """
         routes = self.instance.routes
         topic = self.namespace.wrap(topic)
@@ -251,7 +251,7 @@ class TopicSender:
         """Return the queue that a message must go to, None if it may be any of the topic's.
 
         The topic's queues are fetched if they are needed, unless they are ``known``. A reply goes
-        to the broker that has the request, as the client that waits is connected there.
+        to the broker that has the request, because the client that waits is connected there.
         """
         if not may_need_queue(message, queue):
             return None
@@ -275,7 +275,7 @@ class TopicSender:
     def _queue_at(
         self, broker_name: str | None, queues: Sequence[MessageQueue]
     ) -> MessageQueue | None:
-        """Return a queue of a broker that can be reached, None if there is none."""
+        """Return a queue of a broker; None if it has none or cannot be reached."""
         found = [queue for queue in queues if queue.broker_name == broker_name]
         if not found or not self.queue_selector.is_available(found[0].broker_name):
             return None

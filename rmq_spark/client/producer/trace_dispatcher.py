@@ -1,4 +1,4 @@
-"""TraceDispatcher: sends the traces of one producer or consumer to the trace topic, in background.
+"""TraceDispatcher: sends the traces of a producer or consumer, in the background.
 
     append ──> queue, bounded ──> a thread: trace messages of up to 100 traces ──> trace topic
                  └── full, or the topic cannot be written: dropped, counted, logged
@@ -59,7 +59,7 @@ BATCH_MAX: Final = 100
 """Most traces of one trace message."""
 
 FLUSH_MS: Final = 1_000
-"""Milliseconds after which traces are sent, if there are not `BATCH_MAX` before."""
+"""Milliseconds after which traces are sent, or earlier if `BATCH_MAX` wait."""
 
 SEND_TIMEOUT_MS: Final = 5_000
 STOP_MS: Final = 500
@@ -337,7 +337,7 @@ def _by_keys(batch: Sequence[MessageTrace]) -> Iterator[tuple[list[str], list[Me
     for trace in batch:
         own = [trace.message_id, *(trace.keys or "").split(KEY_SEPARATOR)]
         if sum(map(len, own)) > KEYS_BYTES_MAX // 2:
-            own = own[:1]  # its id finds it
+            own = own[:1]  # the message id alone
         own = [each for each in own if each and each not in keys]
         more = sum(len(each.encode(errors="replace")) + 1 for each in own)
         if traces and size + more > KEYS_BYTES_MAX:

@@ -5,11 +5,11 @@
         ─> COMMIT: delivered     ROLLBACK: dropped     neither: the broker asks `check_listener`
 
 The broker asks a client of the group until the transaction has ended: after a crash of this
-process, a lost request, or UNKNOWN. So the listener must find out from what the work has left, for
-example from a row of the database, and not from memory.
+process, a lost request, or UNKNOWN. So the listener must find out from what the work has stored,
+for example from a row of the database, and not from memory.
 
 The end is a request with a response, so that the log of a producer shows an end that no broker has
-accepted. That is no error of the caller, because the work is done by then: the check settles it.
+accepted. The caller gets no error, because the work is done by then, and the check decides.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class TransactionResult(NamedTuple):
 
 
 class _HalfMessage(NamedTuple):
-    """A message to store unseen, and how."""
+    """A message to store unseen, and the arguments of its send."""
 
     message: Message
     queue: MessageQueue | Selector | None
@@ -159,8 +159,8 @@ class TransactionProducer(Producer):
         check_listener: A function from the message of an open transaction to its
             `TransactionState`. Several threads may call it at once. If it raises an error, the
             broker asks again later.
-        topics: Topics of the transactions. Their brokers know this client as soon as it starts, and
-            so can ask it about messages of an earlier process; otherwise, from its first
+        topics: Topics of the transactions. Their brokers know this client from its start on, and
+            can ask it about messages of an earlier process. Other brokers know it from its first
             transaction on.
         instance: A `ClientInstance` to share with other producers and consumers; ``namesrv``
             is then ignored. Without it, the producer has an instance of its own.
@@ -281,7 +281,7 @@ class TransactionProducer(Producer):
             BrokerRefused: A broker refused the message, or does not accept transactions.
             SendFailed: All tries failed, or the message was not stored safely and was rolled back.
                 The function was not called.
-            TypeError: The function returned something else. The transaction stays open.
+            TypeError: The function returned no `TransactionState`. The transaction stays open.
         """
         check_local_transaction(local_transaction)
         begun = self.transaction(
@@ -410,7 +410,7 @@ class Transaction:
         return self.end(TransactionState.ROLLBACK)
 
     def leave_open(self) -> None:
-        """Leave the end to the check listener, because it is unknown, whatever follows."""
+        """Keep the transaction open when the block ends; the broker asks the check listener."""
         self._sent()
         self._is_left_open = True
 
@@ -445,7 +445,7 @@ class Transaction:
 
 
 def check_topics(topics: Iterable[str]) -> tuple[str, ...]:
-    """Return the topics of transactions; raise an error for anything that cannot be some."""
+    """Return the topics of transactions as a tuple; raise an error if they are not valid."""
     if isinstance(topics, str) or not isinstance(topics, Iterable):
         raise wrong_kind("topics", "several names of topics", excerpt(topics), '["orders"]')
     return tuple(check_send_topic(check_topic(topic, "topics")) for topic in topics)
@@ -458,7 +458,7 @@ def check_transaction_listener(listener: object) -> None:
 
 
 def check_local_transaction(function: object) -> None:
-    """Raise TypeError if what does the work of a transaction is no function."""
+    """Raise TypeError if a local transaction is no function."""
     needed = "a function that returns a TransactionState"
     _check_function("local_transaction", function, needed, "result")
 

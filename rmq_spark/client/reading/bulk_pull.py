@@ -179,7 +179,7 @@ class BulkPull(ForkAware):
         self._requested_end = start
         self._pending_pulls: deque[_PendingPull] = deque()
         self._messages_per_pull = 0
-        self._is_pull_size_known = False  # messages that the broker gives at once
+        self._is_pull_size_known = False  # True once the broker has shown how many it returns
         self._last_short_count = 0  # the last number that was less than asked for
         self._growth_threshold = 1  # full responses to wait for before asking for more
         self._full_count = 0
@@ -210,7 +210,7 @@ class BulkPull(ForkAware):
         """Yield all chunks, in order; none of them is empty.
 
         Raises:
-            OffsetMoved: The queue does not hold these offsets any more, or not yet and none came in
+            OffsetMoved: The queue does not hold these offsets any more, or has not reached them in
                 time.
             BrokerRefused: The broker does not let the queue be read.
             ClientError: The connection has failed several times in a row.
@@ -247,10 +247,10 @@ class BulkPull(ForkAware):
             self._requested_end = end
 
     def _prefetch(self, next_offset: int, pull: _PendingPull) -> None:
-        """Send the next pulls while a response is processed; first the rest of its span, if any.
+        """Send the next pulls while a response is processed; first the rest of its range, if any.
 
-        Where offsets have no messages, a response may reach past its span into the ones already
-        requested; those messages must not be yielded twice.
+        If offsets have no messages, a response may reach past its range into ranges that are
+        requested already; their messages must not be yielded twice.
         """
         if next_offset > pull.end:
             self._pending_pulls.clear()
@@ -294,7 +294,7 @@ class BulkPull(ForkAware):
     # ---- answers
 
     def _process_result(self, result: PullResult) -> RawChunk | None:
-        """Return the chunk in the response to the first span, and pull more; None without one."""
+        """Return the chunk in the response to the first pull, if it has one, and pull more."""
         span = self._pending_pulls.popleft()
         # A broker whose log has just lost the requested messages may skip past them. With a filter,
         # nothing else distinguishes that from messages that do not match.
@@ -341,10 +341,10 @@ class BulkPull(ForkAware):
         return found
 
     def _adapt_pull_size(self, received_count: int, pull: _PendingPull, result: PullResult) -> None:
-        """Ask for no more at once than the broker gives.
+        """Adapt the size of pulls to what the broker returns.
 
         Larger pulls are tried repeatedly, because message sizes vary, but rarely if the broker
-        keeps returning the same number: the missing part of a span costs another pull.
+        keeps returning the same number: the missing part of a range costs another pull.
         """
         wanted = pull.end - pull.start
         self._full_count += 1
@@ -383,11 +383,11 @@ class BulkPull(ForkAware):
         self._pending_pulls.append(held._replace(response=answered))
 
     def _truncate_at_end(self, result: PullResult) -> tuple[Buffer, Any]:
-        """Return the records up to the last one before the end, if a filter has led past it.
+        """Return the records up to the last one before the end; a filter may have led past it.
 
-        In an answer that is out of order, one past the end may come before it: it stays, so that
-        the answer is refused instead of losing the records that follow it. So does all that follows
-        an unreadable record, at which decoding stops.
+        In an answer that is out of order, a record past the end may precede one before it: it
+        stays, so that the answer is refused and no record is lost. All records after an unreadable
+        one stay as well, because decoding stops there.
         """
         records = memoryview(result.records)
         at = kept_bytes = kept_count = count = 0

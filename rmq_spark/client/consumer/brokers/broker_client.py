@@ -73,7 +73,7 @@ class DecodedPull(NamedTuple):
     may_be_recreated: bool = False
 
     def legal_offset(self, requested: int) -> int:
-        """Return the offset to resume at after OFFSET_ILLEGAL: the broker's, or else the nearest.
+        """Return the offset to resume at after OFFSET_ILLEGAL: the broker's, or the nearest legal.
 
         A slave may return the same offset that it has just refused.
         """
@@ -131,8 +131,8 @@ class GroupBrokerClient:
     ) -> Callable[[], None]:
         """Ask for messages and return a function that abandons the pull.
 
-        ``callback`` is called with the outcome, in the reading thread or in this one; before it,
-        ``room_bytes``, which returns the bytes that inflated bodies of the answer may take.
+        ``callback`` is called with the outcome, in the reading thread or in this one. Before that,
+        ``room_bytes`` is called: it returns how many bytes inflated bodies of the answer may take.
         """
         queue = spec.queue
         broker_id, address = self._read_address(queue)
@@ -247,8 +247,8 @@ class GroupBrokerClient:
         """Return the message at an offset, whatever its tags, if it is there.
 
         Raises:
-            OffsetMoved: The queue has that offset, and the group was moved to another. RocketMQ 5
-                says so once, in response to the first pull of the group.
+            OffsetMoved: The queue has that offset, but an operator moved the group to another.
+                RocketMQ 5 reports this once, in response to the first pull of the group.
         """
         _, address = self._read_address(queue)
         found = self._api.peek(address, self._group, queue, queue_offset)
@@ -350,7 +350,7 @@ class GroupBrokerClient:
         self._api.send_back(self._master_address(message.queue), header)
 
     def send_dead_letter(self, message: MessageExt) -> None:
-        """Send the rest of a damaged message to the group's dead-letter topic, at its broker."""
+        """Send what is left of a damaged message to the dead-letter topic, at the same broker."""
         origin = {
             "RETRY_TOPIC": message.real_topic,
             "ORIGIN_MESSAGE_ID": message.message_id,

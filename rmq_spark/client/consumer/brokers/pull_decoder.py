@@ -1,14 +1,14 @@
 """Pull decoder: decodes a pull into messages, unreadable messages, and the next offset.
 
     a body that cannot be inflated    unreadable: its sender damaged it, or it inflates to more than
-                                      `max_body_bytes`; asking again is no use
-    a record that is damaged          pulled again, in case transport damaged it; then unreadable
-    one of another queue              the same: the answer, or the queue, is not what it was
-    one without a record's magic      the same, if its size leads to another record or to the end
-    one with an impossible offset     unreadable: offsets grow, and lie in the range that was pulled
-    one out of order                  pulled again, as no other record has its offset
-    a copy in place of another        an error: no damage makes a copy, so the answer is wrong
-    one whose size makes no sense     an error: where the next record begins is unknown
+                                      `max_body_bytes`; another pull would not help
+    a damaged record                  pulled again, in case transport damaged it; then unreadable
+    a record of another queue         likewise: the answer or the queue is damaged
+    a record with a wrong magic       likewise, if its size leads to another record or to the end
+    an offset that is not possible    unreadable: offsets grow, and lie in the range that was pulled
+    an offset out of order            pulled again, because no other record has the offset
+    a copy instead of a record        an error: no damage makes a copy, so the answer is wrong
+    a size that is not possible       an error: where the next record begins is unknown
 
 To pull a damaged record again, the messages before it are returned and the next pull begins with
 it. If an answer begins with a damaged record, it fails with `SuspectRecord`, unless that record was
@@ -212,7 +212,7 @@ def _check_is_no_copy(
 
 
 def _longest_increasing(offsets: Sequence[int], begin: int, end: int) -> frozenset[int]:
-    """Return the positions of as many offsets as possible that grow, from ``begin`` to ``end``.
+    """Return the positions of the longest increasing series of offsets from ``begin`` to ``end``.
 
     Of several records with the same offset, the one that fits its neighbours counts.
     """

@@ -53,9 +53,9 @@ _SUCCESS = ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
 
 AcknowledgeFunction = Callable[[PullRequest, Sequence[MessageExt]], bool]
-"""Acknowledges messages of a queue; returns False if it was dropped.
+"""Acknowledges messages of a queue; returns False if the queue was dropped.
 
-It moves the offset to be committed, and resumes pulling where that was throttled.
+It moves the offset to be committed, and resumes a throttled pull task.
 """
 
 
@@ -70,7 +70,7 @@ class ConsumeMessageConcurrentlyService:
     retry_executor: PerBrokerExecutor
     """Sends messages back, so that no listener waits for a broker."""
     retries: Redelivery | None
-    """None in BROADCASTING: what fails is logged and not retried."""
+    """None in BROADCASTING: messages that fail are logged and not retried."""
     acknowledge: AcknowledgeFunction
     batch_size: int
     failures: ListenerFailureLog = field(default_factory=ListenerFailureLog)
@@ -82,7 +82,7 @@ class ConsumeMessageConcurrentlyService:
             self.threads.schedule(partial(self._consume, request, batch))
 
     def _consume(self, request: PullRequest, batch: Sequence[MessageExt]) -> None:
-        # Some may have been given back before this retry, as they had taken too long.
+        # Some messages may have taken too long, and been sent back before this retry.
         batch = [message for message in batch if request.process_queue.is_waiting(message)]
         if not batch or request.process_queue.is_dropped:
             return
@@ -136,7 +136,7 @@ class ConsumeMessageConcurrentlyService:
         return last + 1, delay_level
 
     def clean_expired(self, requests: Sequence[PullRequest], timeout_ms: int) -> None:
-        """Send back what listeners have had for too long, because it holds the offset back."""
+        """Send back messages that listeners have had for too long: they hold the offset back."""
         for request in requests:
             for message in request.process_queue.pop_expired(timeout_ms):
                 self.retry_executor.for_broker(request.queue.broker_name).schedule(
@@ -183,7 +183,7 @@ class ConsumeMessageOrderlyService:
     listener: MessageListenerOrderly
     threads: ThreadScheduler
     retries: Redelivery | None
-    """None in BROADCASTING: what fails is retried forever."""
+    """None in BROADCASTING: messages that fail are retried forever."""
     acknowledge: AcknowledgeFunction
     is_locked: Callable[[PullRequest], bool] | None
     """Returns at once whether this consumer has locked a queue; if not, requests the lock."""
@@ -194,7 +194,7 @@ class ConsumeMessageOrderlyService:
     failures: ListenerFailureLog = field(default_factory=ListenerFailureLog)
 
     def submit(self, request: PullRequest, messages: Sequence[MessageExt] = ()) -> None:  # noqa: ARG002  # they wait in the process queue
-        """Submit waiting messages to the listener; a suspended queue waits for its time."""
+        """Submit waiting messages to the listener, unless the queue is suspended."""
         if not request.is_suspended:
             self.threads.schedule(lambda: self._consume_queue(request))
 
@@ -210,8 +210,8 @@ class ConsumeMessageOrderlyService:
         queue = request.process_queue
         while queue.has_waiting and _is_active(request) and not request.is_suspended:
             if not queue.consuming.acquire(blocking=False):
-                return  # the thread that holds it looks once more afterwards
-            delay_ms = self.suspend_ms  # should anything fail
+                return  # the thread that holds it checks once more afterwards
+            delay_ms = self.suspend_ms  # if anything fails
             try:
                 delay_ms = self._consume_exclusively(request)
             finally:
@@ -220,7 +220,7 @@ class ConsumeMessageOrderlyService:
                 queue.consuming.release()
 
     def _consume_exclusively(self, request: PullRequest) -> int:
-        """Consume what waits; return a delay while a listener still has older messages."""
+        """Consume waiting messages; return a delay while a listener still has older ones."""
         if not request.ownership.listener_lock.acquire(blocking=False):
             return YIELD_MS
         try:
@@ -330,7 +330,7 @@ class BrokerQueueLocks:
     requests: Callable[[], Iterable[PullRequest]]
     """Returns the member's queues."""
     persist: Callable[[Iterable[MessageQueue]], None]
-    """Stores offsets, where the next owners begin."""
+    """Stores the offsets at which the next owners begin."""
     on_unlocked: Callable[[Sequence[PullRequest]], None]
     """Called with queues after their unlock request, whatever its outcome."""
     prefetch_offsets: Callable[[Iterable[MessageQueue]], None]
@@ -349,7 +349,7 @@ class BrokerQueueLocks:
             and not each.process_queue.is_dropped
             and each.ownership.acquire(self)
         ]
-        # Counted from the question: when the answer comes, the lock may have expired in part.
+        # The lock counts from the request on: the broker may grant it long before it answers.
         asked_at_ms = monotonic_ms()
         for request in requests:
             request.lock_requested_at_ms = asked_at_ms
@@ -363,7 +363,7 @@ class BrokerQueueLocks:
         )
 
     def ensure_locked(self, request: PullRequest) -> bool:
-        """Return whether a queue is locked; now and then, request the lock first."""
+        """Return whether a queue is locked; if not, request the lock, at most once a second."""
         queue, asked_at_ms = request.process_queue, request.lock_requested_at_ms
         if queue.is_locked:
             return True

@@ -150,7 +150,7 @@ def _accepts_arguments(listener: Callable[..., object], count: int) -> bool:
 class ListenerFailureLog:
     """The log of one listener's failures: each kind once with its traceback, then once a minute.
 
-    A message that always fails is retried for hours, and a listener whose database is away fails
+    A message that always fails is retried for hours, and a listener without its database fails
     all messages. So further failures of a kind are counted, and a line a minute says how many there
     were. A kind is an exception's class and the line that raised it. Each failure is also logged at
     level DEBUG.
@@ -160,7 +160,7 @@ class ListenerFailureLog:
         self._now = now
         self._lock = threading.Lock()
         self._kinds: dict[Hashable, tuple[float, int]] = {}
-        """When a kind was logged last, and how many have followed; the longest silent first."""
+        """When each kind was logged last, and how many have followed; the earliest time first."""
 
     def record_exception(self, error: BaseException, messages: Sequence[MessageExt]) -> None:
         """Log that a listener raised."""
@@ -169,7 +169,7 @@ class ListenerFailureLog:
         text = f"the listener failed on {_describe(messages)}"
         try:
             short = f"{text}: {name}: {escape_surrogates(str(error))[:_SHOWN_CHARACTERS]}"
-        except BaseException:  # noqa: BLE001  # of the listener's own __str__
+        except BaseException:  # noqa: BLE001  # raised by the error's own __str__
             short = f"{text}: {name}"
         self._record(kind, text, short, error)
 

@@ -1,13 +1,12 @@
-"""Redelivery: delivers messages again that a listener could not consume.
+"""Redelivery: redelivers or buries messages that a listener could not consume.
 
     concurrent   sent back to their broker (CONSUMER_SEND_MSG_BACK), which redelivers them through
                  the group's retry topic, later each time, and makes dead letters of them after the
                  maximum number of times; if the broker does not accept them, they are sent to the
                  retry topic of any broker
-    orderly      retried in place; after the maximum number of times sent to the retry topic as used
-                 up, which makes dead letters of them; a message that is too large for that, with
-                 the properties that are added, is sent back to its broker, which makes a dead
-                 letter of the stored record
+    orderly      retried in place; after the maximum number of times sent to the retry topic, whose
+                 broker makes dead letters of them; a message that added properties make too large
+                 for that is sent back to its broker, which makes a dead letter of the stored record
 
 No error makes this module drop a message: if no broker accepts it, it stays with its consumer. A
 dropped message would hold its queue's offset back forever.
@@ -69,7 +68,7 @@ class Redelivery:
         )
 
     def send_to_dlq(self, message: MessageExt) -> bool:
-        """Make a dead letter of a used-up message; return whether any broker has accepted it."""
+        """Make a dead letter of a message without retries left; return whether a broker took it."""
 
         def bury() -> None:
             try:
@@ -117,7 +116,7 @@ class Redelivery:
 
 
 def _try(message: MessageExt, action: Callable[[], object], failed: str) -> bool:
-    """Do something with a message; log why it failed, and return False then."""
+    """Run an action on a message; if it fails, log why and return False."""
     try:
         action()
     except Exception as error:  # noqa: BLE001  # a listener that is still busy may write into its properties
@@ -129,7 +128,7 @@ def _try(message: MessageExt, action: Callable[[], object], failed: str) -> bool
 
 
 def _recompress(message: MessageExt) -> tuple[int, bytes]:
-    """Return a body as its sender compressed it, with the bits that say how; plain, with 0.
+    """Return compression flags and a body: compressed as its sender did, or plain with 0.
 
     Brokers limit the stored size, so the shorter form is returned.
     """
@@ -142,11 +141,11 @@ def _recompress(message: MessageExt) -> tuple[int, bytes]:
     return int(found | _COMPRESSED), body
 
 
-# ---- DeadLetterQueue: the fate of messages that cannot be read, each of which says why (`fault`).
+# ---- DeadLetterQueue: makes dead letters of messages that cannot be read, which have a `fault`.
 
 DLQ_RETRY_MS = 5_000
 SENT_MAX = 10_000
-"""Messages that a member remembers to have made dead letters of."""
+"""Most dead letters that a member remembers, in order not to send them twice."""
 
 
 class DeadLetterQueue:

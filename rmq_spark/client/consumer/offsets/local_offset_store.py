@@ -105,7 +105,7 @@ class LocalFileOffsetStore(OffsetStore):
     def store_offset(
         self,
         queue: MessageQueue,  # noqa: ARG002  # the file holds all
-        offset: int,  # noqa: ARG002  # nothing that was remembered is forgotten here
+        offset: int,  # noqa: ARG002  # the offsets in memory include it
     ) -> None:
         """Write the file, if there is anything new."""
         self._save()

@@ -78,12 +78,12 @@ class OffsetPrefetcher:
     """Looks up where a member's queues begin, several at once. All methods are thread-safe."""
 
     def __init__(self, fetch: Callable[[MessageQueue], StartPosition], clock: Clock) -> None:
-        """Take the function that looks up the position of one queue at its broker."""
+        """Make a prefetcher; ``fetch`` looks up the position of one queue at its broker."""
         self._fetch = fetch
         self._clock = clock
         self._mutex = threading.Lock()
         self._scheduled: dict[MessageQueue, None] = {}
-        self._in_progress: dict[MessageQueue, object] = {}  # by whom
+        self._in_progress: dict[MessageQueue, object] = {}  # with the token of the lookup
         self._prefetched: dict[MessageQueue, tuple[StartPosition | Exception, int]] = {}
         """Outcomes, and the time of each in ms."""
 
@@ -95,7 +95,7 @@ class OffsetPrefetcher:
                 self._scheduled[queue] = None
 
     def discard(self, queue: MessageQueue) -> None:
-        """Note that a queue was revoked."""
+        """Discard what is known of a queue that was revoked."""
         with self._mutex:
             self._discard(queue)
 
@@ -182,7 +182,7 @@ class _RecentQueues:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._entries: dict[MessageQueue, tuple[int | None, float]] = {}
-        """Offsets, and until when they count, earliest first."""
+        """Offset and expiry of each queue, the earliest expiry first."""
 
     def add(self, queue: MessageQueue, offset: int | None = None) -> None:
         """Add a queue, with or without an offset; drop entries that have expired."""
@@ -217,7 +217,8 @@ class OffsetManager:
     ) -> None:
         """Use an offset store; ``fingerprints`` returns the present fingerprint of each queue.
 
-        ``message_at`` is the member's own, which also handles an operator's move in the answer.
+        ``message_at`` is the member's method, which also applies an operator's reset that the
+        answer contains.
         """
         self._store = store
         self._brokers = brokers
@@ -229,11 +230,11 @@ class OffsetManager:
         self._releasing: set[MessageQueue] = set()  # whose last offset is still to be stored
         self._unsaved_brokers: set[str] = set()  # brokers that did not get the last offsets
         self._recently_released = _RecentQueues()
-        self._recently_reset = _RecentQueues()  # where operators have moved queues of others
+        self._recently_reset = _RecentQueues()  # operators' offsets of other members' queues
         self._reset_offsets: dict[MessageQueue, int] = {}  # these override consumed offsets
 
     def persist(self, queues: Iterable[MessageQueue]) -> None:
-        """Store offsets in the brokers' executors, and wait for them for a moment."""
+        """Store offsets in the brokers' executors, and wait for up to `PERSIST_WAIT_MS`."""
         of_broker = group_by_broker(queues)
         self._executor.run_for_each(
             of_broker, lambda broker: self.persist_now(of_broker[broker]), PERSIST_WAIT_MS
@@ -252,8 +253,8 @@ class OffsetManager:
                 if queue not in self._reset_offsets:
                     self._store.persist_all((queue,))
                 stored += 1
-                if (offset := self._reset_offsets.get(queue)) is not None:  # perhaps since just now
-                    with suppress(ClientError):  # who moves it has it stored as well, and says so
+                if (offset := self._reset_offsets.get(queue)) is not None:  # may be set just now
+                    with suppress(ClientError):  # the reset also stores it, and reports failures
                         self._store.persist(queue, offset)
         except ClientShutDown:
             broker = next(iter(fingerprints)).broker_name
@@ -303,8 +304,8 @@ class OffsetManager:
     def store_released_reset(self, queue: MessageQueue, offset: int) -> None:
         """Store an operator's offset of a queue that was revoked just now, in its executor.
 
-        If another queue is assigned to this member before its previous owner has stored the offset,
-        it starts at the operator's.
+        The offset of any other queue is remembered for a while: if the queue is assigned to this
+        member before its previous owner has stored the offset, it starts at the operator's.
         """
         if not self._is_recently_released(queue):
             self._recently_reset.add(queue, offset)
@@ -356,7 +357,7 @@ class OffsetManager:
             self._executor.for_broker(broker).schedule(partial(self.prefetch, own))
 
     def prefetch(self, queues: Iterable[MessageQueue]) -> None:
-        """Note in a broker's executor that these queues of it begin soon."""
+        """Let the initial offsets of one broker's queues be looked up together; in its executor."""
         self._prefetcher.schedule(queues)
 
     def start_position(self, queue: MessageQueue) -> StartPosition:
@@ -418,7 +419,7 @@ class AutoCommit:
                     assigned.publish_consumed(update)
 
     def release(self, assigned: AssignedQueue) -> None:
-        """Release a revoked queue, and store its final offset with the next ones."""
+        """Release a revoked queue; its final offset is stored with the next ones."""
         consumed = assigned.drop()
         if self._is_enabled and consumed is not None:
             self._store.update_offset(assigned.queue, consumed, increase_only=False)
@@ -431,7 +432,7 @@ COMMIT_THREADS_MAX: Final = 16
 """Most brokers, and most queues of a broker, whose offsets are stored at a time."""
 
 _QUEUES_PER_THREAD: Final = 4
-"""Up to this many are stored one by one, which is faster than starting a thread."""
+"""Queues that a thread stores one by one, which is faster than starting another thread."""
 
 
 class CommitRequest(NamedTuple):

@@ -103,7 +103,7 @@ class OffsetStore(ABC):
     def store_offset(self, queue: MessageQueue, offset: int) -> None:
         """Persist this offset and wait until it is stored; the offset in memory does not matter.
 
-        An operator's move, or the queue's begin, may have set another offset meanwhile.
+        An operator's reset, or the queue's start, may have set another one in memory meanwhile.
         """
 
     def stop_overwriting(self) -> None:  # noqa: B027  # nobody else moves those in a file
@@ -126,7 +126,7 @@ class RemoteBrokerOffsetStore(OffsetStore):
         self._outage_log = OutageLog("storing the offset of")
 
     def read_offset(self, queue: MessageQueue) -> int | None:
-        """Return an offset from memory or from the broker, whose later change is noticed."""
+        """Return an offset from memory or else from the broker, and remember the broker's."""
         known = self.known_offset(queue)
         if known is None:
             self._last_stored[queue] = stored = self._brokers.consumer_offset(queue)
@@ -136,7 +136,8 @@ class RemoteBrokerOffsetStore(OffsetStore):
     def stored_offset(self, queue: MessageQueue) -> int | None:
         """Return the offset that the broker has stored, or None.
 
-        `stop_overwriting` still notices an operator's move that this read has seen.
+        This does not update the broker's last known offset: after `stop_overwriting`, an operator's
+        reset is still detected by it.
         """
         stored = self._brokers.consumer_offset(queue)
         return None if stored is None or stored < 0 else stored
@@ -168,7 +169,7 @@ class RemoteBrokerOffsetStore(OffsetStore):
         self._is_leaving = True
 
     def _is_reset_elsewhere(self, queue: MessageQueue) -> bool:
-        """Return whether the broker has another offset by now than was last known here."""
+        """Return whether the broker's offset differs from the one last known here."""
         if queue not in self._last_stored:
             return False
         before, now = self._last_stored[queue], self._brokers.consumer_offset(queue)

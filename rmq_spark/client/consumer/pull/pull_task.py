@@ -1,4 +1,4 @@
-"""PullTask: pulls one queue, again and again; each kind of consumer has its own kind of task.
+"""PullTask: pulls one queue repeatedly; each kind of consumer has its own subclass.
 
     run ──▶ room, not paused ──▶ first offset ──▶ still the same queue? ──▶ pull ──▶ answer ──┐
      ▲                                                                                        │
@@ -12,7 +12,7 @@
                                           offset
 
 At most one pull is in flight. Each belongs to an epoch: a seek, or another subscription, begins a
-new one and abandons the pull from before. A cancelled task pulls no more and keeps no object alive;
+new one and abandons the earlier pull. A cancelled task pulls no more and keeps no object alive;
 its last response is ignored.
 """
 
@@ -99,7 +99,7 @@ class PulledQueue(Protocol):
         """Return whether results of that epoch must be dropped."""
 
     def set_first_offset(self, epoch: int, start: StartPosition) -> None:
-        """Begin at a start position, if the queue is still to begin."""
+        """Begin at a start position, unless the queue has begun already."""
 
 
 class PullConsumer(Protocol):
@@ -127,7 +127,7 @@ class PullTask(ABC, Generic[_Queue, _Consumer]):
     """Pulls one queue. `start` it once, `wake` it when there is room, `cancel` it at the end."""
 
     first_offset_delay_ms: ClassVar[int | None] = None
-    """Milliseconds until the next try if the first offset is not found; None as for a pull."""
+    """Milliseconds until the next try if the first offset is not found; None: as after a pull."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class PullTask(ABC, Generic[_Queue, _Consumer]):
 
     @abstractmethod
     def _restart_at(self, epoch: int, offset: int) -> int | None:
-        """Resume at an offset of a recreated queue; return as `_on_answer`."""
+        """Resume at an offset of a recreated queue; return the same as `_on_answer`."""
 
     @abstractmethod
     def _send(self, offset: int, callback: PullCallback) -> AbandonFunction: ...
@@ -223,7 +223,7 @@ class PullTask(ABC, Generic[_Queue, _Consumer]):
         )
 
     def room_bytes(self) -> int:
-        """Return how many bytes may be cached before a limit is reached; negative past one."""
+        """Return how many bytes may be cached before a limit is reached; negative beyond it."""
         queue, limits = self._queue.process_queue, self._limits
         return min(
             (limits.pull_threshold_size_for_queue_mib << 20) - queue.body_bytes,
@@ -269,10 +269,9 @@ class PullTask(ABC, Generic[_Queue, _Consumer]):
         return offset
 
     def _relocate(self, epoch: int, offset: int) -> bool:
-        """Restart a queue that was recreated, at the store time of its last message.
+        """Restart a queue that was recreated or shortened, at the store time of its last message.
 
-        Its topic was recreated, or the broker has lost its end. Messages pulled before are consumed
-        first.
+        Messages pulled before are consumed first. Return False if the queue can be pulled at once.
         """
         queue, last_known = self._queue.queue, self._queue.fingerprint
         try:
@@ -366,20 +365,20 @@ NOT_LOCKED_MS = 1_000
 
 
 class QueueOwnership:
-    """One queue, for all members of this process that may have it, one after the other.
+    """The ownership of one queue among the members of this process.
 
-    A broker locks a queue for a client, whichever member of it asks. If a member is made where
-    another of the same group has just been shut down, it gets the lock at once, though a listener
-    of the first may still be busy. So a member acquires a queue here only when no listener uses it,
-    and a member that has lost a queue to another no longer unlocks it.
+    A broker locks a queue for a client, and does not distinguish its members. If a member is made
+    just after another of the same group was shut down, the broker grants it the lock at once,
+    although a listener of the first may still be busy. So a member acquires a queue here only when
+    no listener uses it, and a member that has lost a queue to another no longer unlocks it.
     """
 
     def __init__(self) -> None:
         self.listener_lock = threading.Lock()
-        """Held by an orderly listener that has messages of the queue, and while it is unlocked."""
+        """Held while an orderly listener has messages of the queue, or a broker unlocks it."""
 
         self.owner: object = None
-        """The member that owns the queue, so that a listener that uses it is its own."""
+        """The member that owns the queue: a listener that uses the queue is this member's."""
 
     def acquire(self, member: object) -> bool:
         """Make a member the owner; return False while another member's listener uses the queue."""
@@ -438,10 +437,10 @@ class PullRequest:
     """Offset of the next pull; None until the initial offset is known."""
 
     is_suspended: bool = False
-    """True while an orderly listener wants the queue only after a while."""
+    """True while the queue waits because an orderly listener has suspended it."""
 
     fingerprint: QueueFingerprint = field(default_factory=QueueFingerprint)
-    """The last message that came, which a request that begins the queue again knows as well."""
+    """Identity of the queue by its last message; a request that restarts the queue may keep it."""
 
     lock_requested_at_ms: int | None = None
     """Time of a monotonic clock, in ms, at which the broker was last asked for the lock."""

@@ -41,7 +41,7 @@ class AssignedQueue:
         self.queue = queue
         self._process_queue: ProcessQueue = ProcessQueue(clock)
         self.handout: Handout | None = None
-        """The messages that are handed out one by one; None without any."""
+        """The messages that are handed out one by one, if there are any."""
         self.is_paused = False
         self.fingerprint = QueueFingerprint()
         """The queue's fingerprint since its start or the last seek."""
@@ -168,7 +168,7 @@ class AssignedQueue:
                 return False
             self._pull_offset = next_offset
             if not self._process_queue.message_count:
-                # The filter passed over all messages before.
+                # The filter has skipped all messages before it.
                 if self._consume_offset == self._delivered_offset:
                     self._consume_offset = next_offset
                 if self.returned_offset == self._delivered_offset:
@@ -232,7 +232,7 @@ class AssignedQueue:
     def _acknowledge(self, messages: Sequence[MessageExt]) -> None:
         self._process_queue.acknowledge(messages, self._set_delivered_offset)
         if not self._process_queue.message_count:
-            self._delivered_offset = self._pull_offset  # the filter passed over the rest before
+            self._delivered_offset = self._pull_offset  # the filter has skipped all before it
 
     def _set_delivered_offset(self, offset: int) -> None:
         self._delivered_offset = offset
@@ -245,7 +245,7 @@ class AssignedQueue:
                 self._consume_offset = self._delivered_offset
 
     def publish_consumed(self, publish: Callable[[MessageQueue, int], object]) -> None:
-        """Call a function with the queue and its consume offset, if that is known and counts.
+        """Call a function with the queue and its consume offset, if known and still assigned.
 
         A concurrent seek publishes its offset after this call.
         """
@@ -336,7 +336,7 @@ class ConsumeRequestCache:
     def poll(
         self, timeout_ms: int, messages_max: int | None = None, *, one_by_one: bool = False
     ) -> ConsumeRequest | None:
-        """Return the next request, waiting up to a timeout; None without one, or once closed.
+        """Return the next request; None if none comes within the timeout, or once closed.
 
         With ``messages_max``, a larger request is split: the rest stays for the next call. With
         ``one_by_one``, its messages are not acquired yet, but handed out by its queue's `handout`.

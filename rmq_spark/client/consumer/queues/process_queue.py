@@ -210,7 +210,7 @@ class ProcessQueue:
                     self._waiting[message.queue_offset] = message
 
     def replace_messages(self, messages: Sequence[tuple[MessageExt, MessageExt]]) -> None:
-        """Replace messages that listeners have finished, each by the other of its pair."""
+        """Replace messages that listeners have finished, each by the second of its pair."""
         with self._mutex:
             for before, after in messages:
                 at = before.queue_offset

@@ -8,15 +8,14 @@ new one. "Lost" below means that the consumer has to find its place again.
     the queue ends before the requested offset   recreated, or its end is lost: lost
     a pull failed, or none was made for a while  in doubt: the last message is checked again
     a pull was held for a while by a broker that
-    holds it on whatever becomes of the topic    in doubt, before its answer counts
+    keeps holding it if the topic is recreated   in doubt: checked before its answer counts
     another message has the last one's offset    recreated, or an older copy: lost
-    the queue was left, and is begun again at an
-    offset that stayed here; and its last message
-    is not there                                 lost
+    the queue begins again at an offset from this
+    machine's file, but its last message is gone lost
     messages arrive                              not lost (any more)
 
-It is another message if two of these differ: its store time, its position in the log, and its
-content. If one differs, transport may have damaged the answer, and nothing moves.
+A message is another one if two of these differ: its store time, its position in the log, and its
+content. If only one differs, transport may have damaged the answer, and nothing moves.
 
 `unchanged_queues` also protects stored offsets: if an offset may belong to another queue, it is not
 stored, because a member that begins there would skip earlier messages of the new queue.
@@ -48,7 +47,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastMessage:
-    """A message of a queue and three marks of it; a flipped bit changes only one of them."""
+    """Offset of a message and three marks that identify it; a flipped bit changes only one."""
 
     queue_offset: int
     store_timestamp: int
@@ -60,7 +59,7 @@ class LastMessage:
     @classmethod
     def from_message(cls, message: MessageExt) -> LastMessage:
         """Return the marks of a message."""
-        # otherwise it repeats the offset
+        # otherwise the id only repeats the position in the log
         is_unique = message.message_id != message.offset_message_id
         return cls(
             queue_offset=message.queue_offset,
@@ -99,7 +98,7 @@ class QueueFingerprint:
     def __init__(
         self, clock: Clock = monotonic_ms, last_message: LastMessage | None = None
     ) -> None:
-        """Begin with what was known before; ``clock`` returns milliseconds that only grow."""
+        """Begin with the last known message; ``clock`` returns milliseconds that only grow."""
         self._clock = clock
         self._offset = last_message.queue_offset if last_message else None
         self.last_message = last_message
@@ -196,7 +195,7 @@ class QueueFingerprint:
             self.must_relocate = True
 
     def is_same_queue(self, queue: MessageQueue, message_at: MessageAt) -> bool:
-        """Return whether the queue is the one that was pulled, without settling any doubt.
+        """Return whether the queue is the one that was pulled; the state of doubt stays as it is.
 
         Unlike `verify`, this treats a missing message as a sign of another queue.
         """
@@ -272,9 +271,9 @@ class StartPosition(NamedTuple):
 def unchanged_queues(
     queues: Mapping[MessageQueue, QueueFingerprint], message_at: MessageAt
 ) -> Iterator[MessageQueue]:
-    """Yield the queues that are unchanged; those in doubt are checked first.
+    """Yield the queues that are unchanged, after checking those in doubt.
 
-    Those in doubt come last; if their broker cannot be asked, they are omitted.
+    Queues in doubt come last; if a broker cannot be asked, the remaining ones are omitted.
     """
     for queue in sorted(queues, key=lambda queue: queues[queue].is_unverified):
         try:

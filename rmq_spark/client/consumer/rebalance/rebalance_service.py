@@ -32,7 +32,7 @@ from rmq_spark.wire.bodies.clients import MessageModel
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import RETRY_PREFIX
 
-# ---- RebalanceRound: a group as one round of rebalancing sees it, with many topics to share out.
+# ---- RebalanceRound: the queues and members of a group, as one round of rebalancing sees them.
 
 
 class RebalanceRound:
@@ -66,7 +66,7 @@ class RebalanceRound:
         return said
 
     def reset(self) -> None:
-        """Drop the cached lists, because brokers have learned of a member meanwhile."""
+        """Drop the cached lists, because a heartbeat has made this member known to brokers."""
         self._member_ids.clear()
 
 
@@ -137,7 +137,7 @@ class SubscriptionCheck:
         topics_at_brokers: Callable[[str], frozenset[str]],
         clock: Clock = monotonic_ms,
     ) -> None:
-        """Take a function that returns the group's topics as a broker of a topic knows them."""
+        """Make a check; ``topics_at_brokers`` asks a topic's broker for the group's topics."""
         self._group = group
         self._topics_at_brokers = topics_at_brokers
         self._clock = clock

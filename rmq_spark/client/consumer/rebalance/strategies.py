@@ -48,7 +48,7 @@ def _utf_16(text: str) -> bytes:
 
 
 class AllocateMessageQueueAveragely(NamedTuple):
-    """Gives each member neighbouring queues, the first members one more (AVG). The default."""
+    """Gives each member consecutive queues, some members one more (AVG). The default."""
 
     name: str = "AVG"
 
@@ -121,7 +121,7 @@ class AllocateMessageQueueByMachineRoom(NamedTuple):
 
 
 class AllocateMachineRoomNearby(NamedTuple):
-    """Gives queues to members in their room; those of rooms without members go to all."""
+    """Gives queues to members in their room; queues of rooms without members go to all."""
 
     strategy: AllocateMessageQueueStrategy
     broker_room: Callable[[MessageQueue], Room]
@@ -129,7 +129,7 @@ class AllocateMachineRoomNearby(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name that says how a room's queues are shared."""
+        """Name that contains the strategy by which a room's queues are shared."""
         return f"MACHINE_ROOM_NEARBY-{self.strategy.name}"
 
     def allocate(
