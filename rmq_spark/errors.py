@@ -77,7 +77,7 @@ class WireError(RocketPollError, page="troubleshooting.md#bytes-that-cannot-be-r
 
     Attributes:
         subject: The thing that was decoded or encoded.
-        at: Position in bytes, or the name of a field or JSON path where bytes have no meaning.
+        at: Position in bytes, or the name of a field, or a JSON path.
         needed: The values that are allowed there, in words.
         found: The value that was there, as text, cut short.
     """

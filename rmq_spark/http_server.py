@@ -2,9 +2,9 @@
 
 MetricsServer serves scrapers and probes with it.
 
-A client occupies a thread for at most a few seconds while it sends its request, however slowly, and
-as long again while it reads the response. If there are too many clients, a newcomer takes the place
-of the oldest that has not sent its whole request, of the address that has most.
+A client occupies a thread for at most `REQUEST_SECONDS` while it sends its request, however slowly,
+and `RESPONSE_SECONDS` for each piece of the response. If there are too many clients, a new one
+replaces one whose request has not arrived: the oldest, of the address that has most clients.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RESPONSE_SECONDS: Final = 10.0
 
 
 class _DeadlineReader(RawIOBase):
-    """Reads from a socket until a time is over, in however many pieces the data comes."""
+    """Reads from a socket up to a deadline, in however many pieces the data arrives."""
 
     def __init__(self, connection: socket.socket, seconds: float) -> None:
         self._connection = connection
@@ -198,7 +198,7 @@ class _MetricsHandler(QuietHandler):
 
     @property
     def _is_rebound(self) -> bool:
-        """True if a page of another site may ask, on a port that is for this machine only."""
+        """True if another site's page may have sent the request (DNS rebinding) to a local port."""
         is_own = names_this_machine(self.headers.get("Host", ""), socket.gethostname())
         return not is_own and host_of(self.connection.getsockname()).is_loopback
 

@@ -10,8 +10,8 @@ program pays only for what it uses. ``rocketpoll.broker`` is the broker,
 ``rocketpoll.pytest_plugin`` the pytest plugin, ``rocketpoll.errors`` has the exceptions. The client
 is implemented in `rmq_spark.client`; this module maps names to the modules that define them.
 
-It also sets ``PYSPARK_PYTHON`` to this Python where nobody has chosen one, because the ``python3``
-that Spark would start for its workers often has no rocketpoll.
+It also sets ``PYSPARK_PYTHON`` to this Python if that is not set, because the ``python3`` that
+Spark would start for its workers often has no rocketpoll.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from rocketpoll.broker.testing import collect_stream, stream_rows, wait_until
 
 _WORKER_PYTHON: Final = "PYSPARK_PYTHON"
-# spark-submit sets the second for the programs that it starts, and has chosen a Python for them
+# spark-submit sets PYSPARK_GATEWAY_PORT for its programs, and has chosen a Python for them
 _HAS_SET_WORKER_PYTHON: Final = bool(sys.executable) and os.environ.keys().isdisjoint(
     (_WORKER_PYTHON, "PYSPARK_GATEWAY_PORT")
 )

@@ -24,7 +24,7 @@ def main() -> int:
         signal.signal(signal.SIGINT, lambda *_: os._exit(_INTERRUPTED_EXIT_CODE))
     if sys.platform != "win32" and _is_broker_with_settings(sys.argv[1:]):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it reloads its settings on this signal
-    from rmq_spark.cli.main import main as run  # noqa: PLC0415  # behind the handler
+    from rmq_spark.cli.main import main as run  # noqa: PLC0415  # after the handler is set
 
     signal.signal(signal.SIGINT, handler)
     return run()

@@ -39,7 +39,7 @@ class SendResult(NamedTuple):
         queue_offset: Offset in that queue; of a batch, the first message's.
         offset_message_id: Id given by the broker.
         transaction_id: Id of the transaction, if the message belongs to one.
-        region_id: Region of the broker, for traces; None if it does not say.
+        region_id: Region of the broker, for traces; None if the broker does not report it.
         is_trace_on: Whether the broker allows traces of the message.
         recall_handle: Handle by which `recall` takes back a message that waits for its time of
             delivery; None for others.

@@ -54,7 +54,7 @@ class RegisteredSchema:
         return b"\0" + self.schema_id.to_bytes(4, "big")
 
     def avro(self) -> Any:
-        """Return an Avro schema with those that it refers to inside it; raise ValueError."""
+        """Return an Avro schema with its references inlined; raise ValueError if it is invalid."""
         try:
             named = {name: each.avro() for name, each in self.references}
             return _with_definitions(json.loads(self.text), named)
@@ -79,10 +79,10 @@ def _with_definitions(schema: Any, named: dict[str, Any]) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryAccess:
-    """The address of a registry and what it demands; pickled to Spark's tasks.
+    """The address of a registry and the credentials for it; pickled to Spark's tasks.
 
     Attributes:
-        url: Where it is, as ``https://registry.example``; several with commas between them.
+        url: Its address, as ``https://registry.example``; several are separated by commas.
         user: The user of its basic authentication.
         password: The user's password.
         ca: Trusted certificate authorities in PEM, by default the system's.
@@ -137,17 +137,17 @@ class SchemaRegistry:
         ca: str | None = None,
         timeout_ms: int = 3_000,
     ) -> None:
-        """Take the address, and what the registry demands; nothing is sent yet.
+        """Make a client of a registry; nothing is sent yet.
 
         Args:
-            url: Where it is, as ``https://registry.example``; several with commas between them.
+            url: Its address, as ``https://registry.example``; several are separated by commas.
             user: The user of its basic authentication.
             password: The user's password.
             ca: Trusted certificate authorities in PEM, by default the system's.
             timeout_ms: The timeout of a request.
 
         Raises:
-            MessageRejected: The address is none, or user and password do not come together.
+            MessageRejected: The address is not valid, or only one of user and password is given.
         """
         access = RegistryAccess(url=url, user=user, password=password, ca=ca, timeout_ms=timeout_ms)
         self._access = access

@@ -140,7 +140,7 @@ class Avro:
         self._writer_schemas: dict[bytes, Any] = {header: self._schema}
 
     def dumps(self, value: Any) -> bytes:
-        """Return a record after the header; dataclasses and models become records.
+        """Return the header and the encoded record; dataclasses and models become records.
 
         Enums stand for their values, wherever they are.
         """
@@ -225,7 +225,7 @@ class Protobuf:
         self._header = header
 
     def dumps(self, value: Any) -> bytes:
-        """Return a message, or one of the fields in a dict, after the header."""
+        """Return the header and the encoded message; a dict has the fields of a message."""
         message = self._class(**value) if isinstance(value, Mapping) else value
         check_kind("body", message, self._class, f"a {self._class.__name__}", "Order(id=1)")
         return self._header + bytes(message.SerializeToString(deterministic=True))

@@ -4,8 +4,8 @@ Tags are trimmed as in Java: of U+0020 and the controls below it, and of no othe
 Brokers compare tags by their hashes, which different tags can share, so the consumer compares the
 texts again.
 
-A tag may contain commas, blanks and operators, as Java's clients send any text. A subscription that
-looks as if it meant something else is made, and logged once.
+A tag may contain commas, blanks and operators, as Java's clients send any text. A subscription
+whose tag looks like a list of tags or a condition is accepted, and logged once.
 """
 
 from __future__ import annotations

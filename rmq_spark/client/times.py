@@ -76,8 +76,8 @@ def duration_ms(text: str) -> int | None:
 def time_in_ms(text: str, *, is_local: bool = False) -> int | None:
     """Return an ISO time as ms since 1970, or None if it is not one.
 
-    Without a zone it is in UTC, or in this machine's zone. All Python versions give the same
-    result: digits beyond microseconds are ignored.
+    Without a zone, the time is in UTC, or with ``is_local`` in this machine's zone. All Python
+    versions give the same result: digits beyond microseconds are ignored.
     """
     match = _TIME.fullmatch(text.strip())
     if match is None:

@@ -60,7 +60,7 @@ class LogDirectory:
     def __init__(
         self, path: str, parent_descriptor: int | None = None, owner: int | None = None
     ) -> None:
-        """Open a directory; one within ``parent_descriptor`` must be no link, and this owner's."""
+        """Open a directory; within ``parent_descriptor``, it must be ``owner``'s, and no link."""
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         if parent_descriptor is not None:
             flags |= os.O_NOFOLLOW
@@ -172,7 +172,7 @@ def _contiguous_runs(positions: Positions, lengths: Positions, file_bytes: int) 
 
 
 def _match_queue(records: RecordChunk, queue: MessageQueue, queue_offsets: range) -> bool:
-    """Return whether all records are of a queue, and their offsets ascend among these."""
+    """Return whether all records are of a queue, and their offsets ascend in ``queue_offsets``."""
     offsets = records.head["queue_offset"].astype(np.int64)
     return bool(
         (offsets[1:] > offsets[:-1]).all()
@@ -187,7 +187,7 @@ def _match_queue(records: RecordChunk, queue: MessageQueue, queue_offsets: range
 
 
 class ProvenLog(NamedTuple):
-    """The files of a broker's log, and the connection on which it has proven that they are."""
+    """The files of a broker's log, and the connection on which it has proven that it owns them."""
 
     connection: RemotingConnection
     files: LogFiles
@@ -200,8 +200,8 @@ class LocalLogFinder:
         open_directory: Opens a directory; raises OSError or ValueError if there is none.
         is_requested: Whether a user has asked for reading files, so that the log explains why they
             are not read.
-        logged: The addresses of brokers, and why their files are not read, that have been logged
-            and are not logged again. By default those of this process.
+        logged: Addresses of brokers, each with a reason why their files are not read, that are not
+            logged again. By default those that this process has logged.
     """
 
     def __init__(
@@ -285,7 +285,7 @@ class _LogFilesUnavailable(Exception):
 
 
 _SYSTEM_CALLS: Final = ("preadv", "O_DIRECTORY", "O_NOFOLLOW")
-"""Names of the module os by which files are read; some systems lack them."""
+"""Names in the module os that reading files requires; not every system has them."""
 
 _UNAVAILABLE_TEXT: Final = "the files of the broker at %s are not read: %s; its records are pulled"
 _logged_by_this_process: Final[set[tuple[str, str]]] = set()

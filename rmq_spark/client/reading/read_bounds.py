@@ -2,7 +2,7 @@
 
     "earliest", "latest", a time, {queue: offset}  ──>  one range of offsets for each queue
 
-Brokers are asked once, when the read begins, so that it ends even if others keep writing.
+Brokers are asked once, when the read begins, so that it ends even if producers keep sending.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rmq_spark.client.times import EARLIEST, START_FORMS, Start, normalize_start
 from rmq_spark.wire.message_queue import MessageQueue
 
 READER_GROUP: Final = "TOOLS_CONSUMER"
-"""RocketMQ's own name for programs that look without consuming: every broker has this group."""
+"""RocketMQ's own group for programs that read without consuming: every broker has it."""
 
 _FORMS: Final = f"{START_FORMS}, or {{queue: offset}}"
 
@@ -84,7 +84,7 @@ def resolve_read_ranges(
 def _select_queues(
     topic: str, queues: list[MessageQueue], start: Bound, end: Bound
 ) -> list[MessageQueue]:
-    """Return the queues to read: all, unless a map names some."""
+    """Return the queues to read: all, unless a mapping names them."""
     named = [frozenset(bound) for bound in (start, end) if isinstance(bound, Mapping)]
     if not named:
         return queues
@@ -113,7 +113,7 @@ def _resolve_offset(instance: ClientInstance, available: ReadRange, bound: Bound
 
 
 def _offset_at_time(instance: ClientInstance, available: ReadRange, timestamp_ms: int) -> int:
-    """Return the offset of the first message stored at a time or later; the end without one.
+    """Return the offset of the first message stored at a time or later; the end if there is none.
 
     Releases of RocketMQ answer differently where times are equal, or later than the last: their
     answer is where the search begins, and not its result.
@@ -137,7 +137,7 @@ def _offset_at_time(instance: ClientInstance, available: ReadRange, timestamp_ms
 class TimeSearch:
     """Finds the first message of a queue that was stored at a time or later, by its store times.
 
-    A binary search that starts at a hint and tolerates deleted messages. The caller looks at each
+    A binary search that starts at a hint and tolerates deleted messages. The caller pulls at each
     offset to probe, and reports the message found there, or the next one if it is gone.
     """
 
@@ -147,7 +147,7 @@ class TimeSearch:
         self._high = end
         self._timestamp_ms = timestamp_ms
         self._hint_offsets = [hint - 1, hint]
-        self._probe_start: int | None = None  # of the probes that have found nothing since
+        self._probe_start: int | None = None  # the first of the probes that have found nothing
         self._probe_offset = 0
 
     def next_probe(self) -> int | None:

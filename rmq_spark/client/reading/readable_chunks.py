@@ -103,9 +103,9 @@ def _first_mismatch(
 def merge_chunks(chunks: Iterable[RawChunk]) -> Iterator[RawChunk]:
     """Yield the same records in fewer and larger pieces.
 
-    A RocketMQ broker returns 32 messages at a time, and a filter leaves few of many. To make a
-    record batch takes as long for so few as for some thousands. A large piece stays as it is,
-    because to copy it takes longer than another batch.
+    A RocketMQ broker returns 32 messages at a time, and a filter leaves few of many. Making a
+    record batch of few messages takes as long as one of some thousands. A large piece is not
+    merged, because copying it takes longer than making another batch.
     """
     waiting: list[RawChunk] = []
     size = 0
@@ -166,12 +166,12 @@ def _read_record(chunk: RawChunk, readable: RecordChunk) -> bytes | None:
 
 
 # ---- Offsets that an answer omits. If our broker cannot commit a batch, it rolls it back. If
-# others sent to its queues meanwhile, offsets remain that no message has. The queue's entries say
-# so, even where a RocketMQ broker serves them now. They are fetched only for such a gap.
+# others sent to its queues meanwhile, offsets without messages remain. The entries of the consume
+# queue show that, even if a RocketMQ broker serves them now. They are fetched only for such a gap.
 
 
 def missing_ranges(offsets: Iterable[int], start: int, end: int) -> list[tuple[int, int]]:
-    """Return the ranges between two offsets, end exclusive, that contain none of these."""
+    """Return the ranges between ``start`` and ``end``, end exclusive, without these offsets."""
     found = []
     at = start
     for offset in (*offsets, end):

@@ -3,7 +3,7 @@
     bodies checked against their CRC ──> tags compared by text
         ──> bodies inflated, a slice at a time
 
-Brokers filter tags by a hash that different tags share, so the texts are compared here again. A
+Brokers filter by hashes that different tags can share, so the texts are compared here again. A
 time that Spark's timestamps cannot hold (years 1 to 9999) becomes null: producers set their own
 times, and no broker checks them.
 """
@@ -137,7 +137,7 @@ class RecordBatchConverter:
     def convert_unreadable(
         self, queue: MessageQueue, queue_offset: int
     ) -> Iterator[pa.RecordBatch]:
-        """Return the row of a record with only a known position, if the policy keeps it."""
+        """Yield the row of a record of which only the position is known, if the policy keeps it."""
         if not self._bad_records.keeps_rows:
             return
         known = {
@@ -151,7 +151,7 @@ class RecordBatchConverter:
 
     def _queue_columns(self, queue: MessageQueue, count: int) -> dict[str, pa.Array]:
         known = {_QUEUE_ID: self._constants.column(queue.queue_id, count)}
-        if not queue.topic.startswith(LIGHT_QUEUE_PREFIX):  # its records bear another topic's name
+        if not queue.topic.startswith(LIGHT_QUEUE_PREFIX):  # its records name another topic
             topic = without_namespace(self._namespace, queue.topic)
             known[_TOPIC] = self._constants.column(topic, count)
         return known
@@ -209,7 +209,7 @@ class _ConstantColumns:
         self._arrays: dict[str | int, pa.Array] = {}
 
     def column(self, value: str | int, count: int) -> pa.Array:
-        """Return a column of so many rows with this text, or this number of 32 bits."""
+        """Return a column of ``count`` rows with a text, or with a 32-bit number."""
         array = self._arrays.get(value)
         if array is None or len(array) < count:
             if len(self._arrays) >= _CONSTANTS_MAX:

@@ -73,4 +73,4 @@ class AddressOverrides:
 
 
 NO_ADDRESS_OVERRIDES: Final = AddressOverrides()
-"""Leaves all brokers where name servers say."""
+"""Overrides that change no address."""

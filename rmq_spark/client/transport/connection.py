@@ -58,7 +58,7 @@ OnRequest = Callable[["RemotingConnection", RemotingCommand], "RemotingCommand |
 CONNECT_TIMEOUT_MS: Final = 3_000
 
 SILENT_SECONDS: Final = 1.0
-"""A peer that sends nothing for so long while a request waits in vain counts as gone."""
+"""Seconds without data, while a request waits, after which a peer counts as silent."""
 
 _ONE_WAY: Final = CommandFlag.ONE_WAY.value
 _PORT_DIGITS_MAX: Final = 20
@@ -71,7 +71,7 @@ def identity(command: RemotingCommand) -> RemotingCommand:
 
 
 def uninitialized_buffer(size: int) -> memoryview:
-    """Return uninitialized memory of this many bytes, for a frame that fills all of it."""
+    """Return ``size`` bytes of uninitialized memory, for a frame that fills all of it."""
     empty = getattr(sys.modules.get("numpy"), "empty", None)
     if empty is None:  # not loaded, or not yet
         return memoryview(bytearray(size))
@@ -99,7 +99,7 @@ class ResponseReader:
         self._clock = clock
         self._frame_reader = FrameReader(frame_bytes_max, allocate=uninitialized_buffer)
         self.received_at = clock()
-        """Time of the clock at which something last came."""
+        """Time of the clock at which data last arrived."""
 
         self.peer_version = 0
         """RocketMQ's number of the peer's version; 0 before it has answered anything."""
@@ -109,7 +109,7 @@ class ResponseReader:
     ) -> ClientError | None:
         """Pass on the commands that have arrived, or that arrive within a timeout.
 
-        Without ``seconds`` it is the socket's own timeout. Return the error that ends the
+        Without ``seconds``, the socket's own timeout applies. Return the error that ends the
         connection; None if it continues.
         """
         try:
@@ -285,7 +285,7 @@ class RemotingConnection:
     def endpoints(self) -> tuple[Host, Host] | None:
         """The hosts of this side and of the peer; None once the system has ended the connection.
 
-        While there are any, no other connection of this machine has the same.
+        While they exist, no other connection of this machine has the same.
         """
         try:
             return host_of(self._socket.getsockname()), host_of(self._socket.getpeername())
@@ -552,7 +552,7 @@ class RemotingConnection:
         finally:
             try:
                 fail_each(waiters, error)
-            except MemoryError:  # there may be some by now
+            except MemoryError:  # memory may be available by now
                 fail_each(waiters, error)
         if self._on_closed is not None:
             self._on_closed(self)

@@ -44,7 +44,7 @@ class Agreement(NamedTuple):
         serialize_type: Encoding of the headers of requests.
         extensions: Extensions of rocketpoll's brokers that both know.
         born_host: Host that records must have as their producer's, if the client encodes them.
-        store_host: Host that they must have as their broker's.
+        store_host: Host that such records must have as their broker's.
     """
 
     serialize_type: SerializeType = SerializeType.ROCKETMQ
@@ -274,7 +274,7 @@ class ConnectionPool(ForkAware, ABC):
     def shutdown(self, wait_ms: int = 0) -> None:
         """Close all connections, fail the callers that wait for one, and make no others.
 
-        Wait at most so long for their threads.
+        Wait for their threads, up to ``wait_ms``.
         """
         with self._lock:
             self._is_shut_down = True

@@ -50,7 +50,7 @@ TURN_SECONDS: Final = 0.05
 """Seconds after which the thread writes a turn's requests, because the loop is busy."""
 
 CallSoon = Callable[[Callable[[], object]], object]
-"""Has a function called by this thread, soon: at the end of its event loop's turn."""
+"""Makes this thread call a function soon: at the end of its event loop's turn."""
 
 
 class FrameWriter:
@@ -69,7 +69,7 @@ class FrameWriter:
         """Make a writer; ``check_open`` raises once the connection is closed.
 
         ``read_rest`` reads what the peer sent before it closed the connection, and
-        ``close_reason`` adds to an error why it may have.
+        ``close_reason`` adds to an error why the peer may have closed it.
         """
         self._socket = sock
         self._address = address
@@ -79,7 +79,7 @@ class FrameWriter:
         self._read_rest = read_rest
         self._close_reason = close_reason
         self._write_lock = threading.Lock()
-        # Its first piece may be the rest of another's request.
+        # The first piece may be the rest of another thread's request.
         self._unsent: deque[memoryview] = deque()
         self._mutex = threading.Lock()
         self._has_queued = threading.Condition(self._mutex)
@@ -87,11 +87,11 @@ class FrameWriter:
         self._queued: OrderedDict[int, tuple[Buffer, ...]] = OrderedDict()  # by opaque
         self._queued_bytes = 0
         self._in_flight: frozenset[int] = frozenset()  # opaques of the slice that is being written
-        self._is_thread_needed = False  # gathered requests, and the rest of a slice
+        self._is_thread_needed = False  # for gathered requests, or the rest of a slice
         self._turn_deadline = 0.0
-        self._is_thread_watching = False  # the thread, whether a turn ends in time
+        self._is_thread_watching = False  # True while it waits for the end of a turn
         self._poll: Callable[[float | None], bool] | None = None
-        self._is_nonblocking = isinstance(sock, socket.socket)  # under TLS a write may
+        self._is_nonblocking = isinstance(sock, socket.socket)  # under TLS, a write may block
         self._on_released: list[Callable[[], object]] = []  # called when a slice is written
         self._thread: threading.Thread | None = None
         self._is_closed = False
@@ -214,7 +214,7 @@ class FrameWriter:
         return int(self._thread is not None and self._thread.is_alive())
 
     def join(self, seconds: float) -> None:
-        """Wait at most so long until the thread has ended; call `close` first."""
+        """Wait up to ``seconds`` until the thread has ended; call `close` first."""
         if self._thread is not None:
             self._thread.join(seconds)
 

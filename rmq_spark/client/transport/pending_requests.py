@@ -44,7 +44,7 @@ class PendingRequest:
     """The writer that may keep bytes of the request, also after its end."""
 
     call_soon: Callable[[Callable[[], object]], object] | None = None
-    """Has a function called soon by the thread that asks, if that can write requests then."""
+    """Makes the requesting thread call a function soon, if it can write requests then."""
 
     def __init__(self, request_code: int, timeout_ms: int, started_at: float) -> None:
         self.request_code = request_code
@@ -129,7 +129,7 @@ class ForkSafeFuture(Future[_Answer]):
         return timeout
 
     def _wait_in_slices(self, timeout: float | None, wait: Callable[[float], _Outcome]) -> _Outcome:
-        """Return what ``wait`` does, asking again and again; see `SIGNAL_CHECK_SECONDS`."""
+        """Return the result of ``wait``, called for `SIGNAL_CHECK_SECONDS` at a time."""
         self.check_process()
         timeout = self._before_wait(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -287,7 +287,7 @@ class PendingRequests:
             del self._pending[pending.opaque]
         try:
             pending.on_error(error)
-        except MemoryError:  # there may be some by now
+        except MemoryError:  # memory may be available by now
             pending.on_error(error)
         return True
 

@@ -283,7 +283,7 @@ class RemotingClient(ConnectionPool):
     def _query_extensions(
         self, connection: RemotingConnection, nonce: str | None = None
     ) -> ExtensionsHeader | None:
-        """Return a broker's answer to the question for its extensions; None if it refuses."""
+        """Return a broker's answer to the request for its extensions; None if it refuses."""
         asked = ExtensionsHeader.of(self._extensions)._replace(nonce=nonce)
         question = self._sign(connection, build_request(RequestCode.EXTENSIONS, asked))
         answer = connection.request(question, self._negotiation_timeout_ms)
@@ -341,7 +341,7 @@ def build_request(code: int, header: Any = None, body: object = b"") -> Remoting
 def check_response(
     address: str, request_code: int, response: RemotingCommand, accepted: Collection[int] = SUCCESS
 ) -> RemotingCommand:
-    """Return the response, if its code is an accepted one."""
+    """Return the response if its code is accepted; raise the refusal otherwise."""
     if response.code not in accepted:
         raise refusal(response.code, response.remark, address, request_code)
     return response

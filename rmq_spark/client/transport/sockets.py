@@ -111,12 +111,12 @@ class PollableSocket(Protocol):
 
 
 def poll_readable(sock: PollableSocket) -> Callable[[float | None], bool]:
-    """Return a function that waits up to some milliseconds, None for ever, until data is there."""
+    """Return a function that waits for data, up to a number of milliseconds; None: forever."""
     return _poll(sock, "POLLIN")
 
 
 def poll_writable(sock: PollableSocket) -> Callable[[float | None], bool]:
-    """Return a function that waits up to some milliseconds, None for ever, until there is room."""
+    """Return a function that waits for room, up to a number of milliseconds; None: forever."""
     return _poll(sock, "POLLOUT")
 
 
@@ -125,7 +125,7 @@ def is_closed_by_peer(sock: PollableSocket) -> bool:
     try:
         if sys.platform == "linux":
             return _poll(sock, "POLLRDHUP")(0)
-        if hasattr(select, "poll"):  # which reports it unasked elsewhere
+        if hasattr(select, "poll"):  # on other systems, it always reports the peer's close
             return _poll(sock, "POLLHUP")(0)
         if not isinstance(sock, socket.socket):  # TLS: the next request finds out
             return sock.fileno() < 0

@@ -79,8 +79,8 @@ _EXPLANATIONS: Final = (
     ("UNEXPECTED_EOF", NO_TLS_AT_PEER),
 )
 
-# What OpenSSL's releases call bytes that do not fit, of a peer that has spoken
-# TLS in the handshake.
+# The reasons that OpenSSL's releases give for invalid bytes from a peer that has
+# spoken TLS in the handshake.
 _BAD_RECORD_REASONS: Final = (
     "BAD_RECORD_MAC",
     "RECORD_LAYER_FAILURE",
@@ -161,7 +161,7 @@ class TlsSocket:
         self._retry_until_ready(self._socket.do_handshake, None)
 
     def recv(self, count: int) -> bytes:
-        """Return up to so many bytes that have arrived; none at the end of the stream."""
+        """Return up to ``count`` bytes that have arrived; none at the end of the stream."""
         data = self._call(lambda: self._socket.recv(count), b"")
         if len(data) < _RECORD_BYTES:
             return data
@@ -270,7 +270,7 @@ class TlsClient:
     """TLS for all connections of one client. Methods may be called from any thread."""
 
     def __init__(self, settings: TlsSettings) -> None:
-        """Raise the errors of `ssl_context`, and log a warning if certificates are not verified."""
+        """Make the OpenSSL context; log a warning if certificates are not verified."""
         self._lock = fork_lock()
         with self._lock:
             self._context = ssl_context(settings)
@@ -282,7 +282,7 @@ class TlsClient:
             )
 
     def handshake(self, sock: socket.socket, address: str, host: str, seconds: float) -> TlsSocket:
-        """Return the TLS socket, within this many seconds; close the socket if that fails."""
+        """Return the TLS socket, within ``seconds``; close the socket if that fails."""
         name = self._server_name or host.partition("%")[0]
         try:
             with self._lock:
@@ -454,7 +454,7 @@ def _handshake(
 
 
 def _common_name(name: Any) -> str:
-    """Return the common name in a name as the ssl module has it, or all of it."""
+    """Return the common name in a name from the ssl module, or else the whole name."""
     parts = [pair for group in name for pair in group]
     for key, value in parts:
         if key == _COMMON_NAME:

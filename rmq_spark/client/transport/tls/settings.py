@@ -115,7 +115,7 @@ class TlsSettings:
             key_file: File with its private key, if that is not in ``cert_file``.
             key_password: Password of the private key.
             verify: Whether to check the brokers' certificates.
-            server_name: Name that these must have, if it is not the address connected to.
+            server_name: Name that the certificates must have, if not the address connected to.
 
         Raises:
             TlsRejected: A file cannot be read, or holds something else, or the settings contradict
