@@ -352,7 +352,7 @@ class BrokerController:
             delivery=delivery,
             now_ms=self._now_ms,
             monotonic_ms=self._monotonic_ms,
-            # half of the time for which its file is kept at least
+            # half of the minimum time for which a file of the log is kept
             roll_window_ms=lambda: min(
                 window_ms, self.store.cleaner.config.file_reserved_time_hours * _HOUR_MS // 2
             ),
@@ -458,7 +458,7 @@ class BrokerController:
         return [*self.server.descriptors(), *(each for each in (*metrics, *servers) if each >= 0)]
 
     def unready_reason(self) -> str | None:
-        """Return why messages are not accepted now; None if they are, or if they never will be."""
+        """Return why messages are not accepted now; None if they are, or on a slave."""
         if self._is_stopping:
             return "the broker is stopping"
         if not self.port:
@@ -672,7 +672,7 @@ class BrokerController:
         )
 
     def look_for_transactions(self) -> None:
-        """Look for half messages, so that the next check of those that wait is a deadline."""
+        """Schedule a check of half messages, after which the next one is a deadline if any wait."""
         self._checks.schedule()
 
     def _queue_nums(self, topic: str) -> int | None:

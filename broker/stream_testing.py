@@ -441,7 +441,7 @@ def _format_rows(rows: Sequence[object]) -> str:
 def _format_table(missing: Sequence[Any], more: Sequence[Row]) -> str:
     """Format both sides as a table, with differences highlighted if chispa is installed."""
     try:
-        from chispa.rows_comparer import assert_basic_rows_equality  # noqa: PLC0415  # a guest
+        from chispa.rows_comparer import assert_basic_rows_equality  # noqa: PLC0415  # optional
     except ImportError:
         return ""
     if not (missing and more) or any(isinstance(row, dict) for row in missing):

@@ -1,4 +1,4 @@
-"""AccessControl: decides for every request who sends it, and whether that client may.
+"""AccessControl: authenticates the client of every request, and checks its rights.
 
     connection, request --> authenticate --> Identity --> check --> needs of the table --> rules
 
@@ -40,10 +40,10 @@ class AccessRules(Protocol):
         """A number that grows whenever users or lists change."""
 
     def authenticate(self, address: str, request: RemotingCommand) -> Identity:
-        """Return who has signed a request; raise `RequestRejected` if nobody known has."""
+        """Return the identity that signed a request; raise `RequestRejected` without one."""
 
     def refusal(self, identity: Identity, address: str, need: Need) -> RequestRejected | None:
-        """Return why a client may not have what a request needs, or None if it may.
+        """Return the refusal of a client's need, or None if the client has the right.
 
         The identity may have been proven long ago: the current users and lists decide.
         """
@@ -52,44 +52,44 @@ class AccessRules(Protocol):
         """Return the key that signs a client's requests; None if its address needs no signature."""
 
     def allows_every_topic(self, identity: Identity, address: str, action: Action) -> bool:
-        """Return whether a client may do this with every topic that there is, or will be."""
+        """Return whether a client has the right to an action on all present and future topics."""
 
 
 class AccessControl:
     """The check of all requests of a broker."""
 
     def __init__(self, rules: AccessRules | None = None, cluster: str = "") -> None:
-        """Create it; without rules nothing is checked. ``cluster`` is the broker's own."""
+        """Store the rules; without any, nothing is checked. ``cluster`` is the broker's cluster."""
         self._rules: AccessRules | None = None
         self._cluster = cluster
         self._failure_log = LogLimit()
         self.is_enabled = False
-        """False if nobody has to prove who they are, so that nothing is to be checked."""
+        """False if clients need not authenticate; then nothing is checked."""
         self.failures = 0
         """Requests whose sender has not proven an identity."""
         self.denials = 0
-        """Requests of proven identities that may not have what the request needs."""
+        """Requests of proven identities that do not have a needed right."""
         if rules is not None:
             self.use(rules)
 
     def use(self, rules: AccessRules) -> None:
-        """Check all requests from now on, by these rules; before the broker serves anybody."""
+        """Check all requests by these rules; call this before the broker serves clients."""
         self._rules = rules
         self.is_enabled = True
 
     @property
     def version(self) -> int:
-        """A number that grows with each change of users or lists: decisions before are stale."""
+        """A number that grows with each change of users or lists; earlier decisions are stale."""
         return 0 if self._rules is None else self._rules.version
 
     def authenticate(self, connection: Channel, request: RemotingCommand) -> Identity:
-        """Return who has signed a request, which is the same for all requests of a connection.
+        """Return the identity that signed a request, the same for all requests of a connection.
 
         The signature covers neither the request's code nor a time. So a connection stays with the
-        first identity that it proves: a captured request of another user is worth nothing on it.
+        first identity that it proves: on it, a captured request of another user is refused.
 
         Raises:
-            NotAuthenticated: Nobody known has signed it, or somebody else than before.
+            NotAuthenticated: The signature is not of a known identity, or of another than before.
         """
         if self._rules is None:
             raise ValueError("there is no identity without authentication")
@@ -106,7 +106,7 @@ class AccessControl:
     def _log_failure(
         self, connection: Channel, request: RemotingCommand, refused: RequestRejected
     ) -> None:
-        """Log that somebody has not proven an identity, once a minute for each address."""
+        """Log a failed authentication, once a minute for each address."""
         address = _address_of(connection)
         suppressed = self._failure_log.admit(address, time.monotonic())
         if suppressed is not None:
@@ -119,7 +119,7 @@ class AccessControl:
             )
 
     def check(self, connection: Channel, request: RemotingCommand) -> None:
-        """Refuse a request whose sender is unknown, or may not have all that it needs.
+        """Refuse a request whose sender is unknown, or does not have all needed rights.
 
         Raises:
             RequestRejected: The request is refused.
@@ -167,9 +167,9 @@ class AccessControl:
     def template_of(
         self, connection: Channel, request: RemotingCommand, varying: tuple[str, str]
     ) -> SignedTemplate | UnsignedTemplate | None:
-        """Return what verifies requests that differ from an allowed one in two fields and the body.
+        """Return the verifier of requests that differ from an allowed one in two fields and body.
 
-        Return None if the request is not allowed, or has not these fields. What is returned is
+        Return None if the request is not allowed, or does not have these fields. The verifier is
         valid while `version` stays the same.
         """
         rules = self._rules
@@ -193,15 +193,16 @@ class AccessControl:
     ) -> bool:
         """Return whether a client may do any of these actions, by the current users and lists.
 
-        For lists, wakes of held pulls, commits, and what depends on a stored message. A retry topic
-        counts as its group. A connection that has not proven an identity may do nothing.
+        It is for lists, replays of held pulls, commits, and rights that depend on a stored message.
+        A retry topic counts as its group. A connection that has not proven an identity may do
+        nothing.
         """
         return self.refusal(connection, resource, name, *actions) is None
 
     def refusal(
         self, connection: Channel, resource: ResourceType, name: str, *actions: Action
     ) -> RequestRejected | None:
-        """Return the refusal of what `allows` forbids, or None."""
+        """Return the refusal if `allows` would return False, else None."""
         rules = self._rules
         if rules is None:
             return None
@@ -214,14 +215,14 @@ class AccessControl:
     def require(
         self, connection: Channel, resource: ResourceType, name: str, *actions: Action
     ) -> None:
-        """Refuse and count what `allows` forbids, if that shows only in the handler."""
+        """Refuse and count a request unless `allows` is true; for needs that a handler finds."""
         refused = self.refusal(connection, resource, name, *actions)
         if refused is not None:
             self.denials += 1
             raise refused
 
     def allows_every_topic(self, connection: Channel, action: Action) -> bool:
-        """Return whether a client may do this with all topics, also with those of later."""
+        """Return whether a client has the right to an action on all present and future topics."""
         rules, identity = self._rules, connection.identity
         if rules is None:
             return True
@@ -230,7 +231,7 @@ class AccessControl:
         return rules.allows_every_topic(identity, _address_of(connection), action)
 
     def knows(self, connection: Channel) -> bool:
-        """Return whether the user of a connection could still sign in as it did."""
+        """Return whether a connection's identity is still valid: known, enabled, with its key."""
         rules, identity = self._rules, connection.identity
         if rules is None:
             return True
@@ -259,7 +260,7 @@ class AccessControl:
 def _refusal(
     rules: AccessRules, identity: Identity, address: str, need: Need
 ) -> RequestRejected | None:
-    """Return what the rules say; a topic with messages of all topics needs a right on all."""
+    """Return the rules' refusal or None; a topic with all topics' messages needs a right on all."""
     refused = rules.refusal(identity, address, need)
     if (
         refused is None
@@ -311,18 +312,18 @@ _GROUP_ACTIONS: Final = Action.SUB, Action.GET, Action.LIST
 class VisibleNames:
     """The names that one client may see, by the current users and lists.
 
-    A client sees the names that any right of its own has in it. The right to list the cluster shows
-    all names, as in RocketMQ, where lists need it.
+    A client sees the names of topics and groups on which it has any right. The right to list the
+    cluster, which RocketMQ requires for lists, shows all names.
     """
 
     def __init__(self, allows: Callable[..., bool], cluster: str) -> None:
-        """Take the client's rights: ``allows(resource, name, *actions)``."""
+        """Store ``allows(resource, name, *actions)``, which tests a right of the client."""
         self._allows = allows
         self.is_all: Final = allows(ResourceType.CLUSTER, cluster, Action.LIST)
         """True if no name is hidden."""
 
     def has_topic(self, topic: str) -> bool:
-        """Return whether the client may see a topic's name; a retry topic is as its group."""
+        """Return whether the client may see a topic's name; a retry topic counts as its group."""
         return self.is_all or self._allows(ResourceType.TOPIC, topic, *_TOPIC_ACTIONS)
 
     def has_group(self, group: str) -> bool:

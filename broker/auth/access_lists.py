@@ -84,7 +84,7 @@ class ResourcePattern:
         return f"{self.resource.value}:{self.name}{star}"
 
     def covers(self, resource: ResourceType, name: str) -> bool:
-        """Return whether this is a pattern of a resource."""
+        """Return whether the pattern covers a resource."""
         if self.resource is None:
             return True
         if self.resource is not resource:
@@ -106,7 +106,7 @@ class SourceRange:
     low: int = field(compare=False)
     high: int = field(compare=False)
     is_one_of: int | None = field(default=None, compare=False)
-    """The IP version of a single address, which only that family's address equals."""
+    """The IP version of a single address, which covers only that version; None for a range."""
 
     @classmethod
     def parse(cls, text: str) -> SourceRange:
@@ -138,7 +138,7 @@ def _numbered(address: str) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class AccessRule:
-    """One rule of an access list; without sources, it holds everywhere."""
+    """One rule of an access list; without sources, it holds for every address."""
 
     pattern: ResourcePattern
     actions: tuple[Action, ...]
@@ -147,7 +147,7 @@ class AccessRule:
 
     @classmethod
     def of_info(cls, info: PolicyEntryInfo) -> AccessRule:
-        """Return the rule in a request."""
+        """Return the rule that a request contains."""
         pattern = ResourcePattern.parse(info.resource)
         actions = tuple(dict.fromkeys(map(_action, info.actions or ())))
         if not actions:
@@ -170,13 +170,13 @@ class AccessRule:
         )
 
     def is_candidate(self, need: Need, address: str) -> bool:
-        """Return whether the rule speaks of a need of a client at this address."""
+        """Return whether the rule covers a need of a client at this address."""
         return self.pattern.covers(need.resource, need.name) and any(
             self.holds_for(action, address) for action in need.actions
         )
 
     def holds_for(self, action: Action, address: str) -> bool:
-        """Return whether the rule speaks of an action of a client at this address."""
+        """Return whether the rule covers an action of a client at this address."""
         return (Action.ALL in self.actions or action in self.actions) and (
             not self.sources or any(source.covers(address) for source in self.sources)
         )
@@ -194,10 +194,10 @@ class AccessList:
     _by_pattern: tuple[Mapping[ResourcePattern, AccessRule], ...] = field(
         init=False, repr=False, compare=False
     )
-    """The rules of each kind by their resources, as a request may have thousands of needs."""
+    """The rules of each kind by resource, because a request may have thousands of needs."""
 
     def __post_init__(self) -> None:
-        """Sort the rules by resource."""
+        """Index the rules by resource."""
         kinds = tuple({rule.pattern: rule for rule in of} for of in (self.custom, self.default))
         object.__setattr__(self, "_by_pattern", kinds)
 
@@ -252,7 +252,7 @@ class AccessList:
         return AclInfo(subject=subject, policies=self.policies(resource_filter))
 
     def decide(self, need: Need, address: str) -> Decision | None:
-        """Return what the list says about a need of a client at this address; None for nothing."""
+        """Return the decision on a need of a client at this address; None if no rule covers it."""
         for rules in self._by_pattern:
             for pattern in _patterns_of(need):
                 rule = rules.get(pattern)

@@ -1,7 +1,7 @@
 """Request rights: one table of what every request needs, by its code.
 
-A row is a function from a request to its needs. A request of a code without a row is refused. No
-needs mean that a proven identity is enough, and one of three things says why:
+A row is a function from a request to its needs. A request of a code without a row is refused. A row
+without needs means that a proven identity is enough, for one of three reasons:
 
     lists      the answer has only what the client may list or get: the handler filters it
     lookups    the need depends on what is stored, such as a message at an offset: the handler
@@ -49,7 +49,7 @@ class BodyRow:
     """A row whose needs are in the body, which may name thousands of resources."""
 
     def __init__(self, body_type: type[Any], needs: Callable[[Any], Iterator[Need]]) -> None:
-        """Take the type of the body, and the function that yields its needs."""
+        """Store the type of the body, and the function that yields its needs."""
         self._body_type = body_type
         self._needs = needs
 
@@ -120,7 +120,7 @@ def _topic_and_group(field: str, *actions: Action) -> NeedsOf:
 
 
 def _group_and_topic(field: str, *actions: Action) -> NeedsOf:
-    """Need the same; of two missing rights, RocketMQ names the group's here."""
+    """Need the same in the other order: RocketMQ's refusal names the group's right first."""
     topic_first = _topic_and_group(field, *actions)
 
     def needs(request: RemotingCommand, cluster: str) -> Needs:
@@ -130,7 +130,7 @@ def _group_and_topic(field: str, *actions: Action) -> NeedsOf:
 
 
 def _pop(*actions: Action) -> NeedsOf:
-    """Need a right on the group, and on the topic whose messages it pops, again or not."""
+    """Need a right on the group and the topic; a pop retry topic counts as its original topic."""
 
     def needs(request: RemotingCommand, _: str) -> Needs:
         header = header_of(request)
@@ -161,7 +161,7 @@ def _reply(request: RemotingCommand, cluster: str) -> Needs:
 
 
 def _route(request: RemotingCommand, cluster: str) -> Needs:
-    """Need any right of a client; the template of topics and that of replies are everybody's."""
+    """Need Pub, Sub or Get; everybody may have the routes of the default and reply topics."""
     topic: str = header_of(request).topic
     if topic in (DEFAULT_TOPIC, reply_topic(cluster)):
         return ()
@@ -387,4 +387,4 @@ TO_CLIENTS: Final = frozenset(
         _C.PUSH_REPLY_MESSAGE_TO_CLIENT,
     ]
 )
-"""Requests that only brokers send: a broker that receives one refuses it, as it has no row."""
+"""Requests that only brokers send: a broker that receives one refuses it, because it has no row."""

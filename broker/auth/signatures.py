@@ -1,7 +1,7 @@
 """Signatures: verifies that the owner of a secret key has signed a request.
 
-RocketMQ's signature covers the values of the ext fields and the body; not the code, and no time. So
-anyone who reads a request on its way can send it again; only TLS prevents that.
+RocketMQ's signature covers the values of the ext fields and the body, but neither the code nor a
+time. So anyone who reads a request on its way can send it again; only TLS prevents that.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class SignedTemplate:
         if len(key) > _BLOCK_BYTES:
             key = hashlib.sha1(key, usedforsecurity=False).digest()
         key = key.ljust(_BLOCK_BYTES, b"\0")
-        # HMAC needs no resistance to collisions, so that its security does not end with SHA-1's.
+        # HMAC does not depend on SHA-1's resistance to collisions, which is broken.
         self._inner = hashlib.sha1(key.translate(_INNER) + before, usedforsecurity=False)
         self._outer = hashlib.sha1(key.translate(_OUTER), usedforsecurity=False)
         self._between, self._after = between, after

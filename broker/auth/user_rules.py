@@ -15,14 +15,14 @@ from .signatures import is_signed_by
 from .user_tables import AclTable, User, UserTable
 
 _DECISIONS_MAX: Final = 10_000
-"""The number of remembered decisions, each one of a user, a need and an address."""
+"""The maximum number of cached decisions, each on a user, a need and an address."""
 
 
 class UserRules:
     """The rules of users.json and acls.json."""
 
     def __init__(self, users: UserTable, acls: AclTable, *, checks_rights: bool) -> None:
-        """Create it; ``checks_rights`` is authorizationEnabled."""
+        """Store the tables; ``checks_rights`` is authorizationEnabled."""
         self._users = users
         self._acls = acls
         self._checks_rights = checks_rights
@@ -45,7 +45,7 @@ class UserRules:
         return Identity(name, user.is_super, user.password)
 
     def refusal(self, identity: Identity, address: str, need: Need) -> RequestRejected | None:
-        """Return why a user may not have what a request needs, or None if it may."""
+        """Return the refusal of a user's need, or None if the user has the right."""
         try:
             user = self._user_of(identity)
         except RequestRejected as refused:
@@ -66,7 +66,7 @@ class UserRules:
         return self._user_of(identity).password
 
     def allows_every_topic(self, identity: Identity, address: str, action: Action) -> bool:
-        """Return whether a user may do this with every topic that there is, or will be."""
+        """Return whether a user has the right to an action on all present and future topics."""
         try:
             user = self._user_of(identity)
         except RequestRejected:

@@ -30,7 +30,7 @@ PASSWORD_CHARACTERS_MAX: Final = 1_024
 
 
 class UserType(Enum):
-    """The users to whom access lists apply, and others; the value is RocketMQ's word."""
+    """Super users, to whom no access list applies, and others; the value is RocketMQ's word."""
 
     SUPER = "Super"
     NORMAL = "Normal"
@@ -63,7 +63,7 @@ class User:
         return self.status is UserStatus.ENABLE
 
     def with_changes(self, info: UserInfo) -> User:
-        """Return the user with what a request or a file states; what it leaves out stays."""
+        """Return the user with the fields that a request or a file contains; the others stay."""
         user = self
         if info.password is not None and info.password.strip():
             user = replace(user, password=info.password)
@@ -130,7 +130,7 @@ class UserTable(NamedTable[UsersBody, str, User]):
         self._change(user.name, user, change)
 
     def delete(self, name: str, change: Change[str, User] | None = None) -> None:
-        """Remove a user, if there is one, as part of such a change."""
+        """Remove a user, if it exists, as part of a change that may still be refused."""
         self._check_supers(name, None)
         self._change(name, None, change)
 
@@ -193,7 +193,7 @@ class AclTable(NamedTable[AclsBody, str, AccessList]):
 
 
 def _checked(file: str, name: str, make: Callable[[_ReadT], _LoadedT], content: _ReadT) -> _LoadedT:
-    """Return what is made of a file's content about a user; raise DamagedTable if it cannot be."""
+    """Build a value from a user's entry in a file; raise DamagedTable if it is invalid."""
     try:
         return make(content)
     except AccessListError as error:

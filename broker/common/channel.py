@@ -24,8 +24,8 @@ class Identity:
     Attributes:
         name: The user's name, which is the access key.
         is_super: True if no access list applies: a super user, or an account with ``admin: true``.
-        secret_key: The key that has proven it, without which what waits is refused; None if the
-            client's address needs no signature.
+        secret_key: The key that has proven the identity; once it changes, held requests are
+            refused. None if the client's address needs no signature.
     """
 
     name: str
@@ -47,7 +47,7 @@ The generator returns the response, or None if it comes later or is not wanted.
 
 
 class Channel(Protocol):
-    """One connected client; equal to itself alone, and usable as a key."""
+    """One connected client; compared by identity, so it can be a key of a dict."""
 
     extensions: frozenset[Extension]
     """The extensions of RocketMQ's protocol that both sides have agreed on."""
@@ -57,11 +57,11 @@ class Channel(Protocol):
 
     @property
     def remote_host(self) -> Host:
-        """The address of the client, which its messages get as their birth host."""
+        """The address of the client, stored as the born host of its messages."""
 
     @property
     def local_host(self) -> Host:
-        """The broker's address that the client has dialled."""
+        """The broker's address to which the client has connected."""
 
     @property
     def is_closed(self) -> bool:
@@ -73,7 +73,7 @@ class Channel(Protocol):
 
     @property
     def response_bytes_max(self) -> int:
-        """The maximum size of a response now, in bytes; one that cannot be cut is refused."""
+        """The maximum bytes of a response now; a larger one that cannot be shortened is refused."""
 
     def send(self, command: RemotingCommand) -> None:
         """Send a command; do nothing if the client has disconnected."""

@@ -28,7 +28,7 @@ class LogLimit:
         """The keys with a line, the one that has waited longest first."""
 
     def admit(self, key: Hashable, now: float) -> int | None:
-        """Return None if an event gets no line, else how many of its key got none before it."""
+        """Return how many events of a key were suppressed since its last line; None for no line."""
         known = self._keys.get(key)
         if known is not None and now - known.logged_at < PERIOD_SECONDS:
             known.suppressed += 1

@@ -46,7 +46,7 @@ def system_error(remark: str) -> RequestRejected:
 
 
 def no_permission(remark: str) -> RequestRejected:
-    """Return the refusal of a request that its client, group or broker may not send or serve."""
+    """Return the refusal of a request that permissions of client, group or broker forbid."""
     return RequestRejected(ResponseCode.NO_PERMISSION, remark)
 
 

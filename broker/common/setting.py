@@ -193,8 +193,7 @@ class Setting:
         key: Its name in a file, which is RocketMQ's own where RocketMQ has it.
         value_type: The kind of its values.
         comment: One line on its purpose, with its unit.
-        rocketmq: RocketMQ's default, where it is another; empty where it is the same, or there is
-            none.
+        rocketmq: RocketMQ's default if it differs; empty if it is the same, or RocketMQ has none.
         is_reloadable: Whether SIGHUP can change it in a running broker: a limit or rule that is
             looked up on each use. All others are built into parts of the broker at its start.
     """

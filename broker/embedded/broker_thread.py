@@ -83,7 +83,7 @@ async def _advance_in_steps(
 
 
 async def _find_deadlines(controller: BrokerController, loop: EmbeddedLoop) -> None:
-    """Wait until everything due is done; then see whether checks of transactions are deadlines."""
+    """Wait until everything due is done; then let the check of transactions be a deadline."""
     await wait_idle(controller, loop)
     controller.look_for_transactions()
     await wait_idle(controller, loop)

@@ -103,9 +103,9 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
                 which is removed when the broker stops.
             port: The port to listen on; 0 picks any free one.
             own_process: Whether the broker runs in a process of its own rather than in a thread.
-            tls: True for a broker that accepts clients with TLS only, with a certificate of a
-                throw-away authority, which the property ``tls`` trusts. For a broker with a
-                certificate of yours (tls.server.certPath), the settings of its clients.
+            tls: True makes a certificate with a throw-away authority, which the property ``tls``
+                trusts; the broker then accepts only clients with TLS. If the broker has a
+                certificate of yours (tls.server.certPath), pass the settings of its clients.
             **settings: Settings under their names in conf/broker.conf, such as ``maxTopics=20``. By
                 default, vipChannelEnable is false. With a temporary directory, flushDiskType is
                 ASYNC_FLUSH, and the broker takes messages until the disk is 99 % full
@@ -147,7 +147,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         if self._is_temporary:
             self._texts = {**_TEMPORARY_STORE_DEFAULTS, **self._texts}
         self._tls: EmbeddedTls | None = None
-        """The certificates, while there are any of its own."""
+        """The certificates of the throw-away authority, while they exist."""
         self._client_tls = tls if isinstance(tls, TlsSettings) else None
         self._makes_certificate = tls is True
         made_later = {}
@@ -574,7 +574,7 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
 
 
 def _name_methods_of(*bases: type) -> None:
-    """Make Python's TypeErrors name the class that users hold, not its bases."""
+    """Make Python's TypeErrors name the class that users know, not its bases."""
     for base in bases:
         for each in vars(base).values():
             if isinstance(each, FunctionType):
@@ -613,7 +613,7 @@ def _check_no_certificate(texts: dict[str, str]) -> None:
 
 @contextmanager
 def _arguments_of(texts: dict[str, str]) -> Iterator[list[str]]:
-    """Yield the arguments of a broker's process; secrets are in a file for as long as this lasts.
+    """Yield the arguments of a broker's process; secrets are in a temporary file.
 
     Other users of the machine can read command lines.
     """

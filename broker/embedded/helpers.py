@@ -49,7 +49,7 @@ _LONG_POLL_FLAG: Final = int(PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND)
 
 
 class NotInTime(RocketPollError, TimeoutError, page="troubleshooting.md#brokers-in-tests"):
-    """Messages or commits did not arrive within the timeout; the error says what did."""
+    """Messages or commits did not arrive within the timeout; the error says how many did."""
 
     __module__ = "rocketpoll"  # from which programs import it
 

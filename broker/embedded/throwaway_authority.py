@@ -4,8 +4,8 @@
               └─ signs ──> a client's certificate
 
 Keys are ECDSA P-256, and all certificates are valid from 2020 to 2120, whatever a test does to its
-clock. The authority's own key is in memory only, so nothing can be signed later. The arithmetic
-takes a time that depends on the keys: it is for tests, not for keys that protect something.
+clock. The authority's own key is in memory only, so nothing can be signed later. The arithmetic is
+not constant-time, so its timing can reveal keys: use it for tests only.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class ThrowawayAuthority:
 
 _LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 MADE_SETTINGS: Final = ("tls.server.certPath", "tls.server.keyPath", "tls.server.keyPassword")
-"""The settings that stand for files which a broker with a throw-away authority makes itself."""
+"""The settings of files that a broker with a throw-away authority makes itself."""
 _NEED_CLIENT_AUTH: Final = "tls.server.need.client.auth"
 
 
@@ -229,8 +229,8 @@ class EmbeddedTls:
         """Make the files.
 
         Args:
-            addresses: The addresses at which clients find the broker, besides this machine's own.
-            settings: The broker's settings. If they ask clients for a certificate, there is one.
+            addresses: The addresses at which clients find the broker, besides localhost.
+            settings: The broker's settings. If they ask clients for a certificate, one is made.
         """
         self._directory = Path(tempfile.mkdtemp(prefix="rocketpoll-tls-"))  # for its user alone
         authority = ThrowawayAuthority()

@@ -19,7 +19,7 @@ from ..store.errors import EndUnknown, StoreError
 from ..store.queues.consume_queue import QueueBounds
 
 _TIMES_MAX: Final = 20_000
-"""Store times that are kept between two looks; further ones are read from the log again."""
+"""Store times that are kept between two collections; others are read from the log again."""
 _QueuePosition = tuple[str, int, int]
 """A topic, a queue and an offset in it."""
 _StoreTimesByPosition = dict[_QueuePosition, int]
@@ -40,8 +40,9 @@ class ConsumerLags:
     def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker
         self._store_times: _StoreTimesByPosition = {}
-        """Store times of the messages that groups were waiting at when last looked at: a group that
-        stands still has the log read once for it, and not with every look."""
+        """The store times of the messages at the groups' offsets, as of the last collection. For a
+        group that does not advance, the log is read once, and not for each collection.
+        """
 
     def collect(self) -> Iterator[ConsumerLag | None]:
         """Yield the lags, and None at each step between; they are not a snapshot."""
@@ -122,7 +123,7 @@ class ConsumerLags:
     def _oldest_first(
         self, topic: str, queues: Mapping[int, QueueBounds], previous: _StoreTimesByPosition
     ) -> Generator[None, None, list[tuple[int, int]]]:
-        """Return when the first message of each queue was stored, and the queue, in this order."""
+        """Return the store time of each queue's first message, with the queue id, oldest first."""
         firsts = []
         for queue_id, bounds in queues.items():
             yield

@@ -56,7 +56,7 @@ class MetricFamily:
     samples: MetricSamples
 
     def metric(self, rows: Iterable[MetricSample], shared: Mapping[str, str]) -> Metric:
-        """Return some of its samples, with labels that all families share, as the library's."""
+        """Return the library's metric of some samples, with the labels that all families share."""
         made = self.kind(self.name, self.documentation, labels=(*shared, *self.labels))
         for row in rows:
             made.add_metric((*shared.values(), *row.labels), row.value)
@@ -87,7 +87,7 @@ class HistogramFamily(MetricFamily):
         self._histogram = histogram
 
     def metric(self, rows: Iterable[MetricSample], shared: Mapping[str, str]) -> Metric:  # noqa: ARG002  # it has one
-        """Return some of its samples as the library has them."""
+        """Return the library's histogram, with all buckets."""
         made = HistogramMetricFamily(self.name, self.documentation, labels=tuple(shared))
         buckets = [
             (str(end) if end != float("inf") else "+Inf", count)
@@ -170,7 +170,7 @@ class Exposition:
         text: bytes | None = None
         try:
             text = yield from text_in_steps(self._families(), self._shared)
-        except Exception:  # noqa: BLE001  # whatever it is, those who wait have to hear of it
+        except Exception:  # noqa: BLE001  # whatever it is, waiting requests must be answered
             _log.exception("metrics cannot be collected")
         if text is not None:
             self._text = text

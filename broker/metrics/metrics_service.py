@@ -60,9 +60,10 @@ class MetricsHttpServer:
 
     A client gets one response and is disconnected. It has to send its request, and to read the
     response, within time limits; a request has no body, and a head of a few kilobytes at most; only
-    a few clients are accepted at once. So a slow or hostile client cannot cost the broker more than
-    that. Nor can it keep others out: if there are too many clients, the oldest that has not sent
-    its request gives way to a newcomer, or one that reads too slowly; of the address that has most.
+    a few clients are accepted at once. So the cost of a slow or hostile client is limited. Nor can
+    it keep others out: if there are too many clients, the server disconnects the oldest of the
+    address that has most, among those that have not sent a request; if all have, among those that
+    read too slowly.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class MetricsHttpServer:
         return True
 
     def _next_to_go(self) -> _HttpConnection | None:
-        """Return the client that gives way; None if all are being answered, and read."""
+        """Return the client to disconnect for a new one; None if all are served in time."""
         numbers = Counter(client.network for client in self._clients)
         silent = [client for client in self._clients if not client.is_handled]
         slow_since = self._loop.time() - HEAD_SECONDS
@@ -135,7 +136,7 @@ class MetricsHttpServer:
     ) -> None:
         """Pass the response to a request to ``respond``.
 
-        ``foreign_host`` is a host name of the request that is not one of this machine.
+        ``foreign_host`` is the host that the request names, if that is not this machine.
         """
         answering = self._handlers.get(path)
         if foreign_host is not None:
@@ -227,7 +228,7 @@ class _HttpConnection(asyncio.Protocol):
         self._transport.write(head.encode())
         if method != "HEAD":
             self._transport.write(body)
-        self._transport.close()  # once all is written; a client that does not read runs out of time
+        self._transport.close()  # after the write; the timer aborts a slow reader
 
     def abort(self) -> None:
         """Disconnect at once."""

@@ -46,8 +46,7 @@ class RocketMQFamilies:
         self._sources = sources
         self._lags = ConsumerLags(sources.broker)
         self._earliest = (-1, 0)
-        """The start of the log when last looked at, and when its first message was stored, in ms.
-        """
+        """The log's start as last read, and the store time of its first message, in ms."""
 
     def families(self) -> Iterator[MetricFamily]:
         """Yield all families; their rows are collected when they are read."""
@@ -147,7 +146,7 @@ class RocketMQFamilies:
         )
 
     def _dead_letters(self) -> Iterator[MetricSample | None]:
-        """Yield the ends of the queues of dead letters, which outlast a restart."""
+        """Yield the end of each group's dead-letter queue, a count that survives a restart."""
         for topic in sorted(self._sources.broker.topics.topics):
             config = self._sources.broker.topics.get(topic)
             if config is None or not topic.startswith(DLQ_PREFIX):
@@ -251,7 +250,7 @@ class RocketMQFamilies:
 
 
 def _count_clients(labels: Iterable[tuple[str, ...]]) -> Iterator[MetricSample | None]:
-    """Count clients in steps, and yield a row for each kind of them."""
+    """Count clients in steps, and yield a row for each combination of labels."""
     counts: Counts[tuple[str, ...]] = Counts()
     for each in labels:
         counts[each] += 1

@@ -16,7 +16,8 @@ from ..server.server import RemotingServer
 class MetricsSources:
     """The parts of one broker.
 
-    ``registrations`` returns the name servers to register at, and where the broker is registered.
+    ``registrations`` returns the address of each name server, and whether the broker is registered
+    there.
     """
 
     broker: BrokerParts

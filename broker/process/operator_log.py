@@ -178,7 +178,7 @@ def _log_store(config: BrokerConfig, controller: BrokerController) -> None:
 
 
 def log_reload(reloaded: Iterable[str], need_restart: Iterable[str]) -> None:
-    """Log which settings of a file that was read again count now, and which do not yet."""
+    """Log which changed settings of the file are in effect now, and which need a restart."""
     changed, waiting = ", ".join(reloaded), ", ".join(need_restart)
     _log.info("settings reloaded: %s", changed or "no reloadable setting has changed")
     if waiting:
@@ -186,7 +186,7 @@ def log_reload(reloaded: Iterable[str], need_restart: Iterable[str]) -> None:
 
 
 def log_stopping(controller: BrokerController) -> None:
-    """Log that the broker begins to stop, and for whom."""
+    """Log that the broker begins to stop, and the clients and pulls that get responses first."""
     _log.info(
         "stopping: %d clients get their responses first; %d pulls are held",
         controller.server.connections,

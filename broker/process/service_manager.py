@@ -24,7 +24,8 @@ _TITLE: Final = "rocketpoll"
 _FIRST_REPORT_SECONDS: Final = 5.0
 _REPORT_SECONDS: Final = 10.0
 _EXTENSION_SECONDS: Final = 600
-"""Seconds that a start gets with each report, as TimeoutStartSec of the unit gives it at first."""
+"""Each report extends the time of a start by these seconds, which equal the unit's TimeoutStartSec.
+"""
 
 
 class ServiceManager:
@@ -61,7 +62,7 @@ class ServiceManager:
 
 
 class StartProgress:
-    """The progress of a start: logged, reported to the supervisor, and ended by `request_stop`.
+    """The progress of a start: logged and reported to the supervisor; `request_stop` interrupts it.
 
     A start that makes progress gets more time, without a limit. The supervisor kills one that
     reports nothing for `_EXTENSION_SECONDS`.

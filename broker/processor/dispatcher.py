@@ -38,7 +38,7 @@ SuspendSend: TypeAlias = Callable[[Channel, RemotingCommand, str], "RemotingComm
 
 _log = logging.getLogger(__name__)
 UNKNOWN_REQUEST: Final = -1
-"""Counted in place of all codes without a handler, of which a client may invent any number."""
+"""Counted instead of a code without a handler, because clients may invent any number of codes."""
 _EXPECTED_CODES: Final = frozenset(
     [
         ResponseCode.SUCCESS,
@@ -70,7 +70,7 @@ _CLIENT_ID: Final = re.compile(rb'"client_?id"\s*:\s*"([^"\\]{1,200})"', re.IGNO
 _CLIENT_ID_WITHIN_BYTES: Final = 65_536
 _REMARK_CHARACTERS_MAX: Final = 130
 _LINE_CHARACTERS_MAX: Final = 154
-"""Most characters of a refusal with its remark on one line, which has 200 with its beginning."""
+"""The maximum of a refusal with its remark on one line; with the line's prefix, that is 200."""
 
 _RECOVERY_SECONDS: Final = 10.0
 """Seconds without a degraded request of a code after which that code counts as recovered.
@@ -104,7 +104,7 @@ class RequestDispatcher:
         self._clock = clock
         self._client_id_of = client_id_of
         self._degradations = Degradations[int]()
-        """What degrades requests, by code: the disk fails, or something is in short supply."""
+        """The reasons why requests are refused for now, by code: a failing disk, or a shortage."""
         self._degraded_at: dict[int, float] = {}
         self._background_codes: set[int] = set()
         self._refusal_log = LogLimit()
@@ -145,7 +145,7 @@ class RequestDispatcher:
         return self.run_handler(handler, connection, request)
 
     def dispatch_as(self, code: int, connection: Channel, request: RemotingCommand) -> Answer:
-        """Dispatch a request as one of another code, if the client may send it by its own."""
+        """Run the handler of another code, if the client has the rights for the request's code."""
         handler, other = self._handlers[code], request._replace(code=code)
 
         def handle(connection: Channel, _: RemotingCommand) -> Answer:
@@ -194,7 +194,7 @@ class RequestDispatcher:
     def _record(
         self, connection: Channel, request: RemotingCommand, answer: RemotingCommand | None
     ) -> None:
-        """Record a response without an error; None means success, unless it comes later."""
+        """Record a handler's response; None means success, unless the response comes later."""
         if answer is not None or request.code not in self._background_codes:
             self._record_success(request.code)
         if answer is not None and answer.code:
@@ -270,7 +270,7 @@ class RequestDispatcher:
     ) -> ResponseSteps:
         """Wrap response steps so that an exception becomes a refusal.
 
-        Use it if the handler has returned None, which does not mean success.
+        Use it for steps that answer after their handler returned None; that None is not a success.
         """
         self._background_codes.add(request.code)
         return self._wrap_steps(connection, request, steps)

@@ -1,8 +1,9 @@
 """Shared parts of the fast paths of sends and pulls: templates of headers, and caches by client.
 
-A template of request headers is cut where later ones may differ. It is valid if the codec finds
-other values that are put there in their fields, and all else unchanged (`is_changed_header`). From
-signed requests, `cut_signature` takes what differs in each; the signature is verified for each.
+A template is a request header, cut at the values in which later headers may differ. It is valid if
+the codec decodes other values at the cuts into their fields, and all else unchanged
+(`is_changed_header`). `cut_signature` removes the signature, which differs in each signed request;
+each is verified.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ _SIGNATURE_BYTES: Final = 28
 
 
 def cut_signature(header: bytes) -> tuple[bytes, bytes]:
-    """Return a header with an empty signature in place of its own, and the signature.
+    """Return a header without the value of its signature, and the signature.
 
-    A template of such a header is tested by `is_changed_header`: the codec must find the empty
-    signature. So what is cut out of headers of the same form is the value of that field, too.
+    `is_changed_header` tests the template of such a header: the codec must find an empty signature.
+    So the bytes cut from other headers of this template are the value of that field as well.
     """
     at = header.find(_SIGNATURE_MARK)
     if at < 0:
@@ -117,7 +118,7 @@ class LearningBudget:
     __slots__ = ("_cost", "_debt", "_debt_max")
 
     def __init__(self, cost: int, count_max: int) -> None:
-        """Create the budget: ``cost`` requests per learned entry, credit for ``count_max``."""
+        """Create a budget: an entry costs ``cost`` requests, with credit for ``count_max``."""
         self._cost = cost
         self._debt_max = cost * count_max
         self._debt = 0

@@ -65,10 +65,10 @@ class BrokerParts:
         advertised_host: Returns the address at which a client can reach this broker.
         busy_reason: Returns why no messages are accepted now, or None.
         suspend: Holds a pull, and returns whether it will be answered later.
-        run_steps: Takes all the steps that it is given, at once or over several turns.
+        run_steps: Runs a generator to its end, at once or over several turns of the loop.
         run_in_thread: Runs a job that may wait for the disk.
         run_in_batch_thread: The same for jobs of staged batches.
-        clean: Deletes old files soon, without delay here.
+        clean: Starts to delete old files, and returns at once.
         losses: What the broker has given up on purpose within the last hour.
         memory_bytes: The memory of the machine.
     """
@@ -112,7 +112,7 @@ class BrokerParts:
 
     @property
     def config(self) -> BrokerConfig:
-        """The settings in use: read them on each use, because SIGHUP changes those reloadable."""
+        """The settings in use: read them on each use, because SIGHUP can change them."""
         return self.current_config()
 
 

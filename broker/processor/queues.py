@@ -1,4 +1,4 @@
-"""Queue checks: whether a request may name a topic, a queue or a group, and what a queue has."""
+"""Checks of the topics, queues, groups and records that requests name; store times."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def require_consuming_group(groups: SubscriptionGroupManager, group: str) -> Non
 
 
 def topic_not_exist(topic: str) -> RequestRejected:
-    """Return the refusal of a request that names a topic which is not there."""
+    """Return the refusal of a request that names an unknown topic."""
     return RequestRejected(
         ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
     )
 
 
 def check_queue(store: MessageStore, config: TopicConfig, queue_id: int) -> None:
-    """Refuse a queue that a topic does not have; a removed one counts while it has messages."""
+    """Refuse a queue that a topic does not have, unless it was removed and had messages."""
     queues = max(config.read_queue_nums, config.write_queue_nums)
     if 0 <= queue_id < queues or (
         queue_id >= 0 and store.queue_offsets(config.topic_name, queue_id).next
@@ -96,7 +96,7 @@ def store_timestamp(store: MessageStore, topic: str, queue_id: int, queue_offset
     if not found.message_count:
         return NO_TIME
     record = found.buffers[0]
-    try:  # a queue's lists ask for thousands of these: the bodies are not touched
+    try:  # reports read thousands of these, so bodies are not decoded
         return read_fields(record, 0, len(record))[4]
     except RecordError:
         return NO_TIME
@@ -110,15 +110,15 @@ def earliest_timestamp(store: MessageStore, topic: str, queue_id: int) -> int:
         return NO_TIME
 
 
-# ---- Whether a client may read a record of the log that it has named by its place.
+# ---- Whether a client may read a record of the log whose position it has sent.
 
 
 def may_read(broker: BrokerParts, connection: Channel, record: Buffer, *actions: Action) -> bool:
     """Return whether any of these actions allows a client to read a record of the log.
 
-    The bytes at a place that the client has named are not always a record: a message's body may
-    have the form of one, with a topic of its sender and properties that end within the messages of
-    others. So a record counts as one of its topic only if the topic's queue has it.
+    The position comes from the client, and the bytes there may be forged: a message's body can look
+    like a record that names a topic of its sender and whose lengths reach into messages of others.
+    So a record counts as one of its topic only if the topic's queue contains it.
     """
     access = broker.access
     if not access.is_enabled:
@@ -126,7 +126,7 @@ def may_read(broker: BrokerParts, connection: Channel, record: Buffer, *actions:
     reads_all = any(access.allows_every_topic(connection, action) for action in actions)
     try:
         message = decode_record(record, check_crc=False)
-    except RecordError:  # nobody knows whose it is
+    except RecordError:  # its topic is unknown
         return reads_all
     if not access.allows(connection, ResourceType.TOPIC, message.topic, *actions):
         return False
@@ -136,7 +136,7 @@ def may_read(broker: BrokerParts, connection: Channel, record: Buffer, *actions:
     return b"".join(broker.store.get_message(*place, count_max=1).buffers) == record
 
 
-# ---- Young queues, which new groups read from the start, wherever they would begin otherwise.
+# ---- Young queues, which new groups always read from the start.
 
 MEMORY_RATIO: Final = 0.4
 """The share of memory that RocketMQ assumes for the end of the log that is still cached."""

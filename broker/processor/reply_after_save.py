@@ -29,19 +29,19 @@ def _do_nothing() -> None:
 
 
 class Saving(NamedTuple):
-    """A save, and what follows it on the broker's thread.
+    """A save, and the calls that follow it on the broker's thread.
 
-    A failed save may leave the new state on the disk, and so may another one at that time.
-    ``overwrite`` overwrites it with the restored state before the response.
+    A failed save may leave the new state on the disk, and so may a concurrent save. ``overwrite``
+    saves the restored state before the response.
     """
 
     save: Callable[[], None]
     on_saved: Callable[[], None]
     on_failure: Callable[[], None] = _do_nothing
-    """Undoes what can be undone."""
+    """Undoes the change in memory."""
     overwrite: Callable[[], None] = _do_nothing
     failure: str = _FAILURE
-    """The response if the save fails, before the cause."""
+    """The beginning of the response if the save fails; the cause follows."""
     on_end: Callable[[], None] = _do_nothing
 
 
@@ -168,7 +168,7 @@ class ReplyAfterSave:
         self._run(waiting, Saving(save, saved, undo, overwrite, on_end=on_end))
 
     def run(self, connection: Channel, request: RemotingCommand, saving: Saving) -> None:
-        """Save, then continue; if that fails, undo what can be undone, and reply with the cause."""
+        """Save, then call ``on_saved``; if the save fails, undo the change, and reply why."""
         self._run([(connection, request.without_content())], saving)
 
     def _run(self, waiting: Sequence[tuple[Channel, RemotingCommand]], saving: Saving) -> None:

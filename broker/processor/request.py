@@ -103,7 +103,7 @@ def success_response_in_steps(request: RemotingCommand, body: object) -> Respons
 
 
 def reply(connection: Channel, request: RemotingCommand, response: RemotingCommand) -> None:
-    """Send a response later than the handler's return, unless none is wanted."""
+    """Send a response after the handler has returned, unless the request is one-way."""
     if not request.is_one_way:
         connection.send(response)
 
@@ -152,7 +152,7 @@ def one_way_command(code: int, header: Any, body: bytes = b"") -> RemotingComman
 
 
 def request_command(code: int, header: Any, body: bytes = b"") -> RemotingCommand:
-    """Build a command that expects a response, for `Connection.request`."""
+    """Build a command that expects a response, for `Channel.request`."""
     codec = HEADERS[code].request
     if codec is None:
         raise HeaderError("request", at="code", needed="a code with a header", found=code)

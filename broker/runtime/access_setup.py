@@ -4,8 +4,8 @@ With authenticationEnabled, somebody must be able to administer the broker: if n
 is left, initAuthenticationUser becomes one again, which is the way back for an operator who is
 locked out. Without that setting the start is refused.
 
-The files have secrets in clear, as signatures can only be verified with them: the broker warns of
-each that other users can read.
+The files contain secrets in clear, because signatures can only be verified with them: the broker
+warns of each file that other users can read.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class AccessSetup:
         loop: asyncio.AbstractEventLoop,
         control: AccessControl,
     ) -> None:
-        """Read the files, and let ``control`` check by them, if the settings want that.
+        """Read the files, and give ``control`` their rules, if the settings require it.
 
         Raises:
             PlainAclError: plain_acl.yml cannot be read, or has a fault.
@@ -87,7 +87,7 @@ class ExposedFiles:
         self._known: frozenset[Path] = frozenset()
 
     def warn(self, paths: Iterable[Path]) -> None:
-        """Warn of those among all files with secrets that others can read since the last call."""
+        """Warn of the files that other users can read now, and could not at the last call."""
         exposed = frozenset(path for path in paths if self._disk.is_readable_by_others(path))
         for secret_path in sorted(exposed - self._known):
             _log.warning(

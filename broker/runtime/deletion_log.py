@@ -106,7 +106,7 @@ def _describe(deleted: DeletedFiles) -> tuple[str, str]:
 
 
 def _affected_groups(unconsumed: Mapping[str, int], undelivered: int) -> Iterator[str]:
-    """Yield who had not got all deleted messages: the groups, the most affected first; timers."""
+    """Yield lines on deleted messages that groups had not consumed, or that were delayed."""
     shown = sorted(unconsumed.items(), key=lambda item: (-item[1], item[0]))
     texts = [f"{group} ({count:,})" for group, count in shown[:_GROUPS_SHOWN]]
     if len(shown) > _GROUPS_SHOWN:

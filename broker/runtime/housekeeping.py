@@ -299,7 +299,7 @@ class Housekeeping:
         self._store.retry_degraded()
 
     def reload_access_lists(self) -> None:
-        """Read plain_acl.yml again soon if it has changed, and check who can read such files."""
+        """Read a changed plain_acl.yml again soon, and warn of files that others can read."""
         if self._reload_access is not None:
             self._start_in_thread("access lists are not read again", self._reload_access)
 

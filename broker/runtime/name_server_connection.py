@@ -74,7 +74,8 @@ class NameServerConnection:
 
         Raises:
             OSError: The connection failed, and is closed.
-            NameServerError: The name server closed it, or sent none in time; it is closed.
+            NameServerError: The name server closed the connection, or did not respond in time.
+                The connection is closed.
         """
         with self._lock:
             try:
@@ -102,7 +103,7 @@ class NameServerConnection:
         while True:
             while (frame := self._reader.next_frame()) is not None:
                 answer = decode_command(frame)
-                # what it tells brokers by requests of its own concerns only slaves
+                # a name server's own requests to brokers concern only slaves
                 if answer.is_response and answer.opaque == opaque:
                     return answer
             seconds = until - self._monotonic()

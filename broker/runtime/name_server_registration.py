@@ -149,7 +149,7 @@ class NameServerRegistration:
         for each in self._registrations:
             if each.is_running:
                 each.is_outdated = True
-            elif each.degradation.text is None:  # else the next try has the topics of then
+            elif each.degradation.text is None:  # else the next retry sends them
                 self._schedule(each, each.began + CHANGE_SECONDS - self._loop.time())
 
     def states(self) -> Iterator[tuple[str, bool]]:

@@ -56,7 +56,7 @@ class Processors:
     def __init__(
         self, broker: BrokerParts, commits: RealTopicDelivery, choose: Callable[[int], int]
     ) -> None:
-        """Build them; ``commits`` finds topics of committed messages, ``choose`` draws a number."""
+        """Build them; ``commits`` finds topics of committed messages, ``choose`` picks numbers."""
         self.broker = broker
         self._is_busy = False
         self._closed_connections: deque[Channel] = deque()
@@ -210,7 +210,7 @@ class Processors:
         self.broker.run_steps(self.stats.sample(self.broker.now_ms()))
 
     def log_busy(self) -> None:
-        """Log that sends are refused as busy, or are accepted again; once per period of each."""
+        """Log when sends begin to be refused as busy, and when they are accepted again."""
         why = self.broker.busy_reason()
         if why is not None and not self._is_busy:
             _log.warning("refusing sends: %s", why.rpartition("]")[2])

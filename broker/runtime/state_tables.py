@@ -49,7 +49,7 @@ class _TopicQueueMappings:
 
 
 class _SaveAfterFlush:
-    """A table of offsets, which is saved after the messages that they are offsets of."""
+    """A table of offsets, which is saved after the messages that they refer to."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class StateTables:
 
         ``make_log_durable`` is called in the thread that saves offsets of groups, before they are
         saved: after a power loss, no offsets may refer to lost messages, or groups would skip the
-        next ones. ``half_deleted_topics`` returns the topics whose deletion the store has noted:
+        next ones. ``half_deleted_topics`` returns the topics whose deletion the store has recorded:
         ``finish_deletion`` is called in the thread that saves topics when such a topic and its
         offsets are gone from the tables.
 
@@ -206,7 +206,7 @@ class StateTables:
 
     @property
     def has_changed_configurations(self) -> bool:
-        """True if there is something for `save_configurations`."""
+        """True if `save_configurations` has something to save."""
         return any(table.is_dirty for table in self._configurations())
 
     def save_configurations(self) -> None:
@@ -226,7 +226,7 @@ class StateTables:
         self.save_offsets()
 
     def save_offsets(self) -> None:
-        """Make changed offsets of groups durable, and what was popped in order."""
+        """Make changed offsets of groups, and the records of pops in order, durable."""
         self.offsets.save()
         self.order_info.save()
 

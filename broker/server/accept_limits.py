@@ -1,16 +1,16 @@
-"""AcceptLimits: which new clients may stay, by their number, their address and the second.
+"""AcceptLimits: which new clients may stay, by number, address and rate.
 
     maxConnections              all clients
     maxConnectionsPerAddress    those of an address; of IPv6, of the first 64 bits
     maxAcceptsPerSecond         new clients: all that come as long as they are few; when they are
                                 many, addresses have equal shares of half of them
 
-An address that opens and resets connections all the time so leaves room for others. A tenth more
-is for addresses without a client that have not tried lately, of which an attacker may have many.
+So an address that keeps opening and resetting connections leaves room for others. A tenth more is
+for addresses that have no client and have not tried lately, of which an attacker may have many.
 
-All programs of a machine reach its loopback addresses, which are usually all that a broker listens
-on. So a loopback address that is full has some more places. Each newcomer gets one; the client that
-has had such a place for longest gives way. So an operator's command gets through, though a program
+All programs of a machine share its loopback address, and a broker usually listens on nothing else.
+So a full loopback address has some extra places: each new client gets one, and the client that has
+had such a place for longest is disconnected. An operator's command gets through even if a program
 has left thousands of connections open.
 
 Refused clients are counted, and logged in one line a minute.
@@ -29,11 +29,11 @@ from .limits import ClientT
 _log = logging.getLogger(__name__)
 _WINDOW_SECONDS: Final = 1.0
 _SHARED_DIVISOR: Final = 2
-"""The part of new clients that addresses have equal shares of, when there are many."""
+"""Addresses have equal shares of 1/2 of maxAcceptsPerSecond when there are many new clients."""
 _RESERVE_DIVISOR: Final = 10
-"""The part of new clients that come on top, from addresses that have none."""
+"""1/10 of maxAcceptsPerSecond is added for addresses that have no client."""
 LOOPBACK_RESERVE_DIVISOR: Final = 64
-"""The part of the connections per address that a loopback address has on top."""
+"""A loopback address has 1/64 of maxConnectionsPerAddress as extra places."""
 
 
 class AcceptRate:
@@ -44,7 +44,7 @@ class AcceptRate:
         self._reserve = per_second / _RESERVE_DIVISOR
         self._refilled_at = self._window_at = 0.0
         self._admitted: Counter[bytes] = Counter()
-        """How many clients of each address that has tried were admitted in this window."""
+        """The number of clients admitted in this window, for each address that has tried."""
         self._admitted_before: Counter[bytes] = Counter()
 
     def skip_time(self, seconds: float) -> None:
@@ -53,7 +53,7 @@ class AcceptRate:
         self._window_at += seconds
 
     def admit(self, network: bytes, now: float, per_second: int, *, is_first: bool) -> bool:
-        """Return whether a new client of an address may stay; ``is_first``: it has no other."""
+        """Return whether a new client may stay; ``is_first`` if its address has no other."""
         self._refill(now, float(per_second))
         admitted = self._admitted[network]
         self._admitted[network] = admitted  # it counts among those that share
@@ -102,7 +102,7 @@ class AcceptLimits(Generic[ClientT]):
         self._rate.skip_time(seconds)
 
     def register(self, client: ClientT, now: float, limits: ServerLimits) -> bool:
-        """Register a new client, and return whether it may stay; if not, it is counted."""
+        """Register a new client, and return whether it may stay; if not, count it as refused."""
         network = client.remote_host.network
         self._count += 1
         self._per_network[network] += 1
@@ -132,7 +132,7 @@ class AcceptLimits(Generic[ClientT]):
         return True
 
     def unregister(self, client: ClientT) -> None:
-        """Unregister a client that has gone, whether it could stay or not."""
+        """Unregister a disconnected client, even one that was refused."""
         network = client.remote_host.network
         self._count -= 1
         self._per_network[network] -= 1

@@ -6,7 +6,7 @@ Reading depends on writing. When a client's unread responses reach a limit, the 
 nothing more from it and dispatches no further request, not even one that has already arrived; it
 only finishes a multi-step request that has begun. It also stops when the loop's turn is over: the
 remaining requests wait in the queue of `FairScheduler`. Requests that follow a multi-step request
-wait there too, or wait with it for what it needs.
+wait there, too, or wait with it for the future that it needs.
 
 `ConnectionTable` is the server's side, which holds the limits over all clients.
 """
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ..common.channel import Channel
 
 _HEADER_START_BYTES = 12
-"""Most headers begin with as many as ``{"code":310,``."""
+"""The length of ``{"code":310,``, with which most headers begin."""
 _HEADER_STARTS_MAX = 16
 
 
@@ -73,7 +73,7 @@ class ClientFastPaths:
     """
 
     def __init__(self, fast_paths: Sequence[FastPath]) -> None:
-        """Begin with none of these; they are used once they have learned something."""
+        """Store the fast paths; each is used once it has learned a header."""
         self._fast_paths = fast_paths
         self._by_header_start: dict[bytes, FastPath] = {}
 
@@ -125,10 +125,10 @@ class ConnectionTable(Protocol[_Connection_contra]):
     def record_requests(
         self, connection: _Connection_contra, size: int, *, is_waiting: bool = False
     ) -> None:
-        """Note that ``size`` bytes of requests are here.
+        """Record that ``size`` bytes of requests have arrived and wait.
 
-        They wait for their turn if ``is_waiting``, else for the client: the last one is not whole,
-        or it does not read its answers.
+        With ``is_waiting`` they wait for their turn, otherwise for the client: the last request is
+        partial, or the client does not read its responses.
         """
 
     def unregister(self, connection: _Connection_contra) -> None:
@@ -139,15 +139,14 @@ if TYPE_CHECKING:
     from ..common.channel import Channel, ResponseSteps
 
 
-# ---- Client sockets: the bytes that the system keeps of one.
+# ---- Client sockets: the bytes in the system's buffers.
 
 UNSENT_BYTES_MAX = 512 << 10
-"""Bytes that the system keeps of answers before it sends them: more are kept, and counted, here.
-
-Without this limit it keeps up to four megabytes for each client that does not read.
+"""The maximum bytes of unsent responses in the system's buffer; more are kept, and counted, here.
+Without this limit, the system keeps up to four megabytes for each client that does not read.
 """
 _COUNTED_BYTES = 16 << 10
-"""Bytes written after which the table looks how many of them are still on their way."""
+"""After this many written bytes, the table checks how many of them have not arrived yet."""
 _TCP_NOTSENT_LOWAT = 25 if sys.platform == "linux" else None  # Python has the name since 3.12
 _INT = struct.Struct("i")
 
@@ -177,7 +176,7 @@ _HINTS = {
 
 
 def detect_protocol(first_bytes: bytes) -> str | None:
-    """Return the name of the protocol that begins with these bytes; None if it is none of these."""
+    """Return the name of the protocol that begins with these bytes, or None if it is unknown."""
     return next((name for start, name in _PROTOCOL_PREFIXES if first_bytes.startswith(start)), None)
 
 
@@ -229,7 +228,7 @@ class ClientConnection(asyncio.Protocol):
         self._out: list[Buffer] = []
         self._out_bytes = 0
         self._uncounted_bytes = 0
-        """Bytes written since the table was last told to count them."""
+        """Bytes written since the last `SendBufferLimits.record_written`."""
         self._is_corked = False
         self._is_send_buffer_full = False
         self._unread_bytes = 0
@@ -239,9 +238,9 @@ class ClientConnection(asyncio.Protocol):
         self.undecrypted_bytes = 0
         """Bytes that have arrived and are still encrypted."""
         self._is_awaiting_turn = False
-        """True if the bytes that are here were told to the table as waiting for their turn."""
+        """True if the table has recorded the buffered bytes as waiting for their turn."""
         self._steps: ResponseSteps | None = None
-        """The remaining steps of a request that takes many; the requests behind it wait."""
+        """The remaining steps of a multi-step request; the requests after it wait."""
         self._steps_bytes = 0
         self._request: RemotingCommand
         self._permit: Permit | None = None
@@ -261,18 +260,18 @@ class ClientConnection(asyncio.Protocol):
         self.last_active = 0.0
         self.remote_host = self.local_host = Host(bytes(4), 0)
 
-    # ---- what asyncio tells
+    # ---- called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set up the socket and register the client, unless it is gone already."""
         self._transport = cast("asyncio.Transport", transport)
         names = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-        if not all(names):  # as load balancers do who look whether somebody listens
+        if not all(names):  # the client is gone, as a load balancer's health check is
             self.abort()
             return
         self._transport.set_write_buffer_limits(
             0
-        )  # we want to know of all that the system does not take
+        )  # so that asyncio reports any byte that the system does not accept
         self.remote_host, self.local_host = map(host_of, names)
         tcp: socket.socket = transport.get_extra_info("socket")
         tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -341,7 +340,7 @@ class ClientConnection(asyncio.Protocol):
         self._table.unregister(self)
         self._outgoing_requests.cancel_all()
 
-    # ---- what others may do
+    # ---- called by other parts of the broker
 
     @property
     def response_bytes_max(self) -> int:
@@ -350,7 +349,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def is_waiting_for_broker(self) -> bool:
-        """True if it is the broker that does not read now, rather than the client."""
+        """True if the broker keeps this client waiting, rather than the client the broker."""
         if self._tls is not None and self._tls.is_queued:
             return True
         return self._is_busy or (self.is_throttled and not self.is_congested)
@@ -365,7 +364,7 @@ class ClientConnection(asyncio.Protocol):
         return self._transport.get_write_buffer_size() + kernel_buffered_bytes(self.descriptor())
 
     def send(self, command: RemotingCommand) -> None:
-        """Send a command; an answer for which there is no memory now is refused instead."""
+        """Send a command; a response for which there is no memory now becomes a refusal."""
         size = len(command.body)
         if size > RESPONSE_BYTES_MIN and command.is_response:
             fault = self._table.send_buffers.response_fault(size)
@@ -414,11 +413,11 @@ class ClientConnection(asyncio.Protocol):
     def _disconnect(self) -> None:
         """Close the connection, for a reason that is logged."""
         self.is_closed = self.was_closed_by_broker = True
-        self._release_permit()  # its steps go no further, though it may linger
+        self._release_permit()  # its steps end here, even if the socket lingers
         self._scheduler.defer_write(self._hang_up)
 
     def finish(self) -> None:
-        """Close the connection in order, as the broker stops."""
+        """Close the connection after its responses are written, because the broker stops."""
         if self._steps is not None:
             self._end_steps()
             if not self._request.is_one_way:
@@ -436,7 +435,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport.abort()
 
     def _reset(self, tcp: socket.socket) -> None:
-        """Close a connection that may not stay, so that the system forgets it as well."""
+        """Reset a refused connection, so that the system keeps nothing of it."""
         self.was_closed_by_broker = True
         tcp.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self.abort()
@@ -456,7 +455,7 @@ class ClientConnection(asyncio.Protocol):
         number: int = self._transport.get_extra_info("socket").fileno()
         return number
 
-    # ---- within
+    # ---- internal
 
     @property
     def _is_busy(self) -> bool:
@@ -465,14 +464,15 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def _is_stopped(self) -> bool:
-        """True if nothing is done for the client now.
+        """True if no request of the client is processed now.
 
-        A request that has started holds memory that all clients share, so it is finished.
+        A multi-step request that has started is always finished, because it holds memory that all
+        clients share.
         """
         return self.is_closed or self._is_waiting or (self.is_congested and self._steps is None)
 
     def _resume(self) -> None:
-        """Take the requests that have arrived already, then read on."""
+        """Process the requests that have arrived already, then read on."""
         if not (self._is_stopped or self._is_queued) and not self._scheduler.run(
             self._process_requests
         ):
@@ -485,7 +485,7 @@ class ClientConnection(asyncio.Protocol):
         self._update_reading()
 
     def _update_reading(self) -> None:
-        """Read from the client, unless what it sends would pile up here.
+        """Read from the client, or pause while its requests cannot be processed.
 
         Bytes that wait to be decrypted do not count: `TlsTransport` pauses for them by itself, and
         does not report when it has decrypted them.
@@ -498,9 +498,9 @@ class ClientConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _process_requests(self, until: float) -> bool:
-        """Answer waiting requests as long as there is time and the client reads the answers.
+        """Process waiting requests while there is time and the client reads its responses.
 
-        Return whether none is left to be taken now.
+        Return whether none is left to process now.
         """
         if self.is_closed:
             return True
@@ -517,13 +517,13 @@ class ClientConnection(asyncio.Protocol):
                     now = time()
                     # after its slice, a request in steps continues in the queue
                     is_over = now >= until or (self._steps is not None and now >= slice_end)
-                    if now >= bring_at:  # what a whole turn brings would take half of one more
+                    if now >= bring_at:  # ending a whole turn at once would take half a turn
                         self._end_turn()
                         bring_at = now + SLICE_SECONDS
-            finally:  # whatever happens, what others have sent is to be written
+            finally:  # whatever happens, write the messages of the other clients
                 self._end_turn()
                 self._uncork()
-        except Exception as error:  # noqa: BLE001  # this one is closed, and nobody else is kept waiting
+        except Exception as error:  # noqa: BLE001  # only this client is closed
             wrong = error
         if wrong is not None:
             self.close(self._describe_error(wrong))
@@ -541,7 +541,7 @@ class ClientConnection(asyncio.Protocol):
         return is_done
 
     def _process_next(self) -> bool:
-        """Take a request, or do a step of the last one; return False if there is none."""
+        """Process a request, or a step of the last one; return False if there is none."""
         if self._steps is None:
             return self._dispatch_fast_path() or self._dispatch_frame()
         answer = self._next_step(self._steps)
@@ -565,7 +565,7 @@ class ClientConnection(asyncio.Protocol):
         if command.flag & _RESPONSE:
             self._outgoing_requests.complete(command)
             return True
-        if command.remark is not None:  # nobody asks for a request's, and it may be long
+        if command.remark is not None:  # requests need none, and it may be long
             command = command._replace(remark=None)
         dispatched = self._dispatch(self, command)
         if dispatched is None:
@@ -586,7 +586,7 @@ class ClientConnection(asyncio.Protocol):
         return True
 
     def _clear_buffered(self) -> None:
-        """Note that a request is whole now, and must not keep itself out."""
+        """Record that the partial request is complete, so that it does not count any more."""
         self._buffered_bytes, self._is_awaiting_turn = 0, False
         self._table.record_requests(self, 0)
 
@@ -608,7 +608,7 @@ class ClientConnection(asyncio.Protocol):
             self._wait_for(place.granted)
 
     def _next_step(self, steps: ResponseSteps) -> RemotingCommand | None:
-        """Do one step of a long request, and return the answer if it was the last."""
+        """Do one step of a multi-step request, and return the response if it was the last."""
         try:
             awaited = next(steps)
         except StopIteration as end:
@@ -620,7 +620,7 @@ class ClientConnection(asyncio.Protocol):
         return None
 
     def _end_steps(self) -> None:
-        """Drop the request of many steps, whether it has come to its end or not."""
+        """Discard the multi-step request, whether it has ended or not."""
         if self._steps is not None:
             self._steps.close()
             self._steps, self._steps_bytes = None, 0
@@ -669,7 +669,7 @@ class ClientConnection(asyncio.Protocol):
         self._out_bytes = 0
 
     def _record_unread(self, more_bytes: int) -> None:
-        """Account for bytes written, which take memory until the system has taken the rest."""
+        """Count written bytes, which take memory until the system accepts them."""
         self._unread_bytes += more_bytes
         self._table.send_buffers.record(self, self._unread_bytes, self._loop.time())
         if self._unread_bytes > self._limits.write_buffer_bytes and not self.is_congested:

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 RESOURCE_SHORTAGE_ERRNOS: Final = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 )
-"""The errors of a call that gets no descriptor or no memory for one, for a while."""
+"""The errors of a call that gets no descriptor, or no memory for one, for now."""
 _RESERVED: Final = 100
 """Descriptors for standard streams, ports, locks, directory syncs, and libraries being loaded."""
 _FILES_SHARE: Final = 4

@@ -17,9 +17,9 @@ _JOB_RETRY_MS: Final = 1_000
 
 
 def loop_class() -> type[asyncio.AbstractEventLoop]:
-    """Return the class of loops: uvloop's if installed, which serves half as many requests again.
+    """Return the event loop's class: uvloop's if installed, which serves 50 % more requests.
 
-    A loop of it still needs `log_exception` as its exception handler.
+    Set `log_exception` as the exception handler of a loop of this class.
     """
     try:
         import uvloop  # noqa: PLC0415  # not on every platform
@@ -84,10 +84,10 @@ class EarliestTimer:
         self._handle: asyncio.Handle | None = None
 
     def schedule(self, at_ms: int, *, is_deadline: bool = True) -> None:
-        """Ring at this time of the loop's clock, unless the timer rings before that.
+        """Fire at this time of the loop's clock, unless the timer fires before that.
 
-        A moved clock stops at deadlines. What is none, such as a look for work when none is there,
-        may ring late in a move.
+        A test that moves the clock stops it at each deadline. A timer that is not a deadline, such
+        as a poll for work, may fire late then.
         """
         if self._handle is not None:
             if self._at_ms <= at_ms:
@@ -129,7 +129,7 @@ class DueJob:
             loop: The loop.
             run: Gets the time, and returns when it is due again; None for not before `schedule`.
             what_fails: What is not done while the job fails, for the log.
-            has_deadline: Whether a moved clock stops at the time that `run` has returned.
+            has_deadline: Whether a test's moved clock stops at the time that `run` has returned.
         """
         self._loop = loop
         self._run = run

@@ -46,7 +46,7 @@ NEW_WORK_SECONDS: Final = 0.010
 QUEUED_WORK_SECONDS: Final = 0.007
 """The most time of a turn for work queued by earlier turns."""
 SLICE_SECONDS: Final = 0.002
-"""The time after which a piece of work lets others continue; the least of a turn for the queue."""
+"""The time after which a piece of work lets others continue; the queue's minimum in a turn."""
 DEFERRED_WRITES_MAX: Final = 200
 """The most writes and closes of a turn: two or three milliseconds with the work that they cause.
 
@@ -70,7 +70,7 @@ class FairScheduler:
         self._call_soon = loop.call_soon
         self._call_soon_threadsafe = loop.call_soon_threadsafe
         self._remaining_seconds = self._granted_seconds = NEW_WORK_SECONDS
-        """What new work may still use in this turn, and what it got at the start of the turn."""
+        """The seconds left for new work in this turn, and those at its start."""
         self._until: float | None = None
         """The time at which the current work has to stop; None if none is running."""
         self._queue: deque[SlicedTask] = deque()
@@ -176,7 +176,7 @@ class FairScheduler:
         new_work_seconds = self._granted_seconds - self._remaining_seconds
         self._remaining_seconds = NEW_WORK_SECONDS
         if is_whole:
-            # new work gets the time that this leaves
+            # new work gets its usual time after this call
             self._call_logged(self._exclusive_calls.popleft())
         elif self._queue:
             seconds = max(new_work_seconds, SLICE_SECONDS)
@@ -192,7 +192,7 @@ class FairScheduler:
             self._schedule_turn()
 
     def _serve_queue(self, seconds: float) -> float:
-        """Continue the queued work; return by how much it exceeded the most that it may take."""
+        """Continue the queued work; return by how much it exceeded its maximum time."""
         began = now = self._time()
         for _ in range(len(self._queue)):
             go_on = self._queue.popleft()

@@ -12,7 +12,7 @@ from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.hosts import Host
 
 BYTES_MAX: Final = 4 << 20
-"""The maximum total size of requests, with headers; decoded, they use twenty times as much."""
+"""The maximum bytes of multi-step requests, which use twenty times as much when decoded."""
 
 SMALL_BODY_BYTES: Final = 64 << 10
 """The maximum size of a small request: a heartbeat of hundreds of groups, or a batch that takes
@@ -66,7 +66,7 @@ class Permit:
         """A future that is done when the request may do its first step."""
         self.size = size
         self.network = network
-        """The address of the client, as its share goes by it."""
+        """The client's address; addresses share the permits."""
         self._queue = queue
 
     def release(self) -> None:
@@ -119,7 +119,7 @@ class ConcurrencyLimit:
 
 
 class _PermitQueue:
-    """Requests that get their permits by turns of addresses, and for each in order of arrival."""
+    """Grants permits to addresses in turn, and to each address in order of arrival."""
 
     def __init__(self, room: int) -> None:
         self._room = room
@@ -211,7 +211,7 @@ class PartialRequests(Generic[ClientT]):
         self._sizes_of: dict[bytes, dict[ClientT, int]] = {}
         self._by_age: dict[ClientT, None] = {}
         self._evicted = 0
-        """The number of clients evicted in the current period without room."""
+        """The number of clients evicted since the limit was exceeded."""
 
     def record(self, client: ClientT, size: int) -> None:
         """Record that a client's partial request has ``size`` bytes now; 0 means none."""
@@ -285,8 +285,8 @@ class SendBufferLimits(Generic[ClientT]):
     client that reads nothing for too long is disconnected, and sooner if such clients have used up
     the room.
 
-    What the system keeps in its own buffers counts as well, once a second. A client for which only
-    the system keeps something is disconnected only when there is no room.
+    Bytes in the system's buffers count as well, and are measured once a second. A client that has
+    unread bytes only there is disconnected only when no room is left.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -300,9 +300,9 @@ class SendBufferLimits(Generic[ClientT]):
         self._written: dict[ClientT, None] = {}
         """Clients to which much was written that may not have arrived yet."""
         self._in_kernel: dict[ClientT, int] = {}
-        """The bytes that the system keeps of these, at the last look."""
+        """The bytes of each in the system's buffers, as last measured."""
         self._stuck_since: dict[ClientT, float] = {}
-        """Since when the system has not got rid of any of them."""
+        """The time since which the system has delivered none of them."""
         self.response_bytes_max = 0
         """The maximum size of another response, in bytes."""
         self._add_bytes(0)
@@ -333,11 +333,11 @@ class SendBufferLimits(Generic[ClientT]):
             self._undelivered[connection] = connection.undelivered_bytes
 
     def record_written(self, connection: ClientT) -> None:
-        """Record that the system may keep bytes of a client."""
+        """Record that the system's buffers may contain bytes for a client."""
         self._written[connection] = None
 
     def discard(self, connection: ClientT, *, is_gone: bool = False) -> None:
-        """Remove a client that has read everything kept here, or has gone."""
+        """Remove a client that has read everything, or has disconnected."""
         self._add_bytes(-self._sizes.pop(connection, 0))
         self._since.pop(connection, None)
         self._undelivered.pop(connection, None)
@@ -366,7 +366,7 @@ class SendBufferLimits(Generic[ClientT]):
                 del self._since[connection]
                 self._since[connection] = now
         for connection in tuple(self._written):
-            if connection in self._sizes:  # it is looked at above, with what is kept here
+            if connection in self._sizes:  # measured above, with its unread bytes
                 self._record_kernel(connection, 0)
                 continue
             before, size = self._in_kernel.get(connection, 0), connection.undelivered_bytes

@@ -24,7 +24,7 @@ from .descriptors import RESOURCE_SHORTAGE_ERRNOS
 
 _BACKLOG = 1_024
 _ACCEPTS_PER_TURN = 16
-"""The backlog, which asyncio also takes for the number of clients it accepts in one turn."""
+"""The backlog for asyncio, which uses it as the number of clients that it accepts in one turn."""
 
 
 class Listener:
@@ -122,7 +122,7 @@ class Listener:
                     )
                 )
                 own.listen(_BACKLOG)
-        except OSError:  # the next look tries again, at all addresses
+        except OSError:  # the next poll tries again, at all addresses
             self._close_servers()
         finally:
             self._is_restarting = False
@@ -141,7 +141,7 @@ class Listener:
 
 
 def _resolve(address: str) -> str | list[str]:
-    """Return the numeric addresses that a name stands for; a loop would look it up in a thread."""
+    """Return the numeric addresses of a host name; asyncio would resolve it in a thread."""
     with suppress(ValueError):
         ip_address(address.partition("%")[0])
         return address

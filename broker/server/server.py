@@ -33,7 +33,9 @@ _log = logging.getLogger(__name__)
 _SWEEP_SECONDS = 1.0
 _SWEEPS_PER_IDLE_CHECK = 10
 _SMALL_PARTIAL_BYTES = 4_096
-"""A partial request this small does not suspend its client, nor get it closed while it reads."""
+"""A partial request this small does not suspend its client, nor disconnect it while the client
+still reads responses.
+"""
 _PARTIAL_REQUESTS_FACTOR = 2
 """The limit of partial requests, as a multiple of `in_flight_bytes_max`.
 
@@ -254,7 +256,7 @@ class RemotingServer:
         if not self._accept_limits.register(connection, now, self.limits):
             return False
         self._unidentified_since[connection] = now
-        # if it stops, or its ports are closed, the client was accepted before
+        # during a stop or without ports, the client was accepted just before
         return not (self._is_stopping or self._suspended_addresses)
 
     def protocol_accepted(self, connection: ClientConnection) -> None:

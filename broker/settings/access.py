@@ -21,7 +21,7 @@ class InitialUser:
     password: str = field(repr=False)
 
     def __str__(self) -> str:
-        """Return a replacement of the user, as lists of settings show it."""
+        """Return the placeholder that lists of settings show instead of the user."""
         return HIDDEN
 
 

@@ -11,7 +11,7 @@ from ..common.setting import COUNT, FLAG, choice, number, setting
 
 @dataclass(frozen=True, kw_only=True)
 class PopConfig:
-    """The settings of pops, of their retries, and of the queues that consumers are given."""
+    """The settings of pops, of their retries, and of the queues assigned to consumers."""
 
     revive_queue_nums: int = setting(
         "reviveQueueNum",

@@ -36,7 +36,7 @@ SECTIONS: Final[Mapping[str, type[Any]]] = {
     "server": ServerLimits,
     "store": StoreConfig,
 }
-"""Classes of the values by their fields in `BrokerConfig`; the empty one is its own."""
+"""The classes of settings by their fields in `BrokerConfig`, which itself has the empty name."""
 
 
 class SettingKey(NamedTuple):
@@ -467,9 +467,9 @@ class Reload(NamedTuple):
     """The changes of a new configuration.
 
     Attributes:
-        config: The configuration to continue with: the old one with what is reloadable of the new.
-        reloaded: The settings that are changed in it, as ``key=value``.
-        need_restart: The settings that would be changed by a restart, as ``key=value``.
+        config: The old configuration with the reloadable settings of the new one.
+        reloaded: The settings that have changed in ``config``, as ``key=value``.
+        need_restart: The changed settings that need a restart, as ``key=value``.
     """
 
     config: BrokerConfig

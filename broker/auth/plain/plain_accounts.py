@@ -3,9 +3,9 @@
     white address of all  >  account known  >  white address of the account  >  signature  >  rights
 
 A white address is allowed everything, without a signature. An account has rights by name for topics
-and groups, and default rights for all others. PUB and SUB are RocketMQ's. What 4.9 checks for
-nobody is decided by these here: to see a topic or group needs any right on it, to change offsets
-SUB; to create or delete, and all that is the broker's own, needs an admin.
+and groups, and default rights for all others. PUB and SUB are RocketMQ's. This broker also checks
+requests that 4.9 does not check: seeing a topic or group needs any right on it, changing offsets
+needs SUB, and creating, deleting, and requests about the broker itself need an admin.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class AddressPattern:
         return cls(text, alternatives=tuple(_places(each) for each in text.split(",")))
 
     def covers(self, address: str) -> bool:
-        """Return whether an address has this pattern."""
+        """Return whether an address matches this pattern."""
         if self.is_everybody:
             return True
         numbers = _numbers_of(address)
@@ -143,7 +143,7 @@ _RIGHTS_SHOWN: Final = "PUB, SUB, PUB|SUB or DENY"
 
 
 class PlainAclError(RocketPollError, ValueError, page="troubleshooting.md#users-and-access-lists"):
-    """A plain_acl.yml cannot be read, or has something that it may not have."""
+    """A plain_acl.yml cannot be read, or its content is invalid."""
 
 
 class PlainRight(Flag):
@@ -167,14 +167,14 @@ _OTHERS: Final = {
     Action.LIST: PlainRight.PUB | PlainRight.SUB,
     Action.UPDATE: PlainRight.SUB,
 }
-"""Rights any of which suffices for an action that 4.9 has no right for; others need an admin."""
+"""The rights of which one suffices for an action that 4.9 does not know; others need an admin."""
 
 
 def _sufficient(actions: Iterable[Action]) -> PlainRight:
-    """Return the rights any of which suffices for a need; none if it takes an admin.
+    """Return the rights of which one suffices for a need; none if it needs an admin.
 
-    Where PUB or SUB is one way to satisfy a need, it is the only one: a query of messages takes Sub
-    or Get in RocketMQ 5, and SUB in 4.9, as it returns bodies.
+    If PUB or SUB can satisfy a need, no other right does: a query of messages needs Sub or Get in
+    RocketMQ 5, but SUB in 4.9, because it returns bodies.
     """
     wanted = tuple(actions)
     rights = [_NAMED[action] for action in wanted if action in _NAMED]
@@ -201,7 +201,7 @@ class PlainAccount:
         return self.is_admin and not self.topic_rights and not self.group_rights
 
     def fault(self, need: Need) -> str | None:
-        """Return why the account may not have what a request needs, in RocketMQ's words."""
+        """Return why the account's need is refused, in RocketMQ's words, or None."""
         if need.resource is ResourceType.CLUSTER:
             return None if self.is_admin else self._admin_needed(need)
         if need.resource is ResourceType.TOPIC:
@@ -218,7 +218,7 @@ class PlainAccount:
         return f"No default permission for {kind}:{need.name}"
 
     def allows_every_topic(self, action: Action) -> bool:
-        """Return whether the account may do this with every topic, by its default right too."""
+        """Return whether the default right and all rights by name permit an action."""
         sufficient = _sufficient([action])
         rights = (self.default_topic_right, *self.topic_rights.values())
         return all(right & sufficient for right in rights)

@@ -1,4 +1,4 @@
-"""PlainRules: who a client is by plain_acl.yml, with RocketMQ 4.9's codes and texts."""
+"""PlainRules: authentication and rights by plain_acl.yml, with RocketMQ 4.9's codes and texts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PlainRules:
         self.version += 1
 
     def authenticate(self, address: str, request: RemotingCommand) -> Identity:
-        """Return who has signed a request, or whose address needs no signature."""
+        """Return the account that signed a request, or whose address needs no signature."""
         if self._is_white(address):
             return Identity(f"white address {address}", is_super=True)
         key = request.ext_fields.get(ACCESS_KEY)
@@ -49,7 +49,7 @@ class PlainRules:
         return Identity(key, account.is_super, account.secret_key)
 
     def refusal(self, identity: Identity, address: str, need: Need) -> RequestRejected | None:
-        """Return why an account may not have what a request needs, or None if it may."""
+        """Return the refusal of an account's need, or None if the account has the right."""
         try:
             account = self._bound_account(identity, address)
         except RequestRejected as refused:
@@ -63,7 +63,7 @@ class PlainRules:
         return None if account is None else account.secret_key
 
     def allows_every_topic(self, identity: Identity, address: str, action: Action) -> bool:
-        """Return whether an account may do this with every topic that there is, or will be."""
+        """Return whether an account has the right to an action on all present and future topics."""
         try:
             account = self._bound_account(identity, address)
         except RequestRejected:
@@ -71,7 +71,7 @@ class PlainRules:
         return account is None or account.is_super or account.allows_every_topic(action)
 
     def _bound_account(self, identity: Identity, address: str) -> PlainAccount | None:
-        """Return the account whose rights bind a client; None if a white address frees it.
+        """Return the account whose rights apply to a client; None if its address is white.
 
         Raises:
             RequestRejected: The account is gone, or its key has changed since it was proven.
@@ -110,7 +110,7 @@ class PlainAclFiles:
         self._disk = disk
         self.path = path
         self._contents: Contents = ()
-        """What was read last, even if it was refused."""
+        """The contents that were read last, even if they were refused."""
         self._failure: str | None = None
 
     @property

@@ -14,7 +14,7 @@ from rmq_spark.errors import nearest_name
 
 _EMPTY: Final = ("", "~", "null")
 _QUOTED: Final = re.compile(r"'(<[a-z ]+>|[^\w']{1,2})'|'.*?'")
-"""A quotation in a text of PyYAML's: a token or sign, or else a part of the file, to be hidden."""
+"""A quotation in an error of PyYAML: a token or sign, or a part of the file, which is hidden."""
 _NOT_TEXT: Final = re.compile(
     r"~|null|true|false|yes|no|on|off|y|n|[-+]?(0[0-9_x]|[0-9][0-9_]*[_.:eE])[0-9a-fA-F_.:eE+-]*"
     r"|[-+][0-9]+|[-+]?\.(inf|nan|[0-9_]+)|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}.*|<<|=",
@@ -68,7 +68,7 @@ class YamlFields:
     """The fields of one map, and which of them have been read."""
 
     def __init__(self, node: yaml.Node, what: str) -> None:
-        """Take a map; ``what`` names it in errors."""
+        """Read the keys of a map; ``what`` names it in errors."""
         self._what = what
         self.mark = node.start_mark
         self._entries: dict[str, yaml.Node] = {}
@@ -100,7 +100,7 @@ class YamlFields:
         raise YamlError(node.start_mark, f"{name} must be a list")
 
     def check_all_known(self) -> None:
-        """Refuse a field that nobody has read."""
+        """Refuse a field that was not read, because it is unknown."""
         for name, mark in self._unread.items():
             nearest = nearest_name(name, self._read)
             hint = f"; did you mean {nearest}?" if nearest else ""

@@ -32,7 +32,7 @@ PAGE_BYTES: Final = 4_096
 
 @dataclass(eq=False)
 class _FlushUnderWay:
-    """A running flush: up to where the file was written, and what the flush makes durable."""
+    """A running flush: the end of the written data, and the old pages that it makes obsolete."""
 
     end: int
     pages: dict[int, bytes]
@@ -41,8 +41,8 @@ class _FlushUnderWay:
 class UnflushedBytes:
     """The bytes of one file that are not on the disk yet; callers must hold a lock.
 
-        pages      bytes that were overwritten since the last flush, as they were before
-        fresh      the end of the file, which had never been written before: zeros again
+        pages      the old content of pages that were overwritten since the last flush
+        fresh      the end of the file, written for the first time: `restore` zeroes it
 
     A flush covers what was written before it began; later writes need the next one. The caller
     passes in functions to read and write the file.

@@ -45,7 +45,7 @@ class AdjustableTimeLoop(_Loop):
         """
         self._clock_offset = clock_offset
         self._timer_heap: list[tuple[float, int, asyncio.TimerHandle, bool]] = []
-        """The time at which each timer fires, its number, and whether it is a deadline."""
+        """Each timer's time, its number, its handle, and whether it is a deadline."""
         self._timer_count = 0
         self._cancelled = 0
         self._wake: asyncio.Handle | None = None
@@ -76,7 +76,7 @@ class AdjustableTimeLoop(_Loop):
         """Call a function when an interval has passed, or was skipped."""
         return self._set_timer(self.time() + delay, callback, args, context, is_deadline=False)
 
-    # ---- for the one who moves the time
+    # ---- called to move the time
 
     def advance(self, seconds: float) -> None:
         """Move the time forward; timers due by then fire in the next turn."""
@@ -95,7 +95,7 @@ class AdjustableTimeLoop(_Loop):
         )
 
     def has_due_timers(self) -> bool:
-        """Return whether any timer is due, which rings in the next turn."""
+        """Return whether any timer is due, which fires in the next turn."""
         now = self.time()
         return any(when <= now and not timer.cancelled() for when, _, timer, _ in self._timer_heap)
 
@@ -118,7 +118,7 @@ class AdjustableTimeLoop(_Loop):
         return timer
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Note, as asyncio's timers want it, that one will not ring."""
+        """Count a cancelled timer; asyncio's timer handles call this."""
         if handle._scheduled:  # type: ignore[attr-defined]  # the loop below waits for it
             super()._timer_handle_cancelled(handle)  # type: ignore[misc]  # of the loop below
             return
@@ -153,7 +153,7 @@ class AdjustableTimeLoop(_Loop):
                 due.append(timer)
         try:
             for timer in due:
-                if not timer.cancelled():  # an earlier one may have seen to it
+                if not timer.cancelled():  # an earlier one may have cancelled it
                     timer._run()  # as loops do
         finally:
             self._schedule_wake()

@@ -147,7 +147,7 @@ class BrokerFaults(ABC):
 
     @contextmanager
     def leaving_no_faults(self) -> Iterator[None]:
-        """Return a context, for fixtures, that at its end ends all faults started in it.
+        """Return a context, for fixtures, that ends all faults that were started in it.
 
         Raises:
             EmbeddedBrokerError: A fault's own block was not left; the fault has been ended.
@@ -208,8 +208,8 @@ class BrokerFaults(ABC):
     def _apply_to_network_and_disk(self) -> None:
         """Apply the sum of all faults to network and disk, on the loop or before it runs.
 
-        Network and disk persist across restarts. A stop cancels the end of a fault that a pause has
-        delayed.
+        A start needs this, because network and disk persist across restarts, and a stop cancels the
+        end of a fault that a pause has delayed.
         """
         faults = tuple(self._faults)
         self._network.set_slow(max((fault.slow_seconds for fault in faults), default=0.0))

@@ -4,10 +4,9 @@
     cut        a connection ends after a number of bytes of the broker's output, in mid-frame
     paused     nothing is read from clients, for example while the broker's time is moved
 
-It replaces the connections that the broker's loop creates, so that the server is the one that every
-broker has. A `_NetworkTransport` is a connection as the server sees it, around the loop's own
-transport. All of it runs on the loop's thread; the network outlives the loop when a broker is
-restarted.
+It replaces the connections that the broker's loop creates, so that the server itself is unchanged.
+A `_NetworkTransport` is a connection as the server sees it, around the loop's own transport. All of
+it runs on the loop's thread; the network outlives the loop when a broker is restarted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """AccessAdminProcessor: RocketMQ 5's requests about users and access lists, 3001 to 3010.
 
 A success means that the change is on the disk; it is in effect at once, for open connections as
-well. Unlike RocketMQ's, no response has a password, a word that is unknown is refused instead of
-ignored, and somebody who may administer the broker always remains.
+well. Unlike RocketMQ's, no response contains a password, unknown words are refused instead of
+ignored, and the last user who may administer the broker cannot be removed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class AccessAdminProcessor(Processor):
 
     @handles(RequestCode.AUTH_UPDATE_USER)
     def update_user(self, connection: Channel, request: RemotingCommand) -> None:
-        """Change what a request states of a user."""
+        """Change those fields of a user that the request contains."""
         self._check_enabled()
         name = _username(request)
         info = _user_of(request)
@@ -165,7 +165,7 @@ class AccessAdminProcessor(Processor):
 
     @handles(RequestCode.AUTH_LIST_ACL)
     def list_acls(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer with the rules whose subjects and resources contain texts, or with no body."""
+        """Answer with the rules whose subjects and resources contain the request's texts."""
         self._check_enabled()
         header = header_of(request)
         subject = (header.subject_filter or "").strip()
@@ -180,7 +180,7 @@ class AccessAdminProcessor(Processor):
     # ---- shared
 
     def _check_enabled(self) -> None:
-        """Refuse requests where users do not exist: else anybody could create them in advance."""
+        """Refuse requests without authentication: anybody could create users in advance."""
         access = self._broker.config.access
         if access.authentication_enabled:
             return

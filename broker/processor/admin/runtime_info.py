@@ -75,7 +75,7 @@ class RuntimeInfo:
         self._started_ms = started_ms
 
     def table(self, now_ms: int) -> dict[str, str]:
-        """Return all figures, as text, by RocketMQ's keys, some of which are paths."""
+        """Return all figures as text, by RocketMQ's keys, some of which contain a path."""
         figures = {
             "bootTimestamp": self._started_ms,
             "runtime": _runtime(max(now_ms - self._started_ms, 0)),
@@ -149,10 +149,10 @@ class RuntimeInfo:
         return decode_record(record, check_crc=False).store_timestamp if record is not None else -1
 
     def _waiting(self) -> dict[str, object]:
-        """Return figures on what waits for the disk, its time, its end or its acknowledgement.
+        """Return figures of waiting sends, pulls, timers, half messages and popped messages.
 
-        Timers of the broker itself, those of popped messages, do not count. While there are any,
-        it is not known which timer is due next.
+        The broker's own timers, those of popped messages, are not counted. While there are any, the
+        next due timer of the others is unknown.
         """
         broker, queue, timers = self._broker, self._send_queue(), self._broker.timers
         count = sum(each for topic, each in timers.counts().items() if not is_system_topic(topic))

@@ -97,7 +97,7 @@ class ClientManageProcessor(Processor):
 
     @handles(RequestCode.HEART_BEAT)
     def heart_beat(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Register a client's groups. All that can be entered is, even if one group cannot."""
+        """Register a client's groups; if one cannot be registered, the others still are."""
         heartbeat = yield from body_in_steps(request, HeartbeatData)
         for fault in _faults_of(heartbeat):
             yield None
@@ -117,7 +117,7 @@ class ClientManageProcessor(Processor):
             yield None
             try:
                 self._broker.producers.register(producer.group_name, channel)
-            except TooMany as error:  # the others are entered all the same
+            except TooMany as error:  # the other groups are still registered
                 too_many = error
         for data in heartbeat.consumer_data_set:
             yield None

@@ -39,12 +39,16 @@ from .pending_replies import REQUEST_BYTES, PendingReplies
 
 RELAY_TIMEOUT_MS: Final = 10_000
 STATUS_TIMEOUT_MS: Final = 3_000
-"""Milliseconds for each member; RocketMQ gives five seconds, as long as mqadmin waits for all."""
+"""Milliseconds in which each member must reply. RocketMQ allows five seconds, but mqadmin waits no
+longer than that for the whole response.
+"""
 STATUS_BYTES_MAX: Final = 65_536
 STATUS_BYTES_TOTAL_MAX: Final = 262_144
-"""The maximum bytes of one member's reply, some 600 queues, and of all: more would delay others."""
+"""The maximum bytes of one member's reply, some 600 queues, and of all replies to one request.
+Decoding more would delay other clients.
+"""
 _CREDENTIALS: Final = frozenset([ACCESS_KEY, SECURITY_TOKEN, SIGNATURE])
-"""Fields that stay here: a consumer could send the operator's signed fields with another code."""
+"""Fields that are not relayed: a consumer could reuse the signature with another request code."""
 _GROUP_REQUEST_BYTES: Final = REQUEST_BYTES + STATUS_BYTES_TOTAL_MAX
 _MEMBER_BYTES: Final = 1_024
 """Bytes that a pending query of a group counts for, for each member asked."""
@@ -184,7 +188,7 @@ class ClientRelayProcessor(Processor):
                 yield None
                 callback = partial(answered, channel.client_id)
                 channel.connection.request(asked, STATUS_TIMEOUT_MS, callback)
-        except BaseException:  # the requester has gone: no reply will be the last
+        except BaseException:  # not all members were asked, so no reply is the last
             self._pending_replies.release(connection, size)
             raise
         return None

@@ -19,7 +19,7 @@ from ...common.outgoing_requests import ReplyCallback
 from ..request import RequestRejected
 
 BYTES_MAX: Final = 32 << 20
-"""Of all: eight replies of the longest, or thousands of usual ones."""
+"""The maximum for all clients: eight replies of maximum size, or thousands of usual ones."""
 CLIENT_SHARE: Final = 8
 """A client's requests may use 1/8 of the memory; one request may always wait, whatever its size."""
 REQUEST_BYTES: Final = 4_096
@@ -27,7 +27,7 @@ REQUEST_BYTES: Final = 4_096
 
 
 class PendingReplies:
-    """Counts for all processors of one broker."""
+    """Counts the pending requests of all processors of one broker, in bytes."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -65,7 +65,7 @@ class PendingReplies:
             raise
 
     def acquire(self, requester: Channel, size: int) -> None:
-        """Add ``size`` bytes to the requester's pending bytes."""
+        """Add ``size`` bytes to the requester's pending bytes, or refuse them as busy."""
         own, own_max = self._bytes_by_client.get(requester, 0), self._bytes_max // CLIENT_SHARE
         if own and own + size > own_max:
             raise _busy(

@@ -4,8 +4,8 @@
     producer <── PUSH_REPLY_MESSAGE_TO_CLIENT ── broker <── SEND_REPLY_MESSAGE ── consumer
 
 The request is a normal message. The broker pushes a reply to the producer that waits for it. Once
-the producer has acknowledged it, the reply is stored in a topic of its own, and answered, like a
-message that is sent. Nothing here blocks: the producer's response arrives by a callback.
+the producer has acknowledged it, the broker stores the reply in its topic, and answers as for a
+normal send. Nothing here blocks: the producer's response arrives by a callback.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SEND_CODES: Final[Mapping[int, RequestCode]] = {
     RequestCode.SEND_REPLY_MESSAGE: RequestCode.SEND_MESSAGE,
     RequestCode.SEND_REPLY_MESSAGE_V2: RequestCode.SEND_MESSAGE_V2,
 }
-"""The request that stores the same message, with equal fields."""
+"""The send request that has the same fields, by code of the reply."""
 
 
 class ReplyMessageProcessor(Processor):
@@ -44,7 +44,7 @@ class ReplyMessageProcessor(Processor):
         pending_replies: PendingReplies,
         send: Callable[[Channel, RemotingCommand, int], None],
     ) -> None:
-        """Prepare; ``send`` stores and answers a message as a request of another code would."""
+        """Prepare; ``send`` processes a request as one of the given code."""
         super().__init__(broker)
         self._pending_replies = pending_replies
         self._send = send
@@ -61,7 +61,7 @@ class ReplyMessageProcessor(Processor):
             decode_properties(header.properties or "").get(REPLY_TO_CLIENT)
         )
         pushed_header = self._pushed_header(connection, header)
-        body = bytes(request.body)  # not a view: that would keep all that was received with it
+        body = bytes(request.body)  # a copy, because a view would keep the whole receive buffer
         pushed = request_command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed_header, body)
         taken = partial(
             self._reply_pushed, connection, request._replace(body=body), channel.client_id

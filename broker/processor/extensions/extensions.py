@@ -36,7 +36,8 @@ class ExtensionsProcessor(Processor):
     def extensions(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
         """Agree on the extensions that both sides support, and that the client may use.
 
-        The files of the log hold the messages of all topics.
+        READ_FILES needs the right to read every topic, because the log's files have messages of
+        all.
         """
         header: ExtensionsHeader = header_of(request)
         agreed = header.extensions & SUPPORTED_EXTENSIONS
@@ -104,15 +105,15 @@ class ExtensionsProcessor(Processor):
 
 
 def _is_on_this_machine(connection: Channel) -> bool:
-    """Return whether a client may see the same files; it finds out itself whether it does."""
+    """Return whether a client seems to run here; the client tests if it can read the files."""
     client = connection.remote_host
     return client.address == connection.local_host.address or client.is_loopback
 
 
 def check_same_queue(topic: str, queue_id: int, records: Buffer) -> None:
-    """Refuse records of another queue than their request is of.
+    """Refuse records of another queue than the request names.
 
-    The store ensures that all records are of one queue, so that the first speaks for all.
+    Only the first is compared, because the store checks that all records are of one queue.
     """
     first = decode_record(records, check_crc=False)
     if (first.topic, first.queue_id) != (topic, queue_id):

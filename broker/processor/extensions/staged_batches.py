@@ -2,9 +2,10 @@
 
 A commit continues if its client disconnects; a client that requests it again gets the result.
 
-With authentication, a sink belongs to the user who began it: until its first commit to the first
-who stages rows, from then on to the user in the table. Other users, except super users, are refused
-whatever they ask of it. A commit checks again that its user may send to the topics.
+With authentication, a sink belongs to one user: until its first commit, to the first user who
+stages rows; from then on, to the user in the table of committed batches. Requests of other users
+are refused, except those of super users. A commit checks again that its user may send to the
+topics.
 """
 
 from __future__ import annotations
@@ -63,13 +64,13 @@ class SinkUsers:
         last_of: Callable[[str], CommittedBatch | None],
         has_staged: Callable[[str], bool],
     ) -> None:
-        """Take the table of committed batches, and whether a sink has staged rows."""
+        """Store the functions that return a sink's last batch, and whether it has staged rows."""
         self._last_of, self._has_staged = last_of, has_staged
         self._begun: dict[str, str] = {}
         """The users of sinks that have staged rows and committed nothing."""
 
     def begin(self, connection: Channel, sink: str) -> None:
-        """Note who stages rows for a sink that is new."""
+        """Record the user who first stages rows for a new sink; refuse a sink of another user."""
         self.check(connection, sink)
         if connection.identity is not None and self._user_of(sink) is None:
             if len(self._begun) >= SINKS_MAX:
@@ -98,7 +99,7 @@ class SinkUsers:
         return self._begun.get(sink) if last is None else last.user
 
     def forget(self, sink: str) -> None:
-        """Forget whose a sink is, as its batches are forgotten."""
+        """Forget the user of a sink whose state is deleted."""
         self._begun.pop(sink, None)
 
 
@@ -147,7 +148,7 @@ class StagedBatchesProcessor(Processor):
 
     @handles(RequestCode.LAST_BATCH, extension=Extension.STAGED_BATCHES)
     def last(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer which batch a sink has committed last."""
+        """Answer LAST_BATCH with the last batch that a sink has committed."""
         header: LastBatchRequestHeader = header_of(request)
         self._users.check(connection, header.sink)
         last = self._batches.table.last(header.sink)
@@ -218,7 +219,7 @@ class StagedBatchesProcessor(Processor):
         return success_response(request)
 
     def _admit(self, connection: Channel, queue: QueueKey) -> None:
-        """Reject a queue that was deleted since, is not writable, or not by this client."""
+        """Reject a queue that was deleted meanwhile, or that the client may not write to."""
         topic, queue_id = queue
         self._broker.access.require(connection, ResourceType.TOPIC, topic, Action.PUB)
         config = self._admission.config_of(topic)
@@ -252,7 +253,7 @@ class StagedBatchesProcessor(Processor):
             reply(connection, request, told)
 
     def _map_refusals(self, request: RemotingCommand, steps: ResponseSteps) -> ResponseSteps:
-        """Pass on steps; turn an error that no broker could avoid into a refusal of the batch."""
+        """Pass on steps; turn a full staging area or a refused batch into a refused request."""
         try:
             return (yield from steps)
         except StagingFull as full:  # logged already

@@ -71,7 +71,7 @@ class ConsumeStatsProcessor(Processor):
 
     @handles(RequestCode.GET_BROKER_CONSUME_STATS)
     def of_broker(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer GET_BROKER_CONSUME_STATS for all groups, or for their ordered consumption only."""
+        """Answer GET_BROKER_CONSUME_STATS for all groups, or only for their ordered topics."""
         only_ordered = header_of(request).is_order
         consumed: dict[str, list[TopicConfig]] = {}
         queues = 0
@@ -131,7 +131,7 @@ class ConsumeStatsProcessor(Processor):
         return OffsetWrapper(
             broker_offset=self._broker.store.queue_offsets(topic, queue_id).next,
             consumer_offset=consumer_offset,
-            # tools compute the messages in flight from it; of those pulled only clients know
+            # tools compute the messages in flight from it; only clients know those of pulls
             pull_offset=consumer_offset + in_flight,
             last_timestamp=store_timestamp(
                 self._broker.store, topic, queue_id, consumer_offset - 1

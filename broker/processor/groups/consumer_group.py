@@ -43,7 +43,7 @@ class ConsumerGroupProcessor(Processor):
 
     @handles(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
     def get_consumer_list_by_group(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """List the ids of the members, each of which divides the queues in the same way."""
+        """List the ids of the members, by which each member divides the queues in the same way."""
         header: members.ConsumerGroupRequestHeader = header_of(request)
         group = self._broker.consumers.group(header.consumer_group)
         if group is None:
@@ -270,14 +270,14 @@ class ConsumerGroupProcessor(Processor):
 
 
 def _averagely(queues: range, member: int, members: int) -> Sequence[int]:
-    """Return neighbouring queues for a member; the first members have one more."""
+    """Return adjacent queues for a member; the first members get one more if some are left."""
     share, rest = divmod(len(queues), members)
     start = member * share + min(member, rest)
     return queues[start : start + share + (member < rest)]
 
 
 def _averagely_by_circle(queues: range, member: int, members: int) -> Sequence[int]:
-    """Return the queues of a member to whom they are dealt like cards."""
+    """Return a member's queues if queues are dealt out one by one, like cards."""
     return queues[member::members]
 
 

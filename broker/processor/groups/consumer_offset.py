@@ -74,7 +74,7 @@ class ConsumerOffsetProcessor(Processor):
         ):  # the offset belongs to a message from before the reset
             return success_response(request)._replace(remark="Offset has been previously reset")
         self._broker.offsets.commit(group, header.topic, header.queue_id, header.commit_offset)
-        # what the group has popped in order does not block the queue at its new offset
+        # messages that were popped in order must not block the queue at its new offset
         self._broker.order_info.clear((header.topic, group, header.queue_id))
         return success_response(request)
 
@@ -100,7 +100,7 @@ class ConsumerOffsetProcessor(Processor):
 
     @handles(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
     def search_offset_by_timestamp(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer the first offset at a time or later; for UPPER, the last then or earlier."""
+        """Answer the first offset stored at a time or later; for UPPER, the last until then."""
         header: headers.SearchOffsetRequestHeader = header_of(request)
         self._check_known(header.topic, header.queue_id)
         boundary = (header.boundary_type or "").strip().upper()
@@ -133,7 +133,7 @@ class ConsumerOffsetProcessor(Processor):
         return (yield from success_response_in_steps(request, table))
 
     def _check_known(self, topic: str, queue_id: int) -> None:
-        """Refuse a queue that an existing topic does not have; any other looks empty."""
+        """Refuse a queue that an existing topic does not have; unknown topics have empty queues."""
         config = self._broker.topics.get(topic)
         if config is not None:
             check_queue(self._broker.store, config, queue_id)

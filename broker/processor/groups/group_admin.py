@@ -46,8 +46,8 @@ class GroupAdminProcessor(Processor):
 
         Nothing is changed if one configuration is invalid.
 
-        If other clients use up the limit while a long list is processed, the groups created before
-        that stay, and the response says so.
+        If other clients use up the limit of groups while a long list is processed, the groups
+        created before that stay, and the response says so.
         """
         body = yield from body_in_steps(request, SubscriptionGroupList)
         configs = body.group_config_list
@@ -105,8 +105,8 @@ class GroupAdminProcessor(Processor):
     def get(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer GET_SUBSCRIPTIONGROUP_CONFIG with one group's configuration.
 
-        A missing group is created if groups may be, as in 5.x: RocketMQ's proxy sends this request
-        before a consumer of a new group starts.
+        A missing group is created if autoCreateSubscriptionGroup allows it, as in 5.x: RocketMQ's
+        proxy sends this request before a consumer of a new group starts.
         """
         group = header_of(request).group
         config = self._broker.groups.find_or_create(group)
@@ -118,7 +118,7 @@ class GroupAdminProcessor(Processor):
 
     @handles(RequestCode.DELETE_SUBSCRIPTIONGROUP)
     def delete(self, connection: Channel, request: RemotingCommand) -> None:
-        """Answer DELETE_SUBSCRIPTIONGROUP; delete offsets if either generation's field asks for it.
+        """Answer DELETE_SUBSCRIPTIONGROUP; removeOffset or cleanOffset deletes its offsets.
 
         Nothing changes until the table without the group is on the disk. The offsets are removed
         after that, because offsets of a missing group do no harm, but a group without offsets would

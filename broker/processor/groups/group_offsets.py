@@ -6,10 +6,10 @@
 
 Members keep their offsets in memory and store them every few seconds, so they would overwrite a
 reset that only changed the table. Members are notified, and store the new offsets themselves.
-Java's client sleeps for ten seconds in the thread that handles this request, one of as many as the
-machine has cores. So clients of 5.x are moved as in RocketMQ 5: the broker stores the offsets,
-ignores what members store until their next pull, and answers that with PULL_OFFSET_MOVED. For an
-offline group the response is CONSUMER_NOT_ONLINE, and mqadmin then stores the offsets.
+Java's client sleeps for ten seconds in the thread that handles this request, and has one such
+thread for each core. So clients of 5.x are reset as in RocketMQ 5: the broker stores the offsets,
+ignores commits of members until their next pull, and answers that pull with PULL_OFFSET_MOVED. For
+an offline group the response is CONSUMER_NOT_ONLINE, and mqadmin then stores the offsets.
 """
 
 from __future__ import annotations
@@ -243,7 +243,8 @@ class GroupOffsetsProcessor(Processor):
 def _can_reset_by_pulls(group: ConsumerGroup) -> bool:
     """Return whether all members continue at the offset in the response to a pull.
 
-    In BROADCASTING mode each member must be reset, and every queue has pulls from all of them.
+    In BROADCASTING mode they do not: all members pull every queue, and only the next pull of a
+    queue is answered with the offset.
     """
     return group.message_model is not MessageModel.BROADCASTING and all(
         each.language == LanguageCode.JAVA.name and each.version >= RESET_BY_PULL_VERSION_MIN

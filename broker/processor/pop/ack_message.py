@@ -1,12 +1,12 @@
 """AckMessageProcessor: acknowledges popped messages, and changes when they are visible again.
 
     ACK_MESSAGE, BATCH_ACK_MESSAGE  ─> acknowledgement in the revive log; answered when it is stored
-    CHANGE_MESSAGE_INVISIBLETIME    ─> check point of the one message, then the acknowledgement of
-                                       its old one: after a crash between the two, the message is
+    CHANGE_MESSAGE_INVISIBLETIME    ─> a new check point, then the acknowledgement of
+                                       the old one: after a crash between the two, the message is
                                        redelivered twice rather than never
 
-Receipts of pops in order lead to the table of these instead: the group's offset moves to the first
-message that is not acknowledged, and the next pop may have the queue.
+Acknowledgements of messages that were popped in order go to `ConsumerOrderInfoManager` instead: the
+group's offset moves to the first unacknowledged message, and the next pop may read the queue.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ from .order_releases import OrderReleases
 from .pop_message import PopMessageProcessor
 
 _BIT_SET_BYTES_MAX: Final = 4_096
-"""Bytes of one set of acknowledged messages; a check point of ours needs a few."""
+"""The maximum bytes of the bit set in a batch acknowledgement; a check point here needs few."""
 
 _SAME_TIME_MS: Final = 1_000
-"""Milliseconds by which a receipt may be ahead of the clock, after changes in one millisecond."""
+"""How far a receipt's pop time may be ahead of the clock: changes in one millisecond add 1 each."""
 
 
 class AckMessageProcessor(Processor):
@@ -89,7 +89,7 @@ class AckMessageProcessor(Processor):
     def batch_ack_message(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer BATCH_ACK_MESSAGE when all acknowledgements are stored.
 
-        One that is refused does not hold up the others; the answer is the last refusal.
+        A refused acknowledgement does not stop the others; the response is then the last refusal.
         """
         if not request.body:
             raise RequestRejected(ResponseCode.NO_MESSAGE, "the body has no acks")
@@ -129,7 +129,7 @@ class AckMessageProcessor(Processor):
         if receipt.is_in_order:
             return self._change_in_order(request, queue, header, receipt, now_ms)
         if now_ms <= receipt.pop_time < now_ms + _SAME_TIME_MS:
-            # the acknowledgement of the old check point must not be for the new one as well
+            # a later pop time: acknowledging the old check point must not acknowledge the new one
             now_ms = receipt.pop_time + 1
         put = self._log.put_check_point(
             PopCheckPoint(
@@ -176,7 +176,7 @@ class AckMessageProcessor(Processor):
     def _check(
         self, header: AckMessageRequestHeader | ChangeInvisibleTimeRequestHeader
     ) -> PopReceipt:
-        """Return the receipt of a message; refuse it if its queue cannot have such a message."""
+        """Return a message's receipt; refuse an invalid one, or one of a missing message."""
         config = require_topic(self._broker.topics, header.topic)
         if not 0 <= header.queue_id < config.read_queue_nums:
             raise RequestRejected(
@@ -236,7 +236,7 @@ class AckMessageProcessor(Processor):
         self._check_revive_queue(batch.revive_queue_id)
         config = self._broker.topics.get(topic)
         if config is None or not 0 <= batch.queue_id < config.read_queue_nums:
-            return None  # as RocketMQ, which logs it
+            return None  # RocketMQ ignores it, too, and logs it
         low, high = self._store.queue_offsets(topic, batch.queue_id)
         offsets = [
             batch.start_offset + bit for bit in bits if low <= batch.start_offset + bit < high
@@ -269,7 +269,7 @@ class AckMessageProcessor(Processor):
     def _ack_in_order(
         self, queue: PopQueue, queue_offset: int, pop_time: int
     ) -> RequestRejected | None:
-        """Acknowledge a message, or return why not."""
+        """Acknowledge a message; return the refusal, or None."""
         topic, group, queue_id = queue
         stored = self._broker.offsets.query(group, topic, queue_id)
         if stored is not None and queue_offset < stored:

@@ -1,6 +1,6 @@
-"""OrderReleases: wakes pops when a queue that is popped in order may give messages again.
+"""OrderReleases: wakes pops when a queue that is popped in order is free again.
 
-That is when all its messages are acknowledged, or when those that are not are visible again.
+It is blocked until each of its popped messages is acknowledged or visible again.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class OrderReleases:
         self._timers: dict[PopQueue, asyncio.TimerHandle] = {}
 
     def cancel(self) -> None:
-        """Wake nothing any more: the broker stops."""
+        """Cancel all timers, because the broker stops."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
     def schedule(self, queue: PopQueue) -> None:
-        """Wake pops of a queue when it is free, which may be now; call this after each change."""
+        """Wake pops when a queue is free, now or later; call this after each change of it."""
         timer = self._timers.pop(queue, None)
         if timer is not None:
             timer.cancel()

@@ -6,10 +6,10 @@
         ─> found: answer when the check points are stored
         ─> nothing: hold, until a message arrives or the poll time is over
 
-In order (FIFO), a queue gives messages only if those before are acknowledged or visible again; it
-has no check point, and its offset stays at the first message that is not acknowledged.
+In order (FIFO), a queue gives messages only if all earlier ones are acknowledged or visible again;
+it has no check point, and its offset stays at the first message that is not acknowledged.
 
-PEEK_MESSAGE reads in the same way and leaves everything as it is.
+PEEK_MESSAGE reads in the same way and changes nothing.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _QUEUE_OFFSET_AT: Final = 20
 """The position of the queue offset in a record."""
 _RECEIPT_NAME: Final = POP_CK.encode()
 INIT_MODE_MIN: Final = 0
-"""A new group begins at the first message; otherwise it begins before the last one."""
+"""The initMode with which a new group begins at the first message; with others, at the last one."""
 
 _MOVED: Final = frozenset(
     [
@@ -123,7 +123,7 @@ class PopMessageProcessor(Processor):
         releases: OrderReleases,
         choose: Callable[[int], int],
     ) -> None:
-        """Store the collaborators; ``choose`` picks one of a number of things at random."""
+        """Store the collaborators; ``choose(n)`` returns a random number below ``n``."""
         super().__init__(broker)
         self._settings = broker.config.pop
         self._store = broker.store
@@ -293,7 +293,7 @@ class PopMessageProcessor(Processor):
         low, high = self._store.queue_offsets(topic, queue_id)
         begin = self.begin_offset(queue, low, high, header.init_mode)
         if header.order and self._order.is_blocked(queue, header.attempt_id, header.invisible_time):
-            return  # its rest does not count: nobody can pop it
+            return  # not counted in ``rest``: nobody can pop them now
         left = header.max_msg_nums - popped.count
         is_over = (
             self._settings.is_threshold_enabled
@@ -389,7 +389,8 @@ class PopMessageProcessor(Processor):
             popped.moved.append((queue, found.next_begin_offset))
         popped.starts.append((topic, queue_id, begin))
         popped.offsets.append((topic, queue_id, offsets))
-        # clients make the receipt unless there is one, as in a popped message that was sent on
+        # clients build the receipt unless the message has one; a forwarded message has that of its
+        # old pop
         needs_receipts = topic.startswith(RETRY_PREFIX) or _RECEIPT_NAME in joined
         for (at, end), queue_offset in zip(places, offsets, strict=True):
             popped.buffers.append(
@@ -405,7 +406,7 @@ class PopMessageProcessor(Processor):
     def _with_receipt(
         self, popped: _Popped, topic: str, begin: int, queue_offset: int, record: memoryview
     ) -> Buffer:
-        """Return a record with the receipt of this pop, and with its first topic."""
+        """Return a record with the receipt of this pop, and with its original topic."""
         message = decode_record(record, check_crc=False)
         receipt = PopReceipt(
             begin,
@@ -471,7 +472,7 @@ class PopMessageProcessor(Processor):
         held: PopRequest | None,
     ) -> RemotingCommand | None:
         """Hold a pop that has found nothing, or answer it if its time is over."""
-        for queue, next_offset in popped.moved:  # nothing was popped that a crash could skip
+        for queue, next_offset in popped.moved:  # no popped message is before these offsets
             self._offsets.confirm(queue, next_offset)
         header = popped.header
         code, remark = ResponseCode.POLLING_TIMEOUT, GetMessageStatus.NO_MESSAGE_IN_QUEUE.name
@@ -479,7 +480,7 @@ class PopMessageProcessor(Processor):
             held = self.held(connection, request, header, popped.message_filter)
         if held.deadline_ms > self._broker.monotonic_ms() and not connection.is_congested:
             if self.suspend(held):
-                if popped.rest:  # more than one pop reads at once
+                if popped.rest:  # more messages than one pop scans
                     self._waiters.wake_next(header.topic, header.consumer_group, header.queue_id)
                 return None
             code = ResponseCode.POLLING_FULL
@@ -494,7 +495,7 @@ class PopMessageProcessor(Processor):
         *,
         takes_none: bool = False,
     ) -> PopRequest:
-        """Return a request in the form in which it is held, from now on."""
+        """Return the `PopRequest` that holds a request from now on."""
         holds = self._broker.config.holds
         if holds.long_polling_enable:
             timeout_ms = min(header.poll_time, holds.suspend_timeout_max_ms)
@@ -506,7 +507,7 @@ class PopMessageProcessor(Processor):
             header,
             self._broker.monotonic_ms(),
             timeout_ms,
-            # an arrival wakes a pop whose filter reads messages; it reads them itself
+            # with a filter that reads messages, any arrival wakes the pop, which then filters
             None if message_filter is None or message_filter.needs_messages else message_filter,
             0,
             takes_none,
@@ -536,7 +537,7 @@ class PopMessageProcessor(Processor):
 
     @handles(RequestCode.PEEK_MESSAGE)
     def peek_message(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer PEEK_MESSAGE with the next messages of a group, which stay where they are."""
+        """Answer PEEK_MESSAGE with the next messages of a group, which stay visible."""
         header: PeekMessageRequestHeader = header_of(request)
         self.check(header)
         left = min(max(header.max_msg_nums, 1), POP_MESSAGES_MAX)

@@ -3,8 +3,8 @@
     next pop    moves when a check point is appended
     stored      moves when the check point is stored, so that a crash cannot skip its messages
 
-Between the two, usually a flush, the queue is in `_ahead`. Whoever moves the stored offset
-meanwhile, such as a reset, wins.
+Between the two, usually a flush, the queue is in `_ahead`. If something else moves the stored
+offset meanwhile, such as a reset, that offset is used.
 """
 
 from __future__ import annotations

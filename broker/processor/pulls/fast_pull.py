@@ -58,10 +58,10 @@ _MARKS: Final = (*(f'"{name}":"'.encode() for name in _FIELDS), b'"opaque":')
 _PROBE_VALUES: Final = (b"1234567890123456", b"6543210987654321", b"1234567890")
 _DIGITS = b"0123456789"
 _DIGITS_MAX = 18
-"""Numbers of more digits may be too large for their field, which is for the codec to say."""
+"""Longer numbers may be too large for their field, so the codec decodes them on the normal path."""
 _OPAQUE_END = 1 << 31
 _HEADER_BYTES_MAX = 2_048
-"""The most bytes of a shape, as it is kept while its client is there."""
+"""The maximum bytes of a cached header, because it is kept until its client disconnects."""
 
 
 class PullHeaderTemplate(NamedTuple):
@@ -150,7 +150,7 @@ def _is_safe(template: PullHeaderTemplate, probes: list[bytes], request: Remotin
 
 
 CACHED_PULLS_MAX: Final = 4_096
-"""The maximum cached pulls of a client, one for each queue; past it, its cache restarts."""
+"""The maximum cached pulls of a client, one for each queue; past it, its cache is cleared."""
 CACHED_PULLS_TOTAL_MAX: Final = 2 * CACHED_PULLS_MAX
 """The maximum for all clients: usually 12 MiB, or 40 MiB if all headers have maximum length."""
 _SAME_PREFIX_MAX = 8
@@ -168,11 +168,11 @@ class CachedPull(NamedTuple):
     header: PullMessageRequestHeader
     """The header of one of these pulls."""
     request: RemotingCommand
-    """One of these requests, without what a response does not need."""
+    """One of these requests, with only what a response needs."""
     topic_config: TopicConfig
     group_config: SubscriptionGroupConfig
     message_filter: SubscriptionFilter
-    """The filter, if such a pull carries its own subscription."""
+    """The filter, if these pulls carry their own subscription."""
     signed: SignedTemplate | UnsignedTemplate | None = None
     """The check of their signatures; None without authentication."""
 
@@ -194,13 +194,13 @@ class ClientPullCache:
         """The cached pulls by the prefix of their headers, which is nearly always unique."""
         self._count = 0
         self.access_version = 0
-        """The version of users and lists by which the client may pull."""
+        """The version of users and access lists with which the cached pulls were checked."""
 
     def __len__(self) -> int:
         return self._count
 
     def clear(self, access_version: int) -> None:
-        """Drop all; what is cached from now on is of another version of users and lists."""
+        """Discard all cached pulls; later ones are of the given version of users and lists."""
         self._by_prefix.clear()
         self._count = 0
         self.access_version = access_version
@@ -242,7 +242,7 @@ class PullCache(PerClientCache[ClientPullCache]):
         return self._clients.setdefault(connection, ClientPullCache()).learning_budget.spend()
 
     def require_version(self, connection: Channel, access_version: int) -> None:
-        """Drop the cached pulls of a client if users or lists have changed since."""
+        """Discard the cached pulls of a client if users or lists have changed since."""
         plans = self._clients[connection]
         if plans.access_version == access_version:
             return
@@ -366,10 +366,9 @@ class FastPull:
     def _find_signed(
         self, plans: ClientPullCache, header: bytes
     ) -> tuple[CachedPull, tuple[int, int, int]] | None:
-        """Return what `ClientPullCache.find` does, if the client has signed the pull and still may.
+        """Find a cached pull, if the signature is valid and users and access lists are unchanged.
 
-        The signed numbers are those of the header as received: one with leading zeros takes the
-        normal path.
+        The signature covers the numbers as received: one with leading zeros takes the normal path.
         """
         if plans.access_version != self._access.version:
             return None

@@ -1,7 +1,7 @@
 """PullMessageProcessor: checks, filters, reads from the store, and answers; replays held pulls.
 
     PULL_MESSAGE ─> check topic, group, queue ─> subscription, filter ─> store
-        ─> found: records as they lie
+        ─> found: unchanged slices of the log
         ─> other: a code and an offset
         ─> nothing yet: hold
     woken ─> the same way, never held again, no offset committed
@@ -96,7 +96,7 @@ class PullMessageProcessor(Processor):
         return self.process(connection, request, header, message_filter)
 
     def execute_request_when_wakeup(self, held: PullRequest) -> RemotingCommand | None:
-        """Answer a held pull in the same way and with the same opaque, if its client still may."""
+        """Replay a held pull: check its client's rights, then process it with the same opaque."""
         if self._access.is_enabled:
             self._require_rights(held)
         if held.connection.is_congested:
@@ -122,7 +122,7 @@ class PullMessageProcessor(Processor):
     def is_matched_by_commit_log(
         self, held: PullRequest, from_queue_offset: int
     ) -> Generator[None, None, bool]:
-        """Find, in steps, whether a held pull wants any of the messages from an offset on.
+        """Return, in steps, whether a held pull's filter matches any message from an offset on.
 
         True if there are too many to check: the replay checks some, and the client continues from
         there.
@@ -142,7 +142,7 @@ class PullMessageProcessor(Processor):
             )
             if found.status is GetMessageStatus.FOUND:
                 return True
-            if found.next_begin_offset <= at:  # the queue's end; the replay will report an error
+            if found.next_begin_offset <= at:  # the end; the replay reports an error
                 return found.status is not GetMessageStatus.OFFSET_OVERFLOW_ONE
             at = found.next_begin_offset
             yield
@@ -202,7 +202,7 @@ class PullMessageProcessor(Processor):
                 self._now_ms(),
                 self._timeout_ms(header.suspend_timeout_millis),
                 message_filter,
-                max(found.next_begin_offset, found.max_offset),  # it may wait for what is to come
+                max(found.next_begin_offset, found.max_offset),  # where the next message will be
             )
             if self._suspend(held):
                 return None
@@ -229,7 +229,7 @@ class PullMessageProcessor(Processor):
             )
 
     def _filter_of(self, held: PullRequest) -> SubscriptionFilter:
-        """Return the filter of a held pull, which parses no text that the pull brought itself."""
+        """Return the filter of a held pull; its own subscription is not parsed again."""
         if held.header.sys_flag & _SUBSCRIPTION:
             return cast("SubscriptionFilter", held.message_filter)  # `process` has put it there
         return self.message_filter(held.header)

@@ -1,8 +1,8 @@
 """Queries: messages by key, by unique id and by their offset in the log; entries of a queue.
 
-Messages are sent as their records lie in the log; clients compare keys and topics again. Entries
-come with whether a group would get them; an offset without a message is the blank entry of the
-queue's file.
+Responses contain unchanged records of the log; clients compare keys and topics again. Each entry
+says whether a group would receive its message; an offset without a message is a blank entry, as in
+the queue's file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ..request import RequestRejected, header_of, success_response, system_error
 MESSAGES_MAX: Final = 64
 """The maximum number of messages in a response, whatever the request says."""
 UNIQUE_KEY_MESSAGES: Final = 32
-"""For a unique key, RocketMQ ignores the client's number: retries of a message share the key."""
+"""The maximum for a unique key, which retries of a message share, whatever the request says."""
 ANSWER_BYTES_MAX: Final = 8 << 20
 """The maximum bytes of records, because clients accept frames up to 16 MiB; the first is always
 sent.
@@ -78,7 +78,7 @@ class QueryMessageProcessor(Processor):
                     if left < 0 and records:
                         break
                     records.append(record)
-        except IndexLimitReached as error:  # there may be one all the same
+        except IndexLimitReached as error:  # the search is incomplete: the message may exist
             raise system_error(str(error)) from error
         if not records:
             why = (
@@ -107,7 +107,7 @@ class QueryMessageProcessor(Processor):
 
 
 def _check(header: QueryMessageRequestHeader) -> None:
-    """Reject options of 5.5 for another kind of index."""
+    """Reject options of RocketMQ 5.5 that this index does not support."""
     if (header.index_type or "") not in _INDEX_TYPES:
         raise system_error(
             f"indexType must be K (keys) or U (unique keys), not {header.index_type!r}: tags are "
@@ -123,7 +123,7 @@ SCAN_BYTES_MAX: Final = 8 << 20
 
 
 class QueryConsumeQueueProcessor(Processor):
-    """The responses that list entries with their messages, and whether the filter accepts them."""
+    """The responses that list entries of a queue, and whether a group's filter accepts each."""
 
     def __init__(
         self, broker: BrokerParts, filter_for: Callable[[SubscriptionData], MessageFilter | None]

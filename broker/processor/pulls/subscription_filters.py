@@ -1,7 +1,7 @@
-"""SubscriptionFilters: caches the filters of pulls, by what clients subscribe to.
+"""SubscriptionFilters: caches the filters of pulls by subscription.
 
-Clients choose these texts and leave, so the cache is limited in bytes; refused and large filters
-are not cached at all.
+Clients choose the texts and may send any number, so the cache is limited in bytes; refused and
+large filters are not cached.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ if TYPE_CHECKING:
 
 CACHED_MAX: Final = 1_024
 CACHED_BYTES_MAX: Final = 16 << 20
-"""The maximum for filters of texts, and the same again for those of subscriptions; by an estimate
-that is usually too high.
+"""The maximum for filters by text, and again for filters by subscription. The sizes are estimates,
+usually too high.
 """
 _FILTER_BYTES_MAX: Final = CACHED_BYTES_MAX // 16
-"""The largest filter that is remembered, in bytes: a larger one is rare,
-and would drive out many."""
+"""The largest filter that is cached, in bytes: a larger one is rare, and would evict many."""
 _ENTRY_BYTES: Final = 512
 
 SubscriptionFilter: TypeAlias = "TagsFilter | SqlFilter | None"
@@ -67,9 +66,9 @@ class SubscriptionFilters:
     def for_subscription(self, subscription: SubscriptionData) -> SubscriptionFilter:
         """Return the filter of a heartbeat's subscription; None if all messages match.
 
-        Successive pulls use the same object, and a comparison by value would cost a tenth of a
-        pull. The text of an expression is also a key, because each heartbeat creates a new, equal
-        object.
+        Subscriptions are compared by identity, because a comparison by value would take a tenth of
+        a pull's time. SQL expressions are cached by text as well, because each heartbeat creates a
+        new, equal subscription.
         """
         known = self._by_subscription.get(id(subscription))
         if known is not None and known[0] is subscription:
@@ -83,7 +82,7 @@ class SubscriptionFilters:
         return found
 
     def check(self, subscription: SubscriptionData) -> None:
-        """Refuse a subscription that this broker cannot filter by; remember its text at most."""
+        """Refuse a subscription that this broker cannot filter by; cache SQL expressions."""
         if subscription.expression_type == SQL92_EXPRESSION:
             self.for_text(subscription.topic, subscription.sub_string, SQL92_EXPRESSION)
         else:
@@ -119,7 +118,7 @@ class _FilterCache:
     def put(
         self, key: Hashable, found: SubscriptionFilter, size: int, source: object = None
     ) -> None:
-        """Cache a filter with its source, unless that is large."""
+        """Cache a filter with its source, unless they are large."""
         size += _ENTRY_BYTES
         if size > _FILTER_BYTES_MAX:
             return

@@ -56,11 +56,11 @@ class Acknowledger:
         self._record_wait = broker.stats.put_latency.add
         self._run_steps = broker.run_steps
         self._results: deque[tuple[PutMessageResult, StoredCallback, int, int]] = deque()
-        """Results of sends to be answered, with their callbacks, numbers, and times waited."""
+        """Results to be answered, with callback, number of sends, and milliseconds waited."""
         self._is_acknowledging = False
         self._open_batch: _FlushBatch | None = None
         self._closed_batches: deque[_FlushBatch] = deque()
-        """Turns that wait for the disk, and end in this order."""
+        """Batches that wait for the disk, in the order in which they complete."""
         self._end_offset = LOG_START
         self._sends = 0
         self._is_flush_requested = False
@@ -160,8 +160,8 @@ class Acknowledger:
         flushed_offset = self._store.confirm_offset()
         while self._closed_batches and self._closed_batches[0].end_offset <= flushed_offset:
             self._complete(self._closed_batches.popleft(), _PUT_OK)
-        # Also for sends that were answered as late meanwhile: their messages are in the log, and
-        # stay invisible until they are flushed.
+        # Also for sends that have timed out meanwhile: their messages are in the log, and stay
+        # invisible until they are flushed.
         if flushed_offset < self._end_offset:
             self._request_flush()
 

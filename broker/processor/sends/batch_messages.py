@@ -3,7 +3,7 @@
     not delayed, not too long? ─> short: append at once
                               └─> long: in steps, between which others are served
 
-Its messages differ in flag, body and properties; the cached send has the rest.
+The messages of a batch differ in flag, body and properties; the cached send has all other fields.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ BATCH_MESSAGES_MAX: Final = 65_536
 
 
 class BatchPuts:
-    """The batches of all clients of a broker; few long ones are split at a time."""
+    """Puts the batches of all clients; only a few long ones are split at the same time."""
 
     def __init__(
         self, store: MessageStore, cache: SendCache, properties: PropertyRewriter, bytes_max: int
     ) -> None:
-        """Store what a put needs; a batch larger than ``bytes_max`` is not even split."""
+        """Store the collaborators; a batch over ``bytes_max`` is refused before it is split."""
         self._store = store
         self._cache = cache
         self._properties = properties
@@ -97,7 +97,7 @@ class BatchPuts:
     def put_in_steps(
         self, plan: CachedSend, body: Buffer, properties: StoredProperties, born_timestamp: int
     ) -> Steps[tuple[PutMessageResult, Sequence[int]]]:
-        """Put a batch of many messages in steps, as `put` does at once; the last is the put."""
+        """Put a batch of many messages in steps; return the same as `put`."""
         of_batch = self._properties.batch_properties(properties.text)
         parts: list[UniformParts] = []
         sizes: Sequence[int]
@@ -124,14 +124,14 @@ class BatchPuts:
                 together = UniformParts(*(list(chain.from_iterable(each)) for each in each_field))
                 batch = _batch_of(plan, together, born_timestamp)
                 result, sizes = self._store.put_batch(batch), batch.sizes
-        finally:  # also if its client goes
+        finally:  # also if the client disconnects
             self._splitting_bytes -= taken_apart
         return result, sizes
 
     def _fixed_size_batch(
         self, plan: CachedSend, body: Buffer, batch_properties: bytes, born_timestamp: int
     ) -> FixedSizeBatch | None:
-        """Return the messages of a batch as a table, if they are one, and enough to be worth it."""
+        """Return a batch as a table, if its messages have one size and are enough to save time."""
         entries = fixed_size_entries(body) if is_numpy_loaded() else None
         if entries is None or entries.rows < COLUMN_BATCH_MIN:
             return None

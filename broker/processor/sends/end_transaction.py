@@ -1,6 +1,6 @@
 """EndTransactionProcessor: ends half messages, and asks their producers for the end.
 
-    END_TRANSACTION ─> the half message at its log offset, if it is the one that is meant
+    END_TRANSACTION ─> the half message at its log offset, if it matches the request
         ─> commit: the message for consumers, stored as safely as any send; then the op message
         ─> roll back: the op message
         ─> unknown: nothing; the next check asks again
@@ -101,7 +101,7 @@ class EndTransactionProcessor(Processor):
         return None
 
     def _find(self, connection: Channel, header: EndTransactionRequestHeader) -> StoredMessage:
-        """Return the half message that a request means, if its client may send to the topic."""
+        """Return the half message that a request names, if its client may send to the topic."""
         record = self._broker.store.record_at(PhysicalOffset(header.commit_log_offset))
         try:
             half = decode_record(record) if record is not None else None
@@ -126,7 +126,7 @@ class EndTransactionProcessor(Processor):
             connection, ResourceType.TOPIC, half.properties.get(REAL_TOPIC, ""), Action.PUB
         ):
             return False
-        # Bytes of a message's body may have the form of a half message: the queue has real ones.
+        # A message's body may look like a half message: only real ones are in the queue.
         place = half.topic, half.queue_id, QueueOffset(half.queue_offset)
         return b"".join(self._broker.store.get_message(*place, count_max=1).buffers) == record
 
@@ -188,7 +188,7 @@ class EndTransactionProcessor(Processor):
     def resume_check_half_message(
         self, connection: Channel, request: RemotingCommand
     ) -> RemotingCommand | None:
-        """Put a half message that was given up back, so that its producer is asked again."""
+        """Append a given-up half message once more, so that its producer is asked again."""
         header: ResumeCheckHalfMessageRequestHeader = header_of(request)
         try:
             _, physical_offset = decode_offset_message_id(header.msg_id or "")
@@ -237,7 +237,7 @@ class EndTransactionProcessor(Processor):
         )
         try:
             body = encode_record(shown)
-        except RecordError as error:  # its properties name no topic that there can be
+        except RecordError as error:  # its properties name an invalid topic
             _log.error("half message %s cannot be checked: %s", half.message_id, error)
             return False
         channel.send(one_way_command(RequestCode.CHECK_TRANSACTION_STATE, header, body))

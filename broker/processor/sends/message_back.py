@@ -1,6 +1,6 @@
 """MessageBackProcessor: stores messages again that a consumer could not process.
 
-    CONSUMER_SEND_MSG_BACK ─> the record at its log offset, if it is that message
+    CONSUMER_SEND_MSG_BACK ─> the record at its log offset, if it is the same message
         ─> tried too often?
         ─> yes: %DLQ%group, at once
         ─> no:  %RETRY%group, after a delay that grows
@@ -75,7 +75,7 @@ class MessageBackProcessor(Processor):
     def __init__(
         self, broker: BrokerParts, sends: SendParts, choose_queue: Callable[[int], int] = randrange
     ) -> None:
-        """Store the collaborators; ``choose_queue`` picks one of a number of queues."""
+        """Store the collaborators; ``choose_queue(n)`` returns a queue id below ``n``."""
         super().__init__(broker)
         self._sends = sends
         self._choose_queue = choose_queue
@@ -184,8 +184,8 @@ class MessageBackProcessor(Processor):
             magic=magic_of(config.topic_name),
         )
         level = header.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
-        # The sender controls this number, which may be below 0: RocketMQ redelivers such a message
-        # without delay.
+        # A sender can store a negative reconsumeTimes: RocketMQ redelivers such a message without
+        # delay.
         return to_schedule_topic(retried, max(1, min(level, self._delay_levels)))
 
     def _response(
@@ -221,7 +221,7 @@ def _is_same_message(message: StoredMessage, header: ConsumerSendMsgBackRequestH
 
 
 def _with_origin(message: StoredMessage, store_host: Host) -> StoredMessage:
-    """Return a returned message with the properties that say where it came from."""
+    """Return a sent-back message with the properties for its original topic and message id."""
     properties = message.properties
     named = {
         RETRY_TOPIC: properties.get(RETRY_TOPIC, message.topic),

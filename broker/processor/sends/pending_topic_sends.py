@@ -27,8 +27,8 @@ from ..processor import BrokerParts
 from ..request import reply, size_of
 
 BYTES_MAX: Final = 64 << 20
-"""The maximum size of waiting sends with their fields: four of the longest, or what arrives while
-topics are saved.
+"""The maximum bytes of waiting sends with their fields: four sends of maximum size, or all that
+arrive while topics are saved.
 """
 DISPATCHED_PER_STEP: Final = 50
 """The number of sends written together in one step, which takes about a millisecond."""
@@ -91,10 +91,10 @@ class PendingTopicSends:
             return request.respond(ResponseCode.SYSTEM_BUSY, remark)
         self._count += 1
         self._bytes += size
-        # A body is a view into all that was received with it, which need not be kept.
+        # A body is a view, which would keep the whole receive buffer.
         parked = _SuspendedSend(connection, request._replace(body=bytes(request.body)), size)
         sends = self._waiting.setdefault(topic, deque())
-        if topic == self._resuming_topic:  # it was the first, and is still
+        if topic == self._resuming_topic:  # the resumed send was the first, and still is
             sends.appendleft(parked)
         else:
             sends.append(parked)
@@ -104,7 +104,7 @@ class PendingTopicSends:
         return None
 
     def refuse_all(self, reason: str) -> None:
-        """Refuse all that wait, and all that would wait from now on: the broker stops."""
+        """Refuse all waiting sends, and all that would wait later, because the broker stops."""
         self._stop_reason = reason
         waiting, self._waiting = self._waiting, {}
         for _ in self._refuse(waiting, lambda _: reason):

@@ -1,8 +1,8 @@
 """RecallMessageProcessor: recalls messages that wait for their timers.
 
-A recall is a message of the timer topic, in the slot of the one that it recalls, and names its
-unique id. It is answered when it is stored like any other message. Whether there is such a message
-is not looked up, as in RocketMQ.
+A recall is a message in the timer topic, in the slot of the recalled message, whose unique id it
+names. The broker answers when the recall is stored. As in RocketMQ, it does not check that the
+recalled message exists.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RecallMessageProcessor(Processor):
 
     @handles(RequestCode.RECALL_MESSAGE)
     def recall(self, connection: Channel, request: RemotingCommand) -> RemotingCommand | None:
-        """Recall the message of a handle, and answer when this is stored."""
+        """Recall the message that a handle names; answer when the recall is stored."""
         refuse_if_busy(self._broker.busy_reason())
         header: RecallMessageRequestHeader = header_of(request)
         handle, now_ms = self._check(header), self._broker.now_ms()

@@ -178,7 +178,7 @@ class SendMessageProcessor(Processor):
         transaction_id: str | None,
         result: PutMessageResult,
     ) -> None:
-        """Answer a half message: its queue is that of its topic, its offset that of its place."""
+        """Answer with the queue of the real topic, and the queue offset in the half topic."""
         if result.end_offset < 0:
             self._stats.record_put_failure()
             reply(connection, request, request.respond(CODES[result.status], result.remark))
@@ -238,7 +238,7 @@ class SendMessageProcessor(Processor):
         properties: StoredProperties,
         born_timestamp: int,
     ) -> PutMessageResult:
-        """Put a message that is delayed, or comes to a retry topic, where it belongs."""
+        """Put a delayed message, or a retry, which may become a dead letter."""
         message = _message_of(plan, request, properties, born_timestamp)
         retried = self._retries.redirect(message, plan.header.max_reconsume_times, request.version)
         if properties.delay_level and retried is message:  # a dead letter is not delayed any more
@@ -246,7 +246,7 @@ class SendMessageProcessor(Processor):
         return self._store.put_draft(draft_of(retried))
 
     def _put_timer(self, send: Send, properties: StoredProperties, born_timestamp: int) -> None:
-        """Put a message that waits for a time; one that is due already is put as any other."""
+        """Put a message with a timer; one that is due already goes to its topic at once."""
         connection, request, plan, waits = send
         if not self._broker.config.store.timer_wheel_enable:
             raise system_error("accurate timer message is not enabled, timerWheelEnable is false")
@@ -346,7 +346,7 @@ class SendMessageProcessor(Processor):
         result: PutMessageResult,
         more: Mapping[str, str],
     ) -> None:
-        """Answer with a message's place, and with fields that no template has."""
+        """Answer with a message's id, queue and offset, and fields that no template has."""
         fields = {
             "msgId": ids,
             "queueId": str(plan.template.queue[1]),
@@ -365,6 +365,6 @@ def _message_of(
 
 
 def _ids(start: str, positions: Sequence[int]) -> str:
-    """Return the ids of messages at these places, which begin in the same way, with commas."""
+    """Return the ids, with commas, of messages at these positions; ``start`` begins each."""
     ends = struct.pack(f">{len(positions)}q", *positions).hex(",", 8).upper()
     return start + ends.replace(",", f",{start}")

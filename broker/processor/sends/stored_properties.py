@@ -64,7 +64,7 @@ class PropertyRewriter:
     """Rewrites properties for one broker."""
 
     def __init__(self, cluster_name: str, response_fields: Mapping[str, str]) -> None:
-        """Prepare for a cluster's name, and MSG_REGION and TRACE_ON as in responses to sends."""
+        """Store the properties to add: CLUSTER, and MSG_REGION and TRACE_ON as in responses."""
         self._added_properties = {**response_fields, CLUSTER: cluster_name}
         self._added = encode_properties(self._added_properties)
 
@@ -178,7 +178,7 @@ class PropertyRewriter:
         properties.update(self._added_properties)
         level = properties.get(DELAY, "0")
         delay_level = int(level) if level.isdecimal() and len(level) < 10 else 0
-        if delay_level:  # it counts, as in RocketMQ
+        if delay_level:  # it takes precedence, as in RocketMQ
             for name in TIMER_PROPERTIES:
                 properties.pop(name, None)
         return StoredProperties(
@@ -191,7 +191,7 @@ class PropertyRewriter:
 
 
 def _timer_of(properties: Mapping[str, str]) -> str | None:
-    """Find the property that requests a timer, unless a broker set it before, as RocketMQ does."""
+    """Return the property that requests a timer; None if the message has already had one."""
     if TIMER_OUT_MS in properties:
         return None
     return next((name for name in TIMER_PROPERTIES if name in properties), None)

@@ -1,1 +1,1 @@
-"""Topics: their settings, their routes as from a name server, and its key-value configurations."""
+"""Topics and their routes, and the key-value configurations of a name server."""

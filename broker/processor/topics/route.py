@@ -2,7 +2,7 @@
 
 Clients request routes, and tools lists of topics. Other brokers cannot register here: a cluster of
 several needs RocketMQ's name server. Routes are derived from the topic table on each request, so
-that a created or deleted topic is routed, or not, at once.
+that they follow created and deleted topics at once.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class RouteProcessor(Processor):
         with topics.changes.begin() as change:
             for name in names:
                 yield None
-                config = topics.get(name)  # which may have gone, or be another, by now
+                config = topics.get(name)  # it may have been deleted or replaced meanwhile
                 if config is not None and changed(config.perm) != config.perm:
                     topics.put(replace(config, perm=changed(config.perm)), change)
         success = success_response(request, response_header(len(names)))

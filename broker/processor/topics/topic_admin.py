@@ -132,9 +132,9 @@ class TopicAdminProcessor(Processor):
 
         Nothing is changed if one of the topics is invalid.
 
-        Attributes are changes, as in UPDATE_AND_CREATE_TOPIC. If other clients use up the limit
-        while a long list is processed, the topics created before that stay, and the response says
-        so.
+        The request contains changes of attributes, as in UPDATE_AND_CREATE_TOPIC. If other clients
+        use up the limit of topics while a long list is processed, the topics created before that
+        stay, and the response says so.
         """
         body = yield from body_in_steps(request, CreateTopicListRequestBody)
         configs = body.topic_config_list
@@ -173,7 +173,7 @@ class TopicAdminProcessor(Processor):
             raise system_error(f"the topic {topic} is being deleted; ask again when that is done")
 
     def _refuse_reserved(self, topic: str, *, may_have_prefix: bool = False) -> None:
-        """Refuse to change a system topic; a deletion may be of any topic that is not our own."""
+        """Refuse to change a system topic; a topic that only has the prefix may be deleted."""
         fault = topic_fault(topic)
         if fault:
             raise system_error(fault)
@@ -209,7 +209,7 @@ class TopicAdminProcessor(Processor):
 
     @handles(RequestCode.GET_TOPIC_STATS_INFO)
     def stats_info(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer GET_TOPIC_STATS_INFO with what each queue holds."""
+        """Answer GET_TOPIC_STATS_INFO with the offsets and the last store time of each queue."""
         topic = header_of(request).topic
         config = require_topic(self._broker.topics, topic)
         table = {}
@@ -267,7 +267,7 @@ class TopicAdminProcessor(Processor):
         def finish() -> Iterator[None]:
             yield from self._broker.hold_service.release(
                 topic
-            )  # otherwise they would receive messages of the next topic of this name
+            )  # held pulls would receive messages of the next topic of this name
             yield from self._broker.stats.forget_topic(topic)
             self._broker.reply_after_save.reply(
                 connection,

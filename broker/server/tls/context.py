@@ -1,4 +1,4 @@
-"""TLS context: makes an OpenSSL context of the settings of TLS, or says what is wrong with them.
+"""TLS context: makes an OpenSSL context from the TLS settings, or says what is wrong with them.
 
 Each error names the setting, its path, the cause, and what to do.
 """
@@ -16,7 +16,7 @@ from ...settings.config import ClientAuth, TlsConfig
 from .validity import Validity, certificates_of_pem, validity_of_der
 
 WARN_SECONDS: Final = 14 * 86_400
-"""Seconds before the end of a certificate from which on warnings are logged."""
+"""Warnings are logged from this many seconds before a certificate expires."""
 _FILE_BYTES_MAX: Final = 1 << 20
 _CERT_PATH: Final = "tls.server.certPath"
 _KEY_PATH: Final = "tls.server.keyPath"
@@ -29,7 +29,7 @@ _VERIFY_MODES: Final = {
 _KEY_MISMATCH_REASONS: Final = frozenset(
     {"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"}
 )
-"""The last two if the key is of another type than the certificate's."""
+"""The last two mean that the key has another type than the certificate's."""
 _WEAK_REASONS: Final = ("TOO_SMALL", "TOO_WEAK")
 
 
@@ -59,7 +59,7 @@ class CertificateFile(NamedTuple):
         return max(each.not_before for each in self.validities)
 
     def fault(self, now: float) -> str | None:
-        """Return why they are not valid at a time, and what to do; None if they are."""
+        """Return why a certificate is not valid at a time, and what to do; None if all are."""
         if now < self.not_before:
             return (
                 f"{self.setting}={self.path}: the certificate is valid from "
@@ -76,7 +76,7 @@ class CertificateFile(NamedTuple):
         return None
 
     def warning(self, now: float) -> str | None:
-        """Return a warning if they expire soon after a time."""
+        """Return a warning if a certificate expires soon after a time."""
         left = self.not_after - now
         if left > WARN_SECONDS:
             return None
@@ -112,7 +112,7 @@ def load_context(config: TlsConfig) -> TlsContext:
 def _read_certificates(
     setting: str, path: Path, trusting: ssl.SSLContext | None = None
 ) -> CertificateFile:
-    """Read a file of certificates; a context may be given that is to trust them."""
+    """Read a file of certificates; ``trusting``, if given, then trusts them."""
     text = _read(setting, path)
     try:
         certificates = certificates_of_pem(text)
@@ -123,7 +123,7 @@ def _read_certificates(
                 "it holds no certificate in PEM, which begins with -----BEGIN CERTIFICATE-----. "
                 "Convert it, for example with openssl x509 -inform der, or name another file",
             )
-        # OpenSSL has the last word on what is a certificate
+        # OpenSSL decides whether they are certificates
         (trusting or ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)).load_verify_locations(
             cadata=b"".join(certificates)
         )

@@ -100,7 +100,7 @@ class ServerTls:
         return self._config.mode is TlsMode.enforcing
 
     def description(self) -> str:
-        """Return what clients can connect with, for the log of the start."""
+        """Describe how clients can connect, for the log of the start."""
         if self._current is None:
             return "without TLS"
         until = format_time(self._current.files[0].not_after)
@@ -111,7 +111,7 @@ class ServerTls:
         )
 
     def new_session(self) -> TlsSession:
-        """Return what a new connection needs, with the current certificate."""
+        """Return the session of a new connection, with the current certificate."""
         if self._current is None:
             raise AssertionError("nobody begins TLS where it is not offered")
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -156,7 +156,7 @@ class ServerTls:
                 _log.warning("%s", warning)
 
     def expiry_seconds(self) -> dict[str, float]:
-        """Return in how many seconds the certificates of each setting expire; negative: since."""
+        """Return the seconds until certificates expire, by setting; negative if they have."""
         now = self._now()
         files = () if self._current is None else self._current.files
         return {file.setting: file.not_after - now for file in files}
@@ -164,7 +164,7 @@ class ServerTls:
     # ---- called by connections
 
     def refuse_plain(self, client: Host) -> None:
-        """Count and log a connection without TLS where that is required."""
+        """Count and log a connection without TLS that the enforcing mode refuses."""
         self.plain_refused += 1
         self._log_failure(
             client,

@@ -3,9 +3,9 @@
     data_received ──> whole records ──> OpenSSL ──> plain bytes ──> the client's protocol
     write ──> plain bytes that wait ──> OpenSSL ──> encrypted bytes ──> the transport below
 
-Handshakes, decryption and encryption take time, so they run in slices of the scheduler. What a
-client does not read waits unencrypted, in the buffers that were given: no more than one piece is
-encrypted before the system takes it. The protocol's writing is paused while anything waits.
+Handshakes, decryption and encryption take time, so they run in slices of the scheduler. Responses
+that a client does not read wait unencrypted, in the buffers that were written: at most one piece is
+encrypted before the system accepts it. The protocol's writing is paused while anything waits.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def whole_records_bytes(data: Buffer, bytes_min: int) -> int:
         u16  version
         u16  length         of the bytes that follow; at most 2^14 and some for encryption
 
-    OpenSSL gets whole records only, as it would keep the rest of one without saying. This stops at
-    the first record that ends at ``bytes_min`` or beyond. A record longer than any may be counts as
-    whole, with all that follows: it is for OpenSSL to refuse.
+    OpenSSL gets whole records only, because it does not report that it keeps a part of one. The
+    result ends with the first record that ends at ``bytes_min`` or past it. A record over the
+    maximum length counts as whole, with all bytes after it, so that OpenSSL refuses it.
     """
     size = len(data)
     end = 0
@@ -62,8 +62,9 @@ _RECORD_BYTES: Final = 16_384
 _PIECE_BYTES: Final = 65_536
 """Bytes that are encrypted between two looks at the clock; they take some 0.1 ms."""
 _SILENT_BYTES_MAX: Final = 131_072
-"""Bytes that a client may send in a connection that are no data: its handshake, and later changes
-of keys. A handshake has at most 100 KB, most of it certificates, and a change of keys 30 bytes."""
+"""The maximum bytes that a client may send without data: its handshake, and later changes of keys.
+A handshake has at most 100 KB, most of it certificates, and a change of keys 30 bytes.
+"""
 
 
 class PlainProtocol(Protocol):
@@ -77,13 +78,13 @@ class PlainProtocol(Protocol):
         """The client's address and port."""
 
     def data_received(self, data: bytes) -> None:
-        """Process plain bytes; none if only `undecrypted_bytes` may have changed."""
+        """Process plain bytes, which are empty if only `undecrypted_bytes` may have changed."""
 
     def pause_writing(self) -> None:
         """Note that bytes wait to be sent."""
 
     def resume_writing(self) -> None:
-        """Note that none wait any more."""
+        """Note that no bytes wait any more."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Clean up after the connection."""
@@ -122,7 +123,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         """True while received bytes wait for a later turn of the loop."""
         self._is_sending_queued = False
         self._is_full = False
-        """True while the transport below has bytes that the system does not take."""
+        """True while the transport below has bytes that the system does not accept."""
         self._is_client_paused = False
         self._is_reading = True
         self._wants_to_read = True
@@ -143,13 +144,13 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._update_reading()
 
     def eof_received(self) -> bool:
-        """End the connection in order, as without TLS."""
+        """Close the connection once its input is processed, as without TLS."""
         self._has_input_ended = True
         self._close_after_input()
         return True
 
     def pause_writing(self) -> None:
-        """Encrypt nothing more: the system does not take what there is."""
+        """Stop encrypting, because the system accepts no more bytes."""
         self._is_full = True
 
     def resume_writing(self) -> None:
@@ -167,7 +168,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     # ---- called by the connection
 
     def fail_handshake(self, why: str) -> bool:
-        """Report that the handshake has failed, unless it is done; return whether it has."""
+        """Report a failed handshake, unless it is complete; return whether it has failed."""
         if not self._is_handshaking:
             return False
         self._is_handshaking = False
@@ -192,7 +193,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._send()
 
     def close(self) -> None:
-        """Send what waits, then the closing alert, and close."""
+        """Send the waiting bytes and the closing alert, then close."""
         if not self._is_closing:
             self._is_closing = True
             self._send()
@@ -223,13 +224,13 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return self._transport.get_extra_info(name, default)
 
     def get_write_buffer_size(self) -> int:
-        """Return the number of bytes that the system has not taken, encrypted or not."""
+        """Return the number of bytes that the system has not accepted, encrypted or not."""
         return self._waiting_bytes + self._transport.get_write_buffer_size()
 
     # ---- receiving
 
     def _receive(self, until: float) -> bool:
-        """Decrypt records and pass their content on; return whether none is left for now."""
+        """Decrypt records and pass their content on; return whether no whole record is left."""
         pieces: list[bytes] = []
         failure: str | None = None
         is_done = self._has_input_ended
@@ -258,9 +259,9 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return not self.is_queued
 
     def _take_records(self, size: int, pieces: list[bytes]) -> str | None:
-        """Let OpenSSL take whole records of ``size`` bytes, and append the data in them.
+        """Decrypt whole records of ``size`` bytes, and append their data to ``pieces``.
 
-        Return why the client is to be disconnected, or None.
+        Return why the client must be disconnected, or None.
         """
         count = len(pieces)
         is_new = self._is_handshaking
@@ -275,14 +276,14 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
                     self._has_input_ended = True
                     break
                 pieces.append(data)
-        except ssl.SSLWantReadError:  # it was a part of a handshake, or a change of keys
+        except ssl.SSLWantReadError:  # a part of a handshake, or a change of keys
             pass
         except ssl.SSLZeroReturnError:
             self._has_input_ended = True
         finally:
             has_answered = self._flush_outgoing()
         if has_answered and not is_new and self._tls.version() == "TLSv1.2":
-            return "it wants to negotiate again"  # OpenSSL has said no, and the client may go on
+            return "it wants to negotiate again"  # OpenSSL has refused, but the client may go on
         if len(pieces) == count:
             self._silent_bytes += size
             if self._silent_bytes > _SILENT_BYTES_MAX:
@@ -353,7 +354,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
 
     def _output_changed(self) -> None:
-        """Tell the connection whether bytes wait; end it if none do and it is closing."""
+        """Pause or resume the connection's writes; close it if it is closing and no bytes wait."""
         is_waiting = self._is_full or bool(self._waiting)
         if is_waiting != self._is_client_paused and not self._has_finished:
             self._is_client_paused = is_waiting
@@ -371,7 +372,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._waiting_bytes = 0
 
     def _flush_outgoing(self) -> bool:
-        """Pass what OpenSSL has made to the transport below; return whether it has made any."""
+        """Pass OpenSSL's output to the transport below; return whether there was any."""
         if not self._outgoing.pending:
             return False
         self._transport.write(self._outgoing.read())

@@ -48,7 +48,7 @@ def subscription_bytes(subscriptions: Iterable[SubscriptionData]) -> int:
 
 
 class MembershipLimits:
-    """The common counts of producers and consumers."""
+    """The members and subscriptions of all clients, within their limits."""
 
     def __init__(self, *, members_max: int, subscription_bytes_max: int) -> None:
         """Begin at zero; for ``members_max``, a client counts in each of its groups."""
@@ -144,7 +144,7 @@ class ClientGroups(ABC, Generic[_Entry]):
             yield
 
     def expire(self, heartbeat_before_ms: int) -> Iterator[Channel | None]:
-        """Remove clients without a heartbeat since a time, in steps, and yield each."""
+        """Remove clients without a heartbeat since a time; yield each, and None for others."""
         for connection in tuple(self._groups_of):
             is_silent = any(
                 self._clients_of(name)[connection].last_heartbeat_ms < heartbeat_before_ms

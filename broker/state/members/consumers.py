@@ -35,8 +35,8 @@ class ConsumerGroup:
         self.resets: dict[tuple[str, int], int] = {}
         """The offsets, by topic and queue id, at which the group continues with its next pull.
 
-        A pull is answered with its offset and removes it. Offsets that members store until then
-        precede the reset.
+        The next pull of a queue is answered with its offset, which is then removed. Until then, the
+        offsets that members store are ignored, because they are from before the reset.
         """
         self._clients: dict[Channel, ClientChannelInfo] = {}
         self.subscriptions: Mapping[str, SubscriptionData] = MappingProxyType(self._subscriptions)
@@ -105,7 +105,7 @@ class ConsumerManager(ClientGroups[int]):
     def __init__(
         self, on_members_changed: Callable[[ConsumerGroup], None], limits: MembershipLimits
     ) -> None:
-        """Begin empty; ``on_members_changed`` gets groups that must divide their queues again."""
+        """Start without groups; ``on_members_changed`` is called with a group to rebalance."""
         super().__init__()
         self._limits = limits
         self._on_members_changed = on_members_changed
@@ -184,7 +184,7 @@ class ConsumerManager(ClientGroups[int]):
         return members.subscriptions.get(topic) if members is not None else None
 
     def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        """Return whether a group has been moved in a queue, and has not pulled there since."""
+        """Return whether a group's offset in a queue was reset, and no member has pulled since."""
         members = self._groups.get(group)
         return members is not None and (topic, queue_id) in members.resets
 

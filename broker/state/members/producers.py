@@ -21,7 +21,7 @@ class ProducerManager(ClientGroups[None]):
         self._limits = limits
         self._groups: dict[str, dict[Channel, ClientChannelInfo]] = {}
         self._by_client_id: dict[str, dict[str | None, ClientChannelInfo]] = {}
-        """The latest client of each user with an id; without authentication, of all."""
+        """The latest client of each id, by user; without authentication, the user is None."""
         self.groups: Mapping[str, Mapping[Channel, ClientChannelInfo]] = MappingProxyType(
             self._groups
         )
@@ -69,8 +69,8 @@ class ProducerManager(ClientGroups[None]):
     def find(self, client_id: str) -> ClientChannelInfo | None:
         """Return the client with an id, in any group, or None; of two connections, the latest.
 
-        If clients of two users have the id, it is nobody's: what is sent to one of them must not
-        reach the other.
+        Return None if clients of two users have the id: what is sent to one of them must not reach
+        the other.
         """
         known = self._by_client_id.get(client_id, {}).values()
         connected = [channel for channel in known if not channel.connection.is_closed]

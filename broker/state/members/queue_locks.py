@@ -45,7 +45,7 @@ class _Lock:
     renewed_ms: int
     size: int
     origin: _Origin
-    """The address and the user of the holder, whose client may come back from there."""
+    """The address and the user of the holder, whose client may reconnect from there."""
     holder: Channel | None
     """None if the connection has closed."""
     is_member_lock: bool
@@ -200,7 +200,7 @@ class QueueLocks:
         self.bytes -= lock.size
 
     def _is_expired(self, lock: _Lock, now_ms: int) -> bool:
-        # After the clock was set back, a lock must not last longer than from now on.
+        # After the clock was set back, the minute of a lock begins now.
         lock.renewed_ms = min(lock.renewed_ms, now_ms)
         return now_ms - lock.renewed_ms > _LIFETIME_MS
 

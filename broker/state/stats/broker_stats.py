@@ -152,7 +152,7 @@ _CELLS_FROM_MS: Final[Mapping[int, str]] = {
 
 
 class Durations:
-    """The durations of one kind in the last full minute, or in the first minute until that ends."""
+    """The durations of one kind in the last full minute; until one has passed, those so far."""
 
     def __init__(self) -> None:
         self._counts = self._last_minute = [0] * len(_LOWS_MS)
@@ -339,7 +339,8 @@ class BrokerStats:
         if self._samples % _SAMPLES_PER_MINUTE == 0:
             self.put_latency.end_minute()
         whole, self._broker_window = self._broker_window, {}
-        self._closed, self._sums = (whole | self._sums, {})  # first, to make room for the sums
+        # Before the first step, so that later counts go into new sums.
+        self._closed, self._sums = (whole | self._sums, {})
         yield from self._add_to_totals()
         yield from self._recent.add(whole, elapsed_ms)
         for window in (self._minute, self._hour, self._day):
@@ -381,7 +382,8 @@ class BrokerStats:
     def _forget(self, is_deleted: Callable[[Key], bool]) -> Iterator[None]:
         for sums in (self._sums, self._pending_sums, self._totals):
             yield from drop(sums, is_deleted)
-        yield from drop(self._closed, is_deleted)  # last, because the sums are carried from here
+        # After the sums above, because a running `sample` copies from these into the others.
+        yield from drop(self._closed, is_deleted)
         for window in (self._minute, self._hour, self._day):
             yield from window.forget(is_deleted)
 

@@ -1,7 +1,7 @@
 """ConsumerOffsetManager: the offset that each group has committed in each queue.
 
 It is kept as consumerOffset.json, in RocketMQ's form: ``topic@group``, then queue. Neither name can
-contain an @. The store knows whether a queue has such an offset.
+contain an @. Only `clamp` compares the offsets with the queues of the store.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _BEFORE_FIRST: Final = -1
 
 
 class ConsumerOffsetManager(SavedTable[ConsumerOffsetSerializeWrapper]):
-    """All committed offsets: the next to be consumed. A change is durable after the next `save`."""
+    """All committed offsets, each that of the next message to consume.
+
+    A change is durable after the next `save`.
+    """
 
     def __init__(self, table: Table[ConsumerOffsetSerializeWrapper], *, max_offsets: int) -> None:
         """Load the table; ``max_offsets`` limits the offsets of all groups and queues together.
@@ -61,7 +64,7 @@ class ConsumerOffsetManager(SavedTable[ConsumerOffsetSerializeWrapper]):
         """Store an offset, forwards or back, as seeks and resets do.
 
         Raises:
-            ValueError: There is no such offset, or no such queue.
+            ValueError: The offset or the queue id is negative.
             TooMany: The table is full.
         """
         if queue_id < 0 or queue_offset < 0:
@@ -76,7 +79,7 @@ class ConsumerOffsetManager(SavedTable[ConsumerOffsetSerializeWrapper]):
             self.is_dirty = True
 
     def advance(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Store an offset that came with a pull, unless a later one is there, as pulls overtake."""
+        """Store the offset of a pull, unless a later one is stored: pulls may be out of order."""
         stored = self.query(group, topic, queue_id)
         if queue_offset > (_BEFORE_FIRST if stored is None else stored):
             self.commit(group, topic, queue_id, queue_offset)
@@ -98,7 +101,7 @@ class ConsumerOffsetManager(SavedTable[ConsumerOffsetSerializeWrapper]):
     def unconsumed(self, spans: Iterable[tuple[str, int, int, int]]) -> dict[str, int]:
         """Return how many messages of some spans lie at or past each group's offset, if any do.
 
-        A span is a topic, a queue, and the offsets from the first to before the next.
+        A span is a topic, a queue id, its first offset, and the offset past its last.
         """
         by_topic: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
         for topic, queue_id, first, end in spans:
@@ -138,8 +141,8 @@ class ConsumerOffsetManager(SavedTable[ConsumerOffsetSerializeWrapper]):
     def clamp(self, end_of: Callable[[str, int], int]) -> dict[str, int]:
         """Move offsets past the ends of their queues back to these; return their number by topic.
 
-        Otherwise their groups would be moved to the ends of their queues later, past all messages
-        that have arrived by then.
+        Otherwise a later pull would move the group to the end of the queue, past all messages that
+        have arrived by then.
         """
         taken_back: dict[str, int] = {}
         for topics in self._groups.values():

@@ -1,7 +1,7 @@
-"""ConsumerOrderInfoManager: the messages that groups have popped in order and not acknowledged all.
+"""ConsumerOrderInfoManager: the messages that groups have popped in order, until acknowledged.
 
-A queue that is popped in order gives its next messages only when those before are acknowledged, or
-visible again; then it begins again with the first that is not acknowledged. The table is kept as
+A queue that is popped in order gives messages only when all messages popped before are acknowledged
+or visible again, and continues at the first unacknowledged one. The table is kept as
 consumerOrderInfo.json, in RocketMQ's form: ``topic@group``, then queue. Times are times of day, as
 in the receipts that clients hold.
 """
@@ -38,7 +38,7 @@ class ConsumerOrderInfoManager(SavedTable[ConsumerOrderInfoWrapper]):
         """Load the table.
 
         ``queue_nums`` returns how many queues a topic has, and ``has_group`` whether a group
-        exists: what has gone is left out of the next save.
+        exists: entries of deleted queues and groups are left out of the next save.
         """
         super().__init__(table, self._wrapper)
         self._now_ms = now_ms
@@ -88,7 +88,7 @@ class ConsumerOrderInfoManager(SavedTable[ConsumerOrderInfoWrapper]):
     def is_blocked(self, queue: OrderQueue, attempt_id: str | None, invisible_time: int) -> bool:
         """Return whether a queue has messages that are neither acknowledged nor visible again.
 
-        A pop with the id of the pop before is its repetition, and gets the same messages.
+        A pop with the attempt id of the previous pop repeats it, and gets the same messages.
         """
         info = self._infos.get(queue)
         if info is None or (info.attempt_id is not None and info.attempt_id == attempt_id):
@@ -109,8 +109,8 @@ class ConsumerOrderInfoManager(SavedTable[ConsumerOrderInfoWrapper]):
     ) -> int:
         """Acknowledge a message; return the first offset that is not acknowledged.
 
-        Without a record of the pop, which a crash can take, only the message at the ``stored``
-        offset of the group can be acknowledged: those before another may not be.
+        Without a record of the pop, which a crash can lose, only the message at the group's
+        ``stored`` offset can be acknowledged: messages before any other may be unacknowledged.
 
         Return `UNKNOWN_MESSAGE` if the pop did not return this message, and `OTHER_POP` if a later
         pop has returned it again.
@@ -142,7 +142,7 @@ class ConsumerOrderInfoManager(SavedTable[ConsumerOrderInfoWrapper]):
         return True
 
     def clear(self, queue: OrderQueue) -> None:
-        """Forget what a queue has given, because the group's offset was moved."""
+        """Forget the popped messages of a queue, because the group's offset was moved."""
         if self._infos.pop(queue, None) is not None:
             self.is_dirty = True
 

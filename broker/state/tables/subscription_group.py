@@ -64,7 +64,7 @@ class SubscriptionGroupManager(NamedTable[SubscriptionGroupWrapper, str, Subscri
         """Return a group; create it if allowed and if its name is valid, or return None.
 
         RocketMQ creates any group with the prefix ``CID_RMQ_SYS_``. Here the groups of its tools
-        exist from the start, so that nobody makes others in spite of the setting.
+        exist from the start, so that no client creates others in spite of the setting.
         """
         if group not in self._values and self._auto_create and group_fault(group) is None:
             self._check_limit()

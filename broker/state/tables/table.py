@@ -31,7 +31,7 @@ def int32_fault(what: str, value: int | None) -> str | None:
 
 
 def check_limit(what: str, count: int, limit: int, setting: str = "", *, more: int = 1) -> None:
-    """Check that one more object may be created under a limit, by a setting or fixed."""
+    """Refuse ``more`` objects above a limit, which is fixed unless ``setting`` names it."""
     if more > 0 and count + more > limit:
         why = f" ({setting}={limit})" if setting else ""
         ways = f"Delete what nobody uses, or raise {setting}" if setting else "Delete some first"
@@ -102,7 +102,7 @@ class SavedTable(Generic[Body]):
             self._on_saved(saved)
 
     def save_changes(self) -> None:
-        """Make the changes since the last save durable, by the cheapest way that the table has."""
+        """Make the changes since the last save durable, in the cheapest way."""
         self.save()
 
 
@@ -120,7 +120,7 @@ class NamedTable(SavedTable[Body], Generic[Body, Name, Value]):
         super().__init__(table, copy, on_saved)
         self._values = values
         self.changes = PendingChanges[Name, Value](self._set)
-        """The changes under way, which undo what is refused."""
+        """The pending changes, which are undone if refused."""
         self.version = 0
         """A number that grows with each change."""
 
@@ -205,7 +205,7 @@ class PendingChanges(Generic[Name, Value]):
 
     @contextmanager
     def begin(self) -> Iterator[Change[Name, Value]]:
-        """Begin a change; if the block raises, its changes stay, because nobody decides them."""
+        """Begin a change; if the block raises, what it has changed until then is committed."""
         change = Change(self)
         try:
             yield change
@@ -238,7 +238,7 @@ class PendingChanges(Generic[Name, Value]):
         self._discard_if_decided(name, under_way)
 
     def rollback(self, change: Change[Name, Value], name: Name) -> None:
-        """Set a name to the value that it has without a change."""
+        """Withdraw a change of a name, and set the name to the value that it has without it."""
         under_way = self._names.get(name)
         if under_way is None or change not in under_way.values:
             return

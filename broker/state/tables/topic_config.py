@@ -65,7 +65,7 @@ SMALL_TABLE_TOPICS: Final = 256
 """Up to this number of topics, the table is saved as a whole: that takes some 2 ms."""
 
 RECENT_TOPICS_MAX: Final = 128
-"""Most topics to save apart; with more, the table is saved as a whole."""
+"""The maximum topics in recentTopics.json; with more, the table is saved as a whole."""
 
 UNSERVED_ATTRIBUTES: Final[Mapping[tuple[str, str], str]] = {
     ("cleanup.policy", "COMPACTION"): "compaction",
@@ -90,7 +90,7 @@ class SystemTopics(NamedTuple):
     default_queue_nums: int
     """Queues of the topic that new topics inherit from."""
     delay_levels: int
-    """Levels that each have a queue; one no longer configured may still have messages."""
+    """The delay levels, each with a queue; one no longer configured may still have messages."""
     revive_queues: int
 
     def configs(self) -> tuple[TopicConfig, ...]:
@@ -170,7 +170,7 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
         self._set_internal_topic(revive_topic(system.cluster_name), system.revive_queues)
 
     def _repair(self, name: str, config: TopicConfig) -> None:
-        """Correct values that only manual edits put into the table and no broker could serve."""
+        """Correct values that a manual edit has put into the table, and no broker could serve."""
         if config.topic_name != name:
             _log.warning(
                 "topics.json has topic %s under the name %s, which it gets", config.topic_name, name
@@ -288,10 +288,10 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
         self._set(topic, _with_queues(self._values[topic], queue_nums))
 
     def begin_deletion(self, topic: str) -> None:
-        """Begin to delete a topic, which is unchanged but in `deleting` from now on.
+        """Begin to delete a topic: add it to `deleting`, and change nothing else.
 
-        Call `delete` next, after which it stays in `deleting` until the table is saved, or
-        `cancel_deletion`.
+        Then call `cancel_deletion`, or `delete`, after which the topic stays in `deleting` until
+        the table is saved.
         """
         self._deleting[topic] = None
 
@@ -315,10 +315,10 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
         )
 
     def save_changes(self) -> None:
-        """Make the changes since the last save durable, at a cost that is limited.
+        """Make the changes since the last save durable, at a limited cost.
 
-        A change is not saved as a whole with a large table, but with the last changes: `is_dirty`
-        stays true, and `is_saved` false.
+        Of a large table, only the topics changed since then are saved: `is_dirty` stays true, and
+        `is_saved` false.
         """
         if not self._save_recent():
             self.save()

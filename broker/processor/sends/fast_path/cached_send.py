@@ -1,8 +1,9 @@
 """CachedSend: everything about a message except its body, properties and birth timestamp.
 
 Nearly all messages of a producer have everything else in common. Half of the cost of a send is to
-parse that, to check that such a message may go to the topic and queue, and to encode the common
-part of the records. The result is cached while the client is connected and the topic is unchanged.
+parse that common part, to check that such a message may go to the topic and queue, and to encode
+the common part of the records. The result is cached while the client is connected and the topic is
+unchanged.
 
     {"code":310,"extFields":{"a":"G","b":"T", ... "g":"1700000000000","h":"0","i":"KEYS..","j":"0",
     |-------------------- prefix ----------------|mark|---- born ---|-- middle --|-texts-|-----
@@ -85,12 +86,12 @@ class SendHeaderTemplate(NamedTuple):
 
 
 def unescape(text: bytes) -> bytes:
-    """Decode one of the JSON strings that `unescape_all` accepts; any other becomes nonsense."""
+    """Decode a JSON string that `unescape_all` accepts; for any other, the result is wrong."""
     return text.replace(*_NAME_VALUE_BYTES).replace(*_PROPERTY_BYTES)
 
 
 def unescape_all(texts: Sequence[bytes]) -> str | None:
-    """Decode the JSON strings of many headers at once; they are separated by quotes.
+    """Decode the JSON strings of many headers at once; quotes separate them in the result.
 
     Return None if one of them needs the codec, because it has a quote, an escape other than the
     separators of properties, or anything but printable ASCII.
@@ -141,7 +142,9 @@ _CLIENT_FLAGS = ~(_BORN_V6 | _STORE_V6 | MessageSysFlag.TRANSACTION_MASK.value)
 _BATCH = RequestCode.SEND_BATCH_MESSAGE.value
 
 CACHED_SENDS_MAX: Final = 8_192
-"""The maximum for one client, enough for thousands of queues; past it, its cache restarts."""
+"""The maximum for one client, enough for thousands of queues; past it, the client's cache is
+cleared.
+"""
 CACHED_SENDS_TOTAL_MAX: Final = 2 * CACHED_SENDS_MAX
 """The maximum for all clients: usually 25 MiB, or 90 MiB if all headers have maximum length."""
 _CACHED_CHARACTERS_MAX = 2_048
@@ -153,7 +156,7 @@ VARYING: Final = ("g", "i")
 """The fields that differ in headers of one shape, birth timestamp and properties."""
 
 SignTemplate: TypeAlias = Callable[[tuple[str, str]], "SignedTemplate | UnsignedTemplate | None"]
-"""Returns what verifies later requests, which differ in these fields, or None if it may not."""
+"""Returns the verifier of later requests, which differ in these fields, or None without rights."""
 
 _Key: TypeAlias = tuple[int, tuple[str | None, ...]]
 """The request code, and all fields that are the same in every message."""
@@ -179,7 +182,7 @@ class CachedHeader(NamedTuple):
     header_template: SendHeaderTemplate
     cached_send: CachedSend
     request: RemotingCommand
-    """One of these requests, without what a response does not need."""
+    """One of these requests, with only what a response needs."""
     signed: SignedTemplate | UnsignedTemplate | None = None
     """The check of their signatures; None without authentication."""
 
@@ -233,7 +236,7 @@ class ClientSendCache:
         self.headers: dict[bytes, CachedHeader] = {}
         """The templates of headers whose send is cached, by their prefix."""
         self.access_version = 0
-        """The version of users and lists by which the client may send them."""
+        """The version of users and access lists with which these headers were checked."""
         self.learning_budget = LearningBudget(_SENDS_PER_LEARNED, CACHED_SENDS_MAX)
 
     def resolve(self, request: RemotingCommand) -> tuple[CachedSend, int, str | None]:
@@ -261,7 +264,7 @@ class ClientSendCache:
 
         Return whether the header's shape is known. A client's learning budget covers as many
         headers as it may have templates. With authentication, the signature is cut from the header,
-        and ``sign`` returns what verifies those of later ones.
+        and ``sign`` returns the verifier of later signatures.
         """
         known = self.headers.get(header_prefix(header))
         if known is not None and self._is_valid(known.cached_send):
@@ -284,7 +287,7 @@ class ClientSendCache:
         return True
 
     def forget_headers(self, access_version: int) -> None:
-        """Drop the templates of headers, because users or lists have changed."""
+        """Discard the templates of headers, because users or lists have changed."""
         before = len(self.headers)
         self.headers.clear()
         self._on_count_change(-before)
@@ -357,8 +360,8 @@ class SendCache(PerClientCache[ClientSendCache]):
         """Check a cached send again if its topic has changed since.
 
         Raises:
-            RequestRejected: The messages may not go there.
-            TopicNotSaved: The messages may go there as soon as the topic is saved.
+            RequestRejected: The topic no longer accepts the messages.
+            TopicNotSaved: The topic accepts the messages once it is saved.
         """
         admission = self._admission
         if (

@@ -68,7 +68,7 @@ _JSON = SerializeType.JSON
 _ONE_WAY = CommandFlag.ONE_WAY.value
 _PUT_OK = PutMessageStatus.PUT_OK
 _JSON_HEADER_END = 1 << 24
-"""If the frame's second word is below this, its codec byte says JSON and the rest is the length."""
+"""If the frame's second word is below this, the header is JSON and the word is its length."""
 _LENGTH_WORD_BYTES = 4
 _NOT_STORED = RecentRecord(("", 0), QueueOffset(-1), PhysicalOffset(-1), 0, b"")
 """The location of a message that could not be stored."""
@@ -81,7 +81,7 @@ _ParsedSend: TypeAlias = tuple[CachedHeader, int, bytes, Buffer, int, int]
 AcknowledgeSend: TypeAlias = Callable[
     [Channel, RemotingCommand, CachedSend, Sequence[int], PutMessageResult], None
 ]
-"""Acknowledges one send; without sizes, because it is not a batch."""
+"""Acknowledges one send; the sizes are empty, because it is not a batch."""
 
 
 Send: TypeAlias = tuple[Channel, RemotingCommand, CachedSend, bool]
@@ -310,7 +310,7 @@ class FastSend:
     def _acknowledge_each(
         self, connection: Channel, puts: Sequence[_RunMessage], result: PutMessageResult
     ) -> None:
-        """Answer messages that are not stored, or late, as the normal path does."""
+        """Answer messages that were not stored, or not in time, as the normal path does."""
         for planned, opaque, physical_offset, queue_offset, size in puts:
             own = result._replace(
                 physical_offset=physical_offset,
