@@ -181,8 +181,8 @@ class _SqlParser:
         """Return the whole expression."""
         start = self._tokens.peek()
         condition = self._condition(self._expression(_OR), start)
-        behind = self._tokens.peek()
-        return SqlExpression(condition, "" if behind.kind == END else self._text[behind.at - 1 :])
+        following = self._tokens.peek()
+        return SqlExpression(condition, "" if following.kind == END else self._text[following.at - 1 :])
 
     # ---- levels
 

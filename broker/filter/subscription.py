@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SUB_ALL = "*"
 RETRY_TOPIC_PREFIX = "%RETRY%"
-TAGS_BYTES_MAX = 65_536
+TAGS_CHARACTERS_MAX = 65_536
 """The maximum length of the text of a TAG subscription, as each character costs a step."""
 TAGS_MAX = 4_096
 """The maximum number of tags of a TAG subscription; that many take 8 ms. RocketMQ has no limit."""
@@ -105,8 +105,8 @@ def _is_tag_type(expression_type: str | None) -> bool:
 def _tags(topic: str, sub_string: str) -> frozenset[str]:
     """Return the tags between ||, which may be none; raise FilterError if all are empty texts."""
     subject = f"{TAG_EXPRESSION} subscription of {topic}"
-    if len(sub_string) > TAGS_BYTES_MAX:
-        needed = f"at most {TAGS_BYTES_MAX} characters"
+    if len(sub_string) > TAGS_CHARACTERS_MAX:
+        needed = f"at most {TAGS_CHARACTERS_MAX} characters"
         raise FilterError(subject, needed=needed, found=sub_string)
     count = tag_count(sub_string)
     if count > TAGS_MAX:

@@ -16,7 +16,7 @@ from rocketpoll.broker.filter.errors import FilterError
 from rocketpoll.broker.filter.filter_limits import FilterLimits
 from rocketpoll.broker.filter.sql_filter import SqlFilter
 from rocketpoll.broker.filter.subscription import (
-    TAGS_BYTES_MAX,
+    TAGS_CHARACTERS_MAX,
     build_subscription_data,
     message_filter,
 )
@@ -78,9 +78,9 @@ def test_bars_alone_are_refused(text):
 
 
 def test_tag_subscription_text_has_a_length_limit():
-    assert build_subscription_data("T", "x" * TAGS_BYTES_MAX).tags_set == {"x" * TAGS_BYTES_MAX}
+    assert build_subscription_data("T", "x" * TAGS_CHARACTERS_MAX).tags_set == {"x" * TAGS_CHARACTERS_MAX}
     with pytest.raises(FilterError, match="at most 65536 characters"):
-        build_subscription_data("T", "x" * TAGS_BYTES_MAX + "x")
+        build_subscription_data("T", "x" * TAGS_CHARACTERS_MAX + "x")
 
 
 def test_sql_subscription_is_compiled_when_its_filter_is_made():

@@ -25,7 +25,7 @@ from rmq_spark.wire.headers.members import (
 )
 
 from ...common.channel import Channel, ResponseSteps
-from ...filter.subscription import TAGS_BYTES_MAX, TAGS_MAX, tag_count
+from ...filter.subscription import TAGS_CHARACTERS_MAX, TAGS_MAX, tag_count
 from ...state.members.client_channel_info import ClientChannelInfo, client_fault
 from ...state.members.consumers import ConsumerGroup
 from ...state.tables.subscription_group import SubscriptionGroupManager, group_fault
@@ -41,7 +41,7 @@ from ..request import (
     system_error,
 )
 
-SUBSCRIPTION_CHARACTERS_MAX: Final = TAGS_BYTES_MAX
+SUBSCRIPTION_CHARACTERS_MAX: Final = TAGS_CHARACTERS_MAX
 """The maximum length of all texts of one subscription, which is kept as long as its client."""
 
 

@@ -79,14 +79,14 @@ class RecordDraft:
         try:
             head = head_of(self)
             properties_length = PROPERTIES_LENGTH.pack(len(properties) + CHECKSUM_BYTES)
-            self._after_body = behind = (
+            self._after_body = suffix = (
                 topic_part(self.topic, self.magic) + properties_length + properties
             )
         except (KeyError, struct.error) as error:
             raise self.fault() from error
         self._head = head.pack
         self._body_crc = crc32(body) & layout.BODY_CRC_MASK
-        self.size = head.size + len(body) + len(behind) + CHECKSUM_BYTES
+        self.size = head.size + len(body) + len(suffix) + CHECKSUM_BYTES
 
     def encode(
         self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int

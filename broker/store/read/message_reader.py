@@ -410,13 +410,13 @@ class MessageReader:
         record by record. Other entries are checked only where this costs nothing. A caller that
         wants only positions has to compare each record with its entry.
         """
-        is_believed = queue_offsets.start < queue.unverified_before
-        if wants_offsets_only is not None and not is_believed:
+        is_unverified = queue_offsets.start < queue.unverified_before
+        if wants_offsets_only is not None and not is_unverified:
             self._check_possible(owner.since, queue_offsets, places, sizes)
             if wants_offsets_only(places, sizes):
                 return ()
         records = self._read_records(owner.since, queue_offsets, places, sizes)
-        if is_believed:
+        if is_unverified:
             check_records(records, places, sizes, queue_offsets, owner)
         return records
 
