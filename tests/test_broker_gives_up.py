@@ -41,8 +41,10 @@ async def frame_too_long(broker, _):
     assert await client.closed() == b""
 
 
-async def client_says_nothing(broker, _):
+async def client_does_not_finish_a_first_header(broker, _):
     client = await broker.connect()
+    client.send(bytes(3))
+    await broker.until(lambda: broker.controller.server.in_flight_bytes)
     broker.move(4)
     assert await client.closed() == b""
 
@@ -140,7 +142,7 @@ ROWS = [
         "rocketpoll_connections_cut_total",
     ),
     GivenUp(
-        client_says_nothing,
+        client_does_not_finish_a_first_header,
         {"firstFrameTimeoutMills": 3_000},
         "closed: it sent no request",
         "rocketpoll_connections_cut_total",

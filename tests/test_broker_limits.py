@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 from support.brokers.in_process import tell
@@ -197,6 +198,7 @@ def test_idle_and_partial_frame_timeouts_close_clients(
         broker.move(2)
         await broker.until(lambda: broker.controller.server.connections == 0)
 
+    caplog.set_level(logging.INFO)
     tell(story, tmp_path, **{name: seconds * 1_000})
     assert why in caplog.text
 

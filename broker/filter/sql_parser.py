@@ -182,7 +182,9 @@ class _SqlParser:
         start = self._tokens.peek()
         condition = self._condition(self._expression(_OR), start)
         following = self._tokens.peek()
-        return SqlExpression(condition, "" if following.kind == END else self._text[following.at - 1 :])
+        return SqlExpression(
+            condition, "" if following.kind == END else self._text[following.at - 1 :]
+        )
 
     # ---- levels
 

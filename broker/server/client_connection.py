@@ -343,6 +343,12 @@ class ClientConnection(asyncio.Protocol):
     # ---- called by other parts of the broker
 
     @property
+    def is_silent(self) -> bool:
+        """True while the client has sent nothing; under TLS, nothing after the handshake."""
+        has_sent = not self._is_new or bool(self._first_bytes)
+        return not (has_sent or (self._tls is not None and self._tls.is_handshaking))
+
+    @property
     def response_bytes_max(self) -> int:
         """The maximum size of an answer now, in bytes."""
         return self._table.send_buffers.response_bytes_max
@@ -403,11 +409,11 @@ class ClientConnection(asyncio.Protocol):
             self._outgoing_requests.discard(asked)
             raise
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, level: int = logging.WARNING) -> None:
         """Close the connection; a client that reads at once still gets what was sent before."""
         if not self.is_closed:
             if self._tls is None or not self._tls.fail_handshake(reason):
-                _log.warning("%s: closed: %s", self.remote_host, reason)
+                _log.log(level, "%s: closed: %s", self.remote_host, reason)
             self._disconnect()
 
     def _disconnect(self) -> None:

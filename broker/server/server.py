@@ -19,6 +19,7 @@ from contextlib import suppress
 
 from rmq_spark.errors import RocketPollError
 
+from ..common.log_limit import LogLimit
 from ..settings.config import ServerLimits
 from .accept_limits import AcceptLimits
 from .client_connection import ClientConnection, Dispatch, FastPath
@@ -112,6 +113,7 @@ class RemotingServer:
         self.closed_by_broker = 0
         """Connections that the broker closed because of what their clients did or did not do."""
         self._unidentified_since: dict[ClientConnection, float] = {}
+        self._silence_log = LogLimit()
         self._partial_since: dict[ClientConnection, float] = {}
         self._request_bytes: dict[ClientConnection, int] = {}
         self.in_flight_bytes = 0
@@ -363,11 +365,21 @@ class RemotingServer:
                 self._partial_requests.end_eviction()
             for connection, why in self._overdue_connections(now):
                 if connection is not None:
-                    connection.close(why)
+                    self._close_overdue(connection, why, now)
                 yield
         except Exception:  # noqa: BLE001  # whatever it is, the next sweep has to come
             _log.exception("the periodic check of clients failed")
         self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep_after_read)
+
+    def _close_overdue(self, connection: ClientConnection, why: str, now: float) -> None:
+        """Close a connection and log why; for unused ones, such as a proxy's, once a minute."""
+        level = logging.WARNING
+        if connection.is_silent:
+            suppressed = self._silence_log.admit(connection.remote_host.address, now)
+            level = logging.DEBUG if suppressed is None else logging.INFO
+            if suppressed:
+                why += f" ({suppressed} more of this address since its last line)"
+        connection.close(why, level)
 
     def _overdue_connections(self, now: float) -> Iterator[tuple[ClientConnection | None, str]]:
         """Yield the connections to close, with the reasons; None for each that may stay."""

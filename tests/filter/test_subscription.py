@@ -78,7 +78,9 @@ def test_bars_alone_are_refused(text):
 
 
 def test_tag_subscription_text_has_a_length_limit():
-    assert build_subscription_data("T", "x" * TAGS_CHARACTERS_MAX).tags_set == {"x" * TAGS_CHARACTERS_MAX}
+    assert build_subscription_data("T", "x" * TAGS_CHARACTERS_MAX).tags_set == {
+        "x" * TAGS_CHARACTERS_MAX
+    }
     with pytest.raises(FilterError, match="at most 65536 characters"):
         build_subscription_data("T", "x" * TAGS_CHARACTERS_MAX + "x")
 

@@ -146,10 +146,40 @@ def test_first_frame_and_partial_frame_timeouts_close_silent_clients(caplog):
         half.send(RemotingCommand(ECHO, body=bytes(1000)).encode()[:-1])
         await asyncio.gather(silent.closed(), half.closed())
 
+    caplog.set_level(logging.INFO)
     serve(story, first_frame_timeout_ms=50, partial_frame_timeout_ms=50)
     assert sorted(line.partition("closed: ")[2] for line in lines_of(caplog)) == [
         "it sent no request",
         "its request is incomplete",
+    ]
+
+
+def test_connections_closed_before_they_sent_anything_are_logged_once_a_minute(caplog):
+    """As those that RocketMQ's proxy opens to its name server all the time, and does not use."""
+
+    async def story(server, clients, gone):
+        async def close_silent():
+            silent = await clients.connect()
+            asyncio.get_running_loop().move(11)
+            await silent.closed()
+
+        for _ in range(3):
+            await close_silent()
+        half = await clients.connect()
+        half.send(bytes(3))
+        await until(lambda: server.in_flight_bytes)
+        asyncio.get_running_loop().move(60)
+        await half.closed()
+        await close_silent()
+        await until(lambda: server.closed_by_broker == 5)
+
+    caplog.set_level(logging.INFO)
+    serve(story, first_frame_timeout_ms=10_000)
+    lines = [(each.levelname, each.getMessage()) for each in caplog.records]
+    assert [(level, line.partition("closed: ")[2]) for level, line in lines] == [
+        ("INFO", "it sent no request"),
+        ("WARNING", "it sent no request"),
+        ("INFO", "it sent no request (2 more of this address since its last line)"),
     ]
 
 

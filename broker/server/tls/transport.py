@@ -112,7 +112,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._server_tls = server_tls
         self._scheduler = scheduler
         self._tls, self._incoming, self._outgoing = server_tls.new_session()
-        self._is_handshaking = True
+        self.is_handshaking = True
         self._encrypted = memoryview(b"")
         """Received bytes that OpenSSL does not have yet."""
         self._silent_bytes = 0
@@ -169,9 +169,9 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
 
     def fail_handshake(self, why: str) -> bool:
         """Report a failed handshake, unless it is complete; return whether it has failed."""
-        if not self._is_handshaking:
+        if not self.is_handshaking:
             return False
-        self._is_handshaking = False
+        self.is_handshaking = False
         self._has_input_ended = True
         self._server_tls.handshake_failed(self._client.remote_host, why)
         return True
@@ -264,11 +264,11 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         Return why the client must be disconnected, or None.
         """
         count = len(pieces)
-        is_new = self._is_handshaking
+        is_new = self.is_handshaking
         try:
             if is_new:
                 self._tls.do_handshake()
-                self._is_handshaking = False
+                self.is_handshaking = False
                 self._server_tls.handshakes_completed += 1
             while self._incoming.pending:
                 data = self._tls.read(_RECORD_BYTES)
@@ -294,7 +294,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         """Disconnect the client; OpenSSL has sent it an alert."""
         self._has_input_ended = True
         self._encrypted = memoryview(b"")
-        self._client.close(why if self._is_handshaking else f"TLS: {why}")
+        self._client.close(why if self.is_handshaking else f"TLS: {why}")
 
     def _update_reading(self) -> None:
         """Read unless the connection does not want to, or received bytes wait here."""

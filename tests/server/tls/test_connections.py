@@ -329,6 +329,7 @@ def test_handshake_without_a_first_request_is_cut_as_well(caplog):
         assert await silent.closed() == b""
         assert server.tls.handshakes_failed == 0
 
+    caplog.set_level(logging.INFO)
     serve(story, first_frame_timeout_ms=50)
     [line] = lines_of(caplog)
     assert line.endswith("closed: it sent no request")
