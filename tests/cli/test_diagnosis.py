@@ -11,14 +11,16 @@ from rmq_spark.cli.groups.diagnosis import (
     WAIT_MS,
     GroupCondition,
     OffsetWatch,
+    current_time_ms,
     diagnose_group,
+    examine_group,
     examine_groups,
 )
 from rmq_spark.client.admin.lag import GroupState, Lag, QueueState
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeOrderlyStatus
 from rmq_spark.wire.bodies.operators import Connection
 from rmq_spark.wire.message_queue import MessageQueue
-from rocketpoll import Admin
+from rocketpoll import Admin, Message, Producer
 
 NOW = 1_800_000_000_000
 MEMBER = Connection(client_id="worker", client_addr="127.0.0.1:1", language="PYTHON", version=1)
@@ -131,3 +133,24 @@ def test_examination_calls_a_group_stuck_only_if_its_offset_stands_still(cluster
     ]  # fmt: skip
     assert found[stuck].queue == cluster.queue(topic)
     assert found[stuck].waiting_since_ms
+    assert found[offline].waiting_since_ms == found[stuck].waiting_since_ms
+
+
+def test_examination_and_diagnosis_name_the_queue_that_has_waited_longest(cluster):
+    queues = 5
+    topic, group = cluster.topic(queues=queues), cluster.group()
+    reader = Clients(cluster).lite(group, topic, auto_commit=False)
+    wait_until("its queues", lambda: len(reader.assignment()) == queues)
+    with Admin(cluster.name_server) as admin, Producer("P", cluster.name_server) as producer:
+        for number in reversed(range(queues)):  # the last one first, each in its own millisecond
+            queue = cluster.queue(topic, number)
+            producer.send(Message(topic, b"x"), queue)
+            admin.set_offset(group, queue, 0)
+            sent_at = current_time_ms()
+            wait_until("the next millisecond", lambda: current_time_ms() > sent_at + 1)  # noqa: B023  # used within the turn
+        state = admin.describe_group(group)
+        later = current_time_ms() + WAIT_MS
+        examined = examine_group(admin, group, OffsetWatch(), later)
+    diagnosed = diagnose_group(state, later, is_moving=False)
+    assert examined.queue == diagnosed.queue.lag.queue == cluster.queue(topic, queues - 1)
+    assert examined.waiting_since_ms == diagnosed.queue.waiting_since_ms

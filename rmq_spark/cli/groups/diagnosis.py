@@ -32,8 +32,8 @@ WAIT_MS: Final = 30_000
 """The next message of a stuck group has waited for at least this long."""
 STILL_MS: Final = 6_000
 """The offset of a stuck group has not moved for at least this long; consumers commit every 5 s."""
-_QUEUES_EXAMINED_MAX: Final = 3
-"""Queues of a group whose next messages are looked at: those that were consumed least recently."""
+_QUEUES_EXAMINED_MAX: Final = 64
+"""Queues whose next messages are looked at, of one of many groups: the least recently consumed."""
 _QUEUES_NAMED_MAX: Final = 5
 _NEVER_MS: Final = 1 << 63
 
@@ -214,7 +214,9 @@ def diagnose_groups(
 def longest_waiting_queue(state: GroupState) -> QueueState | None:
     """Return the queue whose next message has waited longest; None if no queue has lag."""
     behind = (each for each in state.queues if each.lag.messages)
-    return min(behind, key=lambda each: each.waiting_since_ms or _NEVER_MS, default=None)
+    return min(
+        behind, key=lambda each: (each.waiting_since_ms or _NEVER_MS, each.lag.queue), default=None
+    )
 
 
 def _describe_last_try(state: QueueState, now_ms: int, *, is_moving: bool | None) -> Iterator[str]:
@@ -244,8 +246,8 @@ class GroupExamination(NamedTuple):
         summary: What its brokers say of it.
         condition: The condition, in a word.
         queue: The queue in which it is stuck, or may be; None otherwise.
-        waiting_since_ms: Milliseconds since the epoch at which that queue's next message was
-            stored.
+        waiting_since_ms: Milliseconds since the epoch at which the message was stored that waits
+            longest, if it may be stuck or no consumer is online.
     """
 
     summary: GroupSummary
@@ -273,8 +275,10 @@ def examine_group(
         condition = GroupCondition.OFFLINE if is_offline else GroupCondition.OK
         return GroupExamination(summary, condition)
     if not summary.member_count:
-        return GroupExamination(summary, GroupCondition.OFFLINE)
-    found = _longest_wait(admin, summary.lags, now_ms)
+        found = _longest_wait(admin, summary.lags, _NEVER_MS)
+        since_ms = None if found is None else found[1]
+        return GroupExamination(summary, GroupCondition.OFFLINE, waiting_since_ms=since_ms)
+    found = _longest_wait(admin, summary.lags, now_ms - WAIT_MS)
     if found is None:
         return GroupExamination(summary, GroupCondition.BEHIND)
     queue, since_ms = found
@@ -310,23 +314,26 @@ def examine_groups(
 
 
 def _longest_wait(
-    admin: Admin, lags: Iterable[Lag], now_ms: int
+    admin: Admin, lags: Iterable[Lag], until_ms: int
 ) -> tuple[MessageQueue, int] | None:
-    """Return the queue whose next message has waited longest, and since when, if that is long.
+    """Return the queue whose next message has waited longest, and since when.
 
-    What was stored before the last consumed message waits no longer than that: only queues whose
-    last consumed message is old, or unknown, are looked at.
+    Messages stored after ``until_ms`` do not count. The next message of a queue was stored after
+    the one consumed last, so a queue is looked at only if that one, or none, is old enough.
     """
     old = sorted(
-        (each for each in lags if each.messages and now_ms - each.last_timestamp >= WAIT_MS),
+        (each for each in lags if each.messages and each.last_timestamp <= until_ms),
         key=lambda each: each.last_timestamp,
     )
-    waits = []
+    oldest: tuple[int, MessageQueue] | None = None
     for lag in old[:_QUEUES_EXAMINED_MAX]:
+        if oldest is not None and lag.last_timestamp > oldest[0]:
+            break
         stored_ms = _next_stored_ms(admin, lag)
-        if stored_ms is not None and now_ms - stored_ms >= WAIT_MS:
-            waits.append((stored_ms, lag.queue))
-    return next(((queue, since_ms) for since_ms, queue in sorted(waits)), None)
+        if stored_ms is not None and stored_ms <= until_ms:
+            found = (stored_ms, lag.queue)
+            oldest = found if oldest is None else min(oldest, found)
+    return None if oldest is None else (oldest[1], oldest[0])
 
 
 def _next_stored_ms(admin: Admin, lag: Lag) -> int | None:

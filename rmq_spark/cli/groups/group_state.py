@@ -21,6 +21,7 @@ from rmq_spark.cli.shell.parameter_types import (
 )
 from rmq_spark.client.admin.lag import (
     consumed_topics,
+    is_retry_queue,
     messages_behind,
     total_lag,
     without_retries,
@@ -62,16 +63,17 @@ def _only_topics(state: GroupState, topics: Collection[str]) -> GroupState:
 
 
 class GroupSummary(NamedTuple):
-    """A group in a list of groups, without its retries.
+    """A group in a list of groups.
 
     Attributes:
         name: The group.
         member_count: Number of members online.
         topics: The topics that it consumes.
-        behind: Its lag in messages.
+        behind: Its lag in messages, without retries.
         last_consumed_ms: Milliseconds since the epoch at which the newest message that it has
             consumed was stored; 0 if there is none.
-        lags: Its progress in each queue.
+        lags: Its progress in each queue, without those of retries.
+        waiting_for_retry: Number of failed messages that are due for another try.
     """
 
     name: str
@@ -80,6 +82,7 @@ class GroupSummary(NamedTuple):
     behind: int
     last_consumed_ms: int
     lags: tuple[Lag, ...]
+    waiting_for_retry: int = 0
 
 
 def summarize_group(admin: Admin, name: str, *, with_members: bool = True) -> GroupSummary:
@@ -87,7 +90,8 @@ def summarize_group(admin: Admin, name: str, *, with_members: bool = True) -> Gr
 
     Without ``with_members``, members are counted only if there is lag.
     """
-    lags = without_retries(admin.progress(name))
+    progress = admin.progress(name)
+    lags = without_retries(progress)
     behind = total_lag(lags)
     return GroupSummary(
         name,
@@ -96,6 +100,7 @@ def summarize_group(admin: Admin, name: str, *, with_members: bool = True) -> Gr
         behind,
         max((lag.last_timestamp for lag in lags), default=0),
         tuple(lags),
+        total_lag(lag for lag in progress if is_retry_queue(lag.queue)),
     )
 
 

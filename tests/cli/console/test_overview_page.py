@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+from datetime import timedelta
 
 import pytest
 from support.brokers.broker_kinds import wait_until
@@ -13,9 +15,10 @@ from rmq_spark import __version__
 from rmq_spark.cli.console import survey
 from rmq_spark.cli.groups import diagnosis
 from rmq_spark.client.consumer.dispatch.listeners import (
+    ConsumeConcurrentlyStatus,
     ConsumeOrderlyStatus,
 )
-from rocketpoll import Admin, EmbeddedBroker, Message, Producer, SimpleConsumer
+from rocketpoll import Admin, EmbeddedBroker, Message, Producer, PushConsumer, SimpleConsumer
 
 
 @pytest.fixture
@@ -66,6 +69,30 @@ def test_overview_counts_dead_letters_and_shows_the_release(tmp_path):
         broker.send("%DLQ%billing", "one", "two")
         wait_until("them", lambda: "2 dead letters" in browser.read("/").text)
         assert badges(browser.read("/"), "badge warn") == ["/dead-letters"]
+
+
+def test_overview_lists_a_group_that_has_only_failed_messages_to_try_again():
+    with EmbeddedBroker() as broker, served(broker.address) as browser:
+        broker.send("orders", "poison")
+        failed = threading.Event()
+
+        def fail(*_):
+            failed.set()
+            return ConsumeConcurrentlyStatus.RECONSUME_LATER
+
+        with Admin(broker.address) as admin:
+            with PushConsumer("billing", broker.address, listener=fail, start="earliest") as member:
+                member.subscribe("orders")
+                wait_until("the first try", failed.is_set)
+                wait_until("its end", lambda: not admin.describe_group("billing").behind)
+            broker.clock.advance(timedelta(minutes=5))
+            wait_until("its retry", lambda: admin.describe_group("billing").waiting_for_retry)
+        wait_until(
+            "the group",
+            lambda: (
+                "billing offline 1 failed message due for another try" in browser.read("/").text
+            ),
+        )
 
 
 def test_overview_of_a_thousand_groups_costs_few_requests_and_says_what_it_knows(

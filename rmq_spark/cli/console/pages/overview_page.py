@@ -152,10 +152,16 @@ def broker_history(visit: Visit, brokers: Sequence[BrokerStatus]) -> Mapping[str
 
 
 def _worst_groups(groups: Known[GroupExamination]) -> list[str]:
-    """Return the groups to show: those that are stuck, then those with the most lag."""
-    behind = [name for name, each in groups.values.items() if each.summary.behind]
+    """Return the groups to show: those that are stuck, then those with the most lag or retries."""
+    found = {name: each.summary for name, each in groups.values.items()}
+    behind = [name for name, each in found.items() if each.behind or each.waiting_for_retry]
     stuck = set(stuck_groups(groups))
-    behind.sort(key=lambda name: (name not in stuck, -groups.values[name].summary.behind, name))
+
+    def order(name: str) -> tuple[bool, int, int, str]:
+        each = found[name]
+        return name not in stuck, -each.behind, -each.waiting_for_retry, name
+
+    behind.sort(key=order)
     return behind[:_GROUPS_SHOWN_MAX]
 
 
@@ -184,10 +190,15 @@ def _group_table(visit: Visit, groups: Known[GroupExamination]) -> Html | None:
 
 def _group_row(name: str, examined: GroupExamination, points: Sequence[Point]) -> ui.HtmlTableRow:
     behind = points[-1].value
+    summary = examined.summary
+    retries: Child = None
+    if summary.waiting_for_retry:
+        due = format_count(summary.waiting_for_retry, "failed message")
+        retries = el("div.sub", f"{due} due for another try")
     return ui.HtmlTableRow(
         (
             el("a", name, href=group_path(name)),
-            group_state_badge(examined.summary.member_count, int(behind), examined),
+            join(group_state_badge(summary.member_count, int(behind), examined), retries),
             sparkline(points, "recent lag in messages"),
             ui.age(examined.waiting_since_ms),
             behind,
