@@ -5,9 +5,8 @@ Names and numbers are RocketMQ's own, so that a search for either finds this fil
 has the fields that the requests carry.
 
 Some of RocketMQ's numbers are missing on purpose, because rocketpoll serves none of them: 50 to 53,
-200056 and 200070 ff. (light queues), 370 (priorities), 513 (static topics), 901 and 904 (masters
-and slaves), and the response codes 2000 to 2018 (controllers). A peer that sends one gets
-REQUEST_CODE_NOT_SUPPORTED.
+200056 and 200070 ff. (light queues), 513 (static topics), 901 and 904 (masters and slaves), and the
+response codes 2000 to 2018 (controllers). A peer that sends one gets REQUEST_CODE_NOT_SUPPORTED.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ class RequestCode(IntEnum):
     GET_TOPIC_CONFIG = 351  # B, 5.x
     GET_SUBSCRIPTIONGROUP_CONFIG = 352  # B, 5.x
     LITE_PULL_MESSAGE = 361  # B, 5.x: sent by lite consumers of 5.x instead of 11
-    RECALL_MESSAGE = 370  # B, 5.x: a message that waits for its timer is not delivered
+    RECALL_MESSAGE = 370  # B, 5.x: discard a message that waits for its timer
     QUERY_ASSIGNMENT = 400  # B, 5.x: the queues of a member, divided by the broker
     SET_MESSAGE_REQUEST_MODE = 401  # B, 5.x: whether a group's members pull or pop a topic
     AUTH_CREATE_USER = 3001  # B, 5.x
@@ -131,14 +130,14 @@ class RequestCode(IntEnum):
     NOTIFICATION = 200054  # B, 5.x: answered when there is something to pop
     POLLING_INFO = 200055  # B, 5.x
     BATCH_ACK_MESSAGE = 200151  # B, 5.x
-    EXTENSIONS = 29000  # B, ours: which of our extensions both sides know
+    EXTENSIONS = 29000  # B, ours: the extensions that both sides know
     PULL_CHUNK = 29001  # B, ours: a pull of many megabytes, with the sizes of its records in front
     APPEND_CHUNK = 29002  # B, ours: ready-encoded records of one queue, with their sizes in front
     STAGE_CHUNK = 29003  # B, ours: records of a batch, invisible until it is committed
     COMMIT_BATCH = 29004  # B, ours: all rows of a batch become visible
-    ABORT_BATCH = 29005  # B, ours: delete the state of a sink and what it has staged
+    ABORT_BATCH = 29005  # B, ours: delete staged records of a batch that is not committed
     LAST_BATCH = 29006  # B, ours: the last batch that a sink has committed
-    FORGET_SINK = 29007  # B, ours: which batch a sink has committed last is forgotten
+    FORGET_SINK = 29007  # B, ours: delete a sink's last batch and all that it has staged
     ALL_SINKS = 29008  # B, ours: the last batches of all sinks
     PULL_PLACES = 29009  # B, ours: a pull whose records are read from the files of the log
 
@@ -221,8 +220,7 @@ class SerializeType(IntEnum):
     MSGPACK = 2  # ours
 
 
-# ---- Bit fields: of commands, stored messages, pulls and permissions. Here are the meanings of the
-# bits; the code that reads the words draws their position.
+# ---- Bit fields of commands, stored messages, pulls and permissions.
 
 
 class CommandFlag(IntFlag):

@@ -88,7 +88,7 @@ class RemotingCommand(NamedTuple):
     ) -> RemotingCommand:
         """Return the response to this request, in the codec of the request.
 
-        A remark may name a file whose path is not UTF-8.
+        Surrogates in a remark are escaped: it may name a file whose path is not UTF-8.
         """
         return RemotingCommand(
             code,

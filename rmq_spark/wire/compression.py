@@ -97,7 +97,7 @@ def uncompress_body(body: Buffer, sys_flag: int, bytes_max: int = PLAIN_BYTES_MA
         )
     try:
         plain, is_whole = inflate(body, bytes_max + 1)
-    except _codec_errors(RuntimeError) as error:  # the last one is raised by lz4
+    except _codec_errors(RuntimeError) as error:  # lz4 raises RuntimeError
         raise _corrupt_body(name, body) from error
     if len(plain) > bytes_max:
         raise BodyTooLarge(
@@ -137,7 +137,7 @@ def _corrupt_body(name: str, body: Buffer) -> BodyError:
     return BodyError("compressed body", at=0, needed=f"one whole {name} stream", found=body)
 
 
-# Loaded when the first body needs them: few messages are compressed, fewer by these.
+# LZ4 and ZSTD are imported when the first body needs them: few messages are compressed by them.
 
 
 def _lz4() -> Any:

@@ -7,8 +7,8 @@ on. A RocketMQ broker answers REQUEST_CODE_NOT_SUPPORTED: then no extension is u
 A broker never starts using an extension by itself, so that standard clients never see one.
 
 READ_FILES also needs a proof that the client can read the broker's files. The client asks once
-more, with a nonce; the broker writes the `proof_content` of the nonce and that very connection into
-a file of its store, where the client reads it.
+more, with a nonce; the broker writes the `proof_content` of the nonce and this connection into a
+file of its store, where the client reads it.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class LogLocation(NamedTuple):
 def proof_content(nonce: str, broker: Host, client: Host, machine: str) -> bytes:
     """Return the content of a proof file.
 
-    A broker that relays the nonce to another broker has another connection to that one, so that the
-    hosts differ. Two connections can have the same hosts only on different machines, or in network
+    A broker that relays the nonce to another broker does so on its own connection, whose hosts
+    differ. Two connections can have the same hosts only on different machines, or in network
     namespaces of one machine, which ``machine`` tells apart.
 
     Args:
         nonce: The number that the client has just drawn.
         broker: The broker's end of the connection on which the nonce travels.
-        client: The client's end of it.
+        client: The client's end of that connection.
         machine: Identity of the machine and of the network namespace.
     """
     return f"rocketpoll {nonce} {broker} {client} {machine}\n".encode()
@@ -79,8 +79,8 @@ def is_nonce(text: str | None) -> bool:
 class ExtensionsHeader(NamedTuple):
     """The header of request and response: names joined by commas, unknown ones ignored.
 
-    A request may have a nonce. The response also says which hosts must be in records that the
-    client encodes itself, and after a nonce where the files of the commit log are.
+    A request may have a nonce. The response also has the hosts for records that the client encodes
+    itself and, if the request has a nonce, the location of the commit log's files.
     """
 
     names: str

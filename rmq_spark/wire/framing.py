@@ -89,7 +89,7 @@ class FrameReader:
         self._partial = bytearray()  # one incomplete frame, or empty
         self._partial_frame_bytes = PREFIX_BYTES
         self._large_frame: memoryview | None = None  # all of a large frame, begun in `_partial`
-        self._direct_buffer: memoryview | None = None  # the end of `_large`, still to be written
+        self._direct_buffer: memoryview | None = None  # the end of `_large_frame`, not yet written
 
     @property
     def buffered_bytes(self) -> int:
@@ -171,10 +171,10 @@ class FrameReader:
     def contiguous_data(self) -> tuple[bytes, int] | None:
         """Return bytes that contain the whole next frame, and the position where it starts.
 
-        None if the frame is not complete in one piece. The bytes end with what was fed last,
-        perhaps within another frame. A caller that reads complete frames from them without
-        `next_frame` must call `skip`. A frame that has become complete is joined with the bytes
-        after it, once; a large one is not.
+        None if the frame is incomplete, or if it is large and was fed in pieces; pieces of a short
+        one are joined with the bytes after it. The bytes end with the last byte fed, perhaps within
+        another frame. A caller that reads complete frames from them without `next_frame` must call
+        `skip`.
         """
         if self._partial and not self._join_partial():
             return None
@@ -189,11 +189,11 @@ class FrameReader:
         return data, len(data) - size
 
     def skip(self, count: int) -> None:
-        """Record that the next bytes of the piece, which are complete frames, have been read."""
+        """Skip the next ``count`` bytes: complete frames that the caller has read."""
         self._unread = self._unread[count:]
 
     def incomplete_frame(self) -> Frame | None:
-        """Return a copy of the incomplete frame's header without its body, once it has arrived.
+        """Return a copy of the incomplete frame without its body; None before its header is there.
 
         Call it after `next_frame` has returned None.
         """
@@ -237,7 +237,7 @@ class FrameReader:
         return _split_frame(data, _WORDS.unpack_from(data)[1], len(data))
 
     def _join_partial(self) -> bool:
-        """Join a short frame that is complete now with all that was fed after it."""
+        """Join a short, complete frame and all bytes after it; return False for any other frame."""
         partial, unread = self._partial, self._unread
         held = len(partial) + len(unread)
         if (

@@ -25,7 +25,7 @@ LANGUAGES: Mapping[object, LanguageCode] = {
     **{language.value: language for language in LanguageCode},
     **{language.name: language for language in LanguageCode},
 }
-"""Languages by number or name; one not listed reads as OTHER, as RocketMQ keeps adding some."""
+"""Languages by number or name; unknown ones read as OTHER, because RocketMQ keeps adding some."""
 
 
 class Header(NamedTuple):

@@ -113,7 +113,7 @@ def _lenient_header(fields: Any) -> Header:
     remark = get("remark")
     if remark is not None:
         remark = _text("remark", remark)
-    code: Any = _int("code", get("code"), None)  # Any until check_ints has looked
+    code: Any = _int("code", get("code"), None)  # Any until check_ints has checked it
     version, opaque, flag = (_int(name, get(name), 0) for name in ("version", "opaque", "flag"))
     check_ints(code, version, opaque, flag)
     language = _language(get("language"))
@@ -173,7 +173,7 @@ class JsonResponseTemplate:
     """
 
     def __init__(self, header: Header, varying: Mapping[str, str]) -> None:
-        """Prepare the fixed parts of a header; opaque and some ext fields, with formats, vary."""
+        """Prepare the fixed parts; ``varying`` has the formats of the ext fields that vary."""
         marks = {name: f"<{number}>" for number, name in enumerate(varying)}
         pattern = encode_header(
             header._replace(ext_fields={**header.ext_fields, **marks}, opaque=_OPAQUE_PLACEHOLDER)

@@ -20,7 +20,7 @@ from rmq_spark.wire.header import (
     is_text,
 )
 
-# Installed with rocketpoll; missing on a cluster that got it as an archive, this is not agreed on.
+# msgpack may be missing on a cluster that got rocketpoll as an archive: no peer agrees to it then.
 try:
     import msgpack
 except ImportError:

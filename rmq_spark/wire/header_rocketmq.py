@@ -114,7 +114,7 @@ def _decode_fields(data: bytes, data_at: int) -> Mapping[str, str]:
             key = _text(data, at + 2, value_length_at, data_at)
             fields[key] = _text(data, value_at, next_at, data_at)
         at = next_at
-        count += 1  # not len(fields): a field may stand there many times
+        count += 1  # not len(fields): a key may occur many times
         check_ext_count(count)
     return fields
 

@@ -32,9 +32,9 @@ class Host(NamedTuple):
 
     @property
     def network(self) -> bytes:
-        """The address, or the first 64 bits of an IPv6 one: shares by address go by this.
+        """The IPv4 address, or the first 64 bits of an IPv6 address, for limits per address.
 
-        Whoever has one IPv6 address usually has all those with the same 64 bits.
+        The owner of one IPv6 address usually has all addresses with the same first 64 bits.
         """
         return self.address[:8] if self.is_v6 else self.address
 
@@ -73,7 +73,7 @@ def host_of(name: Any) -> Host:
     return Host((mapped or address).packed, name[1])
 
 
-@lru_cache(maxsize=1024)  # of thousands of messages, a few
+@lru_cache(maxsize=1024)  # thousands of messages have a few hosts
 def decode_host(data: bytes) -> Host:
     """Decode a host from 8 or 20 bytes."""
     if len(data) not in (V4_BYTES, V6_BYTES):

@@ -26,7 +26,7 @@ decompressobj = isa_l.decompressobj
 ZLIB_ERRORS: Final = (zlib.error, isa_l.error)
 
 _ISA_L_LEVELS: Final = {1: 1, 2: 1, 3: 2, 4: 2, 5: 3}
-"""The level of ISA-L by that of zlib, whose higher levels compress better than any of ISA-L."""
+"""ISA-L's level by zlib's level; zlib's higher levels compress better than any of ISA-L."""
 
 
 def deflate(body: Buffer, level: int) -> bytes:

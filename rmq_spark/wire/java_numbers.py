@@ -11,10 +11,10 @@ import re
 from typing import Final
 
 INT32_MAX: Final = (1 << 31) - 1
-"""The greatest number of most of RocketMQ's fields: queue ids, counts, times to try again."""
+"""The largest value of most of RocketMQ's numbers, such as queue ids and counts."""
 INT64_MAX: Final = (1 << 63) - 1
 
-_CHARACTERS_MAX = 40  # turning digits to a number takes time quadratic in their count
+_CHARACTERS_MAX = 40  # parsing takes time quadratic in the number of digits
 
 
 def parse_int32(text: str) -> int:

@@ -14,7 +14,7 @@ from rmq_spark.wire.framing import Buffer
 LEVELS_MAX: Final = 32
 
 _SMALL_BYTES: Final = 1_024
-"""The size up to which no text is checked: any stack has room for as many levels as bytes."""
+"""The size up to which no text is checked, because any stack has room for that many levels."""
 
 _MARKS: Final = b'[]{}"'
 _OTHER_BYTES: Final = bytes(set(range(256)) - set(_MARKS))
@@ -34,7 +34,7 @@ def check_nesting(data: Buffer, subject: str, error: type[WireError]) -> None:
 
 
 def _has_many_brackets(text: bytes) -> bool:
-    """Return whether there are enough brackets, in a tenth of the time of counting them."""
+    """Return whether brackets suffice for too many levels, in a tenth of the time of counting."""
     count = 0
     for bracket in (b"{", b"["):
         at = text.find(bracket)
@@ -45,7 +45,7 @@ def _has_many_brackets(text: bytes) -> bool:
 
 
 def _levels(text: bytes) -> int:
-    """Return the number of levels, or one above the maximum; any number for text that is not JSON.
+    """Return the number of levels, at most one above the maximum; meaningless if it is not JSON.
 
     Only brackets and quotes are kept. Text between quotes does not count; nearly always no bracket
     is left in it, so that both quotes are removed together. Then the innermost pairs of brackets,

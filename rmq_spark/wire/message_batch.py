@@ -7,7 +7,7 @@
     i32 bodyLength, body
     i16 propertiesLength, properties
 
-All go to one queue of one topic; the broker makes a record of each.
+All messages go to one queue of one topic; the broker makes a record of each.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def fixed_size_entries(data: Buffer) -> FixedSizeEntries | None:
     if _PROPERTIES_LENGTH.unpack_from(data, length_at) != (size - properties_at,):
         return None
     for start, end in ((0, 4), (_HEAD_BYTES - 4, _HEAD_BYTES), (length_at, properties_at)):
-        for at in range(start, end):  # byte by byte, each of all messages at once
+        for at in range(start, end):  # one byte of all messages at a time
             if data[at::size].count(data[at]) != count:
                 return None
     first = BatchEntry(flag, data[_HEAD_BYTES:length_at], data[properties_at:size])

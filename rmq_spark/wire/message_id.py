@@ -10,7 +10,7 @@ assigns the first, which says where the message is stored; the producer assigns 
 (UNIQ_KEY). Clocks and process numbers are arguments.
 
 A broker of RocketMQ 5 returns a recall handle for each send with a timer. Its time is that of the
-message's slot in the timer wheel, and one millisecond; its id is the unique id of the message.
+message's slot in the timer wheel plus one millisecond; its id is the unique id of the message.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def encode_offset_message_id(store_host: Host, physical_offset: int) -> str:
     return _host_digits(store_host) + offset.hex().upper()
 
 
-@lru_cache(maxsize=1024)  # of thousands of messages, a few
+@lru_cache(maxsize=1024)  # thousands of messages have a few hosts
 def _host_digits(host: Host) -> str:
     return host.encode().hex().upper()
 
@@ -88,8 +88,8 @@ def decode_offset_message_id(text: str) -> tuple[Host, int]:
 def is_unique_id(text: str) -> bool:
     """Return whether an id must be a producer's, because a broker's would need a valid port.
 
-    The process number is where the port starts in a broker's id. So only the ids of a process with
-    number 0 modulo 65,536 look like a broker's.
+    A producer's id has the process number where a broker's has the upper half of the port. So only
+    the ids of a process whose number is a multiple of 65,536 look like a broker's.
     """
     try:
         host, _ = decode_offset_message_id(text)
@@ -130,9 +130,9 @@ class RecallHandle(NamedTuple):
 
 
 def decode_recall_handle(text: str) -> RecallHandle:
-    """Return a handle; raise ValueError if it is none. A time that is no number is -1."""
+    """Decode a handle, or raise ValueError; a time that is not a number becomes -1."""
     try:
-        # as Java's decoder, which also takes it without padding
+        # Like Java's decoder, accept text without padding.
         raw = urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4)).decode()
     except (binascii.Error, UnicodeError):
         raise ValueError("recall handle is invalid") from None

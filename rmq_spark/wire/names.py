@@ -13,9 +13,10 @@ from typing import Final
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
-"""Begins the name of a light message queue (LMQ) of RocketMQ 5.
+"""The beginning of the name of a light message queue (LMQ) of RocketMQ 5.
 
-Its entries lead to records of a parent topic, so that the log alone cannot restore it.
+The entries of such a queue lead to records of a parent topic, so that the log alone cannot restore
+it.
 """
 NAMESPACE_SEPARATOR: Final = "%"
 """The separator between a namespace and a name in it."""
@@ -150,7 +151,7 @@ def wrap_namespace(namespace: str | None, name: str) -> str:
 
 
 def without_namespace(namespace: str | None, name: str) -> str:
-    """Return the name of a topic or group within a namespace; names of others stay whole."""
+    """Return the name of a topic or group within a namespace; other names stay unchanged."""
     if not namespace or _is_outside_namespaces(name):
         return name
     prefix, inner = _split_prefix(name)
@@ -158,7 +159,7 @@ def without_namespace(namespace: str | None, name: str) -> str:
 
 
 def _is_outside_namespaces(name: str) -> bool:
-    """Return whether a name is the same in all namespaces; those of RocketMQ's tools are not."""
+    """Return whether a name is the same in all namespaces; groups of RocketMQ's tools are not."""
     return is_system_topic(name) or name.startswith(SYSTEM_GROUP_PREFIX)
 
 

@@ -5,8 +5,8 @@ or its invisible time has passed. The receipt is the property POP_CK:
 
     startOffset popTime invisibleTime reviveQueueId retry brokerName queueId queueOffset
 
-A response to POP_MESSAGE has no receipts but what they are made of: its header states the times,
-and by topic and queue the first offset that was read and the offsets of the messages.
+A response to POP_MESSAGE has only the parts of receipts: its header states the times and, by topic
+and queue, the first offset that was read and the offsets of the messages.
 
     startOffsetInfo  retry queueId startOffset;...
     msgOffsetInfo    retry queueId queueOffset,queueOffset,...;...
@@ -51,7 +51,7 @@ def pop_retry_topic(topic: str, group: str, *, is_v2: bool = False) -> str:
 
 
 def normal_topic(topic: str, group: str) -> str:
-    """Return the topic whose messages a pop retry topic of a group has, or the topic itself."""
+    """Return the original topic of a group's pop retry topic; other topics are returned as is."""
     for separator in (_V2, _V1):
         prefix = f"{RETRY_PREFIX}{group}{separator}"
         if topic.startswith(prefix):

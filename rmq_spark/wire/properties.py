@@ -46,7 +46,7 @@ RETRY_TOPIC = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 """The offset message id that a message had before it failed."""
 TIMER_OUT_MS = "TIMER_OUT_MS"
-"""The property that a broker adds to a message whose timer it has set."""
+"""The delivery time that a broker adds to a message with a timer."""
 TIMER_RECALLED_KEY = "TIMER_DEL_UNIQKEY"
 """The property of a recall: the unique id of the message that is recalled."""
 TRAN_MSG = "TRAN_MSG"
@@ -54,7 +54,7 @@ TRAN_MSG = "TRAN_MSG"
 PRODUCER_GROUP = "PGROUP"
 """The producer group of a transaction, or of a message with a timer."""
 IMMUNITY_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
-"""The time, in seconds, in which a half message is not checked."""
+"""The time, in seconds, during which a half message is not checked."""
 SHARDING_KEY = "__SHARDINGKEY"
 MSG_REGION = "MSG_REGION"
 """The region of a message's broker, for traces; brokers of 5.x add it."""
@@ -67,12 +67,12 @@ CORRELATION_ID = "CORRELATION_ID"
 REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
 """The client that waits for the reply to a request."""
 TTL = "TTL"
-"""The time that it waits, in ms."""
+"""The time that a client waits for a reply, in ms."""
 ARRIVE_TIME = "ARRIVE_TIME"
 """The time at which a reply reached the client that waited, in ms since 1970."""
 MSG_TYPE = "MSG_TYPE"
 REPLY = "reply"
-"""The value of MSG_TYPE that makes a reply of a message."""
+"""The value of MSG_TYPE that marks a message as a reply."""
 KEY_SEPARATOR = " "
 
 RESERVED_NAMES = frozenset(
@@ -189,7 +189,7 @@ BLANKS: Final = "".join(map(chr, range(0x21)))
 
 _CACHED_CHARACTERS_MAX = 128  # longer texts rarely recur, and would use memory
 _UTF_16 = "utf-16-le" if byteorder == "little" else "utf-16-be"
-codecs.lookup(_UTF_16)  # imported now, because later there may be no descriptor for its file
+codecs.lookup(_UTF_16)  # imports it now: later there may be no file descriptor left for that
 
 
 def java_string_hash(text: str) -> int:
@@ -199,14 +199,14 @@ def java_string_hash(text: str) -> int:
 
 def _hash(text: str) -> int:
     result = 0
-    # A tag is nearly always ASCII: its bytes are its code units, and looked at in half of the time.
+    # A tag is nearly always ASCII: its bytes are its code units, and take half of the time.
     units = text.encode() if text.isascii() else array("H", text.encode(_UTF_16, "surrogatepass"))
     for unit in units:
         result = (31 * result + unit) & 0xFFFFFFFF
     return result - ((result & 0x80000000) << 1)
 
 
-# Tags and index keys come in crowds; each costs a step per character.
+# The same tags and index keys recur, and each character costs a step.
 _cached_hash = lru_cache(maxsize=4096)(_hash)
 
 

@@ -78,12 +78,12 @@ class StoredMessage:
 
     @property
     def offset_message_id(self) -> str:
-        """The id that contains where the message is stored."""
+        """The id made of the broker's host and the physical offset."""
         return encode_offset_message_id(self.store_host, self.physical_offset)
 
     @property
     def message_id(self) -> str:
-        """The id that clients show: the producer's, or the offset message id without one."""
+        """The id that clients show: the producer's, or else the offset message id."""
         return self.properties.get(UNIQ_KEY) or self.offset_message_id
 
     def plain_body(self, bytes_max: int = PLAIN_BYTES_MAX) -> bytes:
@@ -97,7 +97,7 @@ def body_crc_of(body: Buffer) -> int:
 
 
 def magic_of(topic: str) -> int:
-    """Return the record version for a topic: the first, which all can read, if the topic fits."""
+    """Return the magic for a topic: that of the first version, which all can read, if it fits."""
     return layout.MAGIC_V1 if len(topic.encode()) <= layout.TOPIC_BYTES_MAX_V1 else layout.MAGIC_V2
 
 

@@ -2,7 +2,7 @@
 
     part     field                      bytes
     HEAD     totalSize                  i32    the whole record, this word included
-             magic                      i32    which width the topic's length has
+             magic                      i32    states the width of the topic's length
              bodyCRC                    i32    CRC-32 of the body as stored, top bit cleared
              queueId                    i32
              flag                       i32    the user's
@@ -20,8 +20,8 @@
              topicLength                u8, or i16 under MAGIC_V2
              topic
              propertiesLength           i16
-             properties                 see `properties.py`; behind them may stand the checksum of
-                                        all before it, which is drawn below
+             properties                 see `properties.py`; they may end with a checksum of the
+                                        record, which is drawn below
 
 If a file has no room for the next record, a blank one fills it: i32 remaining bytes, i32
 MAGIC_BLANK.
@@ -40,7 +40,7 @@ from rmq_spark.wire.isa_l import crc32
 from rmq_spark.wire.properties import PROPERTY_SEPARATOR
 
 FILE_NAME_DIGITS: Final = 20
-"""Digits of the name of a file of the log, or of a queue, which is the place of its first byte."""
+"""The digits in the name of a file of the log or of a queue: the position of its first byte."""
 
 MAGIC_V1: Final = 0xDAA320A7 - (1 << 32)
 MAGIC_V2: Final = 0xDAA320AB - (1 << 32)
@@ -108,8 +108,8 @@ TOPIC_BYTES_MAX_V2: Final = 32_767
 
 
 # ---- Blank entries of consume queues, at offsets without a message. Their size is one that no
-# record has. Their tags code says why: the log has lost the message, or its batch was rolled back.
-# RocketMQ knows neither reason, and skips both.
+# record has. Their tags code states the reason: the log has lost the message, or its batch was
+# rolled back. RocketMQ knows neither reason, and skips both.
 
 BLANK_SIZE: Final = 0x7FFFFFFF
 """The size in a blank entry."""
@@ -118,9 +118,9 @@ ROLLED_BACK: Final = 1 << 62
 """The tags code of a blank entry whose message was rolled back with its batch, not lost."""
 
 
-# ---- Checksum of a whole record; RocketMQ's CRC covers only the body. It ends the properties,
-# always 16 bytes: the CRC-32 of all bytes before it, as eight hexadecimal digits, each with a
-# separator.
+# ---- Checksum of a whole record; RocketMQ's CRC covers only the body. The checksum is the last 16
+# bytes of the properties: the CRC-32 of all bytes before it, as eight hexadecimal digits, each with
+# a separator.
 #
 #     d \x02 d \x02 d \x02 d \x02 d \x02 d \x02 d \x02 d \x02
 #
@@ -158,7 +158,7 @@ def with_empty_checksum(properties_text: str) -> str:
 
 def without_checksum(properties: bytes) -> bytes:
     """Return the properties without the checksum at their end, if they have one."""
-    # Every second byte is a separator, from the one before the first digit on, if there is one.
+    # Every second byte is a separator; the first is the one before the first digit, if any.
     if properties[-3:-2] != _SEPARATOR:  # as nearly always
         return properties
     if (_SEPARATOR + properties)[-CHECKSUM_BYTES - 1 :: 2] == _SEPARATORS:

@@ -59,7 +59,7 @@ class TraceMessageType(IntEnum):
 
 
 class ConsumeReturnType(IntEnum):
-    """The end of a listener's call."""
+    """How a call of a listener ended."""
 
     SUCCESS = 0
     TIME_OUT = 1
@@ -74,13 +74,13 @@ class MessageTrace:
 
     Attributes:
         trace_type: What the trace records.
-        message_id: Id of the message that its producer gave it.
+        message_id: Id that the producer gave the message.
         group: Group of the producer or consumer; empty in a SubAfter of older clients.
         timestamp_ms: Milliseconds since the epoch; 0 in a SubAfter of older clients.
         region_id: Region of the broker.
         topic: Topic of the message.
-        tags: Its tag, or None.
-        keys: Its keys, separated by spaces, or None.
+        tags: Tag of the message, or None.
+        keys: Keys of the message, separated by spaces, or None.
         store_host: Address of the broker.
         body_length: Bytes of the body, as it was sent.
         cost_ms: Milliseconds that the send, or the listener, took for the message.
@@ -173,7 +173,7 @@ def _decode(text: str) -> Iterator[MessageTrace]:
 def _decode_fields(kind: TraceType, fields: list[str]) -> MessageTrace:
     if kind is TraceType.SUB_AFTER:
         request_id, message_id, cost, is_success, keys, *more = fields
-        code, timestamp, group = (*more, *("", "", "")[len(more) :])[:3]  # newer ones add these
+        code, timestamp, group = (*more, *("", "", "")[len(more) :])[:3]  # newer clients add more
         return MessageTrace(
             trace_type=kind,
             request_id=request_id,

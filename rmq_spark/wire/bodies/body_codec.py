@@ -11,7 +11,7 @@ more liberal one counts:
 
     "ConsumeType"  "consume_type"          names without regard to case, ``_`` and ``-``
     "messageModel":1  "1"  "Clustering"    enums by position, or by name as above; an unknown name
-                                           counts as absent, but in a configuration
+                                           counts as absent; a configuration refuses it
     "unitMode":1  "true"                   booleans as 0 and 1, and as text
     "subVersion":"5"  5.0  true            integers as text, floats and booleans
     "clientID":5                           numbers and booleans as text
@@ -21,7 +21,7 @@ more liberal one counts:
 `tests/vectors` has the values that RocketMQ's own classes read from each spelling.
 
     str int float bool Enum   X | None   tuple[X, ...]   frozenset[X]   another body class
-    Mapping[str | int | MessageQueue, X]           Any: kept as it is, for what only RocketMQ reads
+    Mapping[str | int | MessageQueue, X]           Any: kept unchanged, if only RocketMQ reads it
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from rmq_spark.wire.java_numbers import int_from_json, plain_name
 
 Body = TypeVar("Body")
 JsonPath: TypeAlias = "tuple[JsonPath, object] | None"
-"""The place of a value: the path of its container, and its name there; formatted only in errors."""
+"""The path of a value: that of its container, and its name in it; formatted only for errors."""
 _Reader = Callable[[Any, JsonPath], Any]
 _Writer = Callable[[Any], Any]
 
@@ -222,7 +222,7 @@ def normalize_names(body_type: Any, value: dict[str, Any]) -> dict[str, Any]:
     plain_names = _plain_names(body_type)
     respelled = {
         known: value[name]
-        for name in value  # in the order of the JSON text, in which the last counts
+        for name in value  # in the order of the JSON text: the last spelling counts
         if name in foreign
         and (known := plain_names.get(plain_name(name))) is not None
         and value.get(known) is None
@@ -318,7 +318,7 @@ def _read_bool(value: Any, path: JsonPath) -> bool | None:
 
 
 NULLS = ("", "null")
-"""The texts that stand for null where no text is needed."""
+"""The texts that count as null in members that are not text."""
 _BOOLEANS = {
     **dict.fromkeys(("true", "1", "y", "t"), True),
     **dict.fromkeys(("false", "0", "n", "f"), False),
@@ -424,7 +424,7 @@ def _format_path(path: JsonPath) -> str:
     return f"{_format_path(holder)}.{name}"
 
 
-# ---- unknown members: those that a body's class does not have
+# ---- unknown members: members that the class of a body does not have
 #
 # Reading ignores them. A request may have some, because RocketMQ's next release sends them; that is
 # harmless. A table loses them when it is saved again, and its owner must be warned.
@@ -447,7 +447,7 @@ def unknown_members(body_type: type[Any], data: Buffer) -> list[str]:
 
 @cache  # one for each type in the body classes
 def _finder_of(hint: Any) -> _Finder | None:
-    """Return the function that finds unknown members in a value of a type; None if it has none."""
+    """Return the function that finds unknown members in values of a type; None if it has none."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return _finder_of(only_type(arguments))
@@ -482,7 +482,7 @@ def _find_in_object(body_type: Any) -> _Finder:
     known = {name: _finder_of(hint) for _, name, hint, _ in parameters_of(body_type)}
 
     def find_in_object(value: Any) -> Iterator[str]:
-        if not isinstance(value, dict):  # a text in place of null
+        if not isinstance(value, dict):  # a text that counts as null
             return
         value = normalize_names(body_type, value)
         yield from value.keys() - known.keys()

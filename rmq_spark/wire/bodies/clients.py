@@ -1,6 +1,6 @@
 """Client bodies: heartbeats, subscriptions, queue locks and routes of producers and consumers.
 
-`operators` has what operators see of them.
+`operators` has the bodies by which operators see these clients.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ConsumeType(Enum):
 
 
 class MessageModel(Enum):
-    """The division of messages in a group: shared by its members, or all to each.
+    """How a group's messages are divided: shared among its members, or all of them to each.
 
     Attributes:
         BROADCASTING: Each member gets all messages, and keeps its own offsets.
@@ -99,7 +99,7 @@ class ProducerData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatData:
-    """The body of HEART_BEAT. The last two are 5.x: a heartbeat may refer to an earlier one."""
+    """The body of HEART_BEAT; in 5.x the last two fields let it refer to an earlier heartbeat."""
 
     client_id: str = json_name("clientID")
     producer_data_set: tuple[ProducerData, ...] = ()
@@ -138,7 +138,7 @@ class QueryAssignmentRequestBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageQueueAssignment:
-    """One queue of a member, and how it gets its messages."""
+    """A queue that is assigned to a member, and how the member gets its messages."""
 
     message_queue: MessageQueue
     mode: MessageRequestMode = MessageRequestMode.PULL
@@ -208,8 +208,8 @@ class TopicRouteData:
     filter_server_table: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-# ---- A client in RocketMQ 5's metrics. Version numbers in headers count all possible releases and
-# snapshots, ten of each, starting at 4.0.0:
+# ---- Labels of a client in RocketMQ 5's metrics. The version numbers in headers count the snapshot
+# and the final release of each possible version from 4.0.0 on; the parts of a version end at 9:
 #
 #     212 V4_0_0_SNAPSHOT   213 V4_0_0   214 V4_0_1_SNAPSHOT ... 409 V4_9_8 ... 513 V5_5_0
 

@@ -60,7 +60,8 @@ class TopicConfigSerializeWrapper:
 class RegisterBrokerBody:
     """The body of REGISTER_BROKER: all topics of a broker.
 
-    Compressed, it is the deflated form of lengths and texts, without the topics' order and sysFlag:
+    The compressed form is a deflated sequence of lengths and texts. It omits the ``order`` and
+    ``topicSysFlag`` of topics:
 
         i32 length, data version as JSON
         i32 topics, and for each an i32 length and ``name readQueues writeQueues perm filter``,
@@ -108,7 +109,7 @@ class SubscriptionGroupConfig:
     """The configuration of one consumer group.
 
     The body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, and the answer to GET_SUBSCRIPTIONGROUP_CONFIG.
-    Fields that 5.x added are None in what 4.9 wrote.
+    Fields that 5.x added are None if 4.9 wrote the configuration.
     """
 
     group_name: str

@@ -4,8 +4,8 @@ RocketMQ's bodies are JSON with three liberties, all of which real brokers and c
 
     {0:"10.0.0.1:10911"}                    numbers as keys, without quotes
     {{"brokerName":"b","queueId":0}:{}}     objects as keys
-    {"$ref":"$.offsetTable[0]"}             an object that was written before, by its path, which
-                                            RocketMQ up to 5.4 writes for a repeat
+    {"$ref":"$.offsetTable[0]"}             the path of an equal object earlier in the body;
+                                            RocketMQ up to 5.4 writes it in place of a repeat
 
 orjson parses strict JSON; this module parses the rest. Neither accepts more than `DEPTH_MAX` levels
 of nesting, which no body comes near. Output is strict JSON or, if a key is an object, the second
@@ -37,7 +37,7 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE | re.DOTALL,
 )
-# Bounded, as `re` remembers each round of a repeated group: a text of megabytes takes many matches.
+# Bounded, because `re` stores each round of a repeated group; long texts take several matches.
 _STRING_PART = re.compile(r"""[^"\\]*(?:\\.[^"\\]*){0,500}""", re.DOTALL)
 _BLANK = re.compile(r"[ \t\r\n]*")
 _WORDS = {"true": True, "false": False, "null": None}
@@ -211,7 +211,7 @@ class _JsonParser:
 #
 # Therefore a key is resolved only if the map has just one. Java itself reads null there.
 
-NODES_MAX = 200_000  # a shared object counts in each of its places: reading it takes time in each
+NODES_MAX = 200_000  # a shared object counts at each of its places, because it is read at each
 
 _STEP = re.compile(r"\.(?P<name>(?:\\.|[^.\[\\])+)|\[(?P<position>\d{1,9})\]", re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
@@ -238,7 +238,7 @@ class _Resolver:
         self._root = root
         self._deepest = 0
         self._nodes = 0
-        self._known: dict[str, _Resolved | None] = {}  # by path; None while it is under way
+        self._known: dict[str, _Resolved | None] = {}  # by path; None while it is resolved
         self._by_java_text: dict[int, dict[str | None, Any]] = {}  # by the id of an ObjectMap
 
     def resolve(self, value: Any, depth: int) -> Any:
@@ -310,7 +310,7 @@ class _Resolver:
                 return value.pairs[0][0]
             items = self._by_java_text.get(id(value))
             if items is None:
-                # The first of equal keys is the one that was written before.
+                # Of equal keys the first counts: a reference leads to an earlier object.
                 items = {_java_text(key): item for key, item in reversed(value.pairs)}
                 self._by_java_text[id(value)] = items
             if name in items:

@@ -44,7 +44,7 @@ def decode_body_in_steps(
 ) -> Generator[None, None, Body]:
     """Yield between steps and return the body; JSON must be as strict as for `decode_body`.
 
-    The text is parsed in one step: that takes a fiftieth of the time.
+    The text is parsed in one step, because parsing takes a fiftieth of the time.
     """
     hint: Any = body_type
     body: Body = yield from _read(hint, fastjson.loads(data, lenient_bytes_max), None)
@@ -226,7 +226,7 @@ def _weight_function(hint: Any) -> Callable[[Any], int]:
 
 
 def _total_weight(items: Collection[Any], weigh: Callable[[Any], int]) -> int:
-    """Add the weights of the items; many items count as too many without being weighed."""
+    """Return the sum of the items' weights; of very many items, only their number."""
     return len(items) if len(items) > VALUES_PER_STEP else sum(map(weigh, items))
 
 

@@ -1,8 +1,8 @@
 """Operator bodies: lists of a cluster, offsets and lag, clients, users and their access lists.
 
-A client imports them when it is asked about itself. Words of a user's or a list's type, status,
-action or decision are texts here, because RocketMQ reads them without regard to case. A response to
-AUTH_LIST_USER or AUTH_LIST_ACL is a JSON array, or empty.
+A client imports this module only for operators' requests. Types, statuses, actions and decisions of
+users and access lists are texts, not enums, because RocketMQ reads them without regard to case. A
+response to AUTH_LIST_USER or AUTH_LIST_ACL is a JSON array, or empty.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class KVTable:
 class TopicList:
     """A list of topics: the response to GET_ALL_TOPIC_LIST_FROM_NAMESERVER and to other requests.
 
-    They are GET_TOPICS_BY_CLUSTER, QUERY_TOPICS_BY_CONSUMER, GET_UNIT_TOPIC_LIST and its two
-    sisters, GET_SYSTEM_TOPIC_LIST_FROM_NS and GET_SYSTEM_TOPIC_LIST_FROM_BROKER. Of the last two
-    only the former is answered with ``broker_addr``.
+    The others are GET_TOPICS_BY_CLUSTER, QUERY_TOPICS_BY_CONSUMER, the three requests for unit
+    topics, GET_SYSTEM_TOPIC_LIST_FROM_BROKER and GET_SYSTEM_TOPIC_LIST_FROM_NS. Only the response
+    to the last one has a ``broker_addr``.
     """
 
     topic_list: frozenset[str] = frozenset()
@@ -77,7 +77,7 @@ class TopicStatsTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetWrapper:
-    """The progress of a group in one queue; ``pull_offset`` is RocketMQ 5's."""
+    """The progress of a group in one queue; only RocketMQ 5 sends ``pull_offset``."""
 
     broker_offset: int = 0
     consumer_offset: int = 0
@@ -112,14 +112,14 @@ class ConsumeStatsList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetOffsetBody:
-    """The body of RESET_CONSUMER_CLIENT_OFFSET, the response to INVOKE_BROKER_TO_RESET_OFFSET."""
+    """The body of RESET_CONSUMER_CLIENT_OFFSET, and INVOKE_BROKER_TO_RESET_OFFSET's response."""
 
     offset_table: Mapping[MessageQueue, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageQueueForC:
-    """One queue and its offset, flat."""
+    """One queue and its offset as members of one object, as clients written in C++ read them."""
 
     topic: str
     broker_name: str
@@ -138,7 +138,7 @@ class ResetOffsetBodyForC:
 class GetConsumerStatusBody:
     """The response to GET_CONSUMER_STATUS_FROM_CLIENT and INVOKE_BROKER_TO_GET_CONSUMER_STATUS.
 
-    It has the offsets in the members' memory: of one member, and of all by client id.
+    It has the offsets in the memory of one member, and those of all members by client id.
     """
 
     message_queue_table: Mapping[MessageQueue, int] = field(default_factory=dict)
@@ -147,7 +147,7 @@ class GetConsumerStatusBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryCorrectionOffsetBody:
-    """The response to QUERY_CORRECTION_OFFSET, by queue."""
+    """The response to QUERY_CORRECTION_OFFSET: offsets by queue id."""
 
     correction_offsets: Mapping[int, int] = field(default_factory=dict)
 
@@ -262,7 +262,7 @@ class ProducerConnection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerInfo:
-    """One producer among all of a broker's."""
+    """One of the producers that a broker knows."""
 
     client_id: str
     remote_ip: str = json_name("remoteIP")
@@ -280,7 +280,7 @@ class ProducerTableInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessQueueInfo:
-    """One queue as its consumer holds it."""
+    """The state of one queue in the consumer that reads it."""
 
     commit_offset: int = 0
     cached_msg_min_offset: int = 0
@@ -334,7 +334,7 @@ class ConsumeMessageDirectlyResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserInfo:
-    """A user: the body of AUTH_CREATE_USER and AUTH_UPDATE_USER, the response to AUTH_GET_USER.
+    """A user: in AUTH_CREATE_USER, AUTH_UPDATE_USER and the response to AUTH_GET_USER.
 
     A rocketpoll broker never returns a password, so that it is None in its responses.
 
@@ -365,7 +365,7 @@ class PolicyEntryInfo:
     Attributes:
         resource: ``Topic:name``, ``Group:prefix*``, ``Cluster:*`` or ``*``.
         actions: ``Pub``, ``Sub``, ``Create``, ``Update``, ``Delete``, ``Get``, ``List`` or ``All``.
-        source_ips: Addresses and CIDR ranges from which it holds; everywhere if empty or None.
+        source_ips: Addresses and CIDR ranges that the rule applies to; all if empty or None.
         decision: ``Allow`` or ``Deny``.
     """
 
@@ -377,7 +377,7 @@ class PolicyEntryInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyInfo:
-    """The rules of one kind: ``Custom``, or ``Default``, which counts where no custom one does."""
+    """The rules of one kind: ``Custom``, or ``Default`` where no custom rule matches."""
 
     policy_type: str | None = None
     entries: tuple[PolicyEntryInfo, ...] | None = None
@@ -385,11 +385,11 @@ class PolicyInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclInfo:
-    """The access list of a subject: the body of AUTH_CREATE_ACL, the response to AUTH_GET_ACL.
+    """The access list of a subject: in AUTH_CREATE_ACL and the response to AUTH_GET_ACL.
 
     Attributes:
         subject: ``User:name``.
-        policies: Its rules, by kind.
+        policies: The subject's rules, by kind.
     """
 
     subject: str | None = None

@@ -1,6 +1,6 @@
-"""Pop bodies: check points and acknowledgements as they lie in the revive topic, and requests.
+"""Pop bodies: check points and acknowledgements as the revive topic stores them, and requests.
 
-The names of members are one or two letters, as RocketMQ 5 writes them.
+In the revive topic and in files, members have RocketMQ 5's names of one to three letters.
 """
 
 from __future__ import annotations
@@ -118,12 +118,12 @@ class MessageRequestModeWrapper:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderInfo:
-    """The messages that a group has popped from a queue in order, and not all acknowledged.
+    """The messages that a group has popped from a queue in order, until all are acknowledged.
 
     Attributes:
         offset_list: The first queue offset, then the other offsets minus the first.
         next_visible_times: When single messages become visible again, if that was changed.
-        consumed_counts: How often messages were delivered before; of those that were.
+        consumed_counts: How often messages were delivered before; first deliveries are left out.
         committed_bits: One bit for each acknowledged message.
     """
 

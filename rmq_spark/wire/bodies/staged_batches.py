@@ -37,7 +37,7 @@ class AbortBatchRequestBody:
 class BatchSpan:
     """Messages of a batch with successive offsets of one queue.
 
-    ``crc`` is the sum of the CRCs of their bodies, as their records state them, in 32 bits.
+    ``crc`` is the sum of the body CRCs in their records, modulo 2**32.
     """
 
     topic: str

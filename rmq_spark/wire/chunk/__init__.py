@@ -1,9 +1,9 @@
 """Chunks: stored messages by the megabyte: records to Arrow columns, columns to records.
 
-Results equal those of `record` and `message_batch`, which handle one message at a time. Only this
-package of the wire needs numpy and pyarrow; nothing else in the wire imports it. The names below
-are imported on first use: a caller that only needs the sizes in a response (`sized_chunk`) loads
-neither.
+Results equal those of `record` and `message_batch`, which handle one message at a time. In the
+wire, only this package needs numpy and pyarrow, and nothing else imports it. The names below are
+imported on first use: a caller that only needs the sizes in a response (`sized_chunk`) loads
+neither library.
 """
 
 from __future__ import annotations

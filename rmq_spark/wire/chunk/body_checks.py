@@ -3,16 +3,16 @@
     XOR of many bodies, ends in line ──> its CRC = XOR of their CRCs?     yes: all are intact
                                                                           no: one by one
 
-A CRC is linear: that of the XOR of strings follows from theirs. Combining bodies in numpy takes a
-fraction of the time of a call for each. Any damage to one body is detected. Only the very same
-damage to two bodies of one sum, at the same distance from their ends, would go unnoticed; therefore
-neighboring bodies go into different sums.
+A CRC is linear: the CRC of an XOR of strings follows from their CRCs. Combining bodies in numpy
+takes a fraction of the time of one CRC call per body. Any damage to one body is detected. Only the
+very same damage to two bodies of one sum, at the same distance from their ends, would go unnoticed;
+therefore neighboring bodies go into different sums.
 
     |  body 0  |  body 1  |  body 2  |    bodies of one length are rows, used in place in their
-    |  body 3  |  body 4  |  body 5  |    column, without a copy; others get zeros in front, of
-    |  sum 0   |  sum 1   |  sum 2   |    which only the number counts
+    |  body 3  |  body 4  |  body 5  |    column, without a copy; others are padded with zeros in
+    |  sum 0   |  sum 1   |  sum 2   |    front
 
-Where lengths differ and some are long, a call for each takes less time than the zeros.
+If lengths differ and some bodies are long, one CRC call per body takes less time than padding.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from rmq_spark.wire.chunk.decode import RecordChunk
 from rmq_spark.wire.isa_l import crc32
 
 _ROWS_MIN: Final = 16
-"""The fewest bodies of a sum; of fewer, a call for each takes less time."""
+"""The fewest bodies that are combined; fewer are checked faster one by one."""
 
 _COMBINED_BYTES_MAX: Final = 4096
-"""Bytes that numpy puts together in one go, of as many bodies as that is."""
+"""The most bytes of a row that numpy combines; short bodies share one row with their neighbors."""
 
 _SLICE_BYTES: Final = 1 << 20
 """Bytes of bodies to copy and sum at a time, so that they stay in the CPU's cache.
@@ -43,10 +43,10 @@ Bodies that need no copy are summed in one pass, because each call costs some te
 """
 
 _PADDED_BYTES_MAX: Final = 1_024
-"""Up to this length, padding a body takes less time than a call for it: 0.13 ns a byte."""
+"""The length up to which padding a body (0.13 ns a byte) takes less time than a CRC call for it."""
 
 _LONG_BYTES: Final = 1 << 15
-"""Bodies of one length are put together up to this size."""
+"""The length up to which bodies of one length are combined."""
 
 
 def damaged_bodies(chunk: RecordChunk) -> Positions:
@@ -104,12 +104,12 @@ def _mismatched_rows(in_line: Bytes, linear: Crcs) -> Positions:
 
 
 def _zero_crc(count: int) -> np.uint32:
-    """Return the CRC of so many zeros: the part by which a CRC is not linear."""
+    """Return the CRC of ``count`` zeros: the constant that a CRC has besides its linear part."""
     crc: np.uint32 = np.uint32(crc32(bytes(count)))
     return crc
 
 
 @cache
 def _zero_crcs() -> Crcs:
-    """Return the CRCs of all runs of zeros that are as short as bodies that get some in front."""
+    """Return the CRCs of runs of zeros, by their length up to that of the longest padded body."""
     return np.fromiter(map(_zero_crc, range(_PADDED_BYTES_MAX + 1)), np.uint32)

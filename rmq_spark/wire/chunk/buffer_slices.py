@@ -1,12 +1,16 @@
 """Buffer slices: picks many scattered slices out of one buffer at the speed of memory.
 
-There are three ways. Slices of one width, at one distance from each other, as in records of one
-size: they are a strided array, which is copied. Slices of one width elsewhere: the buffer is viewed
-as overlapping structures, one starting at every byte, and indexed, which takes half as long again.
-Slices of any width: they become an Arrow array of views into the buffer, which Arrow casts to an
-array with contiguous bytes. Arrow stores short slices in the views themselves: for those the buffer
-is viewed as an array whose elements are alternately a slice and the gap after it, and every second
-element is taken. Arrow underestimates the result by half, and copies the bytes twice.
+The way depends on the slices:
+
+- Slices of one width at equal distances, as in records of one size, are a strided array, which is
+  copied.
+- For other slices of one width, the buffer is viewed as overlapping structures, one starting at
+  every byte, and indexed. This takes half as long again.
+- Slices of different widths become an Arrow array of views into the buffer, which Arrow casts to an
+  array with contiguous bytes. If some are so short that Arrow would store them in the views, the
+  buffer is viewed as an array whose elements are alternately a slice and the gap after it, and
+  every second element is taken. Arrow underestimates the size of that result by half, and copies
+  the bytes twice.
 """
 
 from __future__ import annotations
@@ -26,31 +30,31 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 Structures: TypeAlias = npt.NDArray[Any]
 
 Widths: TypeAlias = "int | Positions"
-"""The width of all pieces, or one for each."""
+"""The width of all slices, or one for each."""
 
 BUFFER_BYTES_MAX = (1 << 31) - 1
 """The most bytes of a binary array: its offsets have 32 bits."""
 
 _MALLOC_THRESHOLD_BYTES = 16 << 20
-# Decoding a chunk makes and drops some thirty arrays of a few hundred kilobytes. glibc would give
-# their memory back to the kernel each time, and page faults would take as long as the work. It
-# stops doing so for blocks below the largest that it has seen freed; this one is never touched, so
-# it costs nothing.
+# Decoding a chunk makes and drops some thirty arrays of a few hundred kilobytes. glibc would return
+# their memory to the kernel each time, and page faults would take as long as the work. But it keeps
+# blocks that are smaller than the largest one freed so far: here a large block is allocated and
+# freed, which costs nothing because nobody touches it.
 np.empty(_MALLOC_THRESHOLD_BYTES, np.uint8)
 
 _VIEW = np.dtype([("length", "i4"), ("first_bytes", "V4"), ("buffer", "i4"), ("start", "i4")])
 """The type of an element of a `pa.binary_view` array; its first bytes serve comparisons only."""
 
 _VIEW_BYTES_MIN = 13
-"""The least bytes of a piece that does not lie within its view."""
+"""The length from which Arrow does not store a slice in its view."""
 
-_CAN_MAKE_VIEWS = int(pa.__version__.split(".")[0]) >= 19  # before that, from_buffers cannot
+_CAN_MAKE_VIEWS = int(pa.__version__.split(".")[0]) >= 19  # older from_buffers cannot
 
 _PACKED_BYTES_MIN, _PACKED_BYTES_MAX = 24, 192
-"""The slot of a packed slice, in bytes; longer slices are not worth packing."""
+"""The least and the most bytes to pack per slice; longer slices are not worth packing."""
 
 _EVEN_ROWS_MIN = 64
-"""The fewest slices for which it pays to find out whether they lie at one distance."""
+"""The fewest slices for which a check for equal distances pays."""
 
 _DTYPES = {"i": ">i4", "q": ">i8"}
 
@@ -95,11 +99,11 @@ def take_structures(data: Bytes, starts: Positions, dtype: np.dtype[Any] | str) 
 
 
 def _common_distance(starts: Positions) -> int | None:
-    """Return the distance from each slice to the next if it is one for all, else None."""
+    """Return the distance from each slice to the next if all are equal, else None."""
     if len(starts) < _EVEN_ROWS_MIN:
         return None
     distance = int(starts[1]) - int(starts[0])
-    # Most slices of different distances are told apart by their ends.
+    # The first and the last slice rule out most unequal distances.
     if distance <= 0 or int(starts[-1]) - int(starts[0]) != distance * (len(starts) - 1):
         return None
     return distance if bool((starts[1:] - starts[:-1] == distance).all()) else None
@@ -111,9 +115,9 @@ def _strided(data: Bytes, start: int, count: int, width: int, distance: int) -> 
 
 
 def pack_slices(data: Bytes, starts: Positions, lengths: Positions) -> tuple[Bytes, Positions]:
-    """Return slices with little between them, and where each starts, for repeated access.
+    """Copy short slices close together, for repeated access; return the bytes and all starts.
 
-    The slices must be in order. Long slices stay in place.
+    The slices must be in order. If one is long, none is copied.
     """
     longest = int(lengths.max(initial=0))
     width = max(-(-longest // 8) * 8, _PACKED_BYTES_MIN)
@@ -180,7 +184,7 @@ def offsets_of(array: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def lengths_of(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the lengths of the elements of such an array, as int64 to avoid overflow of sums."""
+    """Return the lengths of the elements of an array that has `offsets_of`, with int64 for sums."""
     offsets = offsets_of(array)
     return np.subtract(offsets[1:], offsets[:-1], dtype=np.int64)
 

@@ -28,8 +28,8 @@ _HEX_PIECES = np.frombuffer(b"".join(HEX_PIECES), f"V{len(HEX_PIECES[0])}")
 def with_empty_checksums(chunk: RecordChunk) -> RecordChunk:
     """Return the records with room for a checksum after their properties.
 
-    The chunk is returned unchanged if all have one already. If only some have one, it stays among
-    the properties and no longer counts: readers ignore it.
+    The chunk is returned unchanged if all records have a checksum already. If only some have one,
+    their old checksum stays among the properties, where readers ignore it.
     """
     if len(chunk) and chunk.has_checksum.all():
         return chunk
@@ -60,7 +60,7 @@ def with_empty_checksums(chunk: RecordChunk) -> RecordChunk:
 
 
 def write_checksums(chunk: RecordChunk, first: int = 0, end: int | None = None) -> None:
-    """Fill in the checksums of the records from the first to before the end.
+    """Fill in the checksums of the records from number ``first`` to before ``end``.
 
     The chunk is writable, its records have room for checksums, and all other bytes are final.
     """

@@ -2,9 +2,9 @@
 
 Names are those of the Spark source. A column has for all messages what `StoredMessage` has for one.
 
-A compressed body may become a thousand times as long: so `plain_bodies` yields slices that end as
-soon as they have so many bytes, and a caller that processes slices one by one never holds more. A
-body that cannot be decompressed is null, and its problem is returned with it.
+A compressed body may become a thousand times as long. Therefore `plain_bodies` yields slices of
+limited size, and a caller that processes them one by one never holds more than one. A body that
+cannot be decompressed is null, and its problem is returned with it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CRC-32 of many byte strings in one buffer, and of concatenated strings from those of their parts.
 
 ISA-L computes the CRC of a kilobyte in less time than a call from Python takes. So each string gets
-a call, and the work is to hand them over without byte code for each.
+one call, and this module saves byte code: `map` makes the calls, and numpy cuts the strings.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Python allocates larger objects by ``malloc``, which takes longer.
 """
 
 _COPIED_STRINGS: Final = 512
-"""Strings copied at a time, into memory that the ones before have freed."""
+"""The number of strings copied at a time, into memory that the previous ones have freed."""
 
 
 def crcs_of_strings(data: Bytes, starts: Positions, lengths: Positions) -> Crcs:
@@ -47,7 +47,7 @@ def crcs_of_strings(data: Bytes, starts: Positions, lengths: Positions) -> Crcs:
 
 
 def _pieces(data: Bytes, starts: Positions, length: int) -> Iterator[Structures]:
-    """Yield strings of one length, some at a time; at one distance they need no copy before."""
+    """Yield strings of one length, some at a time; strings at equal distances are not copied."""
     count, kind = len(starts), f"V{length}"
     distance = int(starts[-1] - starts[0]) // max(count - 1, 1)
     if (np.diff(starts) == distance).all():
@@ -62,7 +62,7 @@ def _pieces(data: Bytes, starts: Positions, length: int) -> Iterator[Structures]
 def combine_crcs(first: int, second: int, second_bytes: int) -> int:
     """Return the CRC of two strings in a row, from their CRCs and the length of the second.
 
-    A CRC is the remainder of a polynomial; a string that follows multiplies it by a power of x.
+    A CRC is the remainder of a polynomial; the following string multiplies it by a power of x.
     """
     for bit in range(second_bytes.bit_length()):
         if second_bytes >> bit & 1:
@@ -72,7 +72,7 @@ def combine_crcs(first: int, second: int, second_bytes: int) -> int:
 
 @cache
 def _power_of_x(bit: int) -> int:
-    """Return the factor for 2 to the power of ``bit`` bytes that follow."""
+    """Return the factor by which ``2 ** bit`` following bytes multiply a CRC."""
     if not bit:
         return _ONE >> 8
     half = _power_of_x(bit - 1)

@@ -1,4 +1,4 @@
-"""RecordChunk: the positions of all fields in many stored messages; `record` does it for one.
+"""RecordChunk: the positions of all fields in many stored messages; `record` decodes one.
 
 A chunk is records back to back, as in the body of a pull and in a commit log. `RecordChunk` finds
 the parts of each record and checks that they are consistent; `columns` builds the requested columns
@@ -65,7 +65,7 @@ class RecordChunk:
             raise chunk_error(0, f"at most {BUFFER_BYTES_MAX} bytes", len(self.data))
         given = np.array(_find_sizes(data), np.int64) if sizes is None else _size_array(sizes)
         self.sizes: Positions = given.astype(np.int64, copy=False)
-        # None is larger than the data, so their sums cannot overflow.
+        # No size is larger than the data, so their sums cannot overflow.
         largest = int(given.max(initial=0))
         if largest > len(self.data) or int(given.min(initial=largest)) < layout.RECORD_BYTES_MIN:
             no_size = (given < layout.RECORD_BYTES_MIN) | (given > len(self.data))
@@ -138,7 +138,7 @@ class RecordChunk:
         self._reject(self.properties_length != room, "propertiesLength", self.properties_length)
 
     def set_stored(self, queue_offsets: Positions, timestamp: int) -> None:
-        """Record the fields that were written into the records when they were stored."""
+        """Update the fields of this object that the store has written into the records."""
         self.head["queue_offset"] = queue_offsets
         self.store_timestamp[:] = timestamp
 
@@ -239,7 +239,7 @@ class RecordChunk:
 
 
 def _exceeds(lengths: Positions, room: Positions) -> npt.NDArray[np.bool_]:
-    """Return which lengths are negative, or exceed the available room, which is not."""
+    """Return which lengths are negative or exceed the available room, which is never negative."""
     is_beyond: npt.NDArray[np.bool_] = lengths.view(np.uint64) > room.view(np.uint64)
     return is_beyond
 
@@ -272,7 +272,7 @@ def readable_records(
 
 
 def _sizes_before_fault(data: Buffer) -> list[int]:
-    """Follow the sizes from record to record while they are valid sizes."""
+    """Return the sizes of the records before the first one with an invalid size."""
     sizes: list[int] = []
     position = 0
     with suppress(RecordError):
@@ -294,7 +294,7 @@ def _size_array(sizes: npt.ArrayLike) -> npt.NDArray[np.integer[Any]]:
 
 
 def _find_sizes(data: Buffer) -> list[int]:
-    """Follow the sizes from record to record: the only step that numpy cannot do."""
+    """Return the sizes, found from record to record: the only step that numpy cannot do."""
     sizes: list[int] = []
     add = sizes.append
     read = _SIZE.unpack_from

@@ -158,7 +158,7 @@ def _stored_bodies(input_columns: InputColumns) -> pa.BinaryArray:
 
 def _compressed_body(row: int, body: bytes, kind: int) -> bytes:
     try:
-        # Flags from before there were types mean ZLIB.
+        # Producers before 4.9.4 set no type, and compressed by ZLIB.
         return compress_body(body, MessageSysFlag(kind) or MessageSysFlag.COMPRESSION_ZLIB)
     except BodyError as error:
         raise chunk_error(
@@ -178,7 +178,7 @@ def body_crcs(bodies: pa.BinaryArray) -> npt.NDArray[np.int64]:
 
 
 def _topics(input_columns: InputColumns) -> tuple[Any, Any, Any]:
-    """Return length and topic, the topic's length, and whether it needs the second magic."""
+    """Return topics with their length in front, their lengths, and which need the second magic."""
     topics = input_columns.one_value("topic")
     if topics is None:
         topics = input_columns.array("topic").dictionary_encode()
@@ -273,9 +273,9 @@ def encode_batch_columns(columns: Mapping[str, Any], unique_ids: Sequence[str]) 
 # ---- The columns that a caller passes, and the parts that records and batches share.
 
 ENCODED_PROPERTIES = "encodedProperties"
-"""A column for encoding alone: properties as records have them, which follow all others.
+"""A column for encoding only: properties as text, as in records, which follow all others.
 
-The caller ensures that each text ends with a separator and has no name of another column.
+The caller ensures that each text ends with a separator and has no property with its own column.
 """
 
 _TYPES = {name: column.type for name, column in COLUMNS.items()}
@@ -330,7 +330,7 @@ class InputColumns:
         return found
 
     def numbers(self, name: str) -> Any:
-        """Return the column as numpy numbers, the number of all messages, or 0 if not passed."""
+        """Return the column as a numpy array, one number for all messages, or 0 if not passed."""
         if self._columns.get(name) is None:
             return 0
         one = self.one_value(name)
@@ -393,7 +393,7 @@ def property_parts(input_columns: InputColumns) -> list[Any]:
 
 
 def properties_lengths_of(parts: Sequence[Any], rows: int) -> Positions:
-    """Return the length of each row's properties, which have these parts."""
+    """Return the length of each row's properties, given their parts."""
     lengths = np.zeros(rows, np.int64)
     for part in parts:
         lengths += len(part.as_py()) if isinstance(part, pa.Scalar) else lengths_of(part)
@@ -418,7 +418,10 @@ def to_binary(structures: npt.NDArray[Any]) -> pa.BinaryArray:
 def concatenate_rows(
     parts: Sequence[Any], rows: int, total: int, beginning: bytes = b""
 ) -> pa.Buffer:
-    """Join a beginning, the parts of each row, and all rows of ``total`` bytes, to one buffer."""
+    """Return a buffer with a beginning and all rows, each joined from its parts.
+
+    The rows have ``total`` bytes in all.
+    """
     if not rows:
         return pa.py_buffer(beginning)
     if beginning:  # as a part of the first row, so that no byte is copied twice

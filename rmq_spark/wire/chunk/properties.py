@@ -30,10 +30,10 @@ from rmq_spark.wire.chunk.buffer_slices import (
 )
 from rmq_spark.wire.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
-# ---- Values by name in many property strings at once, by the order in which their pieces stand.
+# ---- Values by name in many property strings at once: the first pieces of all, the second ones...
 
 LONG_BYTES: Final = 2048
-"""The longest string, in bytes, whose pieces are found here: each piece costs one pass."""
+"""The length of the longest string that `PropertyPieces` reads: each piece costs one pass."""
 
 _WINDOW: Final = 64
 """The bytes examined in one pass: their separators are the bits of one number."""
@@ -42,7 +42,7 @@ _WORD: Final = np.dtype("<u8")
 _ONE: Final = np.uint64(1)
 _SEPARATOR: Final = ord(PROPERTY_SEPARATOR)
 _LOW_BIT_MASKS: Final = np.array([(1 << bits) - 1 for bits in range(_WINDOW + 1)], _WORD)
-"""Numbers whose lowest ``index`` bits are set."""
+"""By index: the number whose lowest ``index`` bits are set."""
 
 _EXPONENT_SHIFT: Final = np.uint64(52)
 _EXPONENT_BIAS: Final = 1023
@@ -142,12 +142,12 @@ class PropertyPieces:
         words = self._words(starts)
         first_bytes = np.zeros(256, np.bool_)
         found = words.view(np.uint8)[:: _WORD.itemsize]
-        is_one = bool((found == found[0]).all())  # setting one takes less time than setting each
+        is_one = bool((found == found[0]).all())  # then one is set, not each
         first_bytes[found[:1] if is_one else found] = True
         return _Pieces(None if isinstance(rows, slice) else rows, starts, ends, words, first_bytes)
 
     def _separators(self, starts: Positions, lengths: Positions) -> Words:
-        """Return the separators of a window as bits, the first byte's lowest."""
+        """Return the separators in each window as bits; the lowest is that of the first byte."""
         windows, late, back = self._take_within(starts, f"V{_WINDOW}")
         is_one = windows.view(np.uint8) == _SEPARATOR
         bits = np.packbits(is_one, bitorder="little").view(_WORD)
@@ -176,7 +176,7 @@ class PropertyPieces:
 
 
 def _selected_rows(is_one: npt.NDArray[np.bool_]) -> Positions | slice:
-    """Return the indices where this is true, or a selection without a copy if it is everywhere."""
+    """Return the indices of true elements; if all are true, a slice, which copies nothing."""
     return slice(None) if is_one.all() else np.flatnonzero(is_one)
 
 

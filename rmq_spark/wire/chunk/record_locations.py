@@ -2,13 +2,13 @@
 
     i32  count of runs      records of a run lie back to back in the log
     each run:
-        i64  place          of its first record, counted from the log's start
+        i64  place          the physical offset of its first record
         i32  records
     the records' sizes, as `sized_chunk` draws them
     the records themselves if there are no runs
 
-A broker may send the records instead, as for PULL_CHUNK: if they are scattered, it gathers them
-with less work than a reader of files.
+If the records are scattered, the broker sends them instead, as for PULL_CHUNK: gathering them costs
+it less than it would cost a reader of files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LocatedRecords(NamedTuple):
     """The records of a pull, or their ``physical_offsets`` in the broker's commit log."""
 
     physical_offsets: Positions | None
-    """The place of each record in the log."""
+    """The physical offset of each record; None if ``records`` has the records themselves."""
     sizes: npt.NDArray[np.int32]
     records: memoryview
 

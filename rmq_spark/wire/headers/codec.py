@@ -53,7 +53,7 @@ class HeaderCodec(Generic[HeaderType]):
         self._keys = keys or {}
         self._make: Callable[[list[Any]], HeaderType] = header_type._make  # type: ignore[attr-defined]  # every NamedTuple has it
 
-    # Worked out when they are first needed: of a hundred headers, a program uses a few.
+    # Computed on first use: of a hundred headers, a program uses a few.
 
     @cached_property
     def _fields(self) -> tuple[_HeaderField, ...]:
@@ -162,8 +162,8 @@ def _compile_decoder(
     """Return a function that decodes headers whose required numbers have no sign.
 
     It gives the results of `HeaderCodec._decode_checked`, written out field by field, in a third of
-    the time; brokers spend a tenth of their time on headers. It raises an arbitrary exception for
-    input that needs the checked way.
+    the time; brokers spend a tenth of their time on headers. For input that only `_decode_checked`
+    can handle, it raises KeyError, ValueError or `struct.error`.
     """
     required = [(n, field) for n, field in enumerate(fields) if field.default is _REQUIRED]
     numbers = [
@@ -197,7 +197,7 @@ def _compile_decoder(
         **{f"default{n}": field.default for n, field in enumerate(fields)},
         **{f"parse{n}": field.parse for n, field in enumerate(fields)},
     }
-    exec("\n".join(lines), names)  # noqa: S102  # of names that stand in our own classes
+    exec("\n".join(lines), names)  # noqa: S102  # made of names in our own classes
     decoder: Callable[[Mapping[str, str]], Any] = names["decode"]
     return decoder
 
@@ -205,7 +205,7 @@ def _compile_decoder(
 def _compile_encoder(fields: tuple[_HeaderField, ...]) -> Callable[[Any], dict[str, str]]:
     """Return a function that does `HeaderCodec._encode_checked` for these fields, twice as fast.
 
-    It raises an arbitrary exception if a value cannot be written.
+    If a value cannot be written, it raises TypeError, ValueError or `struct.error`.
     """
     names: dict[str, Any] = {f"write{n}": _WRITERS[field.parse] for n, field in enumerate(fields)}
     numbers = [n for n, field in enumerate(fields) if _is_required_number(field)]
@@ -230,7 +230,7 @@ def _compile_encoder(fields: tuple[_HeaderField, ...]) -> Callable[[Any], dict[s
     lines.append("    return ext_fields")
     widths = "".join("i" if fields[n].parse is parse_int32 else "q" for n in numbers)
     names |= {"check": struct.Struct(">" + widths).pack, "join": "".join, "text_of": int.__repr__}
-    exec("\n".join(lines), names)  # noqa: S102  # of names that stand in our own classes
+    exec("\n".join(lines), names)  # noqa: S102  # made of names in our own classes
     encoder: Callable[[Any], dict[str, str]] = names["encode"]
     return encoder
 

@@ -18,7 +18,7 @@ from rmq_spark.wire.headers.codec import BrokerName, HeaderCodec, Int32, Int64
 
 
 class SendMessageRequestHeader(NamedTuple):
-    """A message to store, whose body is the request's; 310, 320 and 325 have one-letter keys."""
+    """A message to store; its body is the request's. 310, 320 and 325 have one-letter keys."""
 
     producer_group: str
     topic: str
@@ -40,7 +40,7 @@ V2_KEYS = dict(zip(SendMessageRequestHeader._fields, "abcdefghijklmn", strict=Tr
 
 
 class SendMessageResponseHeader(NamedTuple):
-    """The place of the stored message; of a batch, ids joined by commas and the first offset.
+    """Where a message is stored; for a batch, all ids joined by commas, and the first offset.
 
     Java's class does not have the last two fields: its broker adds them to each response, and its
     client reads them.
@@ -103,7 +103,7 @@ class CheckTransactionStateRequestHeader(NamedTuple):
 
 
 class ConsumerSendMsgBackRequestHeader(NamedTuple):
-    """A message, by its physical offset, that a consumer failed to process; to be redelivered."""
+    """A message to redeliver, by its physical offset, because a consumer failed to process it."""
 
     offset: Int64
     group: str
@@ -193,7 +193,7 @@ class PullMessageResponseHeader(NamedTuple):
 
 
 class PopMessageRequestHeader(NamedTuple):
-    """A pop from one queue, or from all queues of a topic; ``init_mode`` 0 begins at the first."""
+    """A pop from one queue or all of a topic; ``init_mode`` 0 starts at the first message."""
 
     consumer_group: str
     topic: str
@@ -235,7 +235,7 @@ class AckMessageRequestHeader(NamedTuple):
 
 
 class ChangeInvisibleTimeRequestHeader(NamedTuple):
-    """A popped message that is to be visible again after another time, from now on."""
+    """A popped message, and the time from now after which it becomes visible again."""
 
     consumer_group: str
     topic: str
@@ -257,7 +257,7 @@ class ChangeInvisibleTimeResponseHeader(NamedTuple):
 
 
 class NotificationRequestHeader(NamedTuple):
-    """A wait for messages to pop, which takes none."""
+    """A request that is held until there are messages to pop, and pops none."""
 
     consumer_group: str
     topic: str
@@ -272,7 +272,7 @@ class NotificationRequestHeader(NamedTuple):
 
 
 class NotificationResponseHeader(NamedTuple):
-    """The answer: there is something to pop, or not; or too many requests wait for that."""
+    """Whether there are messages to pop, and whether too many requests wait for them."""
 
     has_msg: bool
     polling_full: bool = False
@@ -381,7 +381,7 @@ class StageChunkRequestHeader(NamedTuple):
 
 
 class StageChunkResponseHeader(NamedTuple):
-    """The response to a chunk; it is omitted if the batch has been committed already."""
+    """Whether the batch has been committed already; then the broker ignores the chunk."""
 
     is_committed: bool
 

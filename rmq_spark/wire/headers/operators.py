@@ -62,7 +62,7 @@ class QueryConsumeQueueRequestHeader(NamedTuple):
 
 
 class PeekMessageRequestHeader(NamedTuple):
-    """The next messages of a group in a queue, which stay where they are."""
+    """The next messages of a group in a queue, which stay visible to its members."""
 
     topic: str
     queue_id: Int32
@@ -355,7 +355,7 @@ class UserRequestHeader(NamedTuple):
 
 
 class ListUsersRequestHeader(NamedTuple):
-    """A part of the names of the users that are requested; None for all users."""
+    """A text that the names of the requested users contain; None for all users."""
 
     filter: str | None = None
 
@@ -375,7 +375,7 @@ class DeleteAclRequestHeader(NamedTuple):
 
 
 class ListAclsRequestHeader(NamedTuple):
-    """Parts of the subjects and of the resources whose rules are requested; None for all."""
+    """Texts that the subjects and resources of the requested rules contain; None for all."""
 
     subject_filter: str | None = None
     resource_filter: str | None = None
