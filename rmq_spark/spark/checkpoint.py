@@ -1,8 +1,7 @@
 """A query's checkpoint, read from outside: its batches, their ends, and how to continue from them.
 
     checkpoints/offsets/17   "v1", the batch's metadata, then a line for each source: ours is JSON
-                             "v2", of sources that have names: each line has the name in front, and
-                             a colon
+                             "v2", if sources have names: each line begins with the name and a colon
     checkpoints/commits/17   there is one if batch 17 has been written by the sink
 
 A local directory is read without Spark, a directory on another file system through a session.
@@ -86,7 +85,7 @@ class CheckpointFiles:
 
 
 def _read_by_spark(spark: SparkSession, folder: str) -> Mapping[int, str] | None:
-    from py4j.protocol import Py4JJavaError  # noqa: PLC0415  # who has a session has these
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415  # only to read with Spark
     from pyspark.errors import PySparkException  # noqa: PLC0415  # only to read with Spark
 
     try:

@@ -59,8 +59,8 @@ class RocketPollDataSource(DataSource):
         """Return the columns, after a check of all options: users expect errors at `load()`.
 
         Spark keeps the source as it is after this call, and makes all readers of a data frame from
-        it: therefore they all read to the same ends. ``CREATE TABLE`` without columns asks as well,
-        and gets those of any topic; it needs no broker.
+        it: therefore they all read to the same ends. ``CREATE TABLE`` without columns calls this as
+        well, and gets the default columns without a request to a broker.
         """
         from rmq_spark.spark.worker_python import check_worker_python  # noqa: PLC0415  # see the module
 
@@ -111,7 +111,7 @@ class RocketPollDataSource(DataSource):
 def _check_this_python() -> None:
     """Refuse a Python without our libraries, before an import of one fails.
 
-    Spark asks for no schema if the user gives it, or if a table of the catalog has it.
+    Spark does not call `schema` if the user gives a schema, or if a table of the catalog has one.
     """
     from rmq_spark.spark.worker_python import check_this_python  # noqa: PLC0415  # see the module
 

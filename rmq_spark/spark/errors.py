@@ -12,7 +12,7 @@
     BrokersGone        no name server knows the brokers any more
 
 All of them can be pickled, because Python workers send them to the driver. They end a query or a
-write, whatever raises them: docstrings of functions list other errors only.
+write, whichever function raises them, so docstrings of functions list only other errors.
 """
 
 from __future__ import annotations

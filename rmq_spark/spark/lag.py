@@ -3,8 +3,8 @@
     lag_of(query.lastProgress)        from Spark's report of the last batch (4.2 and later)
     LagListener                       the same for all queries of a session, as batches end; with a
                                       port, also for Prometheus
-    lag_now(offset, "host:9876")      asked of the brokers: also for 4.0 and 4.1, for a query that
-                                      is stopped, and for an offset that `checkpoint` reads
+    lag_now(offset, "host:9876")      from the brokers: also for 4.0 and 4.1, for a query that is
+                                      stopped, and for an offset that `checkpoint` reads
 
 The lag in milliseconds is the time between the last message read and the newest one, both by the
 broker's clock: how old the query's view of the queue is. The lag in bytes is the number of messages

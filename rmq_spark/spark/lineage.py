@@ -87,10 +87,10 @@ class LineageListener(StreamingQueryListener):
         Raises:
             SetUpError: The package openlineage-python is not installed.
             MessageRejected: There is no address of a name server.
-            TypeError: The client has no ``emit``, or the topics of an output are no list.
+            TypeError: The client has no ``emit``, or the topics of an output are not a list.
         """
         try:
-            import openlineage.client.event_v2  # noqa: F401, PLC0415  # of applications that have it
+            import openlineage.client.event_v2  # noqa: F401, PLC0415  # only applications have it
         except ImportError as error:
             raise SetUpError(
                 "OpenLineage events need the module openlineage: pip install openlineage-python"
@@ -101,7 +101,7 @@ class LineageListener(StreamingQueryListener):
         if not callable(getattr(client, "emit", None)):
             raise wrong_kind("client", "an OpenLineageClient", repr(client), "OpenLineageClient()")
         for name, topics in outputs.items():
-            if isinstance(topics, str):  # whose characters would be topics
+            if isinstance(topics, str):  # its characters would be topics
                 example = f"{{{name!r}: [{topics!r}]}}"
                 raise wrong_kind("outputs", "lists of topics", f"str {topics!r}", example)
         self._client = client
@@ -144,7 +144,7 @@ class LineageListener(StreamingQueryListener):
             _log.warning("sending the %s event of query %s failed: %s", state, query.name, error)
 
     def _event(self, query: _Query, state: str, failure: str | None) -> RunEvent:
-        from openlineage.client.event_v2 import (  # noqa: PLC0415  # of applications that have it
+        from openlineage.client.event_v2 import (  # noqa: PLC0415  # only applications have it
             InputDataset,
             Job,
             OutputDataset,

@@ -10,8 +10,8 @@ Constructors do nothing that can fail, because Spark hides their errors inside o
 reader lives in the planner's process or, pickled, in a task's, where `stop` may never be called:
 therefore it registers nothing that would have to be undone.
 
-Spark starts a new planner's process for each query, and what it imports is most of what a small
-query costs: what only some queries need is imported by these.
+Spark starts a new planner's process for each query, and imports are most of the cost of a small
+query. Therefore a module that only some queries need is imported where these use it.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class _BaseStreamReader(DataSourceStreamReader):
     def _latest_offset(self, start: dict[str, Any], limits: BatchLimits) -> dict[str, Any]:
         at = self._parse_offset(start)
         end = self._batches.latest_offset(at, limits)
-        self._batches.commit_progress(at)  # Spark asks from where all that is written ends
+        self._batches.commit_progress(at)  # all before the start is written
         return start if end == at else end.to_json()
 
     def _parse_offset(self, document: dict[str, Any]) -> SourceOffset:
@@ -160,7 +160,7 @@ class Spark40StreamReader(_BaseStreamReader):
         self._last_offset = super().initialOffset()
         return self._last_offset
 
-    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802  # as it was then
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802  # as in 4.0
         """Return the end of the next batch, starting at the end of the last one."""
         if self._last_offset is None:
             self._last_offset = super().initialOffset()
@@ -192,7 +192,7 @@ if HAS_LIMITS:
             return planner
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
-            """Return one of our limits, as Spark takes one; `latestOffset` applies the others."""
+            """Return one limit, because Spark takes only one; `latestOffset` applies the others."""
             limits = self._options.limits
             if limits.rows_max is not None:
                 return ReadMaxRows(limits.rows_max)

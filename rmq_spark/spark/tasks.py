@@ -47,7 +47,7 @@ def read_task(
 def _read_seldom(
     options: ReadOptions, arrow_schema: pa.Schema, piece: CountedRange
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range whose reader most queries do without, and do not import."""
+    """Yield the rows of a range of committed rows or of a key, whose readers are imported here."""
     from rmq_spark.spark.exactly_once.committed_reader import SpanGroup, read_spans  # noqa: PLC0415  # most queries do without
     from rmq_spark.spark.read.key_reader import KeyLookup, read_key_lookup  # noqa: PLC0415  # most queries do without
 

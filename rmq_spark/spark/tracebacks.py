@@ -4,7 +4,8 @@
                                                  (a worker of Spark then shows no traceback)
                                ──> a bug ──────> raised as it is, with its traceback
 
-It imports next to nothing, because Spark imports `data_source`, which uses it, for every query.
+This module imports next to nothing, because Spark imports `data_source`, which uses it, for every
+query.
 """
 
 from __future__ import annotations
@@ -70,10 +71,11 @@ _HIDDEN_HERE: Final = "rocketpoll"
 
 
 def _hide_worker_traceback(*, is_hidden: bool) -> None:
-    """Have the Spark worker that this process may be show its error without a traceback, or with.
+    """Hide or show the traceback of the next error, if this process is a worker of Spark.
 
-    The last frame is that which raises the error, in this module. A worker ends with its error.
-    Spark sets the first variable in workers, unless users want to see whole tracebacks.
+    Spark sets the first variable in workers, unless users want to see whole tracebacks. The second
+    one names this module, because the last frame of the error is here. A worker ends with its
+    error, so nothing has to be restored then.
     """
     if is_hidden and os.environ.get(_SIMPLIFIED_TRACEBACK):
         os.environ.setdefault(_HIDE_TRACEBACK, _HIDDEN_HERE)

@@ -43,8 +43,8 @@ def check_this_python() -> None:
 def check_worker_python() -> None:
     """Refuse a Python that lacks packages, of this process or of the workers.
 
-    Spark may call this in a worker already, which finds the sources on a path and nothing else. A
-    worker Python that cannot be inspected from here is accepted.
+    Spark may already call this in a worker, whose path has only the sources. A worker Python that
+    cannot be inspected from here is accepted.
     """
     check_this_python()
     named = os.environ.get(_PYTHON_VARIABLE)

@@ -1,4 +1,4 @@
-"""The writers: Spark's interface of the sink, over `sender` or `staging` in the tasks.
+"""The writers: Spark's interface of the sink, over `sender` or `staged_commit` in the tasks.
 
 Options and columns are checked on the driver, when Spark asks for a writer. Tasks send their rows
 at once and report them (`TaskCommitMessage`). Messages that were sent cannot be withdrawn, so that
@@ -7,9 +7,8 @@ no state, and identifies a query by the reports of its tasks.
 
 With delivery=exactly_once, `commit` stores a manifest of the rows (`manifest_commit`), and `abort`
 does not undo anything either, because it may follow a commit whose answer was lost. If a batch must
-become visible to all consumers at once, tasks stage their rows (`staging`), `commit` has the broker
-publish them (`staged_commit`), and `abort` deletes those that the tasks report, unless they are
-committed.
+become visible to all consumers at once, tasks stage their rows, `commit` has the broker publish
+them (`staged_commit`), and `abort` deletes those that the tasks report, unless they are committed.
 
 Spark 4.0 has no Arrow interface for streams: there, rows arrive one by one and are gathered into
 record batches.
@@ -116,7 +115,7 @@ class _TaskWriter:
             self.encoder = BodyEncoder(schema, self.options.body)
         delays = [name for name in (DELAY_LEVEL, DELIVER_AT) if name in names]
         if self.options.is_exactly_once and delays:
-            # Brokers store delayed rows elsewhere first, so that their place is unknown.
+            # Brokers store delayed rows in another topic first, so their offsets are unknown.
             raise OptionError(
                 "delivery",
                 f"delivery=exactly_once cannot delay rows. Drop column {delays[0]} with .drop()",
@@ -237,7 +236,7 @@ class _TaskWriter:
             check_first_batch(self.options, manifest_id, self._origin_of(manifest_id))
 
     def _origin_of(self, manifest_id: ManifestId) -> str:
-        """Return what identifies a query after its checkpoint is lost; empty if nothing does."""
+        """Return the origin, by which a query is known after its checkpoint is lost, or nothing."""
         if manifest_id.query_id is None:
             return ""
         from rmq_spark.spark.exactly_once.manifest_commit import (  # noqa: PLC0415  # see the module

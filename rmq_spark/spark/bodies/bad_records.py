@@ -4,7 +4,7 @@
     null         the row has a null body; if the whole record is unreadable, only its position is
                  known
     skip         the message has no row
-    dead_letter  the message has no row, and is in another topic before the task goes on
+    dead_letter  the message has no row, and is stored in another topic before the task continues
 
 The error or a warning names each message by its position. If a task has very many, only the first
 are named, and all are counted at its end.
@@ -46,7 +46,7 @@ class BadRecordHandler:
 
     @property
     def keeps_rows(self) -> bool:
-        """True if such a message keeps its row, with a null body."""
+        """True if an unreadable message keeps its row, with a null body."""
         return self.policy is OnBadRecord.NULL
 
     def report(self, records: Sequence[BadRecord]) -> None:

@@ -1,8 +1,8 @@
 """The columns of a source with typed bodies: those of messages, and those of bodies.
 
-By default the columns of bodies take the position of ``body``. If the user chooses columns, there
-are no others, and bodies of which no column is chosen are not decoded. A name belongs either to
-messages or to bodies, never to both.
+By default the columns of bodies take the position of ``body``. If the user chooses columns, the
+source has only these, and decodes bodies only if one of their columns is among them. A name belongs
+either to messages or to bodies, never to both.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def source_schema(options: ReadOptions) -> str | StructType:
     """Return the columns of a source without a user-specified schema."""
     if options.body.format is BodyFormat.BINARY:
         return ddl_of(check_columns(options.columns))
-    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415  # for those only who need it
+    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415  # not for binary bodies
 
     of_body = _body_fields(options.body)
     if not of_body:
@@ -75,7 +75,7 @@ def check_schema(schema: StructType, options: ReadOptions) -> None:
     body = options.body
     is_binary = body.format is BodyFormat.BINARY
     known = {field.name: field.dataType for field in _body_fields(body)}
-    wrong = [] if schema.fields else ["it has no columns"]  # whose rows Spark 4.0 loses
+    wrong = [] if schema.fields else ["it has no columns"]  # Spark 4.0 loses such rows
     has_body = bool(known)
     for field in schema.fields:
         if field.name in known:
@@ -115,7 +115,7 @@ def with_body_schema(options: ReadOptions, schema: StructType) -> ReadOptions:
     body = options.body
     if not body.has_fields or body.schema is not None:
         return options
-    from pyspark.sql.types import StructType  # noqa: PLC0415  # for those only who need it
+    from pyspark.sql.types import StructType  # noqa: PLC0415  # not for binary bodies
 
     fields = [field for field in schema.fields if is_body_column(field.name, body)]
     kind = fields[0].dataType if body.column and fields else StructType(fields)
@@ -141,7 +141,7 @@ def message_types() -> Mapping[str, DataType]:
 
 
 def _body_fields(body: BodyOptions) -> list[StructField]:
-    from pyspark.sql.types import StringType, StructField  # noqa: PLC0415  # for those only who need it
+    from pyspark.sql.types import StringType, StructField  # noqa: PLC0415  # not for binary bodies
 
     if body.format is BodyFormat.TEXT:
         found = [StructField(body.column or BODY, StringType())]
@@ -169,7 +169,7 @@ def _body_fields(body: BodyOptions) -> list[StructField]:
 
 
 def _body_field_faults(field: StructField, body: BodyOptions) -> list[str]:
-    from pyspark.sql.types import StructType  # noqa: PLC0415  # for those only who need it
+    from pyspark.sql.types import StructType  # noqa: PLC0415  # not for binary bodies
 
     from rmq_spark.spark.schemas.schema_text import schema_faults  # noqa: PLC0415  # brings pyspark
 

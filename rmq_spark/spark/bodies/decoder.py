@@ -2,9 +2,9 @@
 
     RecordBatchConverter ──> columns, body, place ──> decoder of the format ──> exact columns
 
-A body that cannot be decoded fails the query, becomes null or is skipped by option ``onBadRecord``,
-which reports it by its position. If no column belongs to bodies, bodies are neither decoded nor
-decompressed.
+Option ``onBadRecord`` decides whether a body that cannot be decoded fails the query, becomes null
+or is skipped; reports name its position. If no column belongs to bodies, bodies are neither decoded
+nor decompressed.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class TypedBatchConverter:
 def body_columns_for(
     schema: pa.Schema, body: BodyOptions, bad_records: BadRecordHandler
 ) -> BodyColumns | None:
-    """Return the decoder for the body columns of a schema; None if it has none."""
+    """Return the decoder for the body columns of a schema; None if it has no such columns."""
     is_typed = any(is_body_column(name, body) for name in schema.names)
     return BodyColumns(schema, body, bad_records) if is_typed else None
 
@@ -246,7 +246,7 @@ def _bad_records(
     records: Sequence[RecordChunk],
     faults: Mapping[int, BodyFault],
 ) -> Iterator[BadRecord]:
-    is_light = queue.topic.startswith(LIGHT_QUEUE_PREFIX)  # its records state other queues
+    is_light = queue.topic.startswith(LIGHT_QUEUE_PREFIX)  # its records state others
     places: dict[tuple[int, int], tuple[RecordChunk, int]] = {}
     for chunk in records:
         offsets = chunk.head["queue_offset"].tolist()
@@ -285,5 +285,5 @@ def _create_decoder(body: BodyOptions, kind: pa.DataType) -> BodyDecoder:
 
     if body.avro_schema is not None:
         return AvroBodies(kind, json.loads(body.avro_schema))
-    assert body.schema is not None  # noqa: S101  # `with_body_schema` has seen to it
+    assert body.schema is not None  # noqa: S101  # `with_body_schema` has set it
     return AvroBodies(kind, avro_schema_of(body.schema))

@@ -4,8 +4,8 @@
 
 The source reads the bodies back equal with the same schema: null as null, NaN and infinities as
 "NaN" and "Infinity", decimals with all digits, binaries in base64, timestamps in UTC. The error for
-a row that cannot be encoded has its number. pyarrow writes none of the formats, so that the library
-of each encodes the rows one by one.
+a row that cannot be encoded has its number. pyarrow writes none of the formats; the library of each
+format encodes the rows one by one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class BodyEncoder:
 
     def __init__(self, schema: StructType, body: BodyOptions) -> None:
         """Take the columns of a data frame, and a body format that has fields."""
-        from pyspark.sql.types import StructType  # noqa: PLC0415  # for those only who need it
+        from pyspark.sql.types import StructType  # noqa: PLC0415  # not for binary bodies
 
         self.width = len(schema.fields)
         self.positions: Sequence[int] = body_positions(schema, body)
@@ -120,7 +120,7 @@ def _with_registered(body: BodyOptions, kind: Any) -> BodyOptions:
     """Register the schema of bodies; return options with its header."""
     from rmq_spark.spark.schemas.registered_schema import index_bytes, registered_text  # noqa: PLC0415  # seldom used
 
-    assert body.registry is not None  # noqa: S101  # options have seen to it
+    assert body.registry is not None  # noqa: S101  # options are checked
     assert body.subject is not None  # noqa: S101  # the same
     try:
         text = registered_text(kind, body.message, is_json=body.format is BodyFormat.JSON)
@@ -155,7 +155,7 @@ def _json_number(value: Any) -> Any:
 
 
 def _converter_of(kind: pa.DataType, *, is_json: bool) -> Converter | None:
-    """Return how values of a type are converted before they are encoded; None for not at all."""
+    """Return the function that converts values of a type before encoding; None if there is none."""
     if pa.types.is_struct(kind):
         changes = [(each.name, _converter_of(each.type, is_json=is_json)) for each in kind]
         needed = [(name, change) for name, change in changes if change is not None]

@@ -163,7 +163,7 @@ class _JsonInteger(str):
 
 
 class _JsonFloat(str):
-    """The text of any other JSON number."""
+    """The text of a JSON number with a fraction or an exponent."""
 
     __slots__ = ()
 
@@ -205,8 +205,8 @@ def _is_columnar(kind: pa.DataType) -> bool:
 class _DecimalOverflow:
     """Finds numbers from which pyarrow may silently make a wrong decimal.
 
-    pyarrow computes with 128 bits, and drops those beyond: for numbers with very many digits, or
-    with an exponent. A number too small for its type becomes zero.
+    pyarrow computes with 128 bits, and drops the bits beyond if a number has very many digits or an
+    exponent. A number too small for its type becomes zero.
     """
 
     def __init__(self, scale_max: int) -> None:
@@ -215,10 +215,10 @@ class _DecimalOverflow:
         self._long_number = re.compile(rb"[0-9]{%d}" % digits)
 
     def may_occur(self, bodies: bytes) -> bool:
-        """Return whether such a number may be in these bodies.
+        """Return whether these bodies may have a number of which pyarrow makes a wrong decimal.
 
-        Regular expressions are slow on every byte: they run only if a search for the kinds of bytes
-        that they need, which is ten times as fast, has found some.
+        The regular expressions are slow, so they run only if a search for the kinds of bytes that
+        they need, which is ten times as fast, has found some.
         """
         kinds = bodies.translate(_DIGIT_CLASSES)
         if self._zeros in kinds and self._long_number.search(bodies) is not None:
@@ -251,7 +251,7 @@ def _has_infinite(found: pa.Array) -> bool:
 
 
 class LeafBuilders(NamedTuple):
-    """Builders of a format's values, for all types without others within."""
+    """Builders of a format's values, for all types that contain no other type."""
 
     integer: Callable[[pa.DataType], ValueBuilder]
     floating: ValueBuilder
@@ -260,7 +260,7 @@ class LeafBuilders(NamedTuple):
     timestamp: ValueBuilder
 
     def of(self, kind: pa.DataType) -> ValueBuilder:
-        """Return the function for a type."""
+        """Return the builder of values of a type."""
         if pa.types.is_boolean(kind):
             return _build_boolean
         if pa.types.is_integer(kind):
@@ -275,9 +275,9 @@ class LeafBuilders(NamedTuple):
 
 
 def create_builder(kind: pa.DataType, leaves: LeafBuilders) -> ValueBuilder:
-    """Return the function from a parsed body, or a part of it, to what `parsed_type` holds.
+    """Return the function that converts a parsed body, or a part of it, to its `parsed_type`.
 
-    It demands objects (`ObjectFields`) and lists where the type has them.
+    The function requires objects (`ObjectFields`) and lists where the type has them.
     """
     build = _create_non_null_builder(kind, leaves)
     return lambda value, path: None if value is None and path is not None else build(value, path)
@@ -359,7 +359,7 @@ def _build_boolean(value: Any, path: FieldPath) -> Any:
 
 
 def build_text(value: Any, path: FieldPath) -> str:
-    """Return a value that must be a string; raise `UnicodeEncodeError` if UTF-8 has no bytes."""
+    """Return a value that must be a string; raise `UnicodeEncodeError` for lone surrogates."""
     text: str = require_type(value, str, path, "a string")
     if not text.isascii():
         text.encode()  # refuses halves of pairs of surrogates

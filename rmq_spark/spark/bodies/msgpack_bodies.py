@@ -1,8 +1,8 @@
 """MsgPackBodies: decodes MessagePack bodies to columns, by the rules of JSON bodies.
 
 A body is one map with names as keys, as the client's serializer ``msgpack`` writes dicts and
-dataclasses. Decimals, dates and times are text, as there; times may also be MessagePack's own
-timestamps. msgpack limits nesting and sizes by the bytes that are there.
+dataclasses. Decimals, dates and times are text, as that serializer writes them; times may also be
+MessagePack's own timestamps. msgpack limits nesting, and sizes to those of the body.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """RegistryBodies: bodies with the header of a schema registry, each read by the schema of its id.
 
-    0 | id, 4 bytes | index of the message, for Protobuf alone | body of the format
+    0 | id, 4 bytes | index of the message, for Protobuf only | body of the format
 
 The bodies of a chunk that have one header, as nearly all have, are decoded together without it. A
-schema is fetched once in each process of tasks. A registry that does not answer is waited for, as
-brokers are, and then fails the task; an id that it does not have makes a bad body.
+schema is fetched once in each process of tasks. If a registry does not answer, a task waits as for
+brokers, and then fails; a body whose id the registry does not have is a bad body.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RegistryBodies:
     """The decoder of bodies with a registry's header to structs of one type."""
 
     def __init__(self, body: BodyOptions, kind: pa.StructType) -> None:
-        assert body.registry is not None  # noqa: S101  # the caller has looked
+        assert body.registry is not None  # noqa: S101  # the caller has checked it
         self._registry = registry_of(body.registry)
         self._timer = RetryTimer(
             "asking the schema registry", body.registry_retry_ms, pause_seconds=_PAUSE_SECONDS
@@ -94,7 +94,7 @@ class RegistryBodies:
         return pa.concat_arrays(parts).take(pa.array(places, pa.int64())), faults
 
     def _header(self, body: bytes) -> bytes:
-        """Return the header of a body, which says how the rest has to be read."""
+        """Return the header of a body, which identifies the schema of the rest."""
         end = HEADER_BYTES
         try:
             if body[0] == 0 and len(body) >= end:
@@ -138,7 +138,7 @@ class RegistryBodies:
 
     def _avro(self, schema: RegisteredSchema, _header: bytes) -> BodyDecoder:
         columns = self._body.avro_schema
-        assert columns is not None  # noqa: S101  # options have seen to it
+        assert columns is not None  # noqa: S101  # options are checked
         writers = columns_of_avro(schema)[1]
         reader = with_null_defaults(json.loads(columns))
         return AvroBodies(self._kind, json.loads(writers), reader)
@@ -148,7 +148,7 @@ class RegistryBodies:
 
         path, _ = split_index(header, HEADER_BYTES)
         message = self._body.message
-        assert message is not None  # noqa: S101  # options have seen to it
+        assert message is not None  # noqa: S101  # options are checked
         found = message_at(schema, path).name
         if found != message.name:
             raise BodyFault("", f"a message {message.name}", f"{found}, as its header says")

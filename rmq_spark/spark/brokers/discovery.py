@@ -27,7 +27,7 @@ def _brokers_of(topic: str, routes: Mapping[str, frozenset[str]]) -> frozenset[s
 
 
 def _accepts_routed_queues(selection: Selection, topic: str, broker: str) -> bool:
-    """Return whether a broker's queues may be read that only its route names."""
+    """Return whether a query reads the queues of a broker that only routes name."""
     if not selection.assigned:
         return topic == ANY or selects(selection, topic)
     topics = selection.topics if topic == ANY else (topic,)
@@ -48,12 +48,12 @@ class QueueDiscovery:
         self._instance = instance
         self._clock = clock
         self._known: frozenset[MessageQueue] = frozenset()
-        # known topics that no name server knew the last time
+        # known topics that no name server knew at the last refresh
         self._unknown_topics: set[str] = set()
-        # of each topic that was routed when it was last looked for
+        # by topic that had a route at its last refresh
         self._brokers_by_topic: dict[str, frozenset[str]] = {}
         self._discovered_at: float | None = None
-        # topics with numbers that may be wrong
+        # topics whose assigned queue ids were not compared with their queues yet
         self._unchecked_topics = set(options.selection.assigned)
         self._logged_brokers: set[str] = set()
         # assigned brokers that no name server knew at first
@@ -123,7 +123,7 @@ class QueueDiscovery:
             return {}
         known = self._known_brokers()
         if not known.isdisjoint(absent):
-            # one that has come between two questions is in the route by now
+            # A broker that registered between two requests is in the route by now.
             self.discover(is_forced=True)
         return {
             name: self._report_unknown(absent[name], name, known)
@@ -230,7 +230,7 @@ class QueueDiscovery:
                     unknown.add(topic)
                     found += before
                     continue
-                # One that has come between two questions is in the route by now.
+                # A broker that registered between two requests is in the route by now.
                 route = self._instance.routes.refresh(topic)  # noqa: PLW2901  # as if it had been there
             if isinstance(route, Exception):
                 raise route
@@ -246,14 +246,14 @@ class QueueDiscovery:
         return found
 
     def _check_queue_ids(self, selection: Selection, found: Iterable[MessageQueue]) -> None:
-        """Refuse ids assigned for any broker that no broker has, once all brokers are known."""
+        """Refuse queue ids assigned under ``*`` that no broker has, once all brokers are known."""
         there = {(queue.topic, queue.queue_id) for queue in found}
         for topic in sorted(self._unchecked_topics):
             numbers = selection.assigned[topic].get(ANY, frozenset())
             missing = {number for number in numbers if (topic, number) not in there}
             if missing and self._may_host(topic):
                 continue
-            if missing:  # one that has come between two questions is in the route by now
+            if missing:  # a broker that registered between two requests is in the route by now
                 route = self._instance.routes.refresh(topic)
                 missing -= {queue.queue_id for queue in route.subscribe_queues}
             if missing:
@@ -281,7 +281,7 @@ class QueueDiscovery:
         for queue in missing:
             routed = self._brokers_by_topic.get(queue.topic, ())
             if queue.broker_name in routed or queue.broker_name in known:
-                # One that has come between two questions is in the route by now.
+                # A broker that registered between two requests is in the route by now.
                 route = self._instance.routes.refresh(queue.topic)
                 if queue not in route.subscribe_queues:
                     raise _queue_not_found(queue, route.brokers)

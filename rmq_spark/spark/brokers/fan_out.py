@@ -3,7 +3,7 @@
     connect    to all brokers at the same time: one that is down costs one attempt,
                however many queues it has
     send       all requests at once
-    retry      the required ones without an answer, until `retry_timeout_ms` have passed
+    retry      required requests without an answer, until `retry_timeout_ms` have passed
 
 A broker that does not answer is logged once, and once more when it has recovered. Callers pass the
 request, and the value to assume where a queue is gone.
@@ -63,7 +63,7 @@ class BrokerAddresses:
     def __init__(self, instance: ClientInstance) -> None:
         self.instance = instance
         self._is_stale = False
-        self._refreshed_topics: set[str] = set()  # topics
+        self._refreshed_topics: set[str] = set()
         self._all_addresses: Mapping[str, str] | None = None
 
     def resolve(self, queue: MessageQueue) -> str:
@@ -209,7 +209,7 @@ class BrokerFanOut:
         for name, address in self._connect_each(brokers, faults, required_brokers):
             try:
                 asked += [(name, key, request(address, key)) for key in by_broker[name]]
-            except TRANSIENT_ERRORS as error:  # noqa: PERF203  # the other brokers are to be asked all the same
+            except TRANSIENT_ERRORS as error:  # noqa: PERF203  # the other brokers are still asked
                 faults[name] = error
         for name, key, answer in asked:
             try:
@@ -259,7 +259,7 @@ class BrokerFanOut:
                     self._await_connection(
                         name, ways[name], late[name], is_required=name in required_brokers
                     )
-            except TRANSIENT_ERRORS as error:  # noqa: PERF203  # the others are to be reached all the same
+            except TRANSIENT_ERRORS as error:  # noqa: PERF203  # the others are still connected
                 faults[name] = error
             else:
                 yield name, ways[name]

@@ -164,8 +164,8 @@ class TimestampQuery(NamedTuple):
 def mark_of(body_crc: int, born_timestamp: int) -> int:
     """Return a 32-bit number that distinguishes messages with the same store time.
 
-    It is made from the body's CRC and the producer's clock, which stay wherever a broker keeps the
-    message. Its place in the commit log does not: RocketMQ's tiered storage writes another.
+    It is made from the body's CRC and the producer's clock, which are the same wherever a broker
+    keeps the message. The physical offset is not: RocketMQ's tiered storage writes another one.
     """
     return crc32(_MARK_STRUCT.pack(body_crc, born_timestamp))
 
@@ -179,7 +179,7 @@ class QueueClient(QueueDiscovery):
         instance: ClientInstance,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """Take a clock that returns seconds, if it is not Python's."""
+        """Take a clock that returns seconds, by default Python's monotonic one."""
         clock = clock or time.monotonic
         super().__init__(options, instance, clock)
         self._fan_out = BrokerFanOut(instance, options.access, self.invalidate)
@@ -261,7 +261,7 @@ class QueueClient(QueueDiscovery):
         found = self._fan_out.query_all(about, ask, unknown_value=0, required=required)
         if refusal_codes:
             return found
-        # 4.9 says -1 of a queue that has no file yet.
+        # RocketMQ 4.9 answers -1 for a queue that has no file yet.
         return {queue: max(number, 0) for queue, number in found.items()}
 
     # ---- single messages

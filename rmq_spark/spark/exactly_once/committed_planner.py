@@ -6,8 +6,8 @@
                       each batch of a sink's query counts (`CommitState`)
     orders            their spans ──> groups for tasks
 
-`MicroBatchPlanner`, its base, plans the places over the commits topic, as over any topic: losses,
-checkpoints, groups, waiting and AvailableNow. This planner turns places into rows, to which the
+`MicroBatchPlanner`, its base, plans positions in the commits topic as in any topic, with losses,
+checkpoints, groups, waiting and AvailableNow. This planner turns positions into rows, to which the
 limits apply. A stored manifest never changes, and a batch's offsets contain the state at its
 beginning, so a batch that runs again has exactly the same rows.
 """
@@ -138,7 +138,7 @@ class ManifestReader:
             for at, body in self._read_messages(piece):
                 try:
                     manifest = self._assemble(piece.queue, body)
-                except ManifestError as error:  # noqa: PERF203  # the others are to be read
+                except ManifestError as error:  # noqa: PERF203  # the other manifests are still read
                     problem = (
                         f"the message at offset {at} of {piece.queue} is not a "
                         f"valid manifest: {error}"
@@ -203,7 +203,7 @@ class ManifestReader:
         return manifest.join_parts(parts)
 
     def _read_messages(self, offset_range: OffsetRange) -> Iterator[tuple[int, bytes]]:
-        import pyarrow as pa  # noqa: PLC0415  # for those only who read committed rows
+        import pyarrow as pa  # noqa: PLC0415  # only to read committed rows
 
         schema = pa.schema([(_OFFSET, pa.int64()), (_BODY, pa.binary())])
         if offset_range.start < offset_range.end:
@@ -229,7 +229,7 @@ def plan_batch_read(
 
 
 def span_groups_of(options: ReadOptions, manifests: Iterable[CommitManifest]) -> list[SpanGroup]:
-    """Return the pieces of the rows that manifests name, with brokers by their present names."""
+    """Return the rows that manifests name, as groups for tasks, with the brokers' present names."""
     spans = _renamed_spans(manifests, options.broker_names)
     return group_spans(spans, options.partitions_min, options.partition_rows_max)
 

@@ -9,9 +9,9 @@ permission to read or write, so that name servers know it while that broker is a
 creates it elsewhere.
 
 A manifest is sent until a broker confirms that it is stored; stored twice, it counts once. `commit`
-returns after readers can see it, because the next commit looks up earlier ones there. Spark decides
-which tasks count, the readers which manifest. `CommitOrder` refuses commits that readers would
-silently ignore, and a query that starts over:
+returns after readers can see it, because the next commit looks up earlier manifests. Spark decides
+which tasks count, and readers decide which manifest counts. `CommitOrder` refuses commits that
+readers would silently ignore, and a query that starts over:
 
     a batch of a query ──> what has the query committed?
                              ├─ a later batch ──> refused: the checkpoint was set back
@@ -26,8 +26,8 @@ silently ignore, and a query that starts over:
     a named write      ──> are other rows stored under its name? ──> refused; within foreachBatch
                            only if the same call of the function has written them
 
-A query gets its id from its checkpoint: after that is deleted, the query starts over with another
-id, and the rows that it reads again would count again. The origin is what stays the same: the
+A query gets its id from its checkpoint. After the checkpoint is deleted, the query starts over with
+another id, and the rows that it reads again would count again. Its origin stays the same: the
 checkpoint's location, or in foreachBatch the write's name.
 
 All lookups use the index of the commits topic's broker. They wait for that broker, because the
@@ -87,15 +87,15 @@ _ROWS_CHANGED: Final = (
     "repeats its rows, an old checkpoint was restored: use the latest or a new one"
 )
 _LATEST_MANIFESTS: Final = 8
-"""Latest manifests of a stream that are checked, because some may be repeats. In foreachBatch a
-batch has one for each write, and all that brokers return are checked."""
+"""How many latest manifests of a stream are checked, because some may be repeats. In foreachBatch,
+where a batch has one for each write, all that the broker returns are checked."""
 _PAUSE_SECONDS: Final = 0.1
 _CHECKPOINT_PREFIX: Final = "checkpoint:"
 _DIGEST_CHARS: Final = 24
 
 
 def origin_of_checkpoint(location: str) -> str:
-    """Return the origin of a stream: of its checkpoint's location, which may hold secrets."""
+    """Return the origin of a stream: a hash, because the checkpoint's location may hold secrets."""
     place = location.strip().rstrip("/")
     return _CHECKPOINT_PREFIX + hashlib.sha256(place.encode()).hexdigest()[:_DIGEST_CHARS]
 
@@ -108,7 +108,7 @@ def origin_of_write(name: str) -> str:
 def effective_manifest(
     batch: ManifestId, manifests: Iterable[CommitManifest]
 ) -> CommitManifest | None:
-    """Return the first manifest of a batch, which is the one that counts; None without any."""
+    """Return the first manifest of a batch, which is the one that counts; None if it has none."""
     return next(
         (each for each in manifests if each.id._replace(run_id=batch.run_id) == batch), None
     )
@@ -126,11 +126,12 @@ def log_changed_rows(batch: ManifestId, target: str) -> None:
 def is_from_other_driver(
     first: CommitManifest, batch: ManifestId, origin: str, manifests: Iterable[CommitManifest]
 ) -> bool:
-    """Return whether a driver other than the asking one has committed a batch.
+    """Return whether a driver that runs on a copy of the checkpoint has committed a batch.
 
-    A driver that restarts repeats the batch that it finds in its checkpoint; so the one that
-    committed it may be dead. Another driver runs on a copy of the checkpoint if that has another
-    location, or if this driver has committed an earlier batch: then it does not repeat one.
+    A different driver id alone proves nothing: a driver that restarts repeats the last batch of its
+    checkpoint, which its predecessor may have committed. There are two copies if the checkpoints
+    have different locations, or if this driver has committed an earlier batch: then this batch is
+    not the one that a restart repeats.
     """
     if first.id.driver_id == batch.driver_id:
         return False
@@ -165,7 +166,7 @@ class CommitOrder:
         )
 
     def check_batch(self, batch: ManifestId, origin: str) -> list[CommitManifest]:
-        """Refuse a batch that follows a later one, or that belongs to a query that starts over.
+        """Refuse a batch if its query has committed a later one, or if the query starts over.
 
         Returns the latest manifests of the query.
         """
@@ -197,8 +198,8 @@ class CommitOrder:
     def check_write(self, manifest: CommitManifest) -> None:
         """Refuse a write if another write of the same call has its name and other rows.
 
-        It would be taken for a repeat, and its rows would not count. Another call of a foreachBatch
-        function runs the batch again: then `check_manifest` reports that it has other rows.
+        Readers would take its manifest for a repeat, and its rows would not count. Another call of
+        a foreachBatch function runs the batch again: then `check_manifest` reports other rows.
         """
         found = self._find_manifests(manifest.id, manifest.id.key, QUERY_MESSAGES_MAX)
         for other in found:
@@ -387,7 +388,7 @@ def _create_topic(
         try:
             address = instance.routes.master_address(other)
             instance.api.admin.create_topic(address, replace(config, perm=_NO_ACCESS))
-        except ClientError as error:  # noqa: PERF203  # it helps if the others have it
+        except ClientError as error:  # noqa: PERF203  # the other brokers still get the topic
             _log.warning("%s does not know topic %s: %s", other, commits, error)
     timer = _lookup_timer(options, commits)
     while not _find_commits_queues(instance, commits):
@@ -405,11 +406,11 @@ def commit(
     origin: str = "",
     is_visible: bool = False,
 ) -> None:
-    """Commit rows: store their manifest, and return when readers see it; no rows need none.
+    """Commit rows: store their manifest, and return when readers see it; do nothing without rows.
 
     The rows are of one topic, by default the sink's. ``origin`` identifies a query that starts
-    over. That is not checked without ``origin``, or for rows that are visible already, because the
-    broker checked it when it published them.
+    over. Nothing checks for such a query without ``origin``, or for rows that are visible already,
+    because the broker checked it when it published them.
     """
     topic, commits = _topic_names(options, topic)
     manifest = CommitManifest(topic, manifest_id, tuple(spans), origin=origin)

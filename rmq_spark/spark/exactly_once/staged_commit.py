@@ -117,7 +117,7 @@ BATCH_WRITES_OWNER: Final = "batch-writes"
 """The owner of the sinks of batch writes outside a query."""
 
 APPLICATION_OWNER_PREFIX: Final = "application "
-"""The owner of sinks whose batches their users number, in front of txnAppId."""
+"""Precedes a txnAppId in the owner of a sink whose batches the user numbers (txnVersion)."""
 
 _ABORT_TIMEOUT_MS: Final = 3_000
 _MANIFESTS_ADVICE: Final = (
@@ -227,7 +227,10 @@ class _TaskStaging:
                 abort_attempts(self._producer, self._broker_name, self._batch, [self._attempt])
 
     def _check_last_batch(self, topic: str, broker_name: str) -> None:
-        """Check whether the sink is before this batch, past it, or another query's."""
+        """Find out whether the sink has committed this batch; refuse a batch out of order.
+
+        A batch is also refused if the sink belongs to another query.
+        """
         api = self._producer.instance.api
         while True:
             try:
@@ -327,7 +330,7 @@ def _describe_owner(owner: str) -> str:
 _log = logging.getLogger(__name__)
 
 _RANDOM_BITS: Final = 20
-"""The bits of a batch write's number below its milliseconds: no two writes have the same one."""
+"""The random bits below the milliseconds in a batch write's number, so that numbers are unique."""
 
 _COPIED_BYTES_PER_MS: Final = 10_000
 """The speed, on a slow disk, at which a broker is expected to copy staged rows."""
@@ -439,11 +442,11 @@ def _commit_batch(
         try:
             producer.publish_queues(topic)  # so that the broker's address is known
             address = routes.master_address(name)
-            if is_known:  # tasks skipped rows: those staged are not all
+            if is_known:  # tasks skipped rows, so not all are staged
                 last = api.staging.last_batch(address, batch.sink)
             else:
                 last = api.staging.commit_batch(address, batch, attempts, timeout_ms)
-        except MessageIllegal as error:  # noqa: PERF203  # no other answer is asked again
+        except MessageIllegal as error:  # noqa: PERF203  # not retried
             with suppress(ClientError):  # the order of the sink's batches may be the reason
                 last = api.staging.last_batch(address, batch.sink)
                 if last is not None:
@@ -490,9 +493,9 @@ def _reject_changed_rows(
     topic: str,
     origin: str,
 ) -> None:
-    """Refuse rows of a batch that has others, unless they may belong to a retried batch.
+    """Refuse a batch that was committed with other rows, unless it may be a retried batch.
 
-    They differ if this is a second write of the batch under the same sink, or if another driver
+    Rows differ if this is a second write of the batch under the same sink, or if another driver
     runs on a copy of the checkpoint. If the index has no answer, nothing is refused.
     """
     own = latest_manifests(options, manifest_id, topic)

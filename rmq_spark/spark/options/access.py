@@ -51,7 +51,7 @@ _PROFILE_OPTIONS: Final = {
     "tls": "tls",
     **{f"tls-{setting.replace('_', '-')}": name for setting, name in _TLS_OPTIONS.items()},
 }
-"""The options by the settings of a profile."""
+"""The option for each setting of a profile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class BrokerAccess:
     credentials: Credentials | None = None
     tls: TlsSettings | None = None
     broker_addresses: tuple[tuple[str, str], ...] = ()
-    """Pairs of a broker's name, or the address that name servers give, and where to reach it."""
+    """Pairs of a broker's name, or its address in routes, and the address to use instead."""
     request_timeout_ms: int = of_option("requestTimeoutMs")
     retry_timeout_ms: int = of_option("retryTimeoutMs")
 
@@ -73,7 +73,7 @@ class BrokerAccess:
 
 
 def add_connection_defaults(options: OptionReader) -> None:
-    """Take what the user did not write from the profile that option profile names and variables."""
+    """Take missing options from the profile that option ``profile`` names, and from variables."""
     name = options.text("profile")
     if name is not None:
         try:

@@ -129,7 +129,7 @@ def write_body(options: OptionReader, topic: str | None = None) -> BodyOptions:
 
 
 def _body(options: OptionReader) -> BodyOptions:
-    """Parse the options for bodies that source and sink have."""
+    """Parse the options for bodies that source and sink share."""
     kind: BodyFormat = options["bodyFormat"]
     module, column = _MODULES.get(kind, "rmq_spark"), options.text("bodyColumn")
     try:

@@ -174,7 +174,7 @@ DEFAULT_GROUP: Final = "rocketpoll-spark"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The queues to read: all of some topics, of topics whose names match, or some of each topic.
+    """The queues to read: all of the named topics, all of topics that match, or assigned ones.
 
     ``assigned`` gives queue ids by topic and broker; the broker may be ``*``. ``option`` is the
     option that selected them. Topics have their full names; the pattern is matched against the
@@ -255,7 +255,7 @@ class ReadOptions:
 
     @property
     def group(self) -> str:
-        """The consumer group that pulls name."""
+        """The consumer group in pull requests."""
         return self.consumer_group or wrap_namespace(self.selection.namespace, DEFAULT_GROUP)
 
     def check_use(self, use: Use) -> None:
@@ -281,10 +281,10 @@ class WriteOptions:
     """The txnAppId and txnVersion that identify the rows of a batch write."""
     row_ids: RowIds = RowIds.POSITIONS
     is_exactly_once: bool = False
-    """True if a batch counts by its manifest, see `committing`."""
+    """True if a batch counts by its manifest, see `manifest_commit`."""
     sink_name: str | None = None
-    """The name under which a broker publishes staged batches of this sink, see `staging`; None if
-    batches are committed by manifests only."""
+    """The name under which a broker publishes staged batches of this sink, see `staged_commit`;
+    None if batches are committed by manifests only."""
     body: BodyOptions = BINARY_BODIES
 
 
@@ -617,7 +617,7 @@ def commits_options(options: ReadOptions) -> ReadOptions:
 def dead_letter_options(options: ReadOptions) -> WriteOptions | None:
     """Return the options by which dead letters of a source are sent; None if it sends none.
 
-    Brokers have taken these messages before, so that only their limits count.
+    Only brokers limit the size of dead letters, because they have accepted these messages before.
     """
     if options.dead_letter_topic is None:
         return None
@@ -647,7 +647,7 @@ def selects(selection: Selection, topic: str) -> bool:
         return topic in selection.topics
     name = without_namespace(selection.namespace, topic)
     if selection.namespace is not None and name == topic:
-        return False  # it is in none, or in another
+        return False  # not in this namespace
     return re.fullmatch(selection.pattern, name) is not None and not is_broker_topic(name)
 
 

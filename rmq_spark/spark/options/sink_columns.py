@@ -93,7 +93,7 @@ def check_sink_columns(
         elif name in found and not (name == BODY and of_body):
             wrong.append(f"column {name} occurs twice: keep one")
         elif name in found:
-            continue  # said already
+            continue  # reported already
         elif name in SINK_COLUMNS:
             kind = _COLLATION.sub("", field.dataType.simpleString())
             found[name] = SinkColumn(name, position, kind)
@@ -119,7 +119,7 @@ def body_positions(schema: StructType, body: BodyOptions) -> tuple[int, ...]:
 
 
 def _body_faults(schema: StructType, body: BodyOptions, of_body: Sequence[int]) -> list[str]:
-    from pyspark.sql.types import StringType, StructType  # noqa: PLC0415  # for those only who need it
+    from pyspark.sql.types import StringType, StructType  # noqa: PLC0415  # not for binary bodies
 
     from rmq_spark.spark.schemas.avro_schema import avro_name_faults  # noqa: PLC0415  # brings pyspark
     from rmq_spark.spark.schemas.schema_text import misfits, writable_schema_faults  # noqa: PLC0415  # the same

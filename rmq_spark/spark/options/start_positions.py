@@ -5,8 +5,9 @@
                                         or latest (but for a queue that still has its first message
                                         RocketMQ 4.9 answers 0: earliest)
     2026-01-31T12:00:00Z                the first message stored then or later
-    -10m, -2h                           counted back from now; a queue without one starts at its end
-    -100 messages (or just -100)        so many before the end of each queue
+    -10m, -2h                           the first message stored within this time before now; a
+                                        queue without one starts at its end
+    -100 messages (or just -100)        100 messages before the end of each queue
     {"orders": {"broker-a": {"0": 23}}} the next offset to read; -2 and -1 are earliest and latest
 
 In JSON, each leaf may be any of these, and ``"*"`` stands for all topics, brokers or queues that
@@ -136,7 +137,7 @@ class Positions:
         ]
 
     def named_brokers(self, topic: str) -> frozenset[str]:
-        """Return the brokers named for a topic, or for all that are not named (``*``)."""
+        """Return the brokers named for a topic, or under ``*`` if the topic is not named."""
         below = _child(self.tree, topic)
         if not isinstance(below, Mapping) or _is_queue_level(below):
             return frozenset()
@@ -158,7 +159,7 @@ def parse_positions(option: str, text: str) -> Positions:
     if stripped.startswith("{"):
         found = json_object(option, stripped)
         if _is_version(found.get("v")) and isinstance(found.get("offsets"), dict):
-            found = found["offsets"]  # a checkpoint's; else topics may well have these names
+            found = found["offsets"]  # from a checkpoint; else topics may have these names
         return Positions(option, tree=_parse_tree(option, found, (), _parse_offset))
     return Positions(option, common=parse_position(option, stripped))
 

@@ -309,7 +309,7 @@ def is_table_definition(raw_options: Mapping[str, str]) -> bool:
 
 
 def check_table_definition(raw_options: Mapping[str, str]) -> None:
-    """Refuse options in ``CREATE TABLE``, which no query would have; allow all other properties."""
+    """Refuse options in ``CREATE TABLE``, which no query would get; allow other properties."""
     right_names = {name.lower(): name for name in OPTIONS}
     for name in raw_options:
         known = right_names.get(name.lower().removeprefix("option."))

@@ -52,7 +52,7 @@ _BYTES_OF_UNIT: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30
 _DIGITS_MAX: Final = 18
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _LIKELY_DATES: Final = range(1_900, LIKELY_SECONDS.start)
-"""Numbers that may be a year or a month: as milliseconds all in the first two days of 1970."""
+"""Numbers that may be a year or a date; as milliseconds they would be early in January 1970."""
 _DATE_DIGITS: Final = len("20260131")
 _AMOUNT: Final = re.compile(r"([0-9]{1,18})\s*([a-z]*)")
 

@@ -43,7 +43,7 @@ class LatestOffsets:
         self._newest: SourceOffset | None = None
         self._target: Mapping[MessageQueue, int] | None = None
         self._reported_ends: dict[MessageQueue, int] = {}
-        """Ends of queues that were withdrawn, as they were reported."""
+        """The ends of withdrawn queues when their losses were reported."""
 
     @property
     def newest(self) -> SourceOffset | None:
@@ -164,7 +164,7 @@ class LatestOffsets:
         return start.with_brokers({queue.broker_name for queue in ends}), ends
 
     def _drop_deleted(self, start: SourceOffset, ends: dict[MessageQueue, int]) -> SourceOffset:
-        """Remove deleted topics that a pattern had found from an offset."""
+        """Return an offset without topics that a pattern had matched and that were deleted."""
         if self._options.selection.pattern is None:
             return start
         deleted = [
@@ -189,7 +189,7 @@ class LatestOffsets:
         return start.without_queues(known) if known else start  # another offset is another batch
 
     def _clamp_withdrawn(self, start: SourceOffset, ends: dict[MessageQueue, int]) -> None:
-        """End queues that may no longer be read at their start; report each loss once."""
+        """Set the ends of withdrawn queues to their starts; report each loss once."""
         losses, unread = [], {}
         for queue, position in start.positions.items():
             end = ends.get(queue, 0)

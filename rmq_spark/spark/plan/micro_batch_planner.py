@@ -92,7 +92,7 @@ _OTHER_BATCHES_MAX: Final = 2
 
 
 class IdleWaitPolicy:
-    """Decides how long an idle source waits, by whether it is alone in its query.
+    """Decides how long an idle source waits: longer if no other source of its query has rows.
 
     For use by one thread.
     """
@@ -185,7 +185,7 @@ class MicroBatchPlanner:
         self._clock = clock
         self._compared_at = clock()
         self._known_ends: dict[MessageQueue, int] = {}
-        """Ends of queues before the offset already read, checked to have nothing new."""
+        """Ends that differ from the offset read so far, of queues found to have nothing new."""
         self._partitions = PartitionPlanner(options, queues)
         self._progress = GroupProgress(options.consumer_group, queues, clock)
         self._initial: SourceOffset | None = None
@@ -200,9 +200,9 @@ class MicroBatchPlanner:
         Spark calls this repeatedly until there is a first batch. The end of the queues must not
         move meanwhile, or messages that arrive between two calls would never be read.
 
-        Spark also calls it when a first batch runs again, whose end says where it begins. So a
-        start that the brokers do not have is an offset without queues here: `latest_offset`, which
-        only a query without a batch calls with it, raises the error.
+        Spark also calls it when a first batch runs again, although the end of that batch has its
+        start. Therefore a start that brokers do not have becomes an offset without queues, and
+        `latest_offset` raises the error: it gets this offset only in a query without a batch.
         """
         if self._initial is None:
             try:
@@ -429,8 +429,8 @@ class MicroBatchPlanner:
     def _has_shrunk(self, end: SourceOffset, start: SourceOffset) -> bool:
         """Return whether queues have become shorter since their ends were requested.
 
-        The store time of their last message is then unknown, and the next batch would record
-        another's.
+        The store time of their last message is then unknown, and the next batch would record that
+        of another message.
         """
         ends = {
             queue: position.next_offset

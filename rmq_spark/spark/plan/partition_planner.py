@@ -127,7 +127,7 @@ P = TypeVar("P", bound=CountedRange)
 
 
 def group_ranges(ranges: Sequence[P], groups_max: int | None) -> list[tuple[P, ...]]:
-    """Return at most so many groups of ranges; without a maximum each range is a group.
+    """Return at most ``groups_max`` groups of ranges; without a maximum each range is a group.
 
     The same ranges give the same groups.
     """
@@ -152,7 +152,7 @@ class PartitionPlanner:
         self._queue_identity = QueueIdentity(queues)
 
     def plan(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
-        """Return the pieces of a batch that has just been planned."""
+        """Return the ranges of a batch that has just been planned."""
         return self._divide(batch_ranges(start, end), end)
 
     def plan_surviving(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
@@ -167,7 +167,7 @@ class PartitionPlanner:
     def _divide(
         self, ranges: Mapping[MessageQueue, BatchRange], end: SourceOffset
     ) -> list[OffsetRange]:
-        """Divide ranges, and add the fingerprint by which a task recognizes the topic to each."""
+        """Divide ranges, and add to each the fingerprint by which a task recognizes the topic."""
         ends = {queue: each for queue, each in end.positions.items() if each.stored_ms is not None}
         known = {
             MessagePosition(queue, each.next_offset - 1): each[1:] for queue, each in ends.items()
@@ -206,7 +206,7 @@ def align_to_messages(
 
     A task recognizes a topic by its range's last message. So a range that would end within a gap is
     extended to the next message: it has no more rows for that, because an offset in a gap has none.
-    The ``known`` messages are not asked for.
+    Brokers are not asked for ``known`` messages.
     """
     lasts = [last for last in map(last_position, ranges) if last not in known]
     stored = queues.fingerprints(lasts)
@@ -222,7 +222,7 @@ def align_to_messages(
 def _extend_to_messages(
     ranges: Sequence[OffsetRange], first_after: Mapping[MessagePosition, int]
 ) -> list[OffsetRange]:
-    """Return ranges of which some end after other messages; empty ranges are left out."""
+    """Return ranges that end after the messages in ``first_after``; empty ranges are left out."""
     ends = {piece.queue: piece.end for piece in ranges}
     starts: dict[MessageQueue, int] = {}
     moved = []

@@ -221,9 +221,9 @@ class QueueIdentity:
     def _find_emptied(
         self, positions: Mapping[MessagePosition, int], bounds: Mapping[MessageQueue, OffsetBounds]
     ) -> dict[MessageQueue, ReplacedQueue]:
-        """Return the queues that have no message at a position, but later ones before it.
+        """Return the queues without a message at a position, but with later stored ones before it.
 
-        A queue that may not be read just now has neither, and proves nothing.
+        A queue that cannot be read at the moment has neither, and proves nothing.
         """
         asked = {
             place: TimestampQuery(
@@ -258,7 +258,7 @@ class QueueIdentity:
         since_ms: Mapping[MessageQueue, int | None],
         bounds: Mapping[MessageQueue, OffsetBounds],
     ) -> dict[MessageQueue, int]:
-        """Return the first offsets stored at or after these times; a queue's end without a time."""
+        """Return the first offsets stored at or after these times; for no time, the queue's end."""
         found = {queue: bounds[queue].next_offset for queue in since_ms}
         found.update(
             self._queues.offsets_for_times(
@@ -328,7 +328,8 @@ class StoreTimeLookup:
     ) -> SourceOffset:
         """Return positions at these offsets.
 
-        Times come from ``known`` offsets, of which later ones win, but for the queues to exclude.
+        Store times come from ``known`` offsets, of which later ones take precedence; those of the
+        queues in ``excluding`` come from brokers.
         """
         positions = {queue: QueuePosition(offset) for queue, offset in offsets.items()}
         for each in known:

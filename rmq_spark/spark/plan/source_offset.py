@@ -15,11 +15,11 @@
 
 ``stored`` shows a restarted query that a topic is still the same, and not another of the same name
 that has grown past the offset: the broker's own clock is compared with itself. ``marks`` tell
-messages apart for which that clock stood still; offsets of earlier releases have none.
-``initial_offsets`` has queues that are new or start again after a discontinuity, and all queues of
+messages apart for which that clock stood still; offsets of earlier releases have none. ``began``
+(`initial_offsets`) has queues that are new or start again after a discontinuity, and all queues of
 a query's first batch, so that a retried batch reads the same messages. The query does not wait for
-``missing_brokers``; their queues keep their positions in case the brokers return. ``offsets`` can
-be used as startingOffsets as it is.
+brokers in ``gone`` (`missing_brokers`); their queues keep their positions in case the brokers
+return. ``offsets`` can be used as startingOffsets as it is.
 
 Names are sorted and keys are strings, because Spark compares offsets as text.
 """

@@ -2,8 +2,8 @@
 
     unreadable messages of a record batch ──> letters ──> all stored ──> the batch's rows go on
 
-So no row past an unreadable message is handed over before its letter is acknowledged, and no batch
-commits without it. A task that runs again sends its letters again, with the same ids.
+So Spark gets no row past an unreadable message before the dead letter is acknowledged, and no batch
+commits without it. A task that runs again sends its dead letters again, with the same ids.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _send_dead_letters(
     for each in records:
         try:
             letters.append(dead_letter_of(each, topic, max_body_bytes))
-        except DeadLetterLoop as loop:  # noqa: PERF203  # it names the record
+        except DeadLetterLoop as loop:  # noqa: PERF203  # the error names the record
             raise SparkError(
                 f"the message at offset {each.queue_offset} of {each.queue} cannot "
                 f"be read, and cannot be sent to {topic}: {loop}. Set option deadLetterTopic to a "

@@ -59,7 +59,7 @@ def plan_key_lookups(options: ReadOptions, queues: QueueClient) -> list[KeyLooku
     """Return one lookup for each topic and broker."""
     now_ms = time.time_ns() // 1_000_000
     begin_ms = _time_bound_ms(options.starting, now_ms, 0)
-    # Without an end the search has none, because a broker's clock may be ahead of the local one.
+    # Without an ending option the search has no end, because a broker's clock may be ahead of ours.
     end_ms = _time_bound_ms(options.ending, now_ms, FOREVER_MS) - 1
     brokers = sorted(
         {(queue.topic, queue.broker_name) for queue in queues.discover(is_forced=True)}
@@ -89,7 +89,7 @@ def _find_messages(options: ReadOptions, lookup: KeyLookup) -> dict[int, StoredM
     while True:
         try:
             found = _query_messages(addresses, addresses.resolve(queue), lookup)
-        except TRANSIENT_ERRORS as error:  # noqa: PERF203  # to be asked again
+        except TRANSIENT_ERRORS as error:  # noqa: PERF203  # asked again
             if not timer.sleep_or_expire(error):
                 raise BrokersAway(lookup.broker_name, access.retry_timeout_ms, error) from error
             addresses.refresh()

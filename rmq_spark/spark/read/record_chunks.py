@@ -31,7 +31,7 @@ from rmq_spark.wire.chunk import RecordChunk
 from rmq_spark.wire.message_queue import MessageQueue
 
 PULL_TIMEOUT_MS: Final = 30_000
-"""Milliseconds for a pull: megabytes queue up after earlier ones and those of other tasks."""
+"""The timeout of a pull in ms: its megabytes may have to wait for those of other pulls."""
 
 IDLE_CONNECTION_SECONDS: Final = 10.0
 """Seconds of silence after which a small request tests a connection before a pull."""
@@ -117,9 +117,10 @@ def _check_identity(
 ) -> None:
     """Check whether the topic was recreated since the range was planned.
 
-    The store time and mark of the range's last message are known. In the same topic, earlier
-    messages can be younger only if the broker's clock was set back; in another, they can be as old
-    only if it stands still: then the broker is asked for the last message.
+    The store time and mark of the range's last message are known. Records that were stored before
+    it belong to the planned topic. In that topic, earlier records have later times only if the
+    broker's clock was set back, and in a recreated one equal times only if it stood still: in these
+    cases the broker is asked for the last message.
     """
     planned_ms, last = (
         offset_range.last_stored_ms,

@@ -1,4 +1,4 @@
-"""Arrow conversion: from the values that a body format has to Spark's exact types, for all formats.
+"""Arrow conversion: from the values of a body format to Spark's exact types, for all formats.
 
 The reader of a format returns the types that the format has (`parsed_type`): dates and times as
 text. `to_exact_type` converts whole columns to the exact types, and reports the first value that
@@ -108,7 +108,7 @@ def to_exact_type(found: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
 def decode_one_by_one(
     bodies: pa.Array, tree: Callable[[bytes], Any], build: Callable[[list[Any]], pa.Array]
 ) -> tuple[pa.Array, dict[int, BodyFault]]:
-    """Return bodies decoded one by one, null if they cannot be, and the faults of those.
+    """Return bodies decoded one by one, null where decoding failed, and the faults by row.
 
     Args:
         bodies: The bodies, none of them null.
@@ -140,7 +140,7 @@ class RowDecoder:
     """The decoder of a format whose library parses bodies one by one."""
 
     def parse(self, body: bytes) -> Any:
-        """Return a body as a value of Python's; raise a `BodyFault` if it cannot be parsed."""
+        """Return a body as a Python value; raise a `BodyFault` if it cannot be parsed."""
         raise NotImplementedError
 
     def build(self, trees: list[Any]) -> pa.Array:
@@ -185,7 +185,7 @@ def _offsets(found: pa.Array) -> pa.Array:
     offsets = np.asarray(found.offsets)
     if not found.null_count:
         return pa.array(offsets, pa.int32())
-    mask = np.append(np.asarray(pc.is_null(found)), False)  # a value, no flag
+    mask = np.append(np.asarray(pc.is_null(found)), False)  # False is a value, not a flag
     return pa.array(offsets, pa.int32(), mask=mask)
 
 
@@ -233,7 +233,7 @@ def _to_dates(found: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _to_decimals(found: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Convert to decimals; pyarrow accepts too many digits, and drops bits of some."""
+    """Convert to decimals, and refuse numbers that pyarrow accepts although they do not fit."""
     numbers = found.cast(kind)
     if pa.types.is_string(found.type):
         is_long = pc.greater(pc.binary_length(found), _DECIMAL_DIGITS - kind.scale)

@@ -114,7 +114,7 @@ def spark_schema_of(text: str) -> sql.StructType:
     except RecursionError:
         raise ValueError("it is nested too deep") from None
     if not isinstance(found, sql.StructType):
-        raise ValueError('needed an Avro schema of a record, {"type": "record", ...}')  # noqa: TRY004  # of a text
+        raise ValueError('needed an Avro schema of a record, {"type": "record", ...}')  # noqa: TRY004  # a text is wrong, not a type
     return found
 
 
@@ -159,7 +159,7 @@ def _to_spark(schema: Any, path: str, seen: dict[str, Any]) -> sql.DataType:
 def _to_struct(schema: Any, path: str, seen: dict[str, Any]) -> sql.StructType:
     found = _required_member(schema, "fields", path)
     if not isinstance(found, list):
-        raise ValueError(f"fields of {path or 'the record'}: needed a list, found {excerpt(found)}")  # noqa: TRY004  # of a text
+        raise ValueError(f"fields of {path or 'the record'}: needed a list, found {excerpt(found)}")  # noqa: TRY004  # a text is wrong, not a type
     fields = [_to_field(each, path, seen) for each in found]
     seen[schema["name"]] = schema
     return sql.StructType(fields)
@@ -174,7 +174,7 @@ def _to_field(field: Any, path: str, seen: dict[str, Any]) -> sql.StructField:
 def _required_member(schema: Any, key: str, path: str) -> Any:
     where = path or "the record"
     if not isinstance(schema, dict):
-        raise ValueError(f"{where} is {excerpt(schema)}, which is not an Avro schema")  # noqa: TRY004  # of a text
+        raise ValueError(f"{where} is {excerpt(schema)}, which is not an Avro schema")  # noqa: TRY004  # a text is wrong, not a type
     if key not in schema:
         raise ValueError(f"{where} has no {key!r}: {excerpt(schema)}")
     return schema[key]

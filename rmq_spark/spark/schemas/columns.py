@@ -43,7 +43,7 @@ DDL_TYPES: Final[Mapping[str, str]] = {
 DEFAULT_COLUMNS: Final = tuple(DDL_TYPES)[:9]
 
 SESSION_INDEPENDENT_TYPES: Final[Mapping[str, str]] = {"timestamp": "timestamp_ltz"}
-"""Types that DDL has to name so that ``spark.sql.timestampType`` makes no others of them."""
+"""The names of types in DDL that do not depend on ``spark.sql.timestampType``."""
 
 
 def check_columns(names: Sequence[str]) -> tuple[str, ...]:

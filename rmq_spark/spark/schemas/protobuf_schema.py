@@ -1,7 +1,7 @@
 """Protobuf: messages of a descriptor set to Spark types and bodies to columns, and back.
 
 The types are those of Spark's ``from_protobuf``, except that nothing wraps around: unsigned numbers
-have a wider type, and messages for one nullable value (``Int64Value``) are that value. A field
+have a wider type, and messages for one nullable value (``Int64Value``) become that value. A field
 without presence has its default value where it is not set, and is never null.
 
 A body is one message. The library parses bodies one by one, and each column is then read from all
@@ -105,12 +105,12 @@ def find_message(files: bytes, name: str | None) -> MessageSchema:
 
 
 def check_files(files: bytes) -> None:
-    """Raise `ValueError` if bytes are no descriptor set, or one without some file that it needs."""
+    """Raise `ValueError` if bytes are not a descriptor set, or if a file is missing in it."""
     _pool_of(files)
 
 
 def descriptor_set(files: Mapping[str, bytes]) -> bytes:
-    """Return files, given by their names, as one set; raise `ValueError` if one is no file."""
+    """Return files, given by their names, as one set; raise `ValueError` if one is invalid."""
     library, message = _library("descriptor_pb2"), _library("message")
     found = library.FileDescriptorSet()
     for name, content in files.items():
@@ -132,7 +132,7 @@ def only_file(schema: MessageSchema) -> bytes:
 
 
 def message_name_at(files: bytes, file_name: str, path: Sequence[int]) -> str:
-    """Return the full name of the message at an index, within those at the indexes before."""
+    """Return the full name of the message at a path of indexes, from the outermost inwards."""
     within = list(_pool_of(files).FindFileByName(file_name).message_types_by_name.values())
     name = ""
     for at in path:
@@ -143,7 +143,7 @@ def message_name_at(files: bytes, file_name: str, path: Sequence[int]) -> str:
 
 
 def message_path(schema: MessageSchema) -> tuple[int, ...]:
-    """Return the index of a message in its file; of a nested one, after that of its outer one."""
+    """Return the path of indexes of a message in its file, from the outermost message inwards."""
     descriptor = message_class(schema).DESCRIPTOR
     path = []
     while descriptor is not None:
@@ -168,7 +168,7 @@ def _library(module: str) -> Any:
 
 @lru_cache(maxsize=64)
 def _pool_of(files: bytes) -> Any:
-    """Return the pool of a descriptor set's files, in which Google's own need not be."""
+    """Return the pool of a descriptor set's files; Google's own files may be missing in the set."""
     descriptors, message = _library("descriptor_pb2"), _library("message")
     try:
         found = descriptors.FileDescriptorSet.FromString(files).file
@@ -231,7 +231,7 @@ def protobuf_columns(schema: MessageSchema) -> sql.StructType:
     """Return the columns of bodies that are messages.
 
     Raises:
-        ValueError: The message has no fields, or is within itself.
+        ValueError: The message has no fields, or contains itself.
     """
     found = _struct_type(message_class(schema).DESCRIPTOR, "", ())
     if not found.fields:
@@ -301,7 +301,7 @@ class ProtobufBodies(RowDecoder):
     """The decoder of messages to structs of one type."""
 
     def __init__(self, kind: pa.StructType, schema: MessageSchema) -> None:
-        """Take the type of the structs, which may have some of the message's fields only."""
+        """Take the type of the structs, which may have only some of the message's fields."""
         self._class = message_class(schema)
         self._kind = kind
         self._name = schema.name
@@ -394,7 +394,7 @@ def _offsets(lists: Iterable[Any]) -> pa.Array:
 
 
 def _value_reader(field: Any, kind: pa.DataType, path: str) -> Reader:
-    """Return the reader of the values of a field, each of which is there."""
+    """Return the reader of the values of a field, none of which is missing."""
     if field.type in (_MESSAGE, _GROUP):
         name = field.message_type.full_name
         if name == _TIMESTAMP:
@@ -514,7 +514,7 @@ def _field_writer(field: Any, kind: Any, path: str) -> Writer:
         item = _item_writer(value, kind.valueType, path)
         if value.type == _MESSAGE:  # before release 6.30, dicts may be in lists only
             write, create = item, _library("message_factory").GetMessageClass(value.message_type)
-            item = lambda each: create(**write(each))  # noqa: E731  # of the one above
+            item = lambda each: create(**write(each))  # noqa: E731  # replaces the one above
         return lambda pairs: {write_key(each): item(value) for each, value in pairs}
     if _is_repeated(field):
         element = _item_writer(field, kind.elementType, path)

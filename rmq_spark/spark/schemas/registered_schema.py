@@ -30,7 +30,7 @@ _JSON_TYPES: Final[Mapping[str, sql.DataType]] = {
 
 
 def with_null_defaults(schema: Any) -> Any:
-    """Return an Avro schema whose fields without default are null where a writer lacks them."""
+    """Return an Avro schema in which null is the default of each field that has no default."""
     if isinstance(schema, list):
         return [with_null_defaults(each) for each in schema]
     if not isinstance(schema, dict):
@@ -56,13 +56,13 @@ def _with_null_default(field: Any) -> Any:
 
 
 def message_of_registered(schema: RegisteredSchema, name: str | None) -> MessageSchema:
-    """Return a message of a registered file, by default the first; raise ValueError."""
+    """Return a message of a registered file, by default the first; ValueError if there is none."""
     files = _files_of(schema)
     return message_at(schema, (0,)) if name is None else protobuf_schema.find_message(files, name)
 
 
 def message_at(schema: RegisteredSchema, path: Sequence[int]) -> MessageSchema:
-    """Return the message at an index in a registered file, within those at the indexes before."""
+    """Return the message of a registered file at a path of indexes, from the outermost inwards."""
     files = _files_of(schema)
     name = protobuf_schema.message_name_at(files, _MAIN_FILE, path)
     return MessageSchema(files, name)
@@ -133,14 +133,15 @@ def json_columns(text: str) -> sql.StructType:
     """Return the columns of bodies that have a JSON schema.
 
     Raises:
-        ValueError: It is not the schema of an object with properties, or one has no single type.
+        ValueError: It is not the schema of an object with properties, or a property has no single
+            type.
     """
     try:
         found = _json_type(json.loads(text), "")
     except RecursionError:
         raise ValueError("it is nested too deep") from None
     if not isinstance(found, sql.StructType):
-        raise ValueError("it is not the schema of an object with properties")  # noqa: TRY004  # of a text
+        raise ValueError("it is not the schema of an object with properties")  # noqa: TRY004  # a text is wrong, not a type
     return found
 
 

@@ -152,7 +152,7 @@ def writable_schema_faults(schema: sql.StructType) -> list[str]:
 
 
 def _nullable(kind: Any) -> Any:
-    """Return a type whose values can all be null, because some in a data frame never are."""
+    """Return a type with all its parts nullable, because those of a data frame may not be."""
     if isinstance(kind, sql.StructType):
         return sql.StructType(
             [sql.StructField(each.name, _nullable(each.dataType)) for each in kind.fields]
@@ -204,7 +204,7 @@ def _duplicate_names(schema: sql.StructType, *, is_top: bool) -> list[str]:
 
 class _DdlParser:
     def __init__(self, text: str) -> None:
-        self._tokens: list[tuple[str, bool]] = []  # each with whether it can only be a name
+        self._tokens: list[tuple[str, bool]] = []  # text, and whether it can only be a name
         at = 0
         text = text.rstrip()
         while at < len(text):

@@ -65,8 +65,8 @@ class StagedReport(NamedTuple):
 class TaskReport(NamedTuple):
     """The rows that a task has sent or staged: how many they are, and where.
 
-    Adjoining spans of a queue are joined, up to a size that can be held in memory. Those of
-    exactly-once delivery, which a manifest names, have the sums of their bodies.
+    Adjoining spans of a queue are joined, up to a size that can be held in memory. With
+    exactly-once delivery, spans have the sums of their bodies, for the manifest.
     """
 
     row_count: int

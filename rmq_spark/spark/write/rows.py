@@ -70,7 +70,7 @@ _INT: Final = pa.int32()
 
 
 def _id_properties(prefix: str, suffixes: pa.StringArray) -> pa.BinaryArray:
-    """Return the property of each row that has its id."""
+    """Return, for each row, the property that has the row's id."""
     before = pa.scalar(f"{ROW_ID}{NAME_VALUE_SEPARATOR}{prefix}")
     parts = before, suffixes, pa.scalar(PROPERTY_SEPARATOR), pa.scalar("")
     return pc.binary_join_element_wise(*parts).cast(pa.binary())
@@ -206,7 +206,7 @@ class RowPreparer:
                 "an earlier row of the batch has the same key, and with rowIds=keys the key "
                 "identifies the row: give each row of a batch its own key, or remove the option",
             )
-        task = self._task  # the partition does not count: keys may be in another one next time
+        task = self._task  # without the partition: a retry may have the key in another one
         return _id_properties(f"{task.write_id}:{task.batch_id}:{columns.KEYS}:", keys)
 
     def _numbers(self, name: str, column: pa.Array) -> pa.Array:
@@ -219,7 +219,7 @@ class RowPreparer:
         return numbers if name == columns.QUEUE_ID else pc.fill_null(numbers, pa.scalar(0, _INT))
 
     def _times(self, name: str, column: pa.Array) -> pa.Array:
-        """Return times as milliseconds since 1970; a part of one counts as a whole one."""
+        """Return times as milliseconds since 1970, rounded up."""
         micros = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
         self._reject(pc.less(micros, 0), name, "it is before 1970: correct it, or set it to null")
         return pc.divide(pc.add(micros, 999), 1_000)
@@ -331,7 +331,7 @@ _SENT_COLUMNS: Final = (
 
 
 _AT_A_TIME: Final = -1
-"""The code of rows with a time of delivery, beside delay levels."""
+"""The number that stands for a time of delivery among delay levels."""
 
 
 class RoutedRows(NamedTuple):
@@ -351,7 +351,7 @@ class RoutedRows(NamedTuple):
 
     @property
     def has_delays(self) -> bool:
-        """True for rows with a delay level or with times of delivery, which brokers take singly."""
+        """True for rows with a delay level or times of delivery, which cannot be sent in bulk."""
         return self.delay_level > 0 or columns.DELIVER_AT in self.rows.schema.names
 
 

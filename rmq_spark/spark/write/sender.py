@@ -306,9 +306,9 @@ def send_each(
 
 
 def send_message(options: WriteOptions, message: Message, queue: MessageQueue) -> SendResult:
-    """Send one message of the sink's own, and return when it is stored; it may be stored twice.
+    """Send a message that is not a row, and return when it is stored; it may be stored twice.
 
-    Its topic has one queue, even if it is deleted meanwhile and this send creates it again.
+    Its topic has one queue, even if the topic is deleted meanwhile and this send creates it again.
     """
     producer = producer_of(options, topic_queues=1)
     sending = _TaskSender(options, producer, message.topic)
@@ -413,7 +413,7 @@ class _TaskSender:
     ) -> None:
         """Send messages of one topic, many at once, until all of them are stored.
 
-        ``rows`` are their numbers, if they are rows.
+        ``rows`` are the row numbers of the messages, if they are rows.
         """
         left = list(zip(messages, rows or repeat(None), strict=False))
         while left:
@@ -424,7 +424,7 @@ class _TaskSender:
             for each, answer in [(each, self._start_send(each[0], queue)) for each in now]:
                 try:
                     found = answer.result()
-                except RocketPollError as error:  # noqa: PERF203  # one that fails is not all that fail
+                except RocketPollError as error:  # noqa: PERF203  # the other messages may succeed
                     failed.append(each)
                     if failure is None or not isinstance(_last_error(failure), MessageIllegal):
                         failure, failed_row = error, each[1]
