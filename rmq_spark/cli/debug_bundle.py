@@ -68,7 +68,7 @@ _PACKAGES: Final = (
 )
 
 _NO_SECRETS: Final = ("", "none", "true", "false")
-"""Values of settings that have a secret's name, and say whether there is one."""
+"""Values that are no secrets, although their settings have a secret's name."""
 _SECRET_NAME: Final = re.compile(
     r"secret|passw|passphrase|token|credential|private.?key|access.?key|api.?key|authorization",
     re.IGNORECASE,
@@ -86,7 +86,7 @@ _PRIVATE_KEY: Final = re.compile(
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*",
     re.DOTALL,
 )
-"""A private key, or the half of one at the beginning or the end of a text."""
+"""A private key, or a part of one at the beginning or the end of a text."""
 
 
 class Redactor:
@@ -95,7 +95,7 @@ class Redactor:
     def __init__(self, secrets: Iterable[str]) -> None:
         """Remember secrets, each in the forms in which it may be quoted.
 
-        A secret of less than four characters is hidden by the name of its setting alone.
+        A secret of less than four characters is hidden only where its setting's name precedes it.
         """
         forms = {
             form
@@ -197,7 +197,7 @@ def write_bundle(
 
 
 def _file(redactor: Redactor, name: str, about: str, read: Callable[[], object]) -> BundledFile:
-    """Return a file with what a function reads, or with the reason why it could not."""
+    """Return a file with the result of a function, or with the reason why it failed."""
     try:
         found = read()
     except RocketPollError as error:

@@ -1,7 +1,7 @@
 """``rocketpoll COMMAND ...``: the tree of all commands, and the exit code of each.
 
-Commands are listed here and imported when they are run. However one fails, its user sees one line
-and gets an exit code: see `failures`.
+Commands are listed here and imported when they are run. However a command fails, its user sees one
+line and gets an exit code: see `failures`.
 """
 
 from __future__ import annotations

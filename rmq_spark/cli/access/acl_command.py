@@ -2,8 +2,8 @@
 
     rocketpoll acl grant billing Topic:orders Group:billing --actions Sub
 
-A user has one entry for each resource, so that grant and deny add their actions to the entry of the
-resource, and refuse to replace one that says something else.
+A user has one entry for each resource: grant and deny add their actions to it, and refuse to
+replace an entry with another decision or other addresses.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def _add(
 
 
 def _merge(policies: tuple[AclPolicy, ...], added: AclPolicy) -> AclPolicy:
-    """Return an entry with its actions, and those of the present one of its resource."""
+    """Return an entry with its own actions and those of the present entry for its resource."""
     for known in policies:
         if known.resource != added.resource or known.policy_type != added.policy_type:
             continue

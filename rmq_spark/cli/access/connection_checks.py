@@ -1,10 +1,11 @@
 """Checks of a connection: TLS, certificates, credentials and rights, each with what to correct.
 
-    check_connection     does a name server answer, under TLS if that is on, and to these keys?
+    check_connection     does a name server answer, with TLS if it is on, and with these keys?
     check_topic_rights   may the user see a topic?
 
-An error of the client says what has failed. These checks look further: what a certificate names,
-who has issued it, when it ends, and whether a server that hangs up speaks TLS.
+An error of the client says what has failed. These checks look further: for which hosts a
+certificate is valid, who has issued it, when it expires, and whether a server that closes the
+connection speaks TLS.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def check_connection(
 
 
 def check_topic_rights(access: BrokerAccess, topic: str) -> HealthCheck | None:
-    """Return the fault if the user may not see a topic; None for every other problem, or none."""
+    """Return a failed check if the user may not see a topic; None for any other problem."""
     instance: ClientInstance = instance_for(access)
     try:
         instance.name_servers.route(topic)
@@ -98,7 +99,7 @@ def check_topic_rights(access: BrokerAccess, topic: str) -> HealthCheck | None:
 
 
 def _check_tls(address: str, settings: TlsSettings, now: datetime) -> HealthCheck:
-    """Do a handshake, and say what is wrong with it, or what the certificate says."""
+    """Return what is wrong with a TLS handshake or, if it succeeds, what the certificate states."""
     host, port = parse_address(address)
     try:
         plain = SOCKETS.connect(host, port, _TIMEOUT_SECONDS)
@@ -204,7 +205,7 @@ def _date(moment: datetime) -> str:
 
 
 def _explain_silence(error: NoNameServer, access: BrokerAccess) -> HealthCheck:
-    """Return why no name server answers: whether one speaks TLS, or wants a certificate."""
+    """Return why no name server answers: perhaps one speaks TLS, or requires a certificate."""
     if any(CLIENT_CERTIFICATE_REQUIRED in getattr(each, "why", "") for each in error.tries):
         detail = f"{access.name_servers[0]} requires a certificate of this client"
         return HealthCheck("TLS", detail, _CERTIFICATE_REMEDY)

@@ -163,7 +163,7 @@ def delete(name: str, *, yes: bool) -> None:
     """Delete a profile from the file. Its comments stay."""
     text = _read_text()
     if not _has_section(text, name):
-        _read(name)  # says which there are
+        _read(name)  # the error lists the profiles
     confirm(f"delete the profile {name} with its keys", yes=yes)
     _write_text(profiles_path(), without_section(text, name))
     if current_profile_name() == name:
@@ -201,7 +201,7 @@ def without_section(text: str, name: str) -> str:
 
 
 def _section_range(lines: list[str], name: str) -> tuple[int, int] | None:
-    """Return where a section begins and ends, without what follows its last setting."""
+    """Return the first line of a section, and the line after its last setting."""
     begin = next((at for at, line in enumerate(lines) if _section_name(line) == name), None)
     if begin is None:
         return None
@@ -259,8 +259,8 @@ def _read_text() -> str:
 
 
 def _write_text(path: Path, text: str) -> None:
-    """Replace a file at once; only its user can read it."""
-    path = path.resolve()  # a link stays one
+    """Replace a file atomically; only its user can read it."""
+    path = path.resolve()  # a link stays a link
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

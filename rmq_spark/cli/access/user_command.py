@@ -1,7 +1,7 @@
 """``rocketpoll user``: list, show, create, update and delete the users of brokers.
 
-A password comes from a prompt, from stdin or from an environment variable. Each broker has users of
-its own; the tables say on which brokers a user is as they show it.
+A password comes from a prompt, from stdin or from an environment variable. Each broker has its own
+users; each row of a table names the brokers on which the user has these properties.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def broker_options(function: _Function) -> _Function:
         where = {"cluster": cluster, "broker_name": broker}
         return function(*arguments, where=where, **given)
 
-    return run  # type: ignore[return-value]  # it is called as the function was
+    return run  # type: ignore[return-value]  # it has the function's parameters
 
 
 @contextmanager
@@ -197,7 +197,7 @@ def delete(name: str, where: Mapping[str, Any], access: ClusterAccess, *, yes: b
 
 
 def user_rows(by_broker: Mapping[str, Mapping[str, ClusterUser]]) -> list[dict[str, Any]]:
-    """Return a row for each user, and for each way in which brokers know it, by name."""
+    """Return the rows of users by name; a user that differs between brokers has several."""
     brokers = _brokers_of({broker: users.values() for broker, users in by_broker.items()})
     return [
         {
@@ -244,7 +244,7 @@ def _user(admin: Admin, name: str, where: Row) -> Mapping[str, ClusterUser]:
 
 
 def _read_password(name: str, given: str | None, *, from_stdin: bool) -> str:
-    """Return the password from where the user has put it."""
+    """Return the password from the option, stdin, the variable or a prompt."""
     if given is not None:
         if from_stdin:
             raise click.UsageError("--password and --password-stdin exclude each other")

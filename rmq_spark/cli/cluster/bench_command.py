@@ -136,7 +136,7 @@ def latency(
         def send() -> None:
             try:
                 _send_at_rate(producer, topic, body_bytes, rate, count)
-            except RocketPollError as error:  # which no thread may end with
+            except RocketPollError as error:  # must not end the thread
                 failed.append(error)
 
         sending = threading.Thread(target=send, daemon=True)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from rmq_spark.client.admin.admin import Admin
 
 OUT_RATE: Final = ("getTransferredTps", "getTransferedTps")
-"""The rate at which a broker delivers messages, in both spellings of RocketMQ's."""
+"""The rate at which a broker delivers messages, in both of RocketMQ's spellings."""
 
 _DISK_RATIO_MAX: Final = 0.85
 """Disk usage above which RocketMQ deletes files before they expire; a little later it refuses
@@ -78,7 +78,7 @@ class BrokerStatus(NamedTuple):
         return self.name if self.broker_id == MASTER_ID else f"{self.name} slave {self.broker_id}"
 
     def number(self, *keys: str) -> float | None:
-        """Return the number reported under one of these keys; the first of several averages."""
+        """Return the number reported under the first key that is there; of averages, the first."""
         for key in keys:
             with suppress(IndexError, ValueError):
                 return float((self.info or {}).get(key, "").split()[0])
@@ -259,10 +259,9 @@ def _row(broker: BrokerStatus) -> Row:
     }
 
 
-# ---- Checks of consumer groups and dead letters. Groups cost one request each, and a few more if
-# they have lag: `GROUPS_MAX` of them are checked, the first by name, and the result says so if
-# there are more. Details have no ages and no lag, which change all the time: ``--watch`` prints
-# what changes.
+# ---- Checks of consumer groups and dead letters. Each group costs one request, and a few more with
+# lag: only the first `GROUPS_MAX` by name are checked, and the result says so. Details contain
+# neither ages nor lag, because these change all the time, and ``--watch`` prints each change.
 
 GROUPS_MAX: Final = 1_000
 """Limit on the groups that are checked, and on the topics of dead letters that are counted."""

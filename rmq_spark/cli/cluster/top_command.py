@@ -3,9 +3,9 @@
     a sample of all ends and offsets ──> another ──> rates between the two
 
 Each sample sends one request to each broker for each topic, one for the members of each group, and
-one for all committed offsets: with thousands of them it takes a second or two. Of the groups that
-are shown, those with members and lag cost a few more, to find out which are stuck. The interval is
-the time from the end of a sample to the start of the next.
+one for all committed offsets: with thousands of topics or groups it takes a second or two. A few
+more requests find out which of the groups shown are stuck, for those with members and lag. The
+interval is the time from the end of a sample to the start of the next.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ClusterSample(NamedTuple):
     """The state of the cluster at a moment of the monotonic clock (in seconds).
 
     Attributes:
-        sampled_at: The moment.
+        sampled_at: That moment.
         brokers: All brokers, each with the status that it reports.
         ends: By topic, the sum of the ends of its queues, and its number of messages.
         groups: By group, the sum of its offsets, its lag in messages, and its members.
@@ -162,7 +162,7 @@ def _add_groups(report: BrokerReport, groups: dict[str, tuple[int, int, int]]) -
             consumed, behind, members = groups.get(name, (0, 0, 0))
             online = report.members.get(name)
             here = 0 if online is None else len(online.connection_set)
-            groups[name] = (consumed, behind, max(members, here))  # each is at every broker
+            groups[name] = (consumed, behind, max(members, here))  # each broker reports all members
     for each in report.groups:
         if each.group in groups and not each.topic.startswith(RETRY_PREFIX):
             consumed, behind, members = groups[each.group]

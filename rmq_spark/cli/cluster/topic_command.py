@@ -348,7 +348,7 @@ def _list_row(name: str, tables: Mapping[str, Mapping[str, TopicConfig]]) -> dic
 def _size_of(admin: Admin, name: str) -> Row:
     try:
         size = admin.topic_size(name)
-    except RouteNotFound:  # deleted since, or a topic of the broker's that has no route
+    except RouteNotFound:  # deleted meanwhile, or a broker's own topic without a route
         return {"bytes": None}
     return {
         "messages": size.messages,

@@ -1,12 +1,12 @@
 """Topic copy: sends the messages of a topic to another, perhaps of another cluster, in order.
 
-    a queue of the source ──> after the last message that was copied ──> its queue at the other side
+    a queue of the source ──> after the last copied message ──> one queue of the destination
 
-A copy has body, flag, keys, tag, sharding key, properties, id and time of birth of its message, and
-says where that is stored: COPY_ORIGIN_TOPIC, _BROKER, _QUEUE_ID, _QUEUE_OFFSET. By these a copy
-that was interrupted continues: nothing but the destination itself has to be kept. One message of a
-queue is on its way at a time, so that their order stays. After an error the destination is asked
-what it has before anything is sent again.
+A copy has body, flag, keys, tag, sharding key, properties, id and born time of its message, and the
+position of that message: COPY_ORIGIN_TOPIC, _BROKER, _QUEUE_ID, _QUEUE_OFFSET. An interrupted copy
+continues by these properties: no state is kept outside the destination. Only one message of a queue
+is sent at a time, to keep the order. After an error the command asks the destination for its last
+copy before it sends anything again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 _GROUP: Final = "rocketpoll-copy"
 _PREFIX: Final = "COPY"
 _DEAD_LETTER: Final = frozenset([ORIGIN_TOPIC, ORIGIN_MESSAGE_ID])
-"""The reserved names of which a copy of a dead letter has need, to be resent."""
+"""The reserved properties that a copy of a dead letter needs to be resent."""
 _START: Final = TopicPosition(PositionKind.START)
 _FIRST_STEP, _STEP_MAX = 32, 10_000
 _TRIES: Final = 5
@@ -69,7 +69,7 @@ _TRANSIENT: Final = (*CONNECTION_FAULTS, BrokerNotFound, SystemBusy)
 
 @dataclass
 class QueueCopy:
-    """The copy of one queue: what is read, where it goes, and what has become of it."""
+    """The copy of one queue: the range to read, the destination, and the results so far."""
 
     source: ReadRange
     target: MessageQueue
@@ -92,9 +92,10 @@ def plan_copy(
     *,
     creates: bool,
 ) -> list[QueueCopy]:
-    """Return the copies of all queues, each from where an earlier one has ended.
+    """Return the copies of all queues, each from where an earlier copy has ended.
 
-    A missing topic is created, or stands for one with the same queues unless ``creates``.
+    A missing destination is created if ``creates``; else the plan is for a topic with the same
+    queues.
     """
     check_send_topic(to)
     if is_system_topic(to) or to.startswith(RETRY_PREFIX):
@@ -159,7 +160,7 @@ def _check_queues(
 
 
 def _check_is_copy(source: Admin, span: ReadRange, copy: MessageExt, to: str) -> None:
-    """Refuse a queue that has another message where the last copied one was, or ends before it."""
+    """Refuse a source queue that ends before the last copied message, or has another one there."""
     from rmq_spark.client.reading.bulk_pull import stored_messages  # noqa: PLC0415  # not for help
 
     last = _origin_offset(copy)
@@ -168,7 +169,7 @@ def _check_is_copy(source: Admin, span: ReadRange, copy: MessageExt, to: str) ->
     if last >= end:
         problem = f"which ends at {end}"
     elif last < api.min_offset(span.address, span.queue):
-        return  # retention has taken it
+        return  # retention has deleted it
     else:
         original = next(stored_messages(api, span._replace(start=last, end=last + 1)), None)
         if original is None or original.fault is not None:
@@ -185,7 +186,7 @@ def _check_is_copy(source: Admin, span: ReadRange, copy: MessageExt, to: str) ->
 
 
 def last_copy(admin: Admin, tail: ReadRange, origin: MessageQueue) -> MessageExt | None:
-    """Return the copy of the last message of a queue of which another queue has one."""
+    """Return the last copy, in a queue of the destination, of messages from queue ``origin``."""
     from rmq_spark.client.reading.bulk_pull import stored_messages  # noqa: PLC0415  # not for help
 
     end, step = tail.end, _FIRST_STEP
@@ -220,7 +221,7 @@ def copy_queues(
     from rmq_spark.client.reading.bulk_pull import stored_messages  # noqa: PLC0415  # not for help
 
     queues = [stored_messages(source.instance.api, each.source) for each in copies]
-    rules = SendRules(_GROUP, max_message_bytes=PLAIN_BYTES_MAX)  # brokers have taken it before
+    rules = SendRules(_GROUP, max_message_bytes=PLAIN_BYTES_MAX)  # brokers have accepted it before
     left = [number for number, each in enumerate(copies) if each.source.start < each.source.end]
 
     def rounds() -> Iterator[list[int]]:

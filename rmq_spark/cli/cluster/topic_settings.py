@@ -21,12 +21,12 @@ PERMS: Final = {"rw": 6, "r": 4, "w": 2, "none": 0}
 DEFAULT_QUEUES: Final = 8
 QUEUES_MAX: Final = 65_536
 _ASKED_SINGLY_MAX: Final = 8
-"""Most new topics that brokers are asked for one by one; for more, their whole tables are read."""
+"""The most new topics that are looked up one by one; for more, the brokers' tables are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicEdit:
-    """The settings of a topic that change; None, and attributes without a name here, stay."""
+    """The settings of a topic that change; settings of None, and other attributes, stay."""
 
     read_queues: int | None = None
     write_queues: int | None = None

@@ -1,8 +1,8 @@
 """Guard: decides who may read the console, and who may change something with it.
 
-    any request   must name this machine as its host: a page of another site whose name resolves to
-                  this address (DNS rebinding) is refused. So is what a page of another site loads,
-                  but it may link to a page
+    any request   must name this machine as its host, against DNS rebinding: another site's name may
+                  resolve to this address. Pages of other sites may link to a page of the console,
+                  but not load anything from it
     reads         are open on a loopback address; elsewhere they need a session
     writes        must be enabled, and need a session, POST, the session's CSRF token, and an origin
                   that is this site
@@ -61,7 +61,7 @@ def status_of(error: click.ClickException, request: Request) -> HTTPStatus:
 
 
 def problem_sentence(problem: str, request: Request) -> str:
-    """Return a problem as a sentence, unless it begins with a name: case matters in those."""
+    """Return a problem with a capital letter, unless it begins with a name, whose case matters."""
     first = problem.partition(" ")[0]
     is_name = first in request.segments or first in dict(request.query).values()
     return problem if is_name else problem[:1].upper() + problem[1:]
@@ -106,7 +106,7 @@ class Guard:
         self._submitted_marks: deque[str] = deque(maxlen=_SUBMITTED_MARKS_MAX)
 
     def check_host(self, request: Request) -> None:
-        """Accept requests that name a host of this machine."""
+        """Refuse requests that do not name this machine as their host."""
         given = request.headers.get("host", "")
         name = None
         with suppress(ValueError):
@@ -119,10 +119,10 @@ class Guard:
             )
 
     def check_site(self, request: Request) -> None:
-        """Refuse what a page of another site loads: it may follow a link to a page, and no more.
+        """Refuse a request that a page of another site makes, unless the user follows a link.
 
         Such a page cannot read the response, but with images it could start expensive searches,
-        with the keys of the console's user. Programs and old browsers do not send the header.
+        with the keys of the console's user. Programs and old browsers do not send the headers.
         """
         headers = request.headers
         is_own = headers.get("sec-fetch-site", "none") in _SAME_SITE
@@ -172,7 +172,7 @@ class Guard:
         return _cookie(request, "", 0)
 
     def check_form(self, request: Request, session: Session | None) -> Session:
-        """Accept a form that a page of this session has sent, and return the session."""
+        """Refuse a form that no page of this session has sent; return the session."""
         self._check_origin(request)
         if session is None:
             raise PageError(
@@ -187,7 +187,7 @@ class Guard:
         return session
 
     def check_not_resubmitted(self, request: Request) -> None:
-        """Accept each form once, by the mark that pages put into it."""
+        """Refuse a form that was submitted before, by the mark that pages put into it."""
         mark = request.field("mark")
         with self._lock:
             if mark and mark not in self._submitted_marks:
@@ -200,7 +200,7 @@ class Guard:
         )
 
     def check_writable(self) -> None:
-        """Accept changes if they are enabled."""
+        """Refuse changes unless they are enabled."""
         if not self.is_writable:
             raise PageError(
                 HTTPStatus.FORBIDDEN,
@@ -272,7 +272,7 @@ _log = logging.getLogger(AUDIT_LOGGER)
 
 
 class AuditEntry:
-    """The outcome of one form, which its page may set; None for a form that is not logged."""
+    """The outcome of one form, which its page may set; a form with outcome None is not logged."""
 
     def __init__(self) -> None:
         self.outcome: str | None = "done"
@@ -286,7 +286,7 @@ class AuditLog:
 
     @contextmanager
     def record(self, request: Request, session: Session | None) -> Iterator[AuditEntry]:
-        """Log a form that is submitted within the context, with its outcome; nothing for pages."""
+        """Log a form handled within the context, with its outcome; ignore other requests."""
         entry = AuditEntry()
         if request.method != "POST":
             yield entry

@@ -59,13 +59,13 @@ class Page:
     """A page without its frame.
 
     Attributes:
-        title: Its heading.
+        title: Heading of the page.
         content: The parts below the heading.
-        section: Name of the entry of the navigation that it belongs to; empty for none.
-        trail: Titles and paths of the pages above it.
+        section: Name of the page's entry in the navigation; empty for none.
+        trail: Titles and paths of the pages above this one.
         status: Status of the response.
-        outcome: What a form has changed, for the audit log; empty if all that it asked for, None if
-            it was only a preview, which is not logged.
+        outcome: What a form has changed, for the audit log; empty if it changed all that it was
+            meant to, None if it was only a preview, which is not logged.
     """
 
     title: str

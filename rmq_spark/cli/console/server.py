@@ -1,6 +1,7 @@
 """Console server: listens on the port, and passes requests and responses as values.
 
-    GET and HEAD for pages, POST with a small form for changes; nothing else, and nothing large
+    GET and HEAD for pages, POST with a small form for changes; other methods and large requests
+    are refused
 
 Each response has strict headers: a browser runs only this site's script and loads only its style,
 shows no page in a frame of another site, and caches no page.
@@ -35,7 +36,7 @@ _HEADERS: Final = {
     "Content-Security-Policy": _CONTENT_POLICY,
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",  # without any, browsers omit the origin of a form
+    "Referrer-Policy": "same-origin",  # without a policy, browsers omit the origin of a form
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
@@ -116,7 +117,7 @@ class _ConsoleHandler(QuietHandler):
         except _MalformedRequest as refusal:
             status, text = refusal.args
             response = Response(status, f"{text}\n".encode(), TEXT_TYPE)
-        except Exception:  # noqa: BLE001  # whatever it is, others have to be served
+        except Exception:  # noqa: BLE001  # a bug must not end the server
             _log.exception("%s %r", method, self.path)
             text = "the console failed to answer this request. See its log\n"
             response = Response(HTTPStatus.INTERNAL_SERVER_ERROR, text.encode(), TEXT_TYPE)
@@ -153,7 +154,7 @@ class _ConsoleHandler(QuietHandler):
         return _parse_pairs(form)
 
     def _discard(self, count: int) -> None:
-        """Read what is not used: a client that is cut off while it sends sees no response."""
+        """Read unused bytes, because a client that is cut off while it sends sees no response."""
         while count > 0 and (piece := self.rfile.read(min(count, _DISCARDED_PIECE_BYTES))):
             count -= len(piece)
 

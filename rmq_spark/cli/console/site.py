@@ -145,7 +145,7 @@ class Site:
         try:
             self._guard.check_host(request)
             self._guard.check_site(request)
-        except PageError as refusal:  # the reader may be another site's page: reveal nothing else
+        except PageError as refusal:  # the client may be another site's page: reveal nothing else
             return Response(
                 refusal.status, f"{refusal.problem} {refusal.remedy}\n".encode(), TEXT_TYPE
             )

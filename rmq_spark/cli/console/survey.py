@@ -1,12 +1,12 @@
-"""Surveys: read something of each topic or group of a cluster, one after the other, in a thread.
+"""Surveys: read a value for each topic or group of a cluster, one after the other, in a thread.
 
-There may be thousands of names, so a page gets what is known so far, and says how much that is.
+There may be thousands of names, so a page gets what is known so far, and says how much is missing.
 
     a page asks ──> a pass over all names, those of the page first ──> values, as they are read
 
 A pass starts only if a page asks. The next one starts 30 seconds later at the earliest, and takes a
-tenth of the time at most: after a pass of ten seconds, the survey rests for ninety. Meanwhile only
-names are read that are new.
+tenth of the time at most: after a pass of ten seconds, the survey rests for ninety. Meanwhile it
+reads only new names.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ AGE_SECONDS_MAX: Final = 30.0
 WAIT_SECONDS_MAX: Final = 0.5
 _REST_FACTOR: Final = 9.0
 _FORGOTTEN_SECONDS: Final = 300.0
-"""Values that were due to be read again so long ago are not shown any more."""
+"""How long values are still shown after their next read was due."""
 
 _log = logging.getLogger(__name__)
 
@@ -97,11 +97,11 @@ class Survey(Generic[Value]):
         self._error: ClientError | None = None
 
     def get(self, names: Iterable[str], first: Sequence[str] = ()) -> Known[Value]:
-        """Return what is known of all names, and start a pass if that is old.
+        """Return what is known of all names, and start a pass if the values are old.
 
-        The pass reads ``first`` before all others: the names that a page shows. A page waits for
-        these, or for all without any, and for half a second at most. It does not wait while known
-        values are read again.
+        The pass reads ``first`` before all others: the names that a page shows. The call waits
+        until these names (without any, all names) have been read for the first time, for half a
+        second at most. It does not wait while known values are read again.
         """
         wanted = tuple(names)
         with self._changed:
@@ -127,7 +127,7 @@ class Survey(Generic[Value]):
             return Known(values, missing, self._error)
 
     def discard(self, name: str) -> None:
-        """Forget the value of a name, because the console has changed it; the next page reads."""
+        """Forget the value of a name that the console has changed; the next page reads it."""
         with self._changed:
             self._known.pop(name, None)
 
@@ -154,7 +154,7 @@ class Survey(Generic[Value]):
                 self._look(name)
         except ClientError as caught:
             error, has_failed = caught, True
-        except Exception:  # noqa: BLE001  # whatever it is, the next pass may do better
+        except Exception:  # noqa: BLE001  # the next pass may succeed
             has_failed = True
             _log.exception("reading %s failed", self._title)
         with self._changed:
@@ -173,7 +173,7 @@ class Survey(Generic[Value]):
             self._thread = None
 
     def _in_order(self, names: Iterable[str]) -> Iterator[str]:
-        """Yield all names once, those first that a page shows and that were never read."""
+        """Yield all names once; names that a page shows and that were never read come first."""
         done = set[str]()
         pending = deque(names)
         while pending and not self._stop_event.is_set():
@@ -188,7 +188,7 @@ class Survey(Generic[Value]):
     def _look(self, name: str) -> None:
         try:
             value = self._read(name)
-        except RouteNotFound:  # deleted since, or a topic of the broker's without a route
+        except RouteNotFound:  # deleted meanwhile, or a broker's own topic without a route
             value = None
         with self._changed:
             self._known[name] = value
@@ -210,7 +210,7 @@ class Survey(Generic[Value]):
                 self._look(name)
         except ClientError:  # the next pass says what is wrong
             return
-        except Exception:  # noqa: BLE001  # whatever it is, the next pass may do better
+        except Exception:  # noqa: BLE001  # the next pass may succeed
             _log.exception("reading %s again failed", self._title)
 
 
@@ -223,7 +223,7 @@ class Surveys:
 
     Attributes:
         sizes: The sizes of topics.
-        groups: The conditions of groups; those that may be stuck are looked at twice.
+        groups: The conditions of groups; those that may be stuck are examined twice.
         dead_letters: The number of messages in topics of dead letters.
         offsets: The offsets of groups that were seen, which show whether groups proceed.
     """
@@ -249,11 +249,11 @@ class Surveys:
         )
 
     def stop(self) -> None:
-        """Stop all of them."""
+        """Stop all surveys."""
         for survey in (self.sizes, self.groups, self.dead_letters):
             survey.stop()
 
 
 def may_be_stuck(examination: GroupExamination) -> bool:
-    """Return whether a group has a message that waits long, and may proceed all the same."""
+    """Return whether a message of a group has waited long, but the group may still proceed."""
     return examination.condition is GroupCondition.BEHIND and examination.queue is not None

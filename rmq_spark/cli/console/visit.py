@@ -39,7 +39,7 @@ class Visit:
         request: The request.
         admin: The administration client of the cluster.
         history: Figures of the last minutes.
-        surveys: What is read of all topics and groups in the background.
+        surveys: Values of all topics and groups, read in the background.
         checkpoints: Directories of queries' checkpoints that may be read.
         access: The options with which the console was started, for the commands that it shows.
         guard: Who may read, and whether something may be changed.
@@ -77,14 +77,14 @@ class Visit:
     ) -> Html:
         """Return a command for the cluster of this console, with a button that copies it.
 
-        ``verb`` has the words that name the command, ``stdin`` what writes to its input, with the
-        pipe.
+        ``verb`` has the words that name the command; ``stdin`` is the command, with its pipe, that
+        writes to its input.
         """
         line = stdin + self.access.command(verb, *arguments, options=options)
         return ui.command_box(line, _CREDENTIALS_HINT if self.access.needs_credentials else None)
 
     def sentence(self, text: str) -> Html:
-        """Return a sentence whose commands are for the cluster of this console, and are copied."""
+        """Return a sentence whose commands are for this console's cluster, with buttons to copy."""
         return join(
             ui.inline_command(part) if is_command else part
             for part, is_command in self.access.split_commands(text)

@@ -1,8 +1,8 @@
 """Demo clients: the producer, and the reader without Spark.
 
-DemoSender sends at a rate, several messages at a time, on its own thread: a table or a batch. A
-table is faster for many; a batch needs no pyarrow, which takes longer to load than a broker to
-start. DemoConsumer is a pull consumer, with figures each half second.
+DemoSender sends several messages at a time at a given rate, on its own thread, as a table or a
+batch. A table is faster for many messages; a batch needs no pyarrow, which takes longer to load
+than a broker to start. DemoConsumer is a pull consumer that reports figures each half second.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rmq_spark.client.producer.producer import Producer
 
 _SEND_INTERVAL_SECONDS: Final = 0.05
 _CATCH_UP_INTERVALS_MAX: Final = 4
-"""Most intervals made up for at a time after a busy machine delayed the sender."""
+"""The most missed intervals for which the sender makes up at a time, after a delay."""
 _TAGS: Final = ("created", "paid", "sent")
 _BODY_COUNT: Final = 1_000
 
@@ -119,7 +119,7 @@ class DemoConsumer:
         self._thread.start()
 
     def fault(self) -> str | None:
-        """Return the reason why it has stopped, or None while it runs."""
+        """Return the reason why the consumer has stopped, or None while it runs."""
         return None if self._fault is None else str(self._fault)
 
     def finish(self) -> None:

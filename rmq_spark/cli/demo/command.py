@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _ADJUST_SECONDS: Final = 3.0
 """The time between two checks: a batch or two."""
 _BACKLOG_SECONDS_MAX: Final = 3.0
-"""A backlog of so many seconds is usual while a batch runs and the next one gathers."""
+"""The backlog, in seconds, that is usual while a batch runs and messages gather for the next."""
 _CATCH_UP_RATIO: Final = 0.7
 """The new send rate, as a share of the rows read per second; the rest is for catching up. A sender
 below this share of the rate does not keep up."""
@@ -82,7 +82,7 @@ class AdaptiveRate:
 TOPIC: Final = "demo-orders"
 _QUEUES: Final = 4
 _RATES: Final = {True: 50_000, False: 5_000}
-"""The usual rates: a stream takes messages by columns, a consumer without Spark one by one."""
+"""The default rates: a stream reads messages by columns, a consumer without Spark one by one."""
 _WARM_UP_MESSAGES: Final = 2_000
 _STALL_SECONDS_MAX: Final = 60.0
 _REFRESH_SECONDS: Final = 0.25
@@ -142,7 +142,7 @@ def demo(
                 return 130
             except BrokenPipeError:  # the reader, as `head`, has seen enough
                 raise
-            except Exception as error:  # noqa: BLE001  # the user has to see any of them
+            except Exception as error:  # noqa: BLE001  # any error is shown to the user
                 words = (directory / "spark.log").read_text(encoding="utf-8", errors="replace")
                 os.write(stderr, words[-_LOG_TAIL_CHARACTERS:].encode())
                 return _print_failure(f"{type(error).__name__}: {error}", stderr)

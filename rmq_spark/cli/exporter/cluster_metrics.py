@@ -1,7 +1,7 @@
 """ClusterMetrics: reads a cluster periodically in a thread, and keeps the latest metrics as text.
 
 A scrape gets that text at once: it costs the cluster nothing, and does not wait for a slow cluster.
-A broker that is away is reported as such, without its old figures.
+A broker that is away is reported as down, without its old figures.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _RATE_METRICS: Final = {
     "getTransferredTps": ("rocketpoll_messages_out_per_second", "Messages delivered per second."),
     "getTransferedTps": ("rocketpoll_messages_out_per_second", "Messages delivered per second."),
 }
-"""Rates of the last ten seconds that brokers report, with both spellings of RocketMQ's."""
+"""Rates of the last ten seconds that brokers report, in both of RocketMQ's spellings."""
 
 
 class BrokerNode(NamedTuple):
@@ -84,17 +84,17 @@ class ClusterMetrics:
         self._scheduler.stop(_STOP_MS)
 
     def _refresh_safely(self) -> int:
-        """Refresh, and return the milliseconds until it is time again."""
+        """Refresh, and return the milliseconds until the next refresh."""
         began = self._now()
         try:
             self.refresh()
-        except Exception:  # noqa: BLE001  # whatever it is, the page must not show old figures
+        except Exception:  # noqa: BLE001  # after any error the page must not show old figures
             _log.exception("reading the cluster failed, retrying")
             self.text, self.not_ready_reason = b"", "reading the cluster failed. See the log"
         return int(max(self._interval_seconds - (self._now() - began), 0.1) * 1_000)
 
     def refresh(self) -> None:
-        """Read the cluster once, and renew the text."""
+        """Read the cluster once, and update the text."""
         began = self._now()
         reports: list[tuple[BrokerNode, BrokerReport | None]] = []
         try:
@@ -249,7 +249,7 @@ def _group_metrics(
         values = (*node.labels, each.group, each.topic, _flag(is_retry), _flag(is_system))
         lag.add_metric(values, each.messages)
         offset.add_metric(values, each.consumed)
-        if each.pops_in_flight:  # of pulled ones only clients know: no figure rather than 0
+        if each.pops_in_flight:  # only clients know the pulled ones: no figure then, not 0
             in_flight.add_metric(values, each.pops_in_flight)
         if not each.messages:
             latency.add_metric(values, 0)

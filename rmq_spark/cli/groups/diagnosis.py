@@ -4,9 +4,9 @@
     many groups    their summaries ──> examine_groups ──> a GroupExamination each
 
 A group is stuck in a queue if its next message has waited for 30 s, a member has the queue, and the
-group's offset has not moved for 6 s: consumers commit every 5 s. `OffsetWatch` remembers the
-offsets between two looks. ``rocketpoll group``, ``cluster health``, ``top`` and the console share
-this module.
+group's offset has not moved for 6 s: consumers commit every 5 s. `OffsetWatch` keeps the offsets
+that it has seen. ``rocketpoll group``, ``cluster health``, ``top`` and the console share this
+module.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class OffsetWatch:
         self._seen: dict[tuple[str, MessageQueue], _SeenOffset] = {}
 
     def observe(self, group: str, lags: Iterable[Lag]) -> None:
-        """Look at the offsets of a group; queues without lag are forgotten."""
+        """Record the offsets of a group; forget queues without lag."""
         now_ms = self._now_ms()
         for lag in lags:
             key = (group, lag.queue)
@@ -97,8 +97,8 @@ class GroupDiagnosis(NamedTuple):
 
     Attributes:
         condition: The condition, in a word.
-        title: What is the matter, in a few words.
-        text: Sentences that explain it and say what to do.
+        title: The problem, in a few words.
+        text: Sentences that explain the problem and say what to do.
         queue: The queue whose next message to look at, or to skip; None if that cannot help.
     """
 
@@ -113,8 +113,8 @@ def diagnose_group(
 ) -> GroupDiagnosis:
     """Return why a group has lag, if it has.
 
-    ``is_moving`` says whether the group proceeds in its `longest_waiting_queue`; None if nobody has
-    looked twice.
+    ``is_moving`` says whether the group proceeds in its `longest_waiting_queue`; None if its offset
+    was read only once.
     """
     oldest = longest_waiting_queue(state)
     if oldest is None:
@@ -167,7 +167,7 @@ def diagnose_group(
 def _diagnose_popping(
     state: GroupState, oldest: QueueState, waits: str, *, is_moving: bool | None
 ) -> GroupDiagnosis:
-    """Return why a group that pops has lag, where no queue has a member."""
+    """Return why a group that pops has lag; its queues belong to no member."""
     place = f"{oldest.lag.queue.topic} {queue_text(oldest.lag.queue)}"
     sentences, is_stuck = [waits], is_moving is False
     if is_stuck:
@@ -193,7 +193,7 @@ def _describe_in_flight(state: GroupState) -> str:
 def diagnose_groups(
     admin: Admin, states: Sequence[GroupState], sleep: Callable[[float], None]
 ) -> list[GroupDiagnosis]:
-    """Return why groups have lag; look again after six seconds at those that may be stuck."""
+    """Return why groups have lag; read those that may be stuck again after six seconds."""
     found = [diagnose_group(state, current_time_ms()) for state in states]
     watch = OffsetWatch()
     unknown = {}
@@ -243,7 +243,7 @@ class GroupExamination(NamedTuple):
     """The condition of one of many groups.
 
     Attributes:
-        summary: What its brokers say of it.
+        summary: The state of the group, from its brokers.
         condition: The condition, in a word.
         queue: The queue in which it is stuck, or may be; None otherwise.
         waiting_since_ms: Milliseconds since the epoch at which the message was stored that waits
@@ -259,12 +259,12 @@ class GroupExamination(NamedTuple):
 def examine_group(
     admin: Admin, name: str, watch: OffsetWatch, now_ms: int, *, with_members: bool = True
 ) -> GroupExamination:
-    """Look at a group once: it is not called stuck before ``watch`` has seen it twice.
+    """Examine a group once; it does not count as stuck before ``watch`` has seen it twice.
 
     Args:
         admin: The client.
         name: The group.
-        watch: The offsets seen in earlier looks, and from now on those of this one.
+        watch: The offsets seen before, to which those of now are added.
         now_ms: The time of day, in milliseconds.
         with_members: Whether to ask for the members of a group that has no lag.
     """
@@ -295,7 +295,7 @@ def examine_groups(
     *,
     with_members: bool = True,
 ) -> Mapping[str, GroupExamination]:
-    """Look at groups, and after six seconds once more at those that may be stuck."""
+    """Examine groups, and after six seconds once more those that may be stuck."""
     found = {
         name: examine_group(admin, name, watch, current_time_ms(), with_members=with_members)
         for name in names
@@ -349,7 +349,7 @@ def _next_stored_ms(admin: Admin, lag: Lag) -> int | None:
 
 
 def wait_for_moves(seconds: float) -> None:
-    """Sleep until groups can be looked at again; say so in a terminal."""
+    """Sleep until groups can be examined again; print this in a terminal."""
     if not sys.stderr.isatty():
         time.sleep(seconds)
         return

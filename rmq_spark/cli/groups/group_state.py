@@ -128,7 +128,7 @@ def check_group_exists(admin: Admin, name: str) -> None:
 
 
 def match_groups(admin: Admin, names: Iterable[str]) -> list[str]:
-    """Return the groups that names and patterns mean, each once; a pattern has to match some."""
+    """Return the groups that names and patterns select, each once; each pattern must match one."""
     chosen: dict[str, None] = {}
     for name in names:
         if not is_pattern(name):
@@ -181,11 +181,11 @@ def plan_seek(
 def apply_seek(
     admin: Admin, name: str, moves: Sequence[OffsetMove], position: TopicPosition, *, is_all: bool
 ) -> None:
-    """Move a group to a position as planned; ``is_all`` if that moves all queues of its topics."""
+    """Move a group as planned; ``is_all`` means that the plan has all queues of its topics."""
     for done, move in enumerate(moves):
         try:
             admin.set_offset(name, move.queue, move.target_offset)
-        except NotSupported as error:  # noqa: PERF203  # what was done before has to be told
+        except NotSupported as error:  # noqa: PERF203  # the error says what was done before
             # RocketMQ 4.9 notifies members of times only, which suffices if all queues seek to the
             # same time.
             times = {

@@ -2,8 +2,8 @@
 
     figures, members, queues ──> tables that fit the terminal ──> the diagnosis, and what to type
 
-What all queues have in common, such as the topic, is said once above their table. Of many queues
-only those are shown that have waited longest.
+Values that all queues have in common, such as the topic, are printed once above their table. Of
+many queues only those that have waited longest are shown.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class GroupView:
         sys.stdout.flush()
 
     def show_diagnosis(self, state: GroupState, diagnosis: GroupDiagnosis) -> None:
-        """Print in words how a group does, and the commands for what to do next."""
+        """Print the condition of a group in words, and the commands to run next."""
         title = f"{diagnosis.title}."
         if sys.stdout.isatty():
             title = click.style(title, fg=_COLORS[diagnosis.condition], bold=True)

@@ -64,7 +64,7 @@ _KEY_QUERY_MESSAGES: Final = 64
 _CHUNK_BYTES: Final = 1 << 20
 _MOMENT_MS: Final = 20
 _ORDERED_MAX: Final = 1_000
-"""Most messages that are put in order before they are printed."""
+"""The most messages that are sorted before they are printed."""
 _GROUP_IDLE_SECONDS: Final = 3.0
 _COMMIT_SECONDS: Final = 1.0
 _RETRY_SECONDS: Final = 0.5
@@ -319,9 +319,9 @@ def _check_group_query(query: ConsumeQuery) -> None:
 def _consume_in_group(
     admin: Admin, query: ConsumeQuery, group: str, *, is_endless: bool
 ) -> Generator[MessageExt, None, None]:
-    """Yield messages as a member of a group, and commit each after the next was asked for.
+    """Yield messages as a member of a group, and commit each once the caller asks for the next.
 
-    Who closes this before asking for the next message has not printed the last one: it is not
+    If the caller closes this generator instead, it has not printed the last message, which is not
     committed.
     """
     from rmq_spark.client.consumer.lite_pull_consumer import Consumer  # noqa: PLC0415  # only in groups
@@ -362,7 +362,7 @@ def _consume_in_group(
 def _pop_in_group(
     admin: Admin, query: ConsumeQuery, group: str, *, is_endless: bool
 ) -> Generator[MessageExt, None, None]:
-    """Yield messages as a popping member of a group; acknowledge each after the next was asked for.
+    """Yield messages popped for a group; acknowledge each once the caller asks for the next.
 
     Messages that were popped and not printed are given back to the group at the end.
     """
@@ -400,7 +400,7 @@ def _pop_in_group(
 
 
 class _Outage:
-    """A context that ends quietly if a broker is away, so that an endless command tries again."""
+    """A context that suppresses outages of brokers, so that an endless command tries again."""
 
     def __init__(self, what: str, *, may_wait: bool) -> None:
         self._what = what
@@ -437,7 +437,7 @@ def _settle_popped(
 
 
 def _commit(consumer: Consumer, printed: dict[MessageQueue, int]) -> None:
-    """Commit what was printed, in queues that are still this member's."""
+    """Commit the printed messages of queues that this member still has."""
     held = consumer.assignment()
     for queue in [each for each in printed if each not in held]:
         del printed[queue]
@@ -470,10 +470,10 @@ def _commit_ends(admin: Admin, query: ConsumeQuery, group: str) -> None:
 def _check_subscriptions(
     admin: Admin, query: ConsumeQuery, group: str, *, is_popping: bool
 ) -> None:
-    """Raise a failure if members of a group consume other messages, or otherwise, than this one.
+    """Raise a failure if members of a group consume other messages, or in another way, than we do.
 
-    RocketMQ gives queues to all members alike: those of different subscriptions lose messages. What
-    some members pull and others pop, both get.
+    RocketMQ divides the queues among all members: if their subscriptions differ, messages are lost.
+    If some members pull and others pop, both get the same messages.
     """
     from rmq_spark.client.admin.lookups import ADMIN_TIMEOUT_MS  # noqa: PLC0415  # only in groups
     from rmq_spark.client.api.broker_api import BrokerApi  # noqa: PLC0415  # only in groups
@@ -515,7 +515,7 @@ def _check_consume_type(group: str, found: ConsumeType | None, *, is_popping: bo
 
 
 class _MemberNotes:
-    """Says on stderr which queues this member has, whenever that changes."""
+    """Prints on stderr how many queues this member has, whenever they change."""
 
     def __init__(self, group: str) -> None:
         self._group = group
@@ -524,7 +524,7 @@ class _MemberNotes:
     def __call__(
         self, topic: str, queues: frozenset[MessageQueue], own: frozenset[MessageQueue]
     ) -> None:
-        """Say how many of a topic's queues are this member's."""
+        """Print how many of a topic's queues this member has."""
         others = "" if len(own) == len(queues) else "; other members have the rest"
         total = format_count(len(queues), "queue")
         text = f"a member of {self._group}: reads {len(own)} of {total} of {topic}{others}"

@@ -1,8 +1,9 @@
 """Dead letters: reads them, and resends them to their original topics.
 
-A dead letter is in a topic of its group, or in the one that a Spark query sends unreadable messages
-to (option deadLetterTopic; `client.forwarding` has its properties). A resent one is a new message
-in the original topic, with its body, tag, keys and properties: all groups of that topic receive it.
+A dead letter is in a topic of its group, or in the topic to which a Spark query sends unreadable
+messages (option deadLetterTopic; `client.forwarding` has the properties). A resent one is a new
+message in the original topic, with body, tag, keys and properties of the dead letter: all groups of
+that topic receive it.
 The dead letter stays, because RocketMQ's logs are append-only. ``rocketpoll dlq`` and the console
 share this module.
 """
@@ -47,7 +48,7 @@ _HOW_TO_SEND: Final = (
     "Print its stored bytes with rocketpoll dlq show -o json, and send them with rocketpoll produce"
 )
 _SINGLE_MESSAGE_ERRORS: Final = (BrokerRefused, MessageRejected, RouteNotFound, TopicNotUsable)
-"""Errors that say nothing about other letters."""
+"""Errors that concern only one dead letter: the next one is sent all the same."""
 _ORIGIN_ID_PROPERTIES: Final = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
 
 
@@ -64,7 +65,7 @@ class DeadLetterSource(NamedTuple):
 
     @property
     def arguments(self) -> str:
-        """The arguments that name it on a command line."""
+        """The arguments that name this source on a command line."""
         return self.group or f"--topic {self.topic}"
 
 
@@ -118,20 +119,19 @@ def resend_dead_letters(
 ) -> Iterator[ResendResult]:
     """Send the originals of dead letters, and yield the result for each.
 
-    They go to topic ``to``, by default to the original topic of each, ``rate`` a second at most.
-    One that cannot be sent does not hold up the others, unless no broker can be reached: then the
-    rest is not tried.
+    Messages go to topic ``to``, by default to the original topic of each, ``rate`` a second at
+    most. If one cannot be sent, the others are sent all the same, unless no broker can be reached.
     """
     from rmq_spark.client.producer.prepared_message import SendRules  # noqa: PLC0415  # not to look
     from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # --help needs no client
 
-    rules = SendRules(_GROUP, max_message_bytes=PLAIN_BYTES_MAX)  # brokers have taken it before
+    rules = SendRules(_GROUP, max_message_bytes=PLAIN_BYTES_MAX)  # brokers have accepted it before
     group = f"{_GROUP}-{secrets.token_hex(4)}"  # the console may resend for several at a time
     with Producer(group, instance=admin.instance, rules=rules) as producer:
         for letter in paced(chosen, rate):
             try:
                 result = producer.send(original_message(letter, to))
-            except Failure as error:  # noqa: PERF203  # each has an outcome of its own
+            except Failure as error:  # noqa: PERF203  # each has its own result
                 yield ResendResult(letter, None, error.message)
             except ClientError as error:
                 yield ResendResult(letter, None, describe_error(error))

@@ -1,8 +1,8 @@
 """``rocketpoll dlq``: dead letters, the messages that a group has failed to consume too often.
 
-Those that a Spark query could not read are dead letters as well, in the topic of its option
-deadLetterTopic: --topic names it in place of a group. `dead_letters` reads and resends them, for
-the console as well.
+Messages that a Spark query could not read are dead letters as well, in the topic of the query's
+option deadLetterTopic: --topic names it in place of a group. `dead_letters` reads and resends them,
+for the console as well.
 """
 
 from __future__ import annotations

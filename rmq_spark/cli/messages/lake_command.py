@@ -1,6 +1,6 @@
 """``rocketpoll lake``: writes the messages of a topic to a Delta table, each exactly once.
 
-    offsets in the table ──> what brokers have beyond them ──> rows ──> one commit: rows, offsets
+    offsets in the table ──> messages outside of them ──> rows ──> one commit: rows, offsets
 
 The table itself says where to resume (`TopicTable`); there is no other state. Of each queue it
 holds one range of offsets, which grows at its end and, with ``--from``, at its beginning.
@@ -53,7 +53,7 @@ _COMMIT_BYTES: Final = 256 << 20
 
 _OUTAGES: Final = (*CONNECTION_FAULTS, BrokerNotFound, TopicNotUsable)
 _NEEDED: Final = ("brokerName", "queueId", "queueOffset", "storeTimestamp")
-"""Columns that are read in any case, to recognize the last message of a range."""
+"""Columns that are always read, to recognize the last message of a range."""
 
 
 @click.command(
@@ -146,7 +146,7 @@ class _Piece(NamedTuple):
         return self.span.start < self.held.first
 
     def first_part(self, count: int) -> ReadRange:
-        """Return the offsets that come next, at most this many."""
+        """Return the offsets to copy next, at most ``count``."""
         start, end = self.span.start, self.span.end
         if self.is_backfill:
             return self.span._replace(start=max(start, end - count))
@@ -162,7 +162,7 @@ class _TopicCopy:
     table: TopicTable
     starts: Mapping[MessageQueue, int]
     ends: Mapping[MessageQueue, int] | None
-    """The offsets to stop before in each queue; None to go on for ever."""
+    """The offset of each queue before which to stop; None to go on for ever."""
     has_start: bool
     on_bad_record: str
     skips_lost: bool
@@ -211,12 +211,12 @@ class _TopicCopy:
         return True
 
     def _plan(self, new: dict[MessageQueue, HeldRange]) -> list[_Piece]:
-        """Return what the table lacks; add the queues that it does not know yet to ``new``."""
+        """Return the ranges missing in the table; add queues that it does not know to ``new``."""
         pieces = []
         for span in resolve_ranges(self.admin.instance, self.topic, _START, None):
             held = self.table.held(span.queue)
             if held is None:
-                # A queue that is new in a table that was begun is read from its first message.
+                # If the table has other queues already, a new queue is read from its first message.
                 start = span.start if self.table.is_begun else self.starts.get(span.queue, 0)
                 start = min(max(start, span.start), span.end)
                 held = new[span.queue] = HeldRange(start, start)
@@ -274,7 +274,7 @@ class _TopicCopy:
         return tables
 
     def _check_identity(self, piece: _Piece) -> None:
-        """Raise an error if the last message that the table has is another one at the broker.
+        """Raise an error if the broker has another message where the table's last one was.
 
         This comes after the read, so that rows of a topic that was recreated are never committed.
         """

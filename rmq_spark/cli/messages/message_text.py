@@ -4,7 +4,7 @@ r"""Message text: formats messages as lines, in a kcat-like format, as JSON line
     %s body    %S its size in bytes   %h properties of the user   %r failed deliveries
     %% percent   \n \t \r \0 \\ \xHH
 
-Content from others may contain escapes that control a terminal: a terminal shows them escaped;
+Messages may contain characters that control a terminal: output to a terminal escapes them, and
 programs get every byte. Each message that cannot be read is named on stderr; JSON output has its
 stored body and the fault, and output of bodies alone omits it.
 """

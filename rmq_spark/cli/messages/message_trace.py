@@ -1,9 +1,9 @@
-"""Message trace: finds a message by either id, and the delivery of it to the groups of its topic.
+"""Message trace: finds a message by either id, and its delivery to the groups of its topic.
 
 A broker's id names the message's position. A producer's id is looked up in the index of one topic,
-or of all. The groups' offsets show which have passed the message; where producers and consumers
-record traces, these show each send and each call of a listener. ``rocketpoll message`` and the
-console share this module.
+or of all. Offsets show which groups have passed the message; if producers and consumers record
+traces, these show each send and each call of a listener. ``rocketpoll message`` and the console
+share this module.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def find_copies(
 ) -> Sequence[MessageExt]:
     """Find a message by its producer's or its broker's id, and return its copies, oldest first.
 
-    Without a topic, all are searched; ``on_search`` gets their number if that is needed.
+    Without a topic, all topics may have to be searched; ``on_search`` then gets their number.
     """
     if topic is not None:
         try:
@@ -134,8 +134,8 @@ def find_by_offset_id(admin: Admin, message_id: str) -> MessageExt | None:
 def trace_deliveries(admin: Admin, message: MessageExt) -> list[Delivery]:
     """Return the delivery of a message to each group of its topic.
 
-    A group has consumed it if it has committed an offset past it. A group whose filter does not
-    match skips the message, and counts as well.
+    A group counts as having consumed the message if it has committed an offset past it, even if its
+    filter has skipped the message.
     """
     return [
         _trace_group(admin, name, message)
@@ -179,7 +179,8 @@ def transaction_of(admin: Admin, message: MessageExt) -> Transaction | None:
 def _open_state(admin: Admin, message: MessageExt) -> str:
     """Return the state of a half message that is in no other topic.
 
-    The broker has passed those that were rolled back, and stores others again at the end.
+    The broker has passed half messages that were rolled back, and stores open ones again at the
+    end.
     """
     copies = [message, *_copies(admin, HALF_TOPIC, message)]
     newest = max(copies, key=lambda each: each.queue_offset)

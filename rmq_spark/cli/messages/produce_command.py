@@ -1,7 +1,7 @@
 """``rocketpoll produce``: sends lines of stdin or files, whole files, or JSON lines.
 
 ``rocketpoll request`` sends them one by one, and prints the reply to each. ``rocketpoll recall``
-takes back what waits for its time of delivery.
+recalls messages that wait for their time of delivery.
 
     texts (where each stands) ──> messages ──> batches ──> the producer, at no more than --rate
 
@@ -49,12 +49,12 @@ _FIELDS: Final = ("body", "body_base64", "keys", "tags", "properties",
                   "sharding_key", "delay_level", "flag")  # fmt: skip
 _PLACEHOLDER_ID: Final = "0" * 32
 _TEXT_BYTES_MAX: Final = 64 * 1024 * 1024
-"""A limit for the text of one message: in JSON, a body takes several times its bytes."""
+"""The longest text of a message; in JSON, a body takes several times its bytes."""
 _CONSUME_FIELDS: Final = frozenset(
     {"topic", "broker", "queue", "offset", "id", "stored", "born", "born_host"}
     | {"reconsume_times", "fault"}
 )
-"""Fields by which ``consume -o json`` tells of a stored message; they are not sent again."""
+"""Fields of ``consume -o json`` that describe a stored message; they are not sent again."""
 
 
 class MessageDefaults(NamedTuple):
@@ -434,7 +434,7 @@ def _send_batches(
 
 
 def _batches(messages: Iterator[Message], size: int) -> Iterator[list[Message]]:
-    """Yield messages in batches; those before a fault are yielded before it is raised.
+    """Yield messages in batches; a fault is raised after the messages before it were yielded.
 
     A batch is stored in one queue, and so has one sharding key.
     """

@@ -22,11 +22,11 @@ from rmq_spark.cli.shell.usage_errors import command_hint
 
 _HELP_NAMES: Final = ("-h", "--help")
 _RANGE: Final = re.compile(r"; [0-9<=>x]+(?=\])|  \[[0-9<=>x]+\]$")
-"""The range of a number in the help of an option; the error for another number has it."""
+"""The range of a number in the help of an option; only the error for other numbers shows it."""
 
 _OPTION_WIDTH_MAX: Final = 26
 _SHOWN_CONNECTION_OPTIONS: Final = ("namesrv", "profile")
-"""The options for the connection that the help of each command has."""
+"""The options for the connection that the help of each command shows."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -68,7 +68,7 @@ class CommandWithExample(click.Command):
         _write_indented(formatter, _paragraphs(self)[0])
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the own options, the other paragraphs, and the first options of the connection."""
+        """Write the command's own options, further paragraphs, and some connection options."""
         options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
         own = [each for each in options if not isinstance(each, ConnectionOption)]
         shared = [each for each in options if isinstance(each, ConnectionOption)]

@@ -2,8 +2,8 @@
 
     eval "$(rocketpoll completion bash)"    # in ~/.bashrc
 
-Commands and options complete without a connection. Topics, groups and profiles complete as well,
-wherever an argument has such a name: a cluster that does not answer at once completes nothing.
+Commands and options complete without a connection. Arguments that are names of topics, groups or
+profiles complete as well; if the cluster does not answer at once, there are no completions.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class _NameType(click.ParamType):  # type: ignore[type-arg]  # generic only in n
         found: list[str] = []
 
         def ask() -> None:
-            with contextlib.suppress(Exception):  # whatever it is, nobody could read it here
+            with contextlib.suppress(Exception):  # an error could not be shown here
                 found.extend(self._list_names(ctx.params))
 
         asking = threading.Thread(target=ask, daemon=True, name="completion")
@@ -138,4 +138,4 @@ _TYPES: Final = {
     "GROUP": _NameType(_list_groups),
     "PROFILE": _NameType(_list_profiles),
 }
-"""The types of arguments and options, by the name that their help has."""
+"""The types of arguments and options, by their names in the help."""

@@ -1,4 +1,4 @@
-"""Connection: how a command reaches a cluster: by options, environment and profiles.
+"""Connection: the options, variables and profiles by which a command reaches a cluster.
 
     --namesrv and the like  >  --profile NAME  >  environment  >  the current profile
                                                                >  127.0.0.1:9876
@@ -98,7 +98,7 @@ _COMMAND_MENTION: Final = re.compile(
 """Matches a mention of a command that acts on a cluster, within a sentence: the words that name it,
 its flags, and at the end of the sentence its argument."""
 _COMMAND_END: Final = re.compile(r"[.,;:)]|$| to ")
-"""Matches the text after a mention that has all arguments of its command."""
+"""Matches the text after a mention of a command that has all its arguments."""
 
 
 @dataclass(frozen=True)
@@ -107,12 +107,12 @@ class ClusterAccess:
 
     Attributes:
         settings: The values from options, environment and profile, by the names of the options.
-        options: The options that lead another command to the same cluster, without credentials.
+        options: The options by which another command reaches this cluster, without credentials.
         profiles_file: The file of profiles, if a variable names it and a profile is used.
         needs_credentials: Whether commands need credentials that neither these options nor the
             profile have.
-        typed_options: Those of the options that the user typed, which a command in the same shell
-            needs as well.
+        typed_options: The part of ``options`` that the user typed, which a command in the same
+            shell needs as well.
     """
 
     settings: Mapping[str, Any] = field(repr=False)  # secrets are among them
@@ -132,7 +132,7 @@ class ClusterAccess:
         ``verb`` has the words that name the command, such as ``group seek``.
         """
         words = ["rocketpoll", *verb.split()]
-        if any(each.startswith("-") for each in arguments):  # a name, and no option
+        if any(each.startswith("-") for each in arguments):  # a name, not an option
             words += [*options, *self.options, "--", *arguments]
         else:
             words += [*arguments, *options, *self.options]
@@ -201,7 +201,7 @@ class ClusterAccess:
         password = given.pop("key-password", None)
         is_wanted = self.settings.get("tls")
         if is_wanted is None:
-            is_wanted = bool(given)  # certificates without TLS would mean nothing
+            is_wanted = bool(given)  # certificates have no effect without TLS
         if not is_wanted:
             return None
         from rmq_spark.client.transport.tls.settings import TlsSettings  # noqa: PLC0415  # seldom used
@@ -244,8 +244,8 @@ def _check_address(address: str) -> None:
 def explain_missing_topics(admin: Admin) -> Iterator[None]:
     """Add the closest existing name to the error for an unknown topic.
 
-    Name servers drop the topics of brokers that are away: if there is no broker, the topic may well
-    exist, and the error must not advise to create it.
+    Name servers drop the topics of brokers that are away: if there is no broker, the topic may
+    exist nevertheless, and the error must not advise to create it.
     """
     try:
         yield
@@ -282,7 +282,7 @@ def connection_options(function: _Function) -> _Function:
 def cluster_options(function: _Function) -> _Function:
     """Add the connection options to a command that shows or changes a whole cluster.
 
-    It has the full names of all namespaces, and ignores the namespace of a profile or variable.
+    The command uses full names, and ignores the namespace of a profile or variable.
     """
 
     def of_cluster(access: ClusterAccess, option: str | None) -> ClusterAccess:

@@ -1,6 +1,6 @@
 """Failures of commands: one line each with the problem and the remedy, and the exit codes.
 
-    0 done   1 failed   2 wrong usage   10 looked, and found something unhealthy   130 interrupted
+    0 done   1 failed   2 wrong usage   10 a check found something unhealthy   130 interrupted
 
 An action that its user does not confirm fails as well.
 
@@ -55,7 +55,7 @@ _KEYS_REMEDY: Final = (
     "Use keys that have the permission (--access-key, --profile), or change the topic's --perm"
 )
 _ACCESS_ERRORS: Final = (AuthenticationFailed, AccessDenied)
-"""Errors of access lists, which say themselves what to do."""
+"""Errors about users and access lists whose texts contain a remedy."""
 
 _REMARKS: Final = {
     "The subject of User:": "Create the user first: rocketpoll user create NAME",
@@ -66,10 +66,10 @@ _REMARKS: Final = {
     "filter message by": "Set enablePropertyFilter=true at the broker",
     "recall failed, operation is forbidden": "Set recallMessageEnable=true at the broker",
 }
-"""Remedies by words in the remark of an error whose code says nothing."""
+"""Remedies by words in the remark of an error whose code is unspecific."""
 
 _FOREIGN_SERVER_ERRORS: Final = (ProtocolError, ConnectionClosed, RequestTimeout, TlsFailed)
-"""Errors of a name server's address at which something else listens."""
+"""Errors if something that is not a name server listens at the address."""
 
 _REMEDIES: Final[tuple[tuple[type[RocketPollError], str], ...]] = (
     (NoNameServer, "Start one (rocketpoll broker), or give another address with --namesrv"),
@@ -200,7 +200,7 @@ def _remedy_of(error: RocketPollError) -> str:
     if isinstance(error, _ACCESS_ERRORS):
         return error.remedy
     if isinstance(error, NotSupported) and error.is_of_proxy:
-        return ""  # its text says it
+        return ""  # the text has the remedy
     if isinstance(error, GroupNotFound) and error.near:
         return f"Did you mean {sanitize(error.near)}? List all with rocketpoll group list"
     if _is_tls_mismatch(error):
@@ -236,11 +236,11 @@ def ask_secret(
     """Return a secret, such as a password, from the first line of stdin or from a prompt.
 
     Args:
-        kind: What it is.
-        owner: Whose it is.
-        option: The option that has it read from stdin, and perhaps other ways to give it.
+        kind: The kind of secret, such as a password.
+        owner: The owner of the secret.
+        option: The option that reads it from stdin, and perhaps other ways to give it.
         from_stdin: Whether that option is set.
-        is_confirmed: Whether it has to be typed twice, because it is new.
+        is_confirmed: Whether the user has to type it twice, because it is new.
     """
     if from_stdin:
         found = sys.stdin.readline(_STDIN_CHARACTERS_MAX).rstrip("\r\n")

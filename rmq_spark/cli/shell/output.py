@@ -6,9 +6,8 @@
 
 In a terminal, numbers have thousands separators; elsewhere they do not, because programs read them.
 
-Times are in this machine's zone (TZ), and for programs with the zone. Text comes from others:
-tables escape control characters; so does every other output in a terminal, and JSON, whose escapes
-have the same meaning, everywhere.
+Times are in this machine's zone (TZ), which the formats for programs state. Text may come from
+other users: tables, JSON and all output in a terminal escape control characters.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ class TableLayout(NamedTuple):
     """The columns of a table that stays on one line for each row, see `fitted_lines`.
 
     Attributes:
-        ages: Columns with times, which people see as how long ago they were.
-        expendable: Columns that are left out if they do not fit.
-        flexible: Column that is shortened if it does not fit.
+        ages: Columns with times, which a table shows as ages.
+        expendable: Columns that are left out if the table does not fit.
+        flexible: Column that is shortened if the table does not fit.
     """
 
     ages: tuple[str, ...] = ()
@@ -184,7 +183,7 @@ def rich_table(rows: Sequence[Row], columns: Sequence[str], title: str | None = 
         table.add_column(_title(name), justify=justify, overflow="fold")
     for row in rows:
         cells = (format_cell(row[name], with_separators=True) for name in columns)
-        table.add_row(*map(Text, cells))  # names are no markup
+        table.add_row(*map(Text, cells))  # names must not be read as markup
     return table
 
 
@@ -224,11 +223,11 @@ def fitted_lines(
     expendable: Sequence[str] = (),
     flexible: str | None = None,
 ) -> list[str]:
-    """Return rows as aligned text that fits the terminal, if stdout is one, with a line each.
+    """Return rows as aligned text, one line each, that fits the terminal if stdout is one.
 
     Args:
         rows: The rows.
-        columns: Their columns.
+        columns: The columns of the rows.
         expendable: Columns that are left out, in this order, as long as the rows do not fit.
         flexible: Column that is shortened then.
     """
@@ -274,7 +273,7 @@ def terminal_width() -> int:
 
 
 def common_values(rows: Sequence[Row], columns: Sequence[str]) -> dict[str, object]:
-    """Return the values of columns that several rows have in common; they can be said once."""
+    """Return the values that all rows have in common, by column; none for fewer than two rows."""
     if len(rows) < 2:
         return {}
     first = rows[0]
@@ -346,7 +345,7 @@ def _show_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
     if not sys.stdout.isatty():
         sys.stdout.writelines(f"{line}\n" for line in text_lines(rows, columns))
         return
-    from rich.console import Console  # noqa: PLC0415  # programs that read tables need none
+    from rich.console import Console  # noqa: PLC0415  # only in a terminal
 
     console = Console()
     if _fits(rows, columns, console.width):

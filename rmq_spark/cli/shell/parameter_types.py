@@ -31,11 +31,10 @@ if TYPE_CHECKING:
     from rmq_spark.client.reading.read_bounds import ReadRange
 
 
-# ---- Numbers on the command line: rates and times, which are finite and of a size that clocks
-# take.
+# ---- Numbers on the command line: rates and times, finite and within what clocks accept.
 
 _SECONDS_MAX: Final = 1e9
-"""A limit: thirty years of seconds."""
+"""The largest number: thirty years in seconds."""
 
 
 class PositiveFloat(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases
@@ -66,7 +65,7 @@ _Item = TypeVar("_Item")
 def paced(
     items: Iterable[_Item], rate: float | None, size: Callable[[_Item], int] = lambda _: 1
 ) -> Iterator[_Item]:
-    """Yield items, at most ``rate`` a second; ``size`` says as how many an item counts."""
+    """Yield items, at most ``rate`` a second; ``size`` returns how many an item counts for."""
     started, count = time.monotonic(), 0
     for item in items:
         if rate is not None:

@@ -86,7 +86,7 @@ HINTS: Final[Mapping[str, Sequence[str]]] = {
     "-L": ("rocketpoll topic list",),
     "-K": ("-f '%k %s\\n' to print keys, or produce --json to send them",),
 }
-"""Hints by the option of another tool: the first one counts that applies to the command."""
+"""Hints by the option of another tool: the first that applies to the command is shown."""
 
 VERB_HINTS: Final[Mapping[str, str]] = {
     "reset": "seek",
@@ -104,7 +104,7 @@ VERB_HINTS: Final[Mapping[str, str]] = {
     "rm": "delete",
     "ls": "list",
 }
-"""Verbs of a noun, by those of other tools."""
+"""Our verbs for verbs of other tools."""
 
 COMMAND_HINTS: Final[Mapping[str, str]] = {
     "kafka-topics": "topic",
@@ -133,7 +133,7 @@ COMMAND_HINTS: Final[Mapping[str, str]] = {
     "subscribe": "consume",
     "lag": "group list",
 }
-"""Commands, by those of other tools."""
+"""Our commands for commands of other tools."""
 
 _POSITION: Final = re.compile(r"'(beginning|earliest|start|end|latest|stored|s@.*|-?\d+)'")
 _INTEGER: Final = re.compile(r"'(?P<text>.*)' is not a valid (integer|integer range)\.")
@@ -151,7 +151,7 @@ def describe_usage_error(error: click.UsageError) -> str:
 
 
 def command_hint(name: str, known: Sequence[str]) -> str | None:
-    """Return the command of a group of commands that a wrong name means."""
+    """Return the known command that a wrong name probably means, or None."""
     if name in VERB_HINTS and VERB_HINTS[name] in known:
         return VERB_HINTS[name]
     hint = COMMAND_HINTS.get(name.removesuffix(".sh"))
@@ -214,7 +214,7 @@ def _example_hint(context: click.Context | None) -> str:
 
 
 def _name(error: click.BadParameter) -> str:
-    """Return the option or the argument that is wrong, as the help has it."""
+    """Return the wrong option or argument by its name in the help."""
     param = error.param
     if isinstance(param, click.Option):
         return "/".join(param.opts)
@@ -224,7 +224,7 @@ def _name(error: click.BadParameter) -> str:
 
 
 def _describe_value(error: click.BadParameter) -> str:
-    """Return what is wrong with a value, and which are right."""
+    """Return what is wrong with a value, and which values are valid."""
     message, kind = error.message, getattr(error.param, "type", None)
     if found := _CHOICE.fullmatch(message):
         known = found["known"].replace("'", "")

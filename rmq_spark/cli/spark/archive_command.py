@@ -1,8 +1,8 @@
 """``rocketpoll archive FILE.zip``: the modules that Spark's workers need, for ``--py-files``.
 
-It packs the modules that are installed where the command runs. The broker, the command line and
-compiled packages are left out: numpy, pyarrow and orjson must be on the cluster. On the driver the
-archive must also be on PYTHONPATH, because Spark does not look for sources in --py-files.
+The archive has the modules that are installed where the command runs. The broker, the command line
+and compiled packages are left out: numpy, pyarrow and orjson must be on the cluster. On the driver
+the archive must also be on PYTHONPATH, because Spark does not look for sources in --py-files.
 """
 
 from __future__ import annotations

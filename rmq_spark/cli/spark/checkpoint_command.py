@@ -1,7 +1,7 @@
 """``rocketpoll checkpoint DIR``: shows a query's batches and lag, and how others can continue.
 
-Local files are read without pyspark and Java, those of other file systems by a Spark session of the
-command's own, with the settings that Spark finds.
+Local files are read without pyspark and Java. For other file systems the command starts its own
+Spark session, with the settings that Spark finds.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _show_lag(batch: CheckpointedBatch, access: ClusterAccess, output: str) -> N
 
 
 def _apply_moves(admin: Admin, group: str, moves: Sequence[OffsetMove]) -> None:
-    if is_unknown_group(admin, group):  # 5.x stores no offsets of a group that was never made
+    if is_unknown_group(admin, group):  # 5.x stores no offsets of a group that does not exist
         admin.create_group(group)
     apply_seek(admin, group, moves, TopicPosition(PositionKind.OFFSET), is_all=False)
 

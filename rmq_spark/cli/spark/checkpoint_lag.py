@@ -2,7 +2,7 @@
 
     checkpoint ──> last committed batch ──> its positions ──> a group's moves to them
 
-The command line and the console show it alike. A queue of a deleted topic has no end.
+The command line and the console share this module. A queue of a deleted topic has no end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class QueryPosition(NamedTuple):
 
     @property
     def behind(self) -> int | None:
-        """Lag of the query in messages; None if the queue is no more."""
+        """Lag of the query in messages; None if the queue no longer exists."""
         return None if self.end is None else messages_behind(self.end, self.next_offset)
 
 

@@ -1,7 +1,7 @@
 """``rocketpoll sink``: shows what streaming queries have committed with exactly-once delivery.
 
-It reads the manifests in a topic's commits topic, but none of the rows that they name; and it asks
-our own brokers, which know the last batch of each sink that stages its rows with them.
+The command reads the manifests in a topic's commits topic, but none of the rows that they name. It
+also asks rocketpoll brokers, which know the last batch of each sink that stages rows with them.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     CREATE TABLE orders_rows (id BIGINT, ...)       one for each topic with columns
     CREATE VIEW orders AS SELECT * FROM ... WITH    one for each topic; it keeps address and topic
 
-Spark passes no options of a table to a source in Python, so that queries and views have them. Names
-in a catalog consist of letters, digits and underscores, and ignore case.
+Spark passes no options of a table to a source in Python; therefore queries and views have them.
+Names in a catalog consist of letters, digits and underscores, and ignore case.
 """
 
 from __future__ import annotations
@@ -130,9 +130,9 @@ def column_names(columns: str) -> list[str]:
 
 
 def infer_columns(bodies: list[bytes]) -> str | None:
-    """Return the columns of bodies that are JSON objects as DDL; None if they are not alike.
+    """Return the columns of JSON objects as DDL; None if bodies are not objects of one type.
 
-    Fields that are named like columns of messages are left out, as those have the names.
+    Fields with the name of a column of messages are left out.
     """
     import pyarrow as pa  # noqa: PLC0415  # not for help
     import pyarrow.json as pa_json  # noqa: PLC0415  # --help needs no pyarrow

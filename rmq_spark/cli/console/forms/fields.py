@@ -75,7 +75,7 @@ class FormInput:
         return int(text)
 
     def choice(self, name: str, choices: Iterable[str]) -> str:
-        """Return one of several values, which only a forged form does not have."""
+        """Return one of several values; only a forged form has any other."""
         text = self.text(name)
         choices = list(choices)
         if text not in choices:
@@ -84,7 +84,7 @@ class FormInput:
 
     @contextmanager
     def faults_of(self, name: str) -> Iterator[None]:
-        """Keep the error that the context raises for a value as the fault of a field."""
+        """Keep an error raised within the context as the fault of a field."""
         if not is_verbatim(self.raw(name)):
             self.faults.setdefault(name, NOT_SHOWN)
         try:
@@ -121,7 +121,7 @@ class FormInput:
         rows: int,
         **attributes: str | int | bool,
     ) -> Html:
-        """Return a field of several lines; a parser drops the first newline in the element."""
+        """Return a field of several lines, after a newline that HTML parsers drop."""
         control = el(
             "textarea",
             "\n" + self.raw(name),

@@ -4,8 +4,8 @@
     copy             the position of a message ──> preview ──> the position ──> send
 
 A previewed body is sent as bytes in hex, because browsers change newlines in fields. A copy takes
-the body from the broker, so that its size and its bytes do not matter. Both are new messages with a
-new id, as those of ``rocketpoll consume -o json | rocketpoll produce --json``.
+the body from the broker, so that it may have any size and bytes. Both are new messages with a new
+id, like those of ``rocketpoll consume -o json | rocketpoll produce --json``.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.java_numbers import INT32_MAX
 
 TYPED_BYTES_MAX: Final = 256 * 1024
-"""Greatest size of a body that a form takes."""
+"""The largest body, in bytes, that a form accepts."""
 
 _GROUP: Final = "rocketpoll-console"
 _PLACEHOLDER_ID: Final = "0" * 32
 _COMMAND_BYTES_MAX: Final = 2 * 1024
-"""Greatest size of a message that is shown as a command; a larger one comes from a file."""
+"""The largest message that is shown within a command; for others, the command reads a file."""
 
 _FORMATS: Final = (("text", "Text"), ("json", "JSON"), ("hex", "Hex"))
 _DELAYS: Final = ("1 s", "5 s", "10 s", "30 s", *(f"{minutes} min" for minutes in range(1, 11)),
@@ -82,7 +82,7 @@ _FIELD_OF: Final = {
     "deliver_at": "deliver",
     "flag": "flag",
 }
-"""The field of the form by what an error of a message names."""
+"""The field of the form for each part of a message that an error may name."""
 
 _NOT_STORED: Final = (BrokerRefused, ConnectionFailed, MessageRejected, NoNameServer,
                       RouteNotFound, TopicNotUsable)  # fmt: skip
@@ -275,9 +275,9 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _topic_fault(visit: Visit, topic: str) -> Child:
-    """Return that there is no such topic, which a send would perhaps create; else None.
+    """Return a notice if a topic does not exist, because a send might create it; else None.
 
-    If the cluster does not answer, sending says why.
+    If the cluster does not answer, the error of the send will tell.
     """
     admin = visit.admin
     try:
@@ -431,7 +431,7 @@ def copy(visit: Visit) -> Page:
         page = _copy_page(visit, form, found, message, notice)
         return replace(page, outcome="nothing sent: another message is at this position")
     try:
-        # the brokers have taken its size before
+        # brokers have accepted its size before
         result = _send(visit, message, SendRules(_GROUP, max_message_bytes=PLAIN_BYTES_MAX))
     except RocketPollError as error:
         page = _copy_page(visit, form, found, message, _not_sent(visit, error))
@@ -450,7 +450,7 @@ def _readable(visit: Visit) -> MessageExt:
 
 
 def _copy_to(visit: Visit, form: FormInput, found: MessageExt) -> Message | None:
-    """Return the copy of a message for the topic of a form, or None if that has a fault."""
+    """Return the copy of a message for the topic in a form, or None if the topic has a fault."""
     to = form.text("to")
     with form.faults_of("to"):
         if not to:
@@ -638,7 +638,7 @@ def _sent_page(message: Message, result: SendResult) -> Page:
     queue, queue_offset = result.queue, result.queue_offset
     place = f"{queue_text(queue)} at {queue_offset:,}"
     recall = NOTHING
-    if message.has_timer:  # it is in the broker's own topic until then, as with a delay level
+    if message.has_timer:  # until then it is in the broker's own topic, as with a delay level
         where: Child = " It is delivered at its time."
         place = "with a timer"
         if result.recall_handle is not None:

@@ -4,8 +4,8 @@
     alter     settings ──> before and after, broker by broker ──> altered
     delete    what is lost ──> the name, typed ──> deleted
 
-The preview of an alteration names what consumers would no longer read. An alteration is made only
-if the settings are still those of the preview.
+The preview of an alteration names messages that consumers would no longer read. An alteration is
+made only if the settings are still those of the preview.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def alter(visit: Visit) -> Page:
 
 
 def _read_edit(form: FormInput) -> TopicEdit | None:
-    """Return the settings to change, or None if a field has a fault; an empty one is kept."""
+    """Return the settings to change, or None if a field has a fault; empty fields are ignored."""
     numbers: dict[str, int | None] = {"read_queues": None, "write_queues": None}
     perm, attributes = None, {}
     for name in numbers:
@@ -353,7 +353,7 @@ def _comparable(change: TopicChange) -> TopicConfig:
 
 
 def _digest(changes: Sequence[TopicChange]) -> str:
-    """Return a mark of the settings at which a plan starts."""
+    """Return a digest of the settings that a plan is based on."""
     text = "\n".join(f"{change.broker_name} {change.old}" for change in changes)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 

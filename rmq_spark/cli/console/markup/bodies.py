@@ -27,7 +27,7 @@ _JSON_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 class BodyView(NamedTuple):
     """A rendered body: its kind in a word, the element, and how many of its bytes are shown.
 
-    ``shown_bytes`` is None if all are.
+    ``shown_bytes`` is None if all bytes are shown.
     """
 
     kind: str
@@ -87,7 +87,7 @@ def _json_of(body: bytes) -> str | None:
 
 
 def _indent_json(document: str) -> tuple[list[Child], bool]:
-    """Return JSON line by line and colored, and whether that is all of it.
+    """Return indented and colored JSON, and whether all of it is shown.
 
     The source text is indented, not re-encoded, so that digits and repeated names stay as sent.
     """

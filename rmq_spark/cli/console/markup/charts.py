@@ -1,6 +1,6 @@
 """Charts as inline SVG: a line over the last minutes, small in a row or wide in a card.
 
-They are drawn in their own coordinates, and the browser stretches them.
+Charts are drawn in their own coordinates, and the browser stretches them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def chart(
 ) -> Html:
     """Return a card with a line, its last and its largest figure.
 
-    The scale ends at ``scale_max``, such as the whole for parts of it, or at the largest figure.
+    The scale ends at ``scale_max``, such as 1 for a ratio, or at the largest figure.
     """
     last = format_value(points[-1].value) if points else "-"
     foot = [el("span"), el("span", "collecting data"), el("span")]
@@ -50,7 +50,7 @@ def chart(
 
 
 def _marks(points: Sequence[Point], format_value: ValueFormat) -> str | None:
-    """Return times with their figures, for the script that shows the one below the pointer."""
+    """Return times with their figures, for the script that shows the figure below the pointer."""
     if len(points) < 2:
         return None
     return " ".join(

@@ -180,10 +180,10 @@ def time_until(timestamp_ms: int) -> Html:
 
 
 def timestamp(timestamp_ms: int) -> Html:
-    """Return a time with its date and zone; a dash for values with which brokers express no time.
+    """Return a time with its date and zone; a dash for values by which brokers mean no time.
 
-    Tables have the zone in the heading, and no date if all their times are of today. The zone is
-    this machine's; the script changes all of it to the browser's.
+    Tables have the zone in the heading, and no date if all their times are of today. Times are in
+    this machine's zone; the script changes them to the browser's.
     """
     found = local_time(timestamp_ms)
     if found is None:

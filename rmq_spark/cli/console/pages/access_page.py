@@ -1,6 +1,6 @@
 """Access page: the users of the brokers, and who may do what with which topics and groups.
 
-The page only shows; its commands change users and lists.
+The page changes nothing; it shows the commands that change users and lists.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def users_and_lists(visit: Visit) -> Page:
         return Page("Access", missing, "access")
     except (AccessDenied, AuthenticationFailed):
         raise
-    except NoPermission as error:  # it authenticates nobody, or has accounts in a file
+    except NoPermission as error:  # the broker authenticates nobody, or has accounts in a file
         reason = f"The broker at {error.address} says: {error.remark or 'no reason'}."
         return Page("Access", ui.empty_state("No users", reason), "access")
     except BrokerRefused as error:

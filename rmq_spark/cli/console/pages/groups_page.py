@@ -87,7 +87,7 @@ class _SeekRequest(NamedTuple):
 
 
 def seek_form(group: str, topics: Sequence[str]) -> Html:
-    """Return the form that requests a plan, in the topics that a group consumes, or any other."""
+    """Return the form that requests a plan, for one or all topics that a group consumes."""
     options = [el("option", "all topics", value=""), *(el("option", each) for each in topics)]
     topic = el("select", options, name="topic", id="topic")
     if not topics:
@@ -159,7 +159,7 @@ def _parse_seek(visit: Visit, read_field: Callable[[str], str]) -> _SeekRequest:
 
 
 def _digest(moves: Sequence[OffsetMove]) -> str:
-    """Return a mark of the offsets at which a plan starts."""
+    """Return a digest of the offsets that a plan is based on."""
     text = "\n".join(f"{move.queue} {move.committed}" for move in moves)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -250,7 +250,7 @@ _MEMBER_COLUMNS: Final = ("Client.grow", "Address.wide", "Language.wide", "Queue
 
 
 def groups(visit: Visit) -> Page:
-    """Return a page of the list of groups, or of those that are stuck."""
+    """Return a page of the list of groups, or of the stuck ones."""
     wanted, page = visit.request.parameter("q"), visit.page_number()
     is_stuck = visit.request.parameter("state") == "stuck"
 
@@ -340,7 +340,7 @@ def group(visit: Visit) -> Page:
 
 
 def examine_known_groups(visit: Visit, shown: Sequence[str] = ()) -> Known[GroupExamination]:
-    """Return what is known of all groups, first of those that a page shows."""
+    """Return what is known of all groups; those that a page shows are examined first."""
     names = sorted(filterfalse(is_system_group, visit.admin.groups()))
     return visit.surveys.groups.get(names, shown)
 
@@ -352,7 +352,7 @@ def stuck_groups(groups: Known[GroupExamination] | None) -> list[str]:
 
 
 def survey_hint(groups: Known[GroupExamination]) -> Html | None:
-    """Return a line that says how many groups were not examined yet, or why."""
+    """Return a hint how many groups were not examined yet, or an error that prevents it."""
     if groups.error is not None:
         return ui.alert("Some groups could not be examined", str(groups.error))
     unsettled = sum(map(may_be_stuck, groups.values.values()))

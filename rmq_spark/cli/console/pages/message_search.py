@@ -65,7 +65,7 @@ def ranges_before(
 
 
 def read_newest_first(admin: Admin, topic: str, spans: Iterable[ReadRange]) -> Iterator[MessageExt]:
-    """Yield the messages in ranges of a topic, the newest first; read no more than is requested."""
+    """Yield the messages in ranges of a topic, the newest first; read as few as possible."""
     offsets = admin.topic_offsets(topic)
     queues = [
         _BackwardReader(admin.instance, span, offsets[span.queue].last_update_timestamp)
@@ -125,7 +125,7 @@ class _BackwardReader:
             if pulled.pull_status is not PullStatus.FOUND:
                 if pulled.next_begin_offset <= at:
                     break
-                at = pulled.next_begin_offset  # retention has taken them meanwhile
+                at = pulled.next_begin_offset  # retention has deleted messages
                 continue
             for message in decode_pulled(
                 pulled.records,
@@ -141,7 +141,7 @@ class _BackwardReader:
         self._count = min(max(_PULL_BYTES_TARGET // max(size, 1), 1), _PULL_MESSAGES_MAX)
 
 
-# ---- Conditions on messages that no index knows.
+# ---- Conditions that no index can check.
 
 Condition = Callable[[MessageExt], bool]
 _PATH_STEP: Final = re.compile(r'\.?([^.\[\]"=\s]+)|\[([0-9]{1,9})\]|\["([^"]*)"\]')
@@ -202,12 +202,12 @@ PAGE_MESSAGES: Final = 20
 """Messages on a page."""
 
 SCANNED_MESSAGES_MAX: Final = 2_000
-"""Messages that a page looks at to find those that meet a condition."""
+"""The number of messages that a page reads to find those that meet a condition."""
 
 _SCAN_SECONDS_MAX: Final = 2.0
 _PAGE_BYTES_MAX: Final = 32 * 1024 * 1024
 _CONTINUED_QUEUES_MAX: Final = 128
-"""Queues whose places fit into a link."""
+"""The number of queues whose positions fit into a link."""
 _LOOKED_MAX: Final = 1 << 50
 
 SEARCH_KINDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -236,8 +236,8 @@ class MessageQuery(NamedTuple):
         queue: The only queue to search; None for all.
         before: A time before which messages were stored, as typed; empty for now.
         before_ms: That time, in milliseconds since the epoch.
-        ends: The places in each queue before which to continue; empty for the newest.
-        looked: Number of messages that earlier pages of the search have looked at.
+        ends: The offset in each queue before which to continue; empty for the newest.
+        looked: Number of messages that earlier pages of the search have read.
     """
 
     kind: str
@@ -269,17 +269,17 @@ class MessageQuery(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """True if it asks for the newest messages, whatever they are."""
+        """True if the search has no condition: it returns the newest messages."""
         return not (self.kind or self.queue or self.before or self.ends)
 
     @property
     def parameters(self) -> Mapping[str, str]:
-        """The parameters of a page with this search from its beginning."""
+        """The parameters of the first page of this search."""
         queue = "" if self.queue is None else str(self.queue)
         return {"by": self.kind, "for": self.text, "queue": queue, "before": self.before}
 
     def includes(self, message: MessageExt) -> bool:
-        """Return whether a message that an index has found is in the queue and time."""
+        """Return whether a message found by an index is in the requested queue and time."""
         return (self.queue is None or self.queue.matches(message.queue)) and (
             self.before_ms is None or message.store_timestamp <= self.before_ms
         )
@@ -292,7 +292,7 @@ class MessageSearchResult(NamedTuple):
         messages: The messages.
         is_filtered: Whether there was a condition.
         note: A remark on the search; empty if there is none.
-        scope: The messages among which a condition was looked for, in words; empty without one.
+        scope: The messages that were checked for a condition, in words; empty without one.
         older: Parameters of the page with older messages; None if there is none.
         is_window: Whether a limit has ended the search before the page was full.
     """
@@ -347,7 +347,7 @@ def _search_newest(visit: Visit, topic: str, query: MessageQuery) -> MessageSear
 
 
 def _scope_text(query: MessageQuery, looked: int, *, is_over: bool) -> str:
-    """Return in words which messages a search has looked at."""
+    """Return in words which messages a search has read."""
     count = format_count(looked, "message")
     place = "" if query.queue is None else f" of queue {query.queue}"
     if query.before:

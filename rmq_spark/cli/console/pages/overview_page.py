@@ -36,7 +36,7 @@ _BROKER_COLUMNS = ("Broker", "State", "In.number", ".wide", "Out.number.wide", "
                    "Disk", "Up since.wide", "Version.wide")  # fmt: skip
 _GROUP_COLUMNS = ("Group.grow", "State", ".wide", "Waiting since.number.wide", "Behind.number")
 _GROUPS_SHOWN_MAX = 8
-"""Groups on the page; only these are asked for their present lag."""
+"""The number of groups on the page; only their present lag is requested."""
 
 
 class _Figure(NamedTuple):
@@ -103,7 +103,7 @@ def overview(visit: Visit) -> Page:
 
 
 def _waiting_figures(brokers: Sequence[BrokerStatus]) -> Iterator[tuple[str, Child]]:
-    """Yield what waits for its time, its end or its acknowledgement, on brokers that report it."""
+    """Yield the numbers of waiting timers, half messages and pops, if brokers report them."""
     for name in ("timers", "half messages", "pops"):
         figure = _FIGURES[name]
         counts = [found for each in brokers if (found := each.number(*figure.keys)) is not None]
@@ -132,7 +132,7 @@ def _dead_letters(visit: Visit) -> Known[int] | None:
 
 
 def _so_far(known: Known[Any] | None, count: int) -> str | None:
-    """Return a count of what a survey has found, which says whether more may follow."""
+    """Return a count of what a survey has found, with "so far" until it is complete."""
     if known is None:
         return None
     return f"{count:,}" if known.is_complete else f"{count:,} so far"
@@ -222,7 +222,7 @@ def _health(
     groups: Known[GroupExamination] | None,
     dead: Known[int] | None,
 ) -> Html:
-    """Return what is wrong, the most urgent first, or that nothing was found to be."""
+    """Return the problems, the most urgent first, or that there are none."""
     wrong = [
         (check, check.remedy)
         for broker in brokers

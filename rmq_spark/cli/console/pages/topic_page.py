@@ -76,7 +76,7 @@ def topic(visit: Visit) -> Page:
     status = HTTPStatus.OK
     try:
         tab = content_of(visit, name, offsets)
-    except (click.ClickException, MessageRejected) as error:  # of the search: the form stays
+    except (click.ClickException, MessageRejected) as error:  # the search form stays
         refused = error if isinstance(error, Failure) else Failure(str(error))
         problem = problem_sentence(refused.problem, visit.request)
         tab = join(_search(visit, name), ui.alert(*filter(None, (problem, refused.remedy))))
@@ -119,7 +119,7 @@ def _messages(visit: Visit, name: str, offsets: Offsets) -> Html:
 
 
 def _older(name: str, result: MessageSearchResult) -> Html | None:
-    """Return the link to the messages before those that were looked at, if there are any."""
+    """Return the link to older messages, if there are any."""
     if result.older is None:
         return None
     title = f"Look at the {SCANNED_MESSAGES_MAX:,} before" if result.is_window else "Older"
@@ -216,7 +216,7 @@ def _queues(visit: Visit, name: str, offsets: Offsets) -> Html:
     return ui.live_region("queues", ui.table(_QUEUE_COLUMNS, rows), el("p.hint", says))
 
 
-def _groups(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG001  # as each tab
+def _groups(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG001  # the signature of all tabs
     rows = []
     names = sorted(filterfalse(is_system_group, visit.admin.groups_of_topic(name)))
     examined = examine_known_groups(visit, names).values
@@ -235,7 +235,7 @@ def _groups(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG001 
     return ui.live_region("groups", ui.table(_GROUP_COLUMNS, rows))
 
 
-def _settings(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG001  # as each tab
+def _settings(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG001  # the signature of all tabs
     configs = visit.admin.topic_configs(name)
     cards = [
         el(
@@ -256,7 +256,7 @@ def _settings(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG00
     return join(el("div.cards", cards), alter_card(name, configs))
 
 
-def _timers(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG001  # as each tab
+def _timers(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG001  # the signature of all tabs
     return timers_tab(visit, name)
 
 

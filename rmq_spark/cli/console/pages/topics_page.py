@@ -86,7 +86,7 @@ def topics(visit: Visit) -> Page:
 
 
 def topic_names(admin: Admin, *, with_all: bool) -> list[str]:
-    """Return the names of the users' topics, or of all; only name servers are asked."""
+    """Return the names of the users' topics, or of all topics, from name servers only."""
     names = sorted(admin.topics())
     if with_all:
         return names
@@ -96,7 +96,7 @@ def topic_names(admin: Admin, *, with_all: bool) -> list[str]:
 
 
 def _name_table(admin: Admin, shown: Sequence[str]) -> Html:
-    """Return the table of topics by name; without timers in the cluster, it has no column of them.
+    """Return the table of topics by name, with a column of timers if the cluster has any.
 
     All counts take one request to each broker.
     """
@@ -117,7 +117,7 @@ def _row(admin: Admin, name: str) -> ui.HtmlTableRow:
     cells: list[Child] = [el("a", name, href=topic_path(name))]
     try:
         offsets = admin.topic_offsets(name).values()
-    except RouteNotFound:  # deleted since, or it has no master now
+    except RouteNotFound:  # deleted meanwhile, or without a master now
         return ui.HtmlTableRow([*cells, ui.NO_VALUE, ui.NO_VALUE, "no broker"], topic_path(name))
     return ui.HtmlTableRow(
         [
@@ -188,7 +188,7 @@ def _aria_current(is_current: bool) -> str | None:  # noqa: FBT001  # its only a
 
 _NAMES_SHOWN: Final = 25
 _TOPICS_SEARCHED: Final = 1_000
-"""Most topics whose index is asked for an id; beyond, the topic's own page searches."""
+"""The most topics in which an id is looked up; if there are more, use the page of a topic."""
 
 
 def search(visit: Visit) -> Page | Response:
