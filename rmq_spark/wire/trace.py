@@ -59,7 +59,7 @@ class TraceMessageType(IntEnum):
 
 
 class ConsumeReturnType(IntEnum):
-    """How a call of a listener ended."""
+    """The outcome of a call of a listener."""
 
     SUCCESS = 0
     TIME_OUT = 1

@@ -87,7 +87,7 @@ _ROWS_CHANGED: Final = (
     "repeats its rows, an old checkpoint was restored: use the latest or a new one"
 )
 _LATEST_MANIFESTS: Final = 8
-"""How many latest manifests of a stream are checked, because some may be repeats. In foreachBatch,
+"""The number of latest manifests that are checked, because some may be repeats. In foreachBatch,
 where a batch has one for each write, all that the broker returns are checked."""
 _PAUSE_SECONDS: Final = 0.1
 _CHECKPOINT_PREFIX: Final = "checkpoint:"

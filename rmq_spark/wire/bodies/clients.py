@@ -23,7 +23,7 @@ class ConsumeType(Enum):
 
 
 class MessageModel(Enum):
-    """How a group's messages are divided: shared among its members, or all of them to each.
+    """The division of a group's messages: shared among its members, or all of them to each.
 
     Attributes:
         BROADCASTING: Each member gets all messages, and keeps its own offsets.

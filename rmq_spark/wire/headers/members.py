@@ -40,7 +40,7 @@ V2_KEYS = dict(zip(SendMessageRequestHeader._fields, "abcdefghijklmn", strict=Tr
 
 
 class SendMessageResponseHeader(NamedTuple):
-    """Where a message is stored; for a batch, all ids joined by commas, and the first offset.
+    """The place of the stored message; for a batch, all ids with commas, and the first offset.
 
     Java's class does not have the last two fields: its broker adds them to each response, and its
     client reads them.
@@ -272,7 +272,7 @@ class NotificationRequestHeader(NamedTuple):
 
 
 class NotificationResponseHeader(NamedTuple):
-    """Whether there are messages to pop, and whether too many requests wait for them."""
+    """The answer: there are messages to pop, or not, or too many requests wait for them."""
 
     has_msg: bool
     polling_full: bool = False
@@ -381,7 +381,7 @@ class StageChunkRequestHeader(NamedTuple):
 
 
 class StageChunkResponseHeader(NamedTuple):
-    """Whether the batch has been committed already; then the broker ignores the chunk."""
+    """The response to a chunk, which the broker ignores if the batch is committed already."""
 
     is_committed: bool
 
