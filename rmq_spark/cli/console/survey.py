@@ -38,7 +38,7 @@ AGE_SECONDS_MAX: Final = 30.0
 WAIT_SECONDS_MAX: Final = 0.5
 _REST_FACTOR: Final = 9.0
 _FORGOTTEN_SECONDS: Final = 300.0
-"""How long values are still shown after their next read was due."""
+"""The time for which values are shown after their next read was due."""
 
 _log = logging.getLogger(__name__)
 

@@ -104,7 +104,7 @@ VERB_HINTS: Final[Mapping[str, str]] = {
     "rm": "delete",
     "ls": "list",
 }
-"""Our verbs for verbs of other tools."""
+"""Verbs of rocketpoll for those of other tools."""
 
 COMMAND_HINTS: Final[Mapping[str, str]] = {
     "kafka-topics": "topic",
@@ -133,7 +133,7 @@ COMMAND_HINTS: Final[Mapping[str, str]] = {
     "subscribe": "consume",
     "lag": "group list",
 }
-"""Our commands for commands of other tools."""
+"""Commands of rocketpoll for those of other tools."""
 
 _POSITION: Final = re.compile(r"'(beginning|earliest|start|end|latest|stored|s@.*|-?\d+)'")
 _INTEGER: Final = re.compile(r"'(?P<text>.*)' is not a valid (integer|integer range)\.")
