@@ -50,10 +50,18 @@ class RequestRows(NamedTuple):
 
 
 def split_rows(
-    rows: pa.RecordBatch, topic: str | None, bytes_max: int, rows_max: Callable[[str], int]
+    rows: pa.RecordBatch,
+    topic: str | None,
+    bytes_max: int,
+    rows_max: Callable[[str], int],
+    *,
+    may_be_encoded: bool = False,
 ) -> Iterator[RequestRows]:
-    """Yield rows by topic, divided into requests."""
-    _check_columns(rows)
+    """Yield rows by topic, divided into requests.
+
+    Only the Spark sink has checked what ``ENCODED_PROPERTIES`` holds, and may send it.
+    """
+    _check_columns(rows, {ENCODED_PROPERTIES} if may_be_encoded else set())
     if topic is not None:
         check_text("topic", topic, "orders")
         yield from _split_by_size(rows, check_send_topic(topic), bytes_max, rows_max(topic))
@@ -70,9 +78,9 @@ def split_rows(
         yield from _split_by_size(chosen, check_send_topic(each), bytes_max, rows_max(each))
 
 
-def _check_columns(rows: pa.RecordBatch) -> None:
+def _check_columns(rows: pa.RecordBatch, more_columns: set[str]) -> None:
     names = rows.schema.names
-    unknown = sorted({*names} - {*COLUMNS, ENCODED_PROPERTIES})
+    unknown = sorted({*names} - {*COLUMNS, *more_columns})
     if unknown or "body" not in names or len(set(names)) < len(names):
         needed = f"body, and of the others only {', '.join(COLUMNS[1:])}, each once"
         raise MessageRejected("columns", needed, ", ".join(names))

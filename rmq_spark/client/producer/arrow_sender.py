@@ -115,6 +115,7 @@ def send_batches(
     in_flight: int = IN_FLIGHT,
     chunk_bytes: int = CHUNK_BYTES,
     timeout_ms: int = CHUNK_TIMEOUT_MS,
+    may_be_encoded: bool = False,
 ) -> BulkResult:
     """Send all rows of tables, record batches or DataFrames; see `Producer.send_batches`.
 
@@ -134,7 +135,9 @@ def send_batches(
     pending: deque[_TableRequest] = deque()
     try:
         for rows in normalize_tables(batches):
-            for piece in split_rows(rows, topic, bytes_max, bulk.rows_max):
+            for piece in split_rows(
+                rows, topic, bytes_max, bulk.rows_max, may_be_encoded=may_be_encoded
+            ):
                 if len(pending) >= (in_flight if queue is None else 1):
                     bulk.await_response(pending.popleft())
                 request = _TableRequest(*piece)
@@ -352,7 +355,9 @@ class StagedSender:
             Exception: Whatever ``retry_policy`` raises.
         """
         for batch in normalize_tables([rows]):
-            for piece in split_rows(batch, topic, self._bytes_max, lambda _: CHUNK_ROWS):
+            for piece in split_rows(
+                batch, topic, self._bytes_max, lambda _: CHUNK_ROWS, may_be_encoded=True
+            ):
                 while len(self._pending) >= self._in_flight:
                     self._await_response(self._pending.popleft())
                 if self.is_committed:

@@ -676,10 +676,17 @@ class Producer(ForkAware, StartsInBlock):
             PartlySent: A request failed after others had succeeded.
             SendFailed: The first request failed.
         """
+        check_bulk_settings(settings)
+        return self._send_batches(batches, topic, **settings)
+
+    # ---- internal
+
+    def _send_batches(
+        self, batches: Iterable[Any], topic: str | None, **settings: Any
+    ) -> BulkResult:
         from rmq_spark.client.producer import arrow_sender  # noqa: PLC0415  # brings pyarrow
 
         self._check_running()
-        check_bulk_settings(settings)
         if self.instance.namespace:
             raise MessageRejected(
                 "namespace",
@@ -689,8 +696,6 @@ class Producer(ForkAware, StartsInBlock):
         return arrow_sender.send_batches(
             self._sender, self._sync_sender.retries, batches, topic, **settings
         )
-
-    # ---- internal
 
     def _prepare(self, message: Message) -> PreparedMessage:
         self._check_running()
@@ -722,3 +727,8 @@ class Producer(ForkAware, StartsInBlock):
 def topic_sender(producer: Producer) -> TopicSender:
     """Return the `TopicSender` of a producer, for modules that implement other ways of sending."""
     return producer._sender
+
+
+def send_encoded_rows(producer: Producer, rows: Any, topic: str, **settings: Any) -> BulkResult:
+    """Send rows of the Spark sink, which may have ``ENCODED_PROPERTIES``; see `send_table`."""
+    return producer._send_batches([rows], topic, may_be_encoded=True, **settings)

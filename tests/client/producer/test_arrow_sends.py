@@ -145,6 +145,7 @@ def test_send_table_without_rows_sends_nothing(producer):
 REJECTED = {
     "no body": (pa.table({"keys": ["k"]}), "columns"),
     "an unknown column": (pa.table({"body": [b"x"], "key": ["k"]}), "columns"),
+    "ids of the Spark sink": (pa.table({"body": [b"x"], "encodedProperties": [b"a"]}), "columns"),
     "no topic": (pa.table({"body": [b"x"]}), "topic"),
     "an empty body": (pa.table({"body": [b"x", b""], "topic": ["T", "T"]}), "at least one byte"),
     "a null body": (pa.table({"body": [b"x", None], "topic": ["T", "T"]}), "one in each row"),
