@@ -38,10 +38,10 @@ class UserRules:
         """Return the user who has signed a request."""
         name = request.ext_fields.get(ACCESS_KEY)
         if not name:
-            raise _refused("username cannot be null.")
+            raise no_permission("username cannot be null.")
         user = self._enabled_user(name)
         if not is_signed_by(request, user.password):
-            raise _refused("check signature failed.")
+            raise no_permission("check signature failed.")
         return Identity(name, user.is_super, user.password)
 
     def refusal(self, identity: Identity, address: str, need: Need) -> RequestRejected | None:
@@ -56,7 +56,7 @@ class UserRules:
         if decision is Decision.ALLOW:
             return None
         why = "no matched policies." if decision is None else "the decision is deny."
-        return _refused(
+        return no_permission(
             f"User:{user.name} has no permission to access {need.resource.value}:{need.name} "
             f"from {address}, {why}"
         )
@@ -80,13 +80,13 @@ class UserRules:
         """Return the user of an identity, unless its password has changed since it was proven."""
         user = self._enabled_user(identity.name)
         if identity.secret_key not in (None, user.password):
-            raise _refused(f"The password of User:{user.name} has changed.")
+            raise no_permission(f"The password of User:{user.name} has changed.")
         return user
 
     def _enabled_user(self, name: str) -> User:
         user = self._users.get(name)
         if user is None or not user.is_enabled:
-            raise _refused(f"User:{name} is {'not found' if user is None else 'disabled'}.")
+            raise no_permission(f"User:{name} is {'not found' if user is None else 'disabled'}.")
         return user
 
     def _decide(self, name: str, need: Need, address: str) -> Decision | None:
@@ -98,7 +98,3 @@ class UserRules:
             acl = self._acls.get(name)
             self._decisions[key] = None if acl is None else acl.decide(need, address)
         return self._decisions[key]
-
-
-def _refused(remark: str) -> RequestRejected:
-    return no_permission(remark)

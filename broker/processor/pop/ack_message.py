@@ -165,9 +165,11 @@ class AckMessageProcessor(Processor):
         asked = request.without_content()
 
         def answer(result: PutMessageResult) -> None:
-            is_stored = result.status is PutMessageStatus.PUT_OK
-            refusal = asked.respond(CODES[result.status], result.remark)
-            reply(connection, asked, success_response(asked, fields) if is_stored else refusal)
+            if result.status is PutMessageStatus.PUT_OK:
+                response = success_response(asked, fields)
+            else:
+                response = asked.respond(CODES[result.status], result.remark)
+            reply(connection, asked, response)
 
         self._acknowledger.when_stored(put, answer)
 

@@ -10,7 +10,7 @@ flight, up to `ROWS_MAX` rows in total.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -20,7 +20,6 @@ from rmq_spark.client.admin.lookups import ADMIN_TIMEOUT_MS
 from rmq_spark.client.api.broker_api import BrokerApi
 from rmq_spark.client.errors import BrokerRefused, ConsumerNotOnline
 from rmq_spark.wire.bodies.operators import ConsumerConnection, OffsetWrapper
-from rmq_spark.wire.message_queue import MessageQueue
 
 ROWS_MAX: Final = 65_536
 """Most rows requested per report to look up times and messages in flight of groups."""
@@ -174,21 +173,24 @@ def _with_times(
             left -= rows[group]
             with suppress(BrokerRefused):  # it has just been deleted, or has too many queues
                 stats = api.admin.consume_stats(address, group).offset_table
+                by_topic: dict[str, list[OffsetWrapper]] = defaultdict(list)
+                for queue, each_queue in stats.items():
+                    by_topic[queue.topic].append(each_queue)
                 of_group[group] = [
-                    _with_stats(each, stats, has_pops=has_pops) for each in of_group[group]
+                    _with_stats(each, by_topic[each.topic], has_pops=has_pops)
+                    for each in of_group[group]
                 ]
     return [each for reports in of_group.values() for each in reports]
 
 
 def _with_stats(
-    report: GroupReport, stats: Mapping[MessageQueue, OffsetWrapper], *, has_pops: bool
+    report: GroupReport, queues: Sequence[OffsetWrapper], *, has_pops: bool
 ) -> GroupReport:
     """Add the time of a group in a topic, if it has lag there, and its popped messages."""
-    found = [each for queue, each in stats.items() if queue.topic == report.topic]
     times = [
         each.last_timestamp
-        for each in found
+        for each in queues
         if each.broker_offset > each.consumer_offset and each.last_timestamp > 0
     ]
-    in_flight = sum(each.in_flight or 0 for each in found) if has_pops else 0
+    in_flight = sum(each.in_flight or 0 for each in queues) if has_pops else 0
     return report._replace(last_timestamp_ms=min(times, default=0), pops_in_flight=in_flight)
