@@ -38,6 +38,11 @@ from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.properties import KEY_SEPARATOR, RESERVED_NAMES, decode_properties
 
 COLUMNS: Final = ("body", "topic", "keys", "tags", "properties", "flag", "bornTimestamp")
+"""The columns that users may send."""
+
+SINK_COLUMNS: Final = (*COLUMNS, ENCODED_PROPERTIES)
+"""Columns of the Spark sink, which has checked the last one itself."""
+
 _BORN_V6: Final = MessageSysFlag.BORN_HOST_V6.value
 _STORE_V6: Final = MessageSysFlag.STORE_HOST_V6.value
 
@@ -54,14 +59,10 @@ def split_rows(
     topic: str | None,
     bytes_max: int,
     rows_max: Callable[[str], int],
-    *,
-    may_be_encoded: bool = False,
+    columns: Iterable[str] = COLUMNS,
 ) -> Iterator[RequestRows]:
-    """Yield rows by topic, divided into requests.
-
-    Only the Spark sink has checked what ``ENCODED_PROPERTIES`` holds, and may send it.
-    """
-    _check_columns(rows, {ENCODED_PROPERTIES} if may_be_encoded else set())
+    """Yield rows by topic, divided into requests; rows may have these columns only."""
+    _check_columns(rows, columns)
     if topic is not None:
         check_text("topic", topic, "orders")
         yield from _split_by_size(rows, check_send_topic(topic), bytes_max, rows_max(topic))
@@ -78,9 +79,9 @@ def split_rows(
         yield from _split_by_size(chosen, check_send_topic(each), bytes_max, rows_max(each))
 
 
-def _check_columns(rows: pa.RecordBatch, more_columns: set[str]) -> None:
+def _check_columns(rows: pa.RecordBatch, columns: Iterable[str]) -> None:
     names = rows.schema.names
-    unknown = sorted({*names} - {*COLUMNS, *more_columns})
+    unknown = set(names) - set(columns)
     if unknown or "body" not in names or len(set(names)) < len(names):
         needed = f"body, and of the others only {', '.join(COLUMNS[1:])}, each once"
         raise MessageRejected("columns", needed, ", ".join(names))

@@ -33,6 +33,8 @@ from rmq_spark.client.errors import (
     SendFailed,
 )
 from rmq_spark.client.producer.arrow_rows import (
+    COLUMNS,
+    SINK_COLUMNS,
     encode_sized_records,
     message_columns,
     normalize_tables,
@@ -110,12 +112,12 @@ def send_batches(
     retries: int,
     batches: Iterable[Any],
     topic: str | None = None,
+    columns: Iterable[str] = COLUMNS,
     *,
     queue: MessageQueue | None = None,
     in_flight: int = IN_FLIGHT,
     chunk_bytes: int = CHUNK_BYTES,
     timeout_ms: int = CHUNK_TIMEOUT_MS,
-    may_be_encoded: bool = False,
 ) -> BulkResult:
     """Send all rows of tables, record batches or DataFrames; see `Producer.send_batches`.
 
@@ -135,9 +137,7 @@ def send_batches(
     pending: deque[_TableRequest] = deque()
     try:
         for rows in normalize_tables(batches):
-            for piece in split_rows(
-                rows, topic, bytes_max, bulk.rows_max, may_be_encoded=may_be_encoded
-            ):
+            for piece in split_rows(rows, topic, bytes_max, bulk.rows_max, columns):
                 if len(pending) >= (in_flight if queue is None else 1):
                     bulk.await_response(pending.popleft())
                 request = _TableRequest(*piece)
@@ -356,7 +356,7 @@ class StagedSender:
         """
         for batch in normalize_tables([rows]):
             for piece in split_rows(
-                batch, topic, self._bytes_max, lambda _: CHUNK_ROWS, may_be_encoded=True
+                batch, topic, self._bytes_max, lambda _: CHUNK_ROWS, SINK_COLUMNS
             ):
                 while len(self._pending) >= self._in_flight:
                     self._await_response(self._pending.popleft())

@@ -676,25 +676,31 @@ class Producer(ForkAware, StartsInBlock):
             PartlySent: A request failed after others had succeeded.
             SendFailed: The first request failed.
         """
-        check_bulk_settings(settings)
-        return self._send_batches(batches, topic, **settings)
+        return self._send_batches(batches, topic, settings)
 
     # ---- internal
 
     def _send_batches(
-        self, batches: Iterable[Any], topic: str | None, **settings: Any
+        self,
+        batches: Iterable[Any],
+        topic: str | None,
+        settings: Mapping[str, Any],
+        *,
+        are_of_sink: bool = False,
     ) -> BulkResult:
-        from rmq_spark.client.producer import arrow_sender  # noqa: PLC0415  # brings pyarrow
+        from rmq_spark.client.producer import arrow_rows, arrow_sender  # noqa: PLC0415  # bring pyarrow
 
         self._check_running()
+        check_bulk_settings(settings)
         if self.instance.namespace:
             raise MessageRejected(
                 "namespace",
                 "an instance without one for tables (send to the full name, as eu%orders)",
                 self.instance.namespace.name or "",
             )
+        columns = arrow_rows.SINK_COLUMNS if are_of_sink else arrow_rows.COLUMNS
         return arrow_sender.send_batches(
-            self._sender, self._sync_sender.retries, batches, topic, **settings
+            self._sender, self._sync_sender.retries, batches, topic, columns, **settings
         )
 
     def _prepare(self, message: Message) -> PreparedMessage:
@@ -729,6 +735,6 @@ def topic_sender(producer: Producer) -> TopicSender:
     return producer._sender
 
 
-def send_encoded_rows(producer: Producer, rows: Any, topic: str, **settings: Any) -> BulkResult:
-    """Send rows of the Spark sink, which may have ``ENCODED_PROPERTIES``; see `send_table`."""
-    return producer._send_batches([rows], topic, may_be_encoded=True, **settings)
+def send_sink_rows(producer: Producer, rows: Any, topic: str, **settings: Any) -> BulkResult:
+    """Send rows of the Spark sink, which may have a column more than those of `send_table`."""
+    return producer._send_batches([rows], topic, settings, are_of_sink=True)

@@ -46,7 +46,7 @@ from rmq_spark.client.errors import (
 from rmq_spark.client.message import Message
 from rmq_spark.client.producer.arrow_sender import CHUNK_BYTES, CHUNK_TIMEOUT_MS, SentSpan
 from rmq_spark.client.producer.prepared_message import SendRules
-from rmq_spark.client.producer.producer import Producer, send_encoded_rows
+from rmq_spark.client.producer.producer import Producer, send_sink_rows
 from rmq_spark.client.results import SendResult
 from rmq_spark.errors import RocketPollError
 from rmq_spark.spark.brokers.fan_out import instance_for
@@ -377,7 +377,7 @@ class _TaskSender:
         rows = routed.rows
         while rows.num_rows:
             try:
-                result = send_encoded_rows(
+                result = send_sink_rows(
                     self._producer,
                     rows,
                     routed.topic,
