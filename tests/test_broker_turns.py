@@ -391,7 +391,7 @@ def test_sends_covered_by_one_flush_are_answered_in_steps(tmp_path, monkeypatch)
         flushes = []
         with monkeypatch.context() as slow_disk:
             slow_disk.setattr(acknowledger, "_flushed_in_thread", flushes.append)
-            one_by_one = {"serialize_type": SerializeType.ROCKETMQ}  # such take no lane
+            one_by_one = {"serialize_type": SerializeType.ROCKETMQ}  # such take no fast path
             sends = (send_request("x", opaque=number, **one_by_one) for number in range(300))
             client.send(b"".join(each.encode() for each in sends))
             await broker.until(lambda: acknowledger.queue().size == 300)

@@ -79,11 +79,11 @@ class ClientFastPaths:
 
     def learn(self, connection: Channel, header: Buffer, request: RemotingCommand) -> None:
         """Pass a request of the normal path to the fast paths, which learn its header."""
-        for lane in self._fast_paths:
-            if lane.learn(connection, header, request):
+        for fast_path in self._fast_paths:
+            if fast_path.learn(connection, header, request):
                 if len(self._by_header_start) >= _HEADER_STARTS_MAX:
                     self._by_header_start.clear()
-                self._by_header_start[bytes(header[:_HEADER_START_BYTES])] = lane
+                self._by_header_start[bytes(header[:_HEADER_START_BYTES])] = fast_path
 
     def process(self, connection: Channel, reader: FrameReader) -> bool:
         """Return whether a fast path has processed the next requests."""
@@ -92,8 +92,8 @@ class ClientFastPaths:
             return False
         data, start = piece
         header_at = start + PREFIX_BYTES
-        lane = self._by_header_start.get(data[header_at : header_at + _HEADER_START_BYTES])
-        end = start if lane is None else lane.process(connection, data, start)
+        fast_path = self._by_header_start.get(data[header_at : header_at + _HEADER_START_BYTES])
+        end = start if fast_path is None else fast_path.process(connection, data, start)
         if end == start:
             return False
         reader.skip(end - start)

@@ -98,7 +98,7 @@ class CountedDurations(Durations):
 class Twin:
     """A broker, and its observed output."""
 
-    def __init__(self, root, loop, clock, *, by_lane, disk=None, **settings):
+    def __init__(self, root, loop, clock, *, by_fast_path, disk=None, **settings):
         self._loop = loop
         self.root = root
         self.disk = disk
@@ -108,7 +108,7 @@ class Twin:
             loop.run_until_complete(self.controller.start())
         self.controller.port = PORT
         self.processors = self.controller.processors
-        self._by_lane = by_lane
+        self._by_fast_path = by_fast_path
         self._wires = {}
         self.arrivals = defaultdict(list)
         self._tell = self.controller.hold_service.notify_message_arriving
@@ -149,15 +149,15 @@ class Twin:
         self._got(topic, group, count, byte_count, took_ms)
 
     def _count_pulls(self):
-        lane = self.processors.fast_pull
-        take = lane.process
+        fast_path = self.processors.fast_pull
+        take = fast_path.process
 
         def counted(connection, data, start):
             end = take(connection, data, start)
             self.pulled += end > start
             return end
 
-        lane.process = counted
+        fast_path.process = counted
 
     def _count_runs(self):
         put_run = self.controller.store.put_run
@@ -169,14 +169,14 @@ class Twin:
             return result
 
         self.controller.store.put_run = counted
-        lane = self.processors.sends.fast_path
-        put_one = lane._put_one
+        fast_path = self.processors.sends.fast_path
+        put_one = fast_path._put_one
 
         def counted_alone(*given):
             self.alone += 1
             put_one(*given)
 
-        lane._put_one = counted_alone
+        fast_path._put_one = counted_alone
 
     def connection(self, number):
         """Return a client's connection, created when first used."""
@@ -189,7 +189,7 @@ class Twin:
                 self.processors.dispatch,
                 self.controller.scheduler,
                 self.processors.end_turn,
-                self.processors.fast_paths if self._by_lane else (),
+                self.processors.fast_paths if self._by_fast_path else (),
             )
             wire.protocol.connection_made(wire)
         return self._wires[number].protocol
@@ -295,8 +295,12 @@ class Twins:
         self.loop.stand_still()
         self.clock = ManualClock()
         self.fast_path, self.usual = self.both = [
-            Twin(root / name, self.loop, self.clock, by_lane=by_lane, disk=disk, **settings)
-            for name, by_lane, disk in zip(("lane", "usual"), (True, False), disks, strict=True)
+            Twin(
+                root / name, self.loop, self.clock, by_fast_path=by_fast_path, disk=disk, **settings
+            )
+            for name, by_fast_path, disk in zip(
+                ("fast_path", "usual"), (True, False), disks, strict=True
+            )
         ]
 
     def receive(self, number, *pieces):

@@ -204,15 +204,15 @@ class Story:
 
     def check(self):
         """Both have answered, stored, told and counted the same."""
-        lane, usual = self.twins.both
+        fast_path, usual = self.twins.both
         for client in (0, 1):
-            assert lane.said_to(client) == usual.said_to(client)
-        assert lane.arrivals == usual.arrivals
-        assert lane.counted() == usual.counted()
+            assert fast_path.said_to(client) == usual.said_to(client)
+        assert fast_path.arrivals == usual.arrivals
+        assert fast_path.counted() == usual.counted()
         for key in range(max(self.numbers - 40, 1), self.numbers + 1, 7):
             for topic, text in product(TOPICS[:2], (f"k{key}", f"{key:032X}")):
-                assert lane.found_by(topic, text) == usual.found_by(topic, text)
-        assert lane.stored() == usual.stored()
+                assert fast_path.found_by(topic, text) == usual.found_by(topic, text)
+        assert fast_path.stored() == usual.stored()
         assert usual.ran == []
 
 
@@ -251,7 +251,7 @@ def story(request, tmp_path_factory):
         **(WITH_USERS if request.param == "signed" else {}),
     )
     yield told
-    assert sum(told.twins.fast_path.ran) > told.numbers / 20, "few have taken the lane"
+    assert sum(told.twins.fast_path.ran) > told.numbers / 20, "few have taken the fast path"
     told.twins.shutdown()
 
 
@@ -271,7 +271,7 @@ def turns(request, monkeypatch):
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(told=st.lists(acts, min_size=1, max_size=6))
-def test_send_lane_is_indistinguishable_from_the_usual_path(story, told):
+def test_fast_send_is_indistinguishable_from_the_usual_path(story, told):
     story.act_rights("Topic:* All")
     story.act_receive(0, [lone(count=9), lone(topic="U", queue_id=1, count=9)], [])
     for act in told:
@@ -320,7 +320,7 @@ OF_JAVA = (
 """The header that a producer of 4.9.7 has sent, but for its topic and three numbers."""
 
 
-def test_sends_of_a_java_producer_take_the_lane(told):
+def test_sends_of_a_java_producer_take_the_fast_path(told):
     story = told()
     for numbers in (range(1), range(1, 21)):
         headers = [OF_JAVA % (number, number, 4_020 + number) for number in numbers]
@@ -332,7 +332,7 @@ def test_sends_of_a_java_producer_take_the_lane(told):
 
 
 @pytest.mark.parametrize("text", USUAL)
-def test_usual_producer_properties_take_the_send_lane(told, text):
+def test_usual_producer_properties_take_the_fast_send(told, text):
     story = told()
     story.act_receive(0, many(1, text=text), [])
     story.act_receive(0, many(30, text=text), [])
@@ -340,7 +340,7 @@ def test_usual_producer_properties_take_the_send_lane(told, text):
     story.check()
 
 
-def test_signed_sends_take_the_lane_and_none_with_a_wrong_signature_does(told):
+def test_signed_sends_take_the_fast_path_and_none_with_a_wrong_signature_does(told):
     story = told(**WITH_USERS)
     story.act_receive(0, many(1), [])
     story.act_receive(0, [*many(20), *many(1, form="forged"), *many(20)], [])
@@ -352,7 +352,7 @@ def test_signed_sends_take_the_lane_and_none_with_a_wrong_signature_does(told):
     story.check()
 
 
-def test_signed_sends_leave_the_lane_when_their_user_loses_the_right(told):
+def test_signed_sends_leave_the_fast_path_when_their_user_loses_the_right(told):
     story = told(**WITH_USERS)
     story.act_receive(0, many(10), [])
     story.act_receive(0, many(10), [])
@@ -368,7 +368,7 @@ def test_signed_sends_leave_the_lane_when_their_user_loses_the_right(told):
 
 
 def test_signed_send_with_any_changed_byte_is_answered_like_the_usual_path(told):
-    """Each client has taught the lane its form; the changed send follows, and then a sound one."""
+    """Each client has taught the fast path its form; a changed and a sound send follow."""
     story = told(**WITH_USERS)
     story.users.grant("alice", "Topic:T Pub")
     length = len(story.bytes_of(lone()))
@@ -394,7 +394,7 @@ OF_SIGNED_JAVA = (
 """The header of a producer of 4.9.7 whose fields are in the order of a HashMap."""
 
 
-def test_signed_sends_of_a_java_producer_take_the_lane(told):
+def test_signed_sends_of_a_java_producer_take_the_fast_path(told):
     story = told(**WITH_USERS)
     same = {"a": "load", "b": "T", "c": "TBW102", "d": "4", "e": "1", "f": "0", "h": "0", "j": "0"}
     frames = []
@@ -418,7 +418,7 @@ def test_signed_sends_of_a_java_producer_take_the_lane(told):
     story.check()
 
 
-def test_unsigned_sends_take_the_lane_as_long_as_their_address_is_white(told, tmp_path):
+def test_unsigned_sends_take_the_fast_path_as_long_as_their_address_is_white(told, tmp_path):
     file = tmp_path / "plain_acl.yml"
     file.write_text("globalWhiteRemoteAddresses:\n  - 10.0.0.9\n")
     story = told(aclEnable=True, plainAclFile=file)
@@ -436,7 +436,7 @@ def test_unsigned_sends_take_the_lane_as_long_as_their_address_is_white(told, tm
 
 
 @pytest.mark.parametrize("form", ["usual", "used up"])
-def test_sends_to_retry_topic_avoid_the_lane(told, form):
+def test_sends_to_retry_topic_avoid_the_fast_path(told, form):
     story = told()
     for _ in range(3):
         story.act_receive(0, many(9, topic="%RETRY%G", form=form), [])
@@ -505,16 +505,16 @@ def test_send_run_with_a_failed_flush_is_not_acknowledged(told):
         say_no(disk, "flush", "commitlog")
     story.act_receive(0, many(20), [])
     story.act_receive(0, many(20), [])
-    lane, usual = story.twins.both
-    assert codes(lane.answers(0), 40) == codes(usual.answers(0), 40) == [14] * 40
-    assert [answer.ext_fields for answer in lane.answers(0)] == [
+    fast_path, usual = story.twins.both
+    assert codes(fast_path.answers(0), 40) == codes(usual.answers(0), 40) == [14] * 40
+    assert [answer.ext_fields for answer in fast_path.answers(0)] == [
         answer.ext_fields for answer in usual.answers(0)
     ]
-    assert lane.arrivals == usual.arrivals
-    assert sum(map(len, lane.arrivals.values())) == 10
+    assert fast_path.arrivals == usual.arrivals
+    assert sum(map(len, fast_path.arrivals.values())) == 10
 
 
-def test_send_lane_run_is_answered_per_flush_and_counted_per_send(told):
+def test_fast_send_run_is_answered_per_flush_and_counted_per_send(told):
     disks = [FaultyDisk(slow="commitlog"), FaultyDisk(slow="commitlog")]
     changed = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": 300}
     story = told(*disks, sendThreadPoolQueueCapacity=25, **changed)
@@ -541,7 +541,7 @@ def test_send_lane_run_is_answered_per_flush_and_counted_per_send(told):
     story.check()
 
 
-@pytest.mark.parametrize("slow", [0, 1], ids=["the lane's is slow", "the usual one's is slow"])
+@pytest.mark.parametrize("slow", [0, 1], ids=["the fast path's is slow", "the usual one's is slow"])
 def test_twins_differ_where_one_of_them_alone_waits_for_its_disk_and_by_these_answers(told, slow):
     """So twins on a busy machine differ, by the clock that goes: by no fault of either way."""
     disks = [FaultyDisk(slow="commitlog"), FaultyDisk(slow="commitlog")]
@@ -587,7 +587,7 @@ def test_twins_name_their_index_files_alike_whenever_their_threads_run(told):
     story.check()
 
 
-def test_send_lane_checks_a_changed_topic_again(told):
+def test_fast_send_checks_a_changed_topic_again(told):
     story = told()
     for change, code in ((("perm", 4), 16), (("perm", 6), 0), (("queues", 2), 1)):
         story.act_receive(0, many(5, topic="U", queue_id=3), [])
@@ -597,7 +597,7 @@ def test_send_lane_checks_a_changed_topic_again(told):
     story.check()
 
 
-def test_oneway_sends_take_the_lane_without_answers(told):
+def test_oneway_sends_take_the_fast_path_without_answers(told):
     story = told()
     story.act_receive(0, many(20, form="one way"), [])
     assert story.twins.fast_path.ran == [19]
@@ -605,7 +605,7 @@ def test_oneway_sends_take_the_lane_without_answers(told):
     story.check()
 
 
-def test_send_lane_stops_reading_a_congested_client(told):
+def test_fast_send_stops_reading_a_congested_client(told):
     story = told(maxWriteBufferBytes=1 << 16)
     story.act_receive(0, many(3), [])
     for twin in story.twins.both:
@@ -623,7 +623,7 @@ def test_send_lane_stops_reading_a_congested_client(told):
         assert len(twin.answers(0)) == 8 * 400 + 3
 
 
-def test_send_plans_are_discarded_with_their_connection(told):
+def test_cached_sends_are_discarded_with_their_connection(told):
     story = told()
     for queue_id in range(4):
         story.act_receive(0, many(3, queue_id=queue_id), [])

@@ -6,7 +6,7 @@ from rocketpoll.broker.server.client_connection import ClientFastPaths
 
 
 class OneCode:
-    """A lane for requests of one code, which takes them one by one if it is to."""
+    """A fast path for requests of one code, which takes them one by one if it is to."""
 
     def __init__(self, code):
         self.code = code
@@ -27,17 +27,17 @@ def fed(*codes):
     return reader
 
 
-def learned(lanes, *codes):
-    client = ClientFastPaths(lanes)
+def learned(fast_paths, *codes):
+    client = ClientFastPaths(fast_paths)
     reader = fed(*codes)
     while (frame := reader.next_frame()) is not None:
         client.learn(None, frame.header, decode_command(frame))
     return client
 
 
-def test_lane_processes_requests_that_begin_like_those_it_learned():
-    sends, pulls = lanes = OneCode(310), OneCode(11)
-    client = learned(lanes, 310, 34)
+def test_fast_path_processes_requests_that_begin_like_those_it_learned():
+    sends, pulls = fast_paths = OneCode(310), OneCode(11)
+    client = learned(fast_paths, 310, 34)
     reader = fed(310, 310, 11, 310)
     assert client.process(None, reader)
     assert client.process(None, reader)
@@ -49,28 +49,28 @@ def test_lane_processes_requests_that_begin_like_those_it_learned():
     assert reader.buffered_bytes == 0
 
 
-def test_frame_refused_by_a_lane_stays_in_the_reader():
-    lane = OneCode(310)
-    client = learned([lane], 310)
-    lane.accepts = False
+def test_frame_refused_by_a_fast_path_stays_in_the_reader():
+    fast_path = OneCode(310)
+    client = learned([fast_path], 310)
+    fast_path.accepts = False
     reader = fed(310)
     assert not client.process(None, reader)
-    assert lane.asked == 1
+    assert fast_path.asked == 1
     assert decode_command(reader.next_frame()).code == 310
 
 
-def test_lane_patterns_per_client_are_limited():
+def test_fast_path_patterns_per_client_are_limited():
     class Anything(OneCode):
         def learn(self, *_):
             return True
 
-    lane = Anything(0)
+    fast_path = Anything(0)
     codes = [1_000 + number for number in range(40)]
-    client = learned([lane], *codes)
+    client = learned([fast_path], *codes)
     taken = [client.process(None, fed(code)) for code in codes]
     assert sum(taken) == 8  # of the last
     assert all(taken[-8:])
 
 
-def test_connection_without_lanes_processes_nothing():
+def test_connection_without_fast_paths_processes_nothing():
     assert not learned([], 310).process(None, fed(310))

@@ -35,7 +35,7 @@ SHAPE = shape_of_request(USUAL)
 
 
 def cut(shape, header):
-    """What a lane makes of a header, which goes by its beginning to a shape."""
+    """What a fast path makes of a header, which goes by its beginning to a shape."""
     known = tuple(
         piece[: -len(mark)] for piece, mark in zip(shape.pieces, shape.marks, strict=False)
     )
@@ -113,7 +113,7 @@ def test_unusual_pull_header_is_left_to_the_codec(old, new):
     ],
     ids=lambda change: change[1].decode(),
 )
-def test_pull_shape_is_not_made_from_an_ambiguous_header(change):
+def test_pull_header_template_is_not_made_from_an_ambiguous_header(change):
     header = header_of(USUAL).replace(*change)
     request = decode_command(Frame(0, memoryview(header), memoryview(b"")))
     shape = build_template(header, request)

@@ -180,12 +180,12 @@ class Story:
 
     def check(self):
         """Both have answered, hold, have committed and counted the same."""
-        lane, usual = self.twins.both
+        fast_path, usual = self.twins.both
         for client in self.clients:
-            assert lane.said_to(client) == usual.said_to(client)
+            assert fast_path.said_to(client) == usual.said_to(client)
         for twin in self.twins.both:
             assert twin.controller.hold_service.rescued_total == 0
-        assert self._known(lane) == self._known(usual)
+        assert self._known(fast_path) == self._known(usual)
 
     @staticmethod
     def _known(twin):
@@ -247,7 +247,7 @@ def story(request, tmp_path_factory):
     for topic, tags in ((topic, tags) for topic in "TU" for tags in ("", "A", "B")):
         told.act_send(0, topic, tags, sends=20)
     yield told
-    assert told.twins.fast_path.pulled > told.numbers / 40, "few have taken the lane"
+    assert told.twins.fast_path.pulled > told.numbers / 40, "few have taken the fast path"
     told.twins.shutdown()
 
 
@@ -257,7 +257,7 @@ def story(request, tmp_path_factory):
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(st.lists(acts, min_size=1, max_size=9))
-def test_pull_lane_is_indistinguishable_from_the_usual_path(story, told):
+def test_fast_pull_is_indistinguishable_from_the_usual_path(story, told):
     story.begin()
     story.act_rights(EVERYTHING)
     story.act_pull(0, [pull(0, 1, 2)], is_cut=False)
@@ -279,7 +279,7 @@ OF_JAVA = (
 """The header that a lite pull consumer of 4.9.7 has sent, but for its topic and three numbers."""
 
 
-def test_pulls_of_a_java_consumer_take_the_lane(told):
+def test_pulls_of_a_java_consumer_take_the_fast_path(told):
     story = told()
     story.act_send(0, "T", "A", sends=9)
     for offset in range(10):
@@ -291,37 +291,37 @@ def test_pulls_of_a_java_consumer_take_the_lane(told):
     story.check()
 
 
-def test_repeated_pull_takes_the_lane_however_its_bytes_arrive(told):
+def test_repeated_pull_takes_the_fast_path_however_its_bytes_arrive(told):
     story = told()
     story.act_send(0, "T", "A", sends=9)
-    for offsets, by_lane in (((0,), 0), ((3,), 1), ((9,), 2), ((1, 2, 4), 5)):
+    for offsets, by_fast_path in (((0,), 0), ((3,), 1), ((9,), 2), ((1, 2, 4), 5)):
         story.act_pull(1, [pull(*offsets)], is_cut=False)
-        assert story.twins.fast_path.pulled == by_lane
+        assert story.twins.fast_path.pulled == by_fast_path
     story.act_pull(1, [pull(5, 6, 7, 8)], is_cut=True)
     assert story.twins.fast_path.pulled > 6
     assert story.twins.usual.pulled == 0
     story.check()
 
 
-def test_pull_held_by_the_lane_is_woken_and_times_out(told):
+def test_pull_held_by_the_fast_path_is_woken_and_times_out(told):
     story = told()
     story.act_send(0, "T", "A", sends=3)
     for offset in (0, 3):
         story.act_pull(1, [pull(offset, suspend_ms=2_000)], is_cut=False)
-    lane = story.twins.fast_path
-    assert lane.pulled == 1
+    fast_path = story.twins.fast_path
+    assert fast_path.pulled == 1
     assert [twin.controller.hold_service.hold_count for twin in story.twins.both] == [1, 1]
     story.act_send(0, "T", "A")
-    assert lane.answers(1)[-1].ext_fields["nextBeginOffset"] == "4"
+    assert fast_path.answers(1)[-1].ext_fields["nextBeginOffset"] == "4"
     story.act_pull(1, [pull(4, suspend_ms=2_000)], is_cut=False)
     story.act_pass_ms(1_999)
-    assert lane.controller.hold_service.hold_count == 1
+    assert fast_path.controller.hold_service.hold_count == 1
     story.act_pass_ms(1)
-    assert [answer.code for answer in lane.answers(1)] == [0, 0, 19]
+    assert [answer.code for answer in fast_path.answers(1)] == [0, 0, 19]
     story.check()
 
 
-def test_signed_pulls_take_the_lane_and_none_with_a_wrong_signature_does(told):
+def test_signed_pulls_take_the_fast_path_and_none_with_a_wrong_signature_does(told):
     story = told(**WITH_USERS)
     story.act_send(0, "T", "A", sends=9)
     for offsets, form in (((0,), "usual"), ((3, 4), "usual"), ((5,), "forged"), ((9,), "usual")):
@@ -332,7 +332,7 @@ def test_signed_pulls_take_the_lane_and_none_with_a_wrong_signature_does(told):
 
 
 @pytest.mark.parametrize("rights", RIGHTS[2:], ids=["no group", "no topic"])
-def test_signed_pull_held_by_the_lane_is_refused_once_its_user_may_no_longer(told, rights):
+def test_signed_pull_held_by_the_fast_path_is_refused_once_its_user_may_no_longer(told, rights):
     story = told(**WITH_USERS)
     story.act_send(0, "T", "A", sends=3)
     for offset in (0, 3):
@@ -361,7 +361,7 @@ def test_held_pulls_of_a_deleted_user_are_refused_at_their_deadline(told):
     story.check()
 
 
-def test_topic_and_group_changes_apply_to_the_next_lane_pull(told):
+def test_topic_and_group_changes_apply_to_the_next_fast_path_pull(told):
     story = told()
     story.act_send(0, "U", "B", sends=3)
     for change, code in (
@@ -378,7 +378,7 @@ def test_topic_and_group_changes_apply_to_the_next_lane_pull(told):
     story.check()
 
 
-def test_pull_lane_uses_the_subscription_of_the_last_heartbeat(told):
+def test_fast_pull_uses_the_subscription_of_the_last_heartbeat(told):
     story = told()
     story.act_send(0, "T", "A", sends=3)
     story.act_send(0, "T", "B", sends=3)
@@ -394,7 +394,7 @@ def test_pull_lane_uses_the_subscription_of_the_last_heartbeat(told):
     story.check()
 
 
-def test_disk_error_in_the_pull_lane_is_answered_like_the_usual_path(told):
+def test_disk_error_in_the_pull_fast_path_is_answered_like_the_usual_path(told):
     disks = [FaultyDisk(LocalDisk()), FaultyDisk(LocalDisk())]
     story = told(*disks)
     story.act_send(0, "T", "A", sends=3)

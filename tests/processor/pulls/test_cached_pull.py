@@ -36,7 +36,7 @@ def put(table, client, request):
     table.put(client, plan_of(request), header(request))
 
 
-def test_pull_plan_is_found_by_header_shape():
+def test_cached_pull_is_found_by_header_template():
     plans = ClientPullCache()
     assert plans.find(header(pull_request(3))) is None
     first, second = (plan_of(pull_request(3, topic)) for topic in ("T", "U"))
@@ -50,7 +50,7 @@ def test_pull_plan_is_found_by_header_shape():
     assert plans.find(header(pull_request(3, "V"))) is None
 
 
-def test_pull_plans_distinguish_topics_late_in_the_header():
+def test_cached_pulls_distinguish_topics_late_in_the_header():
     """Clients in Java say the topic late."""
     plans, requests = ClientPullCache(), []
     for topic in ("T", "U"):
@@ -62,7 +62,7 @@ def test_pull_plans_distinguish_topics_late_in_the_header():
     assert len(plans) == 2
 
 
-def test_pull_plan_replaces_one_of_equal_shape():
+def test_cached_pull_replaces_one_of_equal_shape():
     plans = ClientPullCache()
     plans.put(plan_of(pull_request(3)), header(pull_request(3)))
     newer = plan_of(pull_request(4), TopicConfig(topic_name="T"))
@@ -78,7 +78,7 @@ def small(monkeypatch):
 
 
 @pytest.mark.usefixtures("small")
-def test_pull_plans_are_limited_and_discarded_with_their_client():
+def test_cached_pulls_are_limited_and_discarded_with_their_client():
     table = PullCache()
     clients = [FakeConnection() for _ in range(3)]
     for client in clients:
@@ -97,14 +97,14 @@ def test_pull_plans_are_limited_and_discarded_with_their_client():
     assert len(table) == 0
 
 
-def test_pull_plans_are_not_learned_for_a_closed_client():
+def test_cached_pulls_are_not_learned_for_a_closed_client():
     table, client = PullCache(), FakeConnection()
     client.is_closed = True
     assert not table.may_learn(client)
     assert table.get(client) is None
 
 
-def test_pull_plans_of_equal_prefix_keep_the_last_few():
+def test_cached_pulls_of_equal_prefix_keep_the_last_few():
     """Groups come behind both offsets here."""
     plans, requests = ClientPullCache(), []
     for number in range(20):

@@ -94,7 +94,7 @@ def test_batches_and_retries_are_known_as_such(plans, parts):
     assert (plan.is_batch, plan.is_retry) == (False, False)
 
 
-def test_send_plan_is_resolved_again_after_its_topic_changed(plans, parts):
+def test_cached_send_is_resolved_again_after_its_topic_changed(plans, parts):
     request = send_request("a", queue_id=3)
     first, _, _ = plans.resolve(request)
     parts.topics.put(TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=8))
@@ -109,7 +109,7 @@ def test_send_plan_is_resolved_again_after_its_topic_changed(plans, parts):
     assert plans.resolve(request)[0].topic_config is parts.topics.get("T")
 
 
-def test_send_plan_is_suspended_during_topic_deletion(plans, parts):
+def test_cached_send_is_suspended_during_topic_deletion(plans, parts):
     request = send_request("a")
     plan, _, _ = plans.resolve(request)
     parts.topics.begin_deletion("T")
@@ -119,7 +119,7 @@ def test_send_plan_is_suspended_during_topic_deletion(plans, parts):
     assert plans.resolve(request)[0].template is plan.template
 
 
-def test_send_plan_without_queue_id_picks_any_queue(plans):
+def test_cached_send_without_queue_id_picks_any_queue(plans):
     request = send_request("a", queue_id=-1)
     found = {plans.resolve(request)[0].template.queue for _ in range(100)}
     assert found == {("T", queue_id) for queue_id in range(4)}
@@ -138,7 +138,7 @@ def test_invalid_born_timestamp_is_refused_with_a_cached_plan(plans, born):
         plans.resolve(request._replace(ext_fields=fields))
 
 
-def test_send_plan_cache_is_bounded(plans):
+def test_cached_send_cache_is_bounded(plans):
     for number in range(CACHED_SENDS_MAX + 10):
         plans.resolve(send_request("a", flag=0)._replace(opaque=number))
         plans.resolve(changed(send_request("a"), h=str(number)))
@@ -148,7 +148,7 @@ def test_send_plan_cache_is_bounded(plans):
     assert not plans._by_key
 
 
-def test_send_plans_of_all_clients_are_limited_and_oldest_evicted(admission, monkeypatch):
+def test_cached_sends_of_all_clients_are_limited_and_oldest_evicted(admission, monkeypatch):
     monkeypatch.setattr(cached_send, "CACHED_SENDS_MAX", 4)
     monkeypatch.setattr(cached_send, "CACHED_SENDS_TOTAL_MAX", 10)
     table = SendCache(admission, lambda _: STORED)
@@ -183,7 +183,7 @@ def test_plans_are_counted_right_whatever_happens(admission, monkeypatch):
         assert all(len(plans) <= 4 for plans in kept)
 
 
-def test_send_plan_is_not_cached_while_sends_are_parked_for_the_topic(parts):
+def test_cached_send_is_not_cached_while_sends_are_parked_for_the_topic(parts):
     """Else the next send would not be asked whether it has to wait behind them,
     and would overtake them."""
     waiting = {"T"}
