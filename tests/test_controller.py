@@ -234,7 +234,7 @@ def test_limits_that_are_read_again_count_at_once(tmp_path):
     async def story(broker):
         client = await broker.connect()
         await client.put("a", topic="T1")
-        topics = len(broker.controller.tables.topics.topics)
+        topics = broker.controller.tables.topics.limited_topics
         tight = small_broker(tmp_path, maxTopics=topics, maxConnections=1, listenPort=1)
         reload = broker.controller.reload(tight)
         assert set(reload.reloaded) == {f"maxTopics={topics}", "maxConnections=1"}

@@ -277,7 +277,7 @@ class OwnFamilies:
     def _tables(self) -> Iterator[MetricFamily]:
         tables, config = self._sources.broker, self._sources.broker.config
         for name, says, count, most in (
-            ("topics", "topics", len(tables.topics.topics), config.max_topics),
+            ("topics", "topics but the system's", tables.topics.limited_topics, config.max_topics),
             ("groups", "consumer groups", len(tables.groups.groups), config.max_groups),
             ("consumer_offsets", "offsets", tables.offsets.count, config.max_consumer_offsets),
         ):

@@ -380,7 +380,7 @@ class BrokerConfig:
     max_topics: int = setting(
         "maxTopics",
         COUNT,
-        "maximum number of topics, retry topics included; more are refused",
+        "maximum number of topics, retry topics included, system topics not; more are refused",
         default=10_000,
         is_reloadable=True,
     )

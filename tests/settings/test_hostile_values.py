@@ -141,7 +141,7 @@ def test_broker_with_all_settings_at_their_bounds_serves_after_a_restart(tmp_pat
 def test_lowest_settings_refuse_requests_with_a_reason(tmp_path, name):
     async def story(broker):
         client = await broker.connect()
-        answers = [await client.call(send_request("body"))]
+        answers = [await client.call(send_request("body", topic=t)) for t in ("T", "U")]
         answers.append(await client.call(pull_request(0, suspend_ms=1)))
         assert SAID.get(name, f"({name}=1)") in " ".join(
             [*(each.remark or "" for each in answers), await beat(client)]

@@ -149,6 +149,9 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
         self._static_topics = static_topics
         self._now_ms = now_ms
         self._queues = sum(map(_queues_of, topics.values()))
+        self._own_topics = {config.topic_name for config in system.configs()}
+        self.limited_topics = sum(map(self._is_limited, topics))
+        """The number of topics that count towards the limit: all but the system's."""
         self.data_version = version
         for name, config in tuple(topics.items()):
             self._repair(name, config)
@@ -221,7 +224,7 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
         """
         _check(config)
         known = self.get(config.topic_name)
-        if known is None:
+        if known is None and self._is_limited(config.topic_name):
             self._check_limits()
         more = _queues_of(config) - _queues_of(known)
         check_limit("queues", self._queues, self.max_queues, "maxQueues", more=more)
@@ -233,12 +236,12 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
         Nothing is changed.
         """
         wanted: dict[str, TopicConfig] = {}
-        topics, queues = len(self._values), self._queues
+        topics, queues = self.limited_topics, self._queues
         for config in configs:
             yield
             _check(config)
             known = wanted.get(config.topic_name) or self.get(config.topic_name)
-            if known is None:
+            if known is None and self._is_limited(config.topic_name):
                 check_limit("topics", topics, self.max_topics, "maxTopics")
                 topics += 1
             more = _queues_of(config) - _queues_of(known)
@@ -246,8 +249,12 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
             queues += more
             wanted[config.topic_name] = config
 
+    def _is_limited(self, topic: str) -> bool:
+        """Return whether a topic counts towards the limit."""
+        return topic not in self._own_topics and not is_system_topic(topic)
+
     def _check_limits(self) -> None:
-        check_limit("topics", len(self._values), self.max_topics, "maxTopics")
+        check_limit("topics", self.limited_topics, self.max_topics, "maxTopics")
 
     def create_in_send(self, topic: str, default_topic: str, queue_nums: int) -> TopicConfig | None:
         """Return a topic, or create it like ``default_topic``; None if that is refused.
@@ -378,6 +385,8 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
 
     def _set(self, name: str, value: TopicConfig | None) -> None:
         self._queues += _queues_of(value) - _queues_of(self.get(name))
+        if self._is_limited(name):
+            self.limited_topics += (value is not None) - (name in self._values)
         with self._unsaved_lock:  # before the version grows: a save may come in between
             self._unsaved[name] = self.data_version.counter + 1
         super()._set(name, value)
