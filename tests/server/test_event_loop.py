@@ -94,13 +94,13 @@ def test_earliest_timer_can_be_scheduled_while_it_fires():
         rung = Rung()
         timer = EarliestTimer(
             asyncio.get_running_loop(),
-            lambda at_ms: (rung._ring(at_ms), timer.schedule(at_ms + 1_000)),
+            lambda at_ms: (rung._ring(at_ms), timer.schedule(at_ms + 60_000)),
         )
         timer.schedule(now_ms())
         for count in (1, 2, 3):
             await rung.once()
             assert len(rung.times_ms) == count
-            asyncio.get_running_loop().move(1)
+            asyncio.get_running_loop().move(60)
         timer.cancel()
 
     run(story())
@@ -128,9 +128,12 @@ def test_new_event_loop_is_uvloop_where_installed():
 
 
 class Chore:
-    """A `DueJob` on the running loop; each run has the next outcome: a delay in ms, or an error."""
+    """A `DueJob` on the running loop, whose clock stands still between moves; each run has the next
+    outcome: a delay in ms, or an error.
+    """
 
     def __init__(self, *outcomes):
+        asyncio.get_running_loop().stand_still()
         self.outcomes = list(outcomes)
         self.times_ms = []
         self.job = DueJob(asyncio.get_running_loop(), self._run, "chores are not done")

@@ -20,11 +20,14 @@ BY_HAND = LitePullSettings(
 
 
 def told_in_a_loop(story):
-    """Turn a coroutine function into a test; one that hangs fails."""
+    """Turn a coroutine function into a test; one that hangs fails.
+
+    `until` gives up earlier, and says for what it waited.
+    """
 
     @functools.wraps(story)
     def test(*args, **kwargs):
-        asyncio.run(asyncio.wait_for(story(*args, **kwargs), PATIENCE_S))
+        asyncio.run(asyncio.wait_for(story(*args, **kwargs), 2 * PATIENCE_S))
 
     return test
 

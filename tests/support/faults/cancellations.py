@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import threading
 from pathlib import Path
 
 from support.clients.asyncio_tests import PATIENCE_S, until
+from support.clients.thread_leaks import threads_of_clients
 
 AWAITS_MAX = 100
 _DESCRIPTORS = Path("/proc/self/fd")
@@ -97,7 +97,9 @@ async def cancelled_everywhere(make, do, check, *, least=1):
             await asyncio.wait([task], timeout=PATIENCE_S)
             assert task.done(), f"cancelled at {driven.where} ({way}), it goes on for ever"
             try:
-                assert task.cancelled() or driven.may_end_well, task
+                if not task.cancelled():
+                    assert driven.may_end_well, task
+                    task.result()
                 await check(made)
             except Exception as error:
                 place = f"cancelled at {driven.where} (await {number}, {way})"
@@ -108,22 +110,24 @@ async def cancelled_everywhere(make, do, check, *, least=1):
 
 
 class Belongings:
-    """The existing tasks, threads and sockets, and unreported errors."""
+    """The existing tasks, threads of clients and sockets, and unreported errors.
+
+    The broker in this process may start another thread for its housekeeping at any time.
+    """
 
     def __init__(self):
         loop = asyncio.get_running_loop()
         self._unconfirmed_error = []
         loop.set_exception_handler(lambda _, context: self._unconfirmed_error.append(context))
         self._tasks = asyncio.all_tasks()
-        self._threads = set(threading.enumerate())
+        self._threads = threads_of_clients().keys()
         self._sockets = _sockets()
 
     def new_tasks(self):
         return asyncio.all_tasks() - self._tasks
 
     def new_threads(self):
-        new = set(threading.enumerate()) - self._threads
-        return {each for each in new if not _stays(each)}
+        return threads_of_clients().keys() - self._threads
 
     def new_sockets(self):
         return max(0, _sockets() - self._sockets)
@@ -135,11 +139,6 @@ class Belongings:
         await until("the end of threads", lambda: not self.new_threads())
         await until("the end of connections", lambda: not self.new_sockets())
         assert self._unconfirmed_error == []
-
-
-def _stays(thread):
-    """Return whether a thread is one of the few that the process keeps for all clients."""
-    return thread.name.startswith(("rocketpoll calls", "rocketpoll ends", "asyncio_", "uvloop_"))
 
 
 def _sockets():
