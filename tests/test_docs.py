@@ -49,9 +49,8 @@ _NOT_OURS = {
     "README.zh.md": {"five.py"},
     "docs/first-steps.md": {"totals.py", "shop.py", "test_shop.py"},
     "docs/first-steps.zh.md": {"totals.py", "shop.py", "test_shop.py"},
-    "docs/broker.md": {"consumequeue.deleted/"},  # of a store
     "docs/operate.md": {"consumequeue/", "index/"},
-    "docs/store.md": {"staging/"},
+    "docs/store.md": {"consumequeue.deleted/", "staging/"},  # of a store
     "docs/releasing.md": {"dist/"},  # which commands make
     "benchmarks/README.md": {"build/"},
     "docs/adr/0031-the-broker-is-installed-as-rocketpoll-broker.md": {"broker.py"},  # anybody's

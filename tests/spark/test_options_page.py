@@ -21,6 +21,7 @@ from rmq_spark.spark.schemas.columns import DDL_TYPES, DEFAULT_COLUMNS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
+RESTARTS = (ROOT / "docs" / "restarts.md").read_text(encoding="utf-8")
 ROWS = {
     row[0]: row[1:]
     for row in re.findall(
@@ -33,8 +34,8 @@ READ = read_options({"namesrvAddr": "localhost:9876", "topic": "orders"})
 WRITE = write_options({"namesrvAddr": "localhost:9876", "topic": "orders"})
 
 
-def section(title):
-    return PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+def section(title, page=PAGE):
+    return page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
 def shown(value):
@@ -131,8 +132,9 @@ def test_options_page_position_forms_are_parsed():
     parse_positions("startingOffsets", tree)
 
 
-def test_checkpoint_offset_on_the_options_page_can_be_parsed():
-    [document] = re.findall(r"```json\n(.*?)```", section("What lies in the checkpoint"), re.DOTALL)
+def test_checkpoint_offset_on_the_restarts_page_can_be_parsed():
+    shown_there = section("What lies in the checkpoint", RESTARTS)
+    [document] = re.findall(r"```json\n(.*?)```", shown_there, re.DOTALL)
     found = SourceOffset.from_json(json.loads(document))
     assert found.topics == {"orders"}
     assert found.initial_offsets
