@@ -14,7 +14,7 @@ import pytest
 from support.brokers.in_process import SMALL
 from support.brokers.processes import BrokerProcess, run_broker
 from support.clients.remoting_clients import BrokerClients, pull_request, send_request
-from support.suite.selection import some
+from support.suite.selection import some, spread
 
 from rocketpoll.broker.testing import wait_until
 
@@ -226,7 +226,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("name", "break_it"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("name", "break_it"), spread(9, REFUSED.values()), ids=REFUSED)
 def test_broken_store_is_refused_in_one_line_and_served_after_repair(store, good, name, break_it):
     break_it(store / name)
     said = refusal(store)
@@ -264,7 +264,7 @@ MADE_GOOD = {
 
 
 @AFTER_BOTH_ENDS
-@pytest.mark.parametrize(("name", "break_it"), MADE_GOOD.values(), ids=MADE_GOOD)
+@pytest.mark.parametrize(("name", "break_it"), spread(6, MADE_GOOD.values()), ids=MADE_GOOD)
 def test_derived_file_that_is_broken_is_rebuilt_without_loss(store, name, break_it):
     break_it(store / name)
     assert served(store.parent) == (SENT, [])

@@ -19,6 +19,7 @@ import zlib
 import pyarrow as pa
 import pytest
 from support.spark.body_rows import batches
+from support.suite.selection import spread
 
 from rmq_spark.client.api.name_servers import parse_addresses
 from rmq_spark.client.manifest import (
@@ -685,7 +686,7 @@ def _quiet(caplog):
     gc.enable()
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", spread(36, CASES))
 def test_reading_takes_time_in_proportion_to_the_size(name):
     make, size, read = CASES[name]
     found = growth(make, size, read)

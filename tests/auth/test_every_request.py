@@ -21,6 +21,7 @@ from support.brokers.every_request import (
 from support.brokers.in_process import tell
 from support.clients.remoting_clients import send_request
 from support.servers.tls import BROKER_TLS, client_context
+from support.suite.selection import spread
 
 from rmq_spark.wire.bodies import clients, encode_body
 from rmq_spark.wire.codes import RequestCode, ResponseCode, SerializeType
@@ -188,7 +189,7 @@ def test_every_request_without_a_proven_identity_is_refused_and_changes_nothing(
     play(story, tmp_path, is_tls=is_tls)
 
 
-@each_wire
+@pytest.mark.parametrize("is_tls", spread(1, [False, True]), ids=["plain", "tls"])
 def test_every_captured_request_with_another_code_needs_the_rights_of_that_code(tmp_path, is_tls):
     """The signature does not cover the code, so the first request stands for any other."""
 

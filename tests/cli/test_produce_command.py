@@ -183,6 +183,7 @@ def test_request_without_a_reply_ends_with_code_1_and_says_where_it_is_stored(ru
     assert "needed" in run("request", topic, "--timeout", "soon", stdin=b"x").err
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", ["rocketpoll"], scope="module")  # RocketMQ allows no recall
 def test_recalled_messages_never_arrive_and_later_ones_do(run, cluster):
     topic, at = cluster.topic(queues=1), datetime.now(timezone.utc) + timedelta(seconds=20)

@@ -104,6 +104,7 @@ def busy_hours(broker, instance):
             member.shutdown()
 
 
+@pytest.mark.deep
 def test_logging_handler_can_send_through_the_client_that_logs():
     with EmbeddedBroker() as broker:
         for topic in ("T", "logs"):

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 from support.servers.wrong_answers import ANSWER_LIES, LIES, WrongBroker
+from support.suite.selection import spread
 
 from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
@@ -103,7 +104,9 @@ def consumed(wrong, broker, topic, way, group):
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("lie", [name for name in LIES if "topic" in name or "queue" in name])
+@pytest.mark.parametrize(
+    "lie", spread(2, [name for name in LIES if "topic" in name or "queue" in name])
+)
 def test_lying_broker_causes_no_delivery_of_foreign_messages(rocketpoll_broker, filled, lie, way):
     for is_ours in (False, True):
         with WrongBroker(rocketpoll_broker, LIES[lie], is_ours=is_ours) as wrong:
@@ -114,7 +117,7 @@ def test_lying_broker_causes_no_delivery_of_foreign_messages(rocketpoll_broker, 
 
 
 @pytest.mark.parametrize("way", ["polls", "a listener", "an orderly listener"])
-@pytest.mark.parametrize("lie", ANSWER_LIES)
+@pytest.mark.parametrize("lie", spread(4, ANSWER_LIES))
 def test_consumer_of_a_lying_broker_ends_and_delivers_no_foreign_messages(
     rocketpoll_broker, filled, lie, way, monkeypatch
 ):

@@ -437,6 +437,7 @@ def load_registered(room, registry, **more):
     return {**names, "bodyRegistry": registry.url, "bodySubject": SUBJECT, **more}
 
 
+@pytest.mark.deep
 def test_new_columns_are_read_once_the_query_is_restarted(sink, registry, tmp_path):
     spark, seen = sink.spark, []
     options = load_registered(sink, registry)

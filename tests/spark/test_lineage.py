@@ -138,6 +138,7 @@ def test_missing_package_is_named(monkeypatch):
         LineageListener(object(), "ns:9876")
 
 
+@pytest.mark.deep
 def test_stream_of_spark_reports_its_topics(
     spark, client, log, rocketpoll_broker, rocketpoll_topic, tmp_path
 ):

@@ -12,7 +12,7 @@ from support.servers.wrong_answers import LIES, PLACE_LIES, WrongBroker, WrongNa
 from support.spark.source_queries import BROKER, options_for, queue_of, schema_of, send
 from support.spark.streaming_engine import Engine, assert_read
 from support.spark.streaming_engine import send as send_some
-from support.suite.selection import count
+from support.suite.selection import count, spread
 
 from rmq_spark.client.message import Message
 from rmq_spark.errors import RocketPollError
@@ -55,7 +55,7 @@ def rows_of(options, topic, end=ROWS):
 
 @pytest.mark.parametrize("more", [{}, TOLERANT], ids=["fails", "goes on"])
 @pytest.mark.parametrize("is_ours", [False, True], ids=["RocketMQ's", "ours"])
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("lie", spread(6, LIES))
 def test_wrong_pull_answers_give_right_rows_once_or_an_error(
     rocketpoll_broker, rocketpoll_topic, caplog, lie, is_ours, more
 ):

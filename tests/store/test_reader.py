@@ -492,7 +492,7 @@ WRONG_ENTRIES = {
 
 @pytest.mark.parametrize("count_max", spread(2, [1, 2, 7, 64, 90]))
 @pytest.mark.parametrize("damage", WRONG_ENTRIES.values(), ids=WRONG_ENTRIES)
-@pytest.mark.parametrize("wanted", [None, "n = 1", "a"])
+@pytest.mark.parametrize("wanted", spread(2, [None, "n = 1", "a"]))
 def test_wrong_queue_entry_is_refused_alone_for_every_way_of_pulling(
     tmp_path, count_max, damage, wanted
 ):

@@ -23,7 +23,7 @@ from world.trials import assert_all_end_well, assert_ends_well, assert_told_alik
 
 SEEDS = int(os.environ.get("ROCKETPOLL_CLIENT_WORLD_SEEDS", "64"))
 FIRST = int(os.environ.get("ROCKETPOLL_CLIENT_WORLD_FIRST", "0"))
-AT_A_TIME = 4
+AT_A_TIME = 2
 _ORDER_INFO = "rocketpoll.broker.state.tables.consumer_order_info.ConsumerOrderInfoManager"
 _TRANSACTIONS = (
     "rocketpoll.broker.transaction.transactional_message_service.TransactionalMessageService"
@@ -36,13 +36,13 @@ def test_client_worlds_end_well(first):
     assert_all_end_well(range(first, first + AT_A_TIME), draw, ClientWorld, "world.clients")
 
 
-@pytest.mark.parametrize("first", spread(2, range(FIRST, FIRST + SEEDS // 8, 2)))
+@pytest.mark.parametrize("first", spread(1, range(FIRST, FIRST + SEEDS // 8, AT_A_TIME)))
 def test_client_worlds_with_transactions_end_well(first):
     program = "world.clients.transacting"
     assert_all_end_well(range(first, first + 2), transacting.draw, ClientWorld, program)
 
 
-@pytest.mark.parametrize("first", spread(2, range(FIRST, FIRST + SEEDS // 8, 2)))
+@pytest.mark.parametrize("first", spread(1, range(FIRST, FIRST + SEEDS // 8, AT_A_TIME)))
 def test_client_worlds_with_groups_that_pop_end_well(first):
     program = "world.clients.popping"
     assert_all_end_well(range(first, first + 2), popping.draw, ClientWorld, program)
@@ -76,7 +76,7 @@ CUTS_SECONDS = [1.185, 1.222, 1.259]
 """Times of cuts; that at 1.222 s loses the answer to an acknowledgement that is stored."""
 
 
-@pytest.mark.parametrize("ahead_seconds", [0.0, 3_600.0, -30.0])
+@pytest.mark.parametrize("ahead_seconds", spread(1, [0.0, 3_600.0, -30.0]))
 def test_pop_settles_once_if_the_answer_to_its_acknowledgement_is_lost(ahead_seconds):
     unanswered = 0
     for seconds in CUTS_SECONDS:

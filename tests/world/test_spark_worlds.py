@@ -21,7 +21,7 @@ AT_A_TIME = 5
 KEPT = sorted((Path(__file__).parent / "spark_stories").glob("*.json"))
 
 
-@pytest.mark.parametrize("first", spread(2, range(FIRST, FIRST + SEEDS, AT_A_TIME)))
+@pytest.mark.parametrize("first", spread(1, range(FIRST, FIRST + SEEDS, AT_A_TIME)))
 def test_spark_world_reads_every_row_once_or_reports_data_loss(first):
     assert_all_end_well(range(first, first + AT_A_TIME), draw, SparkWorld, "world.spark")
 
@@ -42,7 +42,7 @@ def test_batches_that_are_rolled_back_leave_gaps_in_some_stories():
     assert all(world.rolled_back.gaps for world in worlds)
 
 
-@pytest.mark.parametrize("path", spread(8, KEPT), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", spread(4, KEPT), ids=lambda path: path.stem)
 def test_spark_story_that_once_failed_passes(path):
     assert_ends_well(path, SparkWorld)
 

@@ -9,6 +9,7 @@ import os
 import random
 import re
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -37,9 +38,8 @@ from rocketpoll.broker.transaction.transactional_message_service import (
 
 SEEDS = count("ROCKETPOLL_WORLD_SEEDS", 100, wide=200)
 FIRST = int(os.environ.get("ROCKETPOLL_WORLD_FIRST", "0"))
-AT_A_TIME = 10
-FEW_AT_A_TIME = 5
-CHANGES = some(range(30, 275), "ROCKETPOLL_POP_CHANGES", 4)
+AT_A_TIME = 5
+CHANGES = some(range(30, 275), "ROCKETPOLL_POP_CHANGES", 2)
 KEPT = sorted((Path(__file__).parent / "stories").glob("*.json"))
 
 
@@ -127,9 +127,9 @@ def full_when_it_ends(seed):
     )
 
 
-@pytest.mark.parametrize("first", spread(2, range(FIRST, FIRST + SEEDS // 5, FEW_AT_A_TIME)))
+@pytest.mark.parametrize("first", spread(1, range(FIRST, FIRST + SEEDS // 5, AT_A_TIME)))
 def test_messages_refused_on_a_full_disk_stay_away_after_restart(first):
-    assert_all_end_well(range(first, first + FEW_AT_A_TIME), full_when_it_ends, World, "world")
+    assert_all_end_well(range(first, first + AT_A_TIME), full_when_it_ends, World, "world")
 
 
 @pytest.mark.deep
@@ -167,9 +167,9 @@ def full_in_a_commit(seed):
     )
 
 
-@pytest.mark.parametrize("first", spread(2, range(FIRST, FIRST + SEEDS // 5, FEW_AT_A_TIME)))
+@pytest.mark.parametrize("first", spread(1, range(FIRST, FIRST + SEEDS // 5, AT_A_TIME)))
 def test_world_batch_on_a_full_disk_is_visible_whole_or_not_at_all(first):
-    assert_all_end_well(range(first, first + FEW_AT_A_TIME), full_in_a_commit, World, "world")
+    assert_all_end_well(range(first, first + AT_A_TIME), full_in_a_commit, World, "world")
 
 
 @pytest.mark.wide
@@ -243,14 +243,14 @@ def test_failing_story_is_shortened_and_fails_alike(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "kinds", [("kill", "power"), pytest.param(("power", "kill"), marks=pytest.mark.deep)]
+    ("first", "kinds"), spread(1, product(range(1, 5), [("kill", "power"), ("power", "kill")]))
 )
-def test_broker_life_can_end_at_every_disk_change(kinds):
+def test_broker_life_can_end_at_every_disk_change(first, kinds):
     """From the start of a new store to its first message and its next start, by kills and power
     losses in turn.
     """
     base = draw(1)
-    for number in range(1, 60):
+    for number in range(first, 60, 4):
         endings = tuple(
             Ending(kinds[number % 2], 1.0, number, is_done=done, down_seconds=0.01)
             for done in (False, True)
@@ -284,9 +284,9 @@ def _transact(dice):
     return Step(kind, ACTS[kind].draw(dice))
 
 
-@pytest.mark.parametrize("first", spread(2, range(FIRST, FIRST + SEEDS // 5, FEW_AT_A_TIME)))
+@pytest.mark.parametrize("first", spread(1, range(FIRST, FIRST + SEEDS // 5, AT_A_TIME)))
 def test_transactions_end_as_decided_although_the_broker_is_killed_and_loses_power(first):
-    assert_all_end_well(range(first, first + FEW_AT_A_TIME), transactions_of, World, "world")
+    assert_all_end_well(range(first, first + AT_A_TIME), transactions_of, World, "world")
 
 
 @pytest.mark.deep
@@ -341,9 +341,9 @@ def _steps(dice, kinds, count):
             yield Step("wait", {"seconds": pause})
 
 
-@pytest.mark.parametrize("first", spread(2, range(FIRST, FIRST + SEEDS // 5, FEW_AT_A_TIME)))
+@pytest.mark.parametrize("first", spread(1, range(FIRST, FIRST + SEEDS // 5, AT_A_TIME)))
 def test_popped_messages_come_again_until_acknowledged_although_the_broker_is_killed(first):
-    assert_all_end_well(range(first, first + FEW_AT_A_TIME), pops_of, World, "world")
+    assert_all_end_well(range(first, first + AT_A_TIME), pops_of, World, "world")
 
 
 @pytest.mark.deep

@@ -95,6 +95,7 @@ def test_overview_lists_a_group_that_has_only_failed_messages_to_try_again():
         )
 
 
+@pytest.mark.deep
 def test_overview_of_a_thousand_groups_costs_few_requests_and_says_what_it_knows(
     tmp_path, monkeypatch
 ):

@@ -17,6 +17,7 @@ from support.programs.cli_commands import EVERY
 from support.programs.web_console import TOKEN, paths, served, staged
 from support.servers.fake_servers import FakeServer, answering
 from support.servers.joining_name_server import JoiningNameServer
+from support.suite.selection import spread
 
 from rmq_spark.cli.console.markup.components import sign_in_path
 from rmq_spark.cli.main import main
@@ -302,7 +303,7 @@ def commands_on(answer):
     return [html.unescape(re.sub("<.*?>", "", each)) for each in found]
 
 
-@pytest.mark.parametrize("start", ["--namesrv", "--profile", "environment"])
+@pytest.mark.parametrize("start", spread(1, ["--namesrv", "--profile", "environment"]))
 def test_commands_shown_by_console_pages_name_the_pages_cluster(
     cluster, stage, run, tmp_path, monkeypatch, start
 ):

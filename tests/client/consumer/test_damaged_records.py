@@ -10,6 +10,7 @@ from collections import Counter
 
 import pytest
 from support.brokers.broker_kinds import wait_until
+from support.suite.selection import spread
 
 from rocketpoll import (
     Admin,
@@ -73,7 +74,7 @@ def lite(broker):
 
 
 @pytest.mark.parametrize("kind", ["concurrently", "orderly", "lite"])
-@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.parametrize("name", spread(2, DAMAGES))
 def test_damaged_record_becomes_a_dead_letter_and_others_are_consumed(tmp_path, kind, name):
     seen = []
     with EmbeddedBroker(tmp_path) as broker, Admin(broker.address) as admin:

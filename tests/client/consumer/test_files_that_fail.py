@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.brokers.broker_kinds import wait_until
+from support.suite.selection import spread
 
 from rmq_spark.client.consumer.push_consumer import PushConsumer
 from rmq_spark.client.consumer.settings import PushSettings
@@ -169,7 +170,7 @@ def live(running_broker, api, tmp_path, caplog):
 
 
 @pytest.mark.parametrize("for_good", [False, True], ids=["once", "for good"])
-@pytest.mark.parametrize("use", range(USES))
+@pytest.mark.parametrize("use", spread(8, range(USES)))
 def test_failing_offset_file_loses_no_message_and_lets_the_consumer_shut_down(
     files, live, use, for_good, caplog
 ):

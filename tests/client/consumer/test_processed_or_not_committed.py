@@ -13,6 +13,7 @@ import pytest
 from support.brokers.broker_kinds import wait_until
 from support.brokers.clusters import FIRST
 from support.clients.fake_members import implementation_of
+from support.suite.selection import spread
 
 from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeConcurrentlyStatus,
@@ -125,7 +126,7 @@ DOES = {**SAID, **{type(error).__name__: raises(error) for error in RAISED}}
 
 @pytest.mark.filterwarnings("ignore:coroutine")
 @pytest.mark.parametrize("orderly", [False, True], ids=["concurrently", "orderly"])
-@pytest.mark.parametrize("does", DOES.values(), ids=list(DOES))
+@pytest.mark.parametrize("does", spread(6, DOES.values()), ids=list(DOES))
 def test_message_unfinished_by_a_listener_is_redelivered(cluster, join, does, orderly):
     topic, listener = cluster.topic(queues=1), Listener(does)
     cluster.send(topic, *BODIES, queue_id=0)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import pytest
 from support.brokers.broker_kinds import wait_until
 from support.clients.fake_members import implementation_of
+from support.suite.selection import spread
 
 from rmq_spark.client.admin.group_offsets import LATEST_MS
 from rocketpoll import (
@@ -222,7 +223,7 @@ MOVES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "move"), MOVES)
+@pytest.mark.parametrize(("kind", "move"), spread(6, MOVES))
 @pytest.mark.parametrize("count", [5, 40], ids=["shorter", "longer"])
 def test_reset_member_begins_recreated_topic_before_it_pulls(kind, move, count):
     new = [f"new {number}" for number in range(count)]

@@ -8,6 +8,7 @@ from functools import partial
 
 import pyarrow as pa
 import pytest
+from support.suite.selection import spread
 
 from rmq_spark.client.concurrency.threads import start_thread
 from rocketpoll import (
@@ -144,7 +145,7 @@ def broker():
         yield running
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", spread(5, CALLS))
 def test_call_without_a_startable_thread_ends_in_a_client_error(broker, monkeypatch, name):
     births, call = Births(monkeypatch), partial(CALLS[name], broker.address)
     whole, count = births.during(call)

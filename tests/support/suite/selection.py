@@ -78,7 +78,7 @@ def spread(number, rows):
     `deep`.
     """
     rows = list(rows)
-    quick = {at * (len(rows) - 1) // (number - 1) for at in range(number)}
+    quick = {at * (len(rows) - 1) // max(number - 1, 1) for at in range(number)}
     return [
         row if at in quick else pytest.param(*_parameters(row), marks=pytest.mark.deep)
         for at, row in enumerate(rows)
