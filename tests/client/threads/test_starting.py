@@ -142,6 +142,8 @@ def broker():
     with EmbeddedBroker(own_process=True) as running:
         running.create_topic("T", queues=2)
         running.send("T", "one", "two")
+        with Admin(running.address) as admin:
+            admin.create_group("L")
         yield running
 
 
