@@ -182,7 +182,8 @@ class GroupLifecycle(ForkAware, ABC):
                 self._private_instance.shutdown()  # so that `start` does not wait for brokers
             return
         self._state_machine.compare_and_set(ServiceState.RUNNING, ServiceState.SHUTDOWN_ALREADY)
-        if self._state_machine.state is ServiceState.SHUTDOWN_ALREADY:
+        is_over = self._state_machine.state is ServiceState.SHUTDOWN_ALREADY
+        if is_over and self._has_joined:  # else `start`, if it still runs, leaves the group
             self._cancel_waits()
             self._safe_stop.run()
 

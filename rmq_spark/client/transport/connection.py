@@ -410,7 +410,10 @@ class RemotingConnection:
     # ---- reading
 
     def _read_rest(self) -> None:
-        """Read what the broker sent before it closed the connection: under TLS, also why."""
+        """Read what the broker sent before it closed the connection: under TLS, also why.
+
+        Its requests are not answered: the caller holds the lock that an answer would wait for.
+        """
         if not self._reads_itself:
             if threading.current_thread() is not self._reader:
                 self._reader.join(TICK_SECONDS)  # it reads up to the end
@@ -420,7 +423,7 @@ class RemotingConnection:
                 return
             self._reading_thread_id = threading.get_ident()
         try:
-            self._read_once(0)
+            self._read_once(0, self._resolve)
         finally:
             self._release_turn()
 
@@ -442,7 +445,7 @@ class RemotingConnection:
                 break
             try:
                 if self._acquire_turn(response, remaining):
-                    self._read_once(min(remaining, TICK_SECONDS))
+                    self._read_once(min(remaining, TICK_SECONDS), self._dispatch)
             except Exception as error:  # noqa: BLE001  # as above
                 self._fail(error)
             finally:
@@ -467,7 +470,7 @@ class RemotingConnection:
     def _run(self) -> None:
         try:
             while not self.is_closed:
-                self._read_once(None)
+                self._read_once(None, self._dispatch)
                 if self.clock() >= self._pending.next_deadline:
                     self._expire_overdue()
         except Exception as error:  # noqa: BLE001  # a shortage of memory, for example
@@ -479,23 +482,30 @@ class RemotingConnection:
         self._close(ConnectionClosed(self.address, why))
         _log.error("%s: reading failed", self.address, exc_info=error)
 
-    def _read_once(self, seconds: float | None) -> None:
+    def _read_once(
+        self, seconds: float | None, on_command: Callable[[RemotingCommand], object]
+    ) -> None:
         deferred_wakeups.begin()
         try:
-            error = self._response_reader.read(seconds, self._dispatch)
+            error = self._response_reader.read(seconds, on_command)
         finally:
             deferred_wakeups.end()
         if error is not None:
             self._close(error)
 
     def _dispatch(self, command: RemotingCommand) -> None:
-        if not command.is_response:
+        if command.is_response:
+            self._resolve(command)
+        else:
             self._handle_request(command)
-            return
-        try:
-            self._pending.resolve(command)
-        except ProtocolError as error:
-            self._close(error)
+
+    def _resolve(self, command: RemotingCommand) -> None:
+        """Pass on a response; ignore a request."""
+        if command.is_response:
+            try:
+                self._pending.resolve(command)
+            except ProtocolError as error:
+                self._close(error)
 
     def _handle_request(self, command: RemotingCommand) -> None:
         try:

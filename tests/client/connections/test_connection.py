@@ -483,6 +483,20 @@ def test_self_reading_connection_notices_closed_server_before_next_request():
             connection.request(ASK, 60 * SECOND)
 
 
+def test_request_of_a_broker_that_has_closed_the_connection_is_not_processed():
+    """Its answer would wait for the lock of the request that has noticed the end."""
+    requests = []
+    own, theirs = socket.socketpair()
+    connection = RemotingConnection(
+        own, "b:1", lambda _, request: requests.append(request), reads_itself=True
+    )
+    theirs.sendall(ASK.encode())
+    theirs.close()
+    with pytest.raises(ConnectionClosed, match="the broker closed it"):
+        connection.request(ASK, 60 * SECOND)
+    assert requests == []
+
+
 def test_connect_error_names_the_address():
     with FakeServer(silent) as server:
         address = server.address

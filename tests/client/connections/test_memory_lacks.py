@@ -82,7 +82,7 @@ def test_out_of_memory_in_the_reader_at_a_timeout_fails_all_waiters(read_on):
         answers = [connection.request_async(ASK, MINUTE_MS) for _ in range(REQUESTS)]
         connection._pending.next_deadline, late = 0.0, connection.clock() + MINUTE_MS / 1000
         connection.clock = lambda: late
-        connection._read_once = lambda _: None
+        connection._read_once = lambda *_: None
         with fault:
             read_on(connection)
         connection._socket.close()  # it may have been its end that lacked memory

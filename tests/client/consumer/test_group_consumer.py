@@ -20,6 +20,7 @@ from support.clients.fake_members import implementation_of
 from support.clients.thread_leaks import none_left, threads_of_clients
 from support.rocketmq.real_broker import free_port
 
+from rmq_spark.client.admin.admin import Admin
 from rmq_spark.client.consumer import group_lifecycle
 from rmq_spark.client.consumer.lite_pull_consumer import LitePullConsumer
 from rmq_spark.client.consumer.offsets.local_offset_store import offset_file
@@ -30,6 +31,7 @@ from rmq_spark.client.consumer.rebalance.strategies import (
     AllocateMessageQueueConsistentHash,
 )
 from rmq_spark.client.consumer.settings import LitePullSettings, PushSettings
+from rmq_spark.client.consumer.simple_consumer import SimpleConsumer
 from rmq_spark.client.errors import (
     ClientShutDown,
     MessageRejected,
@@ -320,6 +322,37 @@ def test_shutdown_does_not_wait_for_a_start_in_progress(cluster, monkeypatch):
     may_go_on.set()
     starting.join(STOP_SECONDS_MAX)
     assert ended == ["shutdown", "start"]
+
+
+class ObservedInstance(ClientInstance):
+    """An instance whose heartbeats call a function first."""
+
+    def __init__(self, namesrv):
+        self.on_heartbeat = lambda: None
+        super().__init__(namesrv)
+
+    def heartbeat(self):
+        self.on_heartbeat()
+        super().heartbeat()
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+@pytest.mark.parametrize("kind", [LitePullConsumer, PushConsumer, SimpleConsumer])
+def test_consumer_closed_repeatedly_during_its_start_leaves_its_group(running_broker, kind, times):
+    more = {"listener": lambda *_: None} if kind is PushConsumer else {}
+    with ObservedInstance(running_broker.address) as shared, Admin(instance=shared) as admin:
+        admin.create_topic("T")
+        consumer, next_one = (kind("G", instance=shared, **more) for _ in range(2))
+        consumer.subscribe("T")
+        shared.on_heartbeat = lambda: [consumer.close() for _ in range(times)]
+        with pytest.raises(ClientShutDown, match="while it was being started"):
+            consumer.start()
+        shared.on_heartbeat = lambda: None
+        shared.heartbeat()
+        assert admin.members("G") == ()
+        next_one.subscribe("T")
+        with next_one:  # the instance runs, and has no member of the group
+            assert len(admin.members("G")) == 1
 
 
 def test_client_instance_refuses_second_consumer_of_a_group(cluster):
