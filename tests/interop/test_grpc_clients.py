@@ -55,7 +55,7 @@ import json, sys, time
 from rocketmq import *
 from rocketmq.grpc_protocol import FilterType
 endpoint, topic = sys.argv[1:]
-settings = ClientConfiguration(endpoint, Credentials())
+settings = ClientConfiguration(endpoint, Credentials(), request_timeout=30)  # for busy machines
 found, end = [], time.time() + 240
 
 def started(client):

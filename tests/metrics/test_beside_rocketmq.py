@@ -19,6 +19,7 @@ from support.rocketmq.real_broker import free_port
 
 from rmq_spark.cli.exporter.cluster_metrics import ClusterMetrics
 from rmq_spark.client.consumer.dispatch.listeners import ConsumeConcurrentlyStatus
+from rmq_spark.client.consumer.simple_consumer import SimpleConsumer
 from rmq_spark.client.message import Message
 from rocketpoll import Admin
 
@@ -46,7 +47,9 @@ def text_at(port):
 
 @contextmanager
 def story(kind, directory, **settings):
-    """A broker that has taken and given messages: by 'orders', 'online', 'offline', 'failing'."""
+    """A broker that has taken messages of 'orders' and given them to 'online', 'offline', 'failing'
+    and 'popping', which has not acknowledged five of its six.
+    """
     with running(kind, directory, **settings) as (name_server, address):
         cluster = Cluster(name_server, address, NAME)
         clients = Clients(cluster)
@@ -60,6 +63,16 @@ def story(kind, directory, **settings):
             lambda *_: ConsumeConcurrentlyStatus.RECONSUME_LATER,
             "failing", "orders", max_reconsume_times=0, persist_consumer_offset_interval_ms=200,
         )  # fmt: skip
+        popping = SimpleConsumer("popping", instance=cluster.instance(), start="earliest")
+        popping.subscribe("orders")
+        popping.start()
+        cluster.until_end(popping)
+        popped = []
+        wait_until(
+            "popped messages",
+            lambda: popped.extend(popping.receive(6, invisible_ms=600_000)) or len(popped) == 6,
+        )
+        popping.ack(popped[0])
         cluster.store_offset("offline", "orders", 2)
         wait_until("dead letters", lambda: cluster.dead_letters("failing") == 6)
         wait_until("its offset", lambda: cluster.stored_offset("online", "orders") == 6)
@@ -89,10 +102,6 @@ def scrapes(tmp_path_factory):
 
 
 OF_ITS_LIBRARY = {"otel_scope_name"}
-LABELS_BESIDE = {
-    "rocketmq_messages_out_total": {"is_retry"},  # which RocketMQ has for pops alone
-    "rocketmq_throughput_out_total": {"is_retry"},
-}
 LABELS_LEFT_OUT = {"rocketmq_send_to_dlq_messages_total": {"topic"}}
 """The queue of dead letters does not tell from which topic each has come."""
 
@@ -104,7 +113,7 @@ def test_metrics_have_rocketmqs_kinds_labels_and_units(scrapes, who):
     assert names
     for name in sorted(names):
         assert shown.kinds[name] == theirs.kinds[name], name
-        labels = shown.samples.labels(name) - LABELS_BESIDE.get(name, set())
+        labels = shown.samples.labels(name)
         expected = theirs.samples.labels(name) - OF_ITS_LIBRARY - LABELS_LEFT_OUT.get(name, set())
         assert labels == expected, name
 
@@ -120,6 +129,14 @@ def test_metrics_equal_rocketmqs_after_the_same_events(scrapes, who):
         found = scrapes[who].samples(name, **labels)
         assert found == scrapes["RocketMQ"].samples(name, **labels), name
         assert found is not None, name
+
+
+def test_popped_messages_in_flight_are_counted_as_rocketmq_counts_them(scrapes):
+    """The exporter shows those of our broker only: RocketMQ's report does not have them apart."""
+    name = "rocketmq_consumer_inflight_messages"
+    of_group = {"consumer_group": "popping", "topic": "orders", "is_retry": "false"}
+    in_flight = {who: each.samples(name, **of_group) for who, each in scrapes.items()}
+    assert in_flight == {"RocketMQ": 5, "broker": 5, "exporter": None}
 
 
 def test_offline_group_lag_is_shown_unlike_in_rocketmq(scrapes):
