@@ -208,7 +208,8 @@ def check_broker(broker: BrokerStatus) -> Iterator[HealthCheck]:
     yield HealthCheck(what, f"{broker.address} answers, {version}", broker.remedy)
     failure = broker.info.get("storeFailure")
     if failure:
-        yield HealthCheck(f"{what}: store", failure, "read the broker's log")
+        remedy = "remove this cause; the broker retries, and its log says when that succeeds"
+        yield HealthCheck(f"{what}: store", failure, remedy)
     loss = broker.info.get("recentLoss")
     if loss is not None:
         remedy = "read the broker's log, which says what to do, and check the groups named here"

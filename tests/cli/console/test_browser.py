@@ -82,6 +82,20 @@ def test_console_pages_fit_their_window_in_every_look(open_page, cluster, look):
     assert (red < 60) == (look == "dark")
 
 
+FITS = """(link) => [link, link.parentElement].every((each) =>
+    each.scrollWidth <= each.clientWidth && each.scrollHeight <= each.clientHeight)"""
+
+
+def test_topic_names_of_30_characters_are_shown_whole_on_a_phone(open_page, cluster):
+    names = [f"{cluster.topic():_<28}{number:02}" for number in range(2)]
+    with Admin(cluster.address) as admin:
+        admin.create_topics(names)
+    page = open_page(**LOOKS["phone"])
+    for name in names:
+        page.goto(f"/topics?q={name}")
+        assert page.locator("td.grow a", has_text=name).evaluate(FITS), name
+
+
 @pytest.mark.parametrize("width", [390, 1440])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_access_page_shows_long_names_within_the_window(open_page, scheme, width):

@@ -279,11 +279,8 @@ def unchanged_queues(
         try:
             is_known = queues[queue].is_same_queue(queue, message_at)
         except RocketPollError as error:
-            _log.info(
-                "%s cannot be verified, and its offsets wait: %s",
-                queue,
-                error,
-            )
+            # Each commit tries again; the log of pulls says when this begins and ends.
+            _log.debug("%s cannot be verified, and its offsets wait: %s", queue, error)
             return
         if is_known:
             yield queue
