@@ -118,6 +118,11 @@ def test_late_pull_response_after_the_queue_is_dropped_is_ignored(assigned):
     assert assigned.consume_offset == 10
 
 
+def test_revoked_queue_counts_no_returned_messages_before_their_confirmation(assigned):
+    assigned.acquire(pulled(assigned, 0, 10, 11, then=12))
+    assert assigned.drop() == 10
+
+
 def test_paused_queue_keeps_its_pulled_messages(assigned):
     request = pulled(assigned, 0, 10, then=11)
     assigned.is_paused = True
