@@ -467,13 +467,13 @@ def test_missing_retry_topic_route_is_logged_without_a_warning(
 def test_shutdown_at_any_moment_leaks_no_thread(cluster, kind):
     topic, group = cluster.topic(queues=QUEUES), cluster.group()
     cluster.send(topic, *range(200), queues=QUEUES)
-    before = threading.active_count()
+    before = threads_of_clients().keys()
     for number in range(STOPS):
         member = kind(cluster, group, topic, set())
         if number % 2:
             wait_until("queues", member.consumer.assignment)
         member.leave()
-    wait_until("as few threads as before", lambda: threading.active_count() <= before)
+    wait_until("only threads from before", lambda: threads_of_clients().keys() <= before)
     assert cluster.members(group) == ()
 
 
