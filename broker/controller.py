@@ -187,6 +187,11 @@ class BrokerController:
         )
         self.access_setup = AccessSetup(config, self._disk, self.tables, self._loop, self.access)
         self._losses = RecentLosses(self._now_ms)
+        lost_bytes = self.store.state().lost_bytes
+        if lost_bytes:
+            self._losses.record(
+                "log", f"the start did not find {lost_bytes:,} bytes of the commit log"
+            )
         self._reconciliation = TableReconciliation(
             self.store, self.tables, config.default_topic_queue_nums
         )
@@ -322,6 +327,7 @@ class BrokerController:
             send_check=lambda half: self.processors.transactions.send_check(half),  # noqa: PLW0108  # they come later
             now_ms=self._now_ms,
             start=StartTime(self._now_ms(), self._monotonic_ms()),
+            record_loss=lambda text: self._losses.record("transaction", text),
         )
 
     def _is_system_topic_saved(self, topic: str) -> bool:

@@ -1,4 +1,4 @@
-"""Whenever a broker gives up on something, its log and a metric say so.
+"""Whenever a broker gives up on something, its log, a metric and, for messages, its health say so.
 
 One row for each case: the cause, the log line, and the counter that must grow. The rows for
 messages that retention deletes are in test_deletion_log.py.
@@ -18,7 +18,9 @@ from support.brokers.metrics_endpoint import scrape
 from support.clients.remoting_clients import pull_request, send_request
 from support.disks.faulty_disk import Fault, FaultyDisk
 
+from rmq_spark.wire.bodies.body_codec import decode_body
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig
+from rmq_spark.wire.bodies.operators import KVTable
 from rmq_spark.wire.codes import RequestCode
 from rocketpoll.broker.store.files.disk import LocalDisk
 
@@ -121,6 +123,12 @@ async def disk_takes_no_messages(broker, disk):
     disk.plan = ()
 
 
+async def recent_loss(broker):
+    """Return what the broker has lost recently, as health checks and the console show it."""
+    answer = await (await broker.connect()).ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+    return decode_body(KVTable, answer.body).table["recentLoss"]
+
+
 class GivenUp(NamedTuple):
     story: Callable[..., Any]
     settings: dict[str, Any]
@@ -195,13 +203,20 @@ ROWS = [
 ]
 
 
+GUIDE = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
+
+
+def guide_rows():
+    """Return the cells of the operating guide's table of what is given up."""
+    section = GUIDE.partition("## What the broker gives up\n")[2].partition("\n## ")[0]
+    return [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| ")][1:]
+
+
 def test_operating_guide_lists_metric_and_alert_of_everything_given_up():
     """Its metrics exist, its alerts are rules, and each case of this file has a row."""
-    guide = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
-    section = guide.partition("## What the broker gives up\n")[2].partition("\n## ")[0]
-    rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| ")][1:]
+    rows = guide_rows()
     rules = (ROOT / "deploy/prometheus/rocketpoll.rules.yml").read_text(encoding="utf-8")
-    known = set(re.findall(r"^\| `(rocket\w+)` \|", guide, re.MULTILINE))
+    known = set(re.findall(r"^\| `(rocket\w+)` \|", GUIDE, re.MULTILINE))
     named = set()
     for given_up, _, metrics, alerts in rows:
         counters = re.findall(r"`(\w+)`", metrics)
@@ -214,6 +229,9 @@ def test_operating_guide_lists_metric_and_alert_of_everything_given_up():
     assert {row.counter for row in ROWS} <= named
 
 
+SMALL_FILES = {"mappedFileSizeCommitLog": 8_192, "maxMessageSize": 4_096, "metricsPort": 0}
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.story.__name__)
 def test_everything_the_broker_gives_up_is_logged_and_counted(tmp_path, caplog, row):
     disk = FaultyDisk(LocalDisk())
@@ -221,9 +239,27 @@ def test_everything_the_broker_gives_up_is_logged_and_counted(tmp_path, caplog, 
     async def story(broker):
         await row.story(broker, disk)
         assert (await scrape(broker.controller.metrics_port))(row.counter) > 0
+        healths = [health for *_, counters, health in guide_rows() if row.counter in counters]
+        if all(health.strip().endswith(", health") for health in healths):
+            assert await recent_loss(broker)
 
     tell(story, tmp_path, disk, metricsPort=0, **row.settings)
     lines = [
         record.getMessage() for record in caplog.records if record.levelname in {"WARNING", "ERROR"}
     ]
     assert any(re.search(row.line, line) for line in lines), lines
+
+
+def test_start_that_does_not_find_all_of_the_log_shows_in_health(tmp_path):
+    async def full(broker):
+        await (await broker.connect()).put(*["x" * 1_000] * 20)
+        assert await recent_loss(broker) == ""
+
+    async def cut(broker):
+        samples = await scrape(broker.controller.metrics_port)
+        lost = samples("rocketpoll_log_lost_bytes")
+        assert f"did not find {lost:,.0f} bytes of the commit log" in await recent_loss(broker)
+
+    tell(full, tmp_path, **SMALL_FILES)
+    min((tmp_path / "commitlog").iterdir()).unlink()
+    tell(cut, tmp_path, **SMALL_FILES)

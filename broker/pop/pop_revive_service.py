@@ -230,12 +230,10 @@ class PopReviveService:
             message = decode_record(record)
             content = decode_revive_message(message)
         except WireError as error:
-            _log.error(
-                "a message of revive queue %d is skipped, because it cannot be read: %s",
-                queue.queue_id,
-                error,
+            self._count_loss(
+                f"a message of revive queue {queue.queue_id} is skipped, because it cannot be "
+                f"read: {error}"
             )
-            self._counters.lost_total += 1
             return
         if isinstance(content, PopCheckPoint):
             key = key_of_check_point(content, self._rules.broker_name)
@@ -303,14 +301,16 @@ class PopReviveService:
             else:
                 if message.queue_offset == queue_offset:
                     return message
-        self._counters.lost_total += 1
-        text = (
+        self._count_loss(
             f"message {queue_offset} of queue {check_point.queue_id} of {check_point.topic}, which "
             f"group {check_point.group} has not acknowledged, cannot be redelivered: {reason}"
         )
+        return None
+
+    def _count_loss(self, text: str) -> None:
+        self._counters.lost_total += 1
         _log.error("%s", text)
         self._delivery.record_loss(text)
-        return None
 
     def _redeliver(
         self, pending: _Pending, message: StoredMessage, group: SubscriptionGroupConfig

@@ -422,7 +422,7 @@ def _check(config: BrokerConfig) -> None:
         faults.append(
             f"maxMessageSize={config.store.max_message_size} does not fit into "
             f"mappedFileSizeCommitLog={config.store.mapped_file_size_commit_log}: a message lies "
-            "in one file of the log"
+            "in one file of the log. Lower maxMessageSize"
         )
     if config.store.max_message_size > config.server.frame_bytes_max:
         faults.append(

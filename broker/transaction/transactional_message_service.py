@@ -120,6 +120,7 @@ class TransactionalMessageService:
         send_check: Callable[[StoredMessage], bool],
         now_ms: Callable[[], int],
         start: StartTime,
+        record_loss: Callable[[str], object],
     ) -> None:
         """Continue from the recorded progress.
 
@@ -127,7 +128,8 @@ class TransactionalMessageService:
         safe as that of an acknowledged send: before that, the broker could not end it.
         ``is_topic_ready`` creates a topic of the broker's own, and returns whether it is saved.
         ``send_check`` asks the producer of a half message for its state, and returns whether one
-        is connected. ``now_ms`` returns the time of day.
+        is connected. ``now_ms`` returns the time of day. ``record_loss`` shows operators what was
+        given up, and why.
         """
         self._store = store
         self._offsets = offsets
@@ -137,6 +139,7 @@ class TransactionalMessageService:
         self._send_check = send_check
         self._now_ms = now_ms
         self._start = start
+        self._record_loss = record_loss
         self._half_offset = offsets.query(CHECK_GROUP, HALF_TOPIC, QUEUE_ID) or 0
         self._ops = OpQueue(offsets.query(CHECK_GROUP, OP_HALF_TOPIC, QUEUE_ID) or 0)
         self._has_begun = False
@@ -375,23 +378,22 @@ class TransactionalMessageService:
         if result.is_stored:
             self._note_stored(result)
             self.given_up_total += 1
-            _log.error(
-                "half message %s is given up, and moved to %s: %s",
-                message.message_id,
-                CHECK_MAX_TIME_TOPIC,
-                reason,
+            self._report_loss(
+                f"half message {message.message_id} is given up, and moved to "
+                f"{CHECK_MAX_TIME_TOPIC}: {reason}"
             )
         else:
             self.lost_total += 1
-            _log.error(
-                "half message %s is given up, left at %d: %s; %s",
-                message.message_id,
-                message.physical_offset,
-                reason,
-                result.remark or result.status.name,
+            self._report_loss(
+                f"half message {message.message_id} is given up, left at "
+                f"{message.physical_offset}: {reason}; {result.remark or result.status.name}"
             )
         self._pass(prepared_queue_offset(message))
         return True
+
+    def _report_loss(self, text: str) -> None:
+        _log.error("%s", text)
+        self._record_loss(text)
 
     def _pass(self, prepared_offset: int | None) -> None:
         """Pass a half message that is not stored again."""
@@ -455,7 +457,9 @@ class TransactionalMessageService:
                 message = decode_record(record)
             except RecordError as error:
                 if not messages:
-                    _log.error("a message of transactions is damaged, and is skipped: %s", error)
+                    self._report_loss(
+                        f"a message of transactions is damaged, and is skipped: {error}"
+                    )
                 break
             messages.append(message)
             end_offset = PhysicalOffset(message.physical_offset + len(record))
@@ -467,17 +471,15 @@ class TransactionalMessageService:
         to = found.next_begin_offset
         if to <= at:  # nothing is there, although the queue is longer: read on after it
             to = QueueOffset(at + 1)
-        if internal_topic == HALF_TOPIC:
-            self.lost_total += to - at - self._ops.take_before(to)
-        _log.warning(
-            "transactions go on at %d instead of %d of %s: %s; it holds %d to %d",
-            to,
-            at,
-            internal_topic,
-            found.status.name,
-            found.min_offset,
-            found.max_offset,
+        text = (
+            f"transactions go on at {to} instead of {at} of {internal_topic}: {found.status.name}; "
+            f"it holds {found.min_offset} to {found.max_offset}"
         )
+        _log.warning("%s", text)
+        lost = to - at - self._ops.take_before(to) if internal_topic == HALF_TOPIC else 0
+        if lost:
+            self.lost_total += lost
+            self._record_loss(text)
         return int(to)
 
 
