@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from support.spark.class_data_archive import quick_start
-from support.suite.late_collection import LateCollection, is_late
+from support.suite.late_collection import CrashReports, LateCollection, is_late
 from support.suite.log_records import note_earlier_threads
 from support.suite.selection import DEEP, WIDE, is_all_deep, is_left_out, may_be_deep
-from support.suite.spark_scheduling import OneSpark, needs_spark
+from support.suite.spark_scheduling import OneSpark, WholeFiles, needs_spark
 from support.suite.temporary_files import choose_scratch
 
 settings.register_profile(
@@ -45,6 +45,8 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     if is_late(config):
         config.pluginmanager.register(LateCollection(_turn))
+    elif config.getoption("late_collection") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(CrashReports())
 
 
 def pytest_collection_modifyitems(config, items):
@@ -112,7 +114,7 @@ def _turn(item):
 @pytest.hookimpl(optionalhook=True)  # there is no such hook where all tests run in one process
 def pytest_xdist_make_scheduler(config, log):
     """Run the few files that need a Spark one by one; `make deep` has too many for that."""
-    return None if DEEP else OneSpark(config, log)
+    return (WholeFiles if DEEP else OneSpark)(config, log)
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])

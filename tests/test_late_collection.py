@@ -67,31 +67,68 @@ DEEP = {
 }
 
 
+def run_late(directory, files, *options, deep=""):
+    """Run files in one process that collects late; return results, exit code and output."""
+    folder = directory / "tests"
+    folder.mkdir()
+    shutil.copy(TESTS / "conftest.py", folder)
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(re.sub(r"^ {8}", "", text, flags=re.MULTILINE))
+    markers = "\n    deep: long\n    wide: longer\n    peers: elsewhere"
+    (directory / "pytest.ini").write_text(
+        f"[pytest]\naddopts = --import-mode=importlib\nmarkers ={markers}\n"
+    )
+    parallel = ("-n", "1", "--dist", "loadfile", "--late-collection", "-rA", "--tb=no")
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *parallel, *options, "tests"],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(TESTS), "ROCKETPOLL_DEEP": deep},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    found = re.findall(r"^(PASSED|FAILED|ERROR) (\S+)", ran.stdout, re.MULTILINE)
+    return sorted(found), ran.returncode, ran.stdout + ran.stderr
+
+
 @pytest.mark.parametrize(
     ("deep", "options", "results"),
     [("", (), QUICK), ("1", ("-m", "deep"), DEEP)],
     ids=["make-test", "make-deep"],
 )
 def test_late_collection_runs_what_the_run_selects(tmp_path, deep, options, results):
-    folder = tmp_path / "tests"
-    folder.mkdir()
-    shutil.copy(TESTS / "conftest.py", folder)
-    for name, text in FILES.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(re.sub(r"^ {8}", "", text, flags=re.MULTILINE))
-    markers = "\n    deep: long\n    wide: longer\n    peers: elsewhere"
-    (tmp_path / "pytest.ini").write_text(
-        f"[pytest]\naddopts = --import-mode=importlib\nmarkers ={markers}\n"
-    )
-    parallel = ("-n", "1", "--dist", "loadfile", "--late-collection", "-rA", "--tb=no")
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *parallel, *options, "tests"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(TESTS), "ROCKETPOLL_DEEP": deep},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    found = re.findall(r"^(PASSED|FAILED|ERROR) (\S+)", ran.stdout, re.MULTILINE)
-    assert set(found) == results, ran.stdout + ran.stderr
-    assert ran.returncode == (1 if results is QUICK else 0)
+    found, code, output = run_late(tmp_path, FILES, *options, deep=deep)
+    assert set(found) == results, output
+    assert code == (1 if results is QUICK else 0)
+
+
+CRASH = """
+        import os
+        from pathlib import Path
+
+        def test_before():
+            pass
+
+        def test_crashes_once():
+            mark = Path(__file__ + ".crashed")
+            if not mark.exists():
+                mark.touch()
+                os._exit(1)
+        """
+
+
+@pytest.mark.parametrize("deep", ["", "1"], ids=["make-test", "make-deep"])
+def test_crash_of_a_process_fails_its_test_and_another_process_runs_the_rest(tmp_path, deep):
+    passes = "def test_passes():\n    pass\n"
+    files = {"test_a.py": passes, "test_b.py": CRASH, "test_c.py": passes, "test_d.py": passes}
+    crashed = [
+        ("FAILED", "tests/test_b.py::test_crashes_once"),
+        ("PASSED", "tests/test_b.py::test_before"),
+        ("PASSED", "tests/test_b.py::test_before"),
+        ("PASSED", "tests/test_b.py::test_crashes_once"),
+    ]
+    others = [("PASSED", f"tests/test_{name}.py::test_passes") for name in "acd"]
+    found, code, output = run_late(tmp_path, files, deep=deep)
+    assert (found, code) == (sorted(crashed + others), 1), output

@@ -101,3 +101,21 @@ class LateCollection:
             return None
         item.runtest(nextitem)
         return True
+
+
+class CrashReports:
+    """The plugin of the main process: a crash is the failure of a test, as in other runs.
+
+    pytest-xdist knows only the item, which is the whole file, and ``--last-failed`` would not run
+    the tests of a file again if it finds others that failed.
+    """
+
+    def __init__(self):
+        self._last_tests = {}
+
+    def pytest_runtest_logstart(self, nodeid):
+        self._last_tests[nodeid.partition("::")[0]] = nodeid
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem, report):
+        report.nodeid = self._last_tests.get(crashitem, crashitem)

@@ -1,4 +1,4 @@
-"""A test scheduler that gives all tests with a Spark to one of the parallel processes.
+"""Test schedulers: whole files, and all tests with a Spark for one of the parallel processes.
 
 A Spark driver is a JVM, which takes seconds of all cores to start and many more until its code is
 compiled; a second one in another process does all that again, and both slow each other. So the
@@ -26,7 +26,19 @@ def needs_spark(path):
     return path.parent.name == "spark" and any(path.match(name) for name in _NAMES)
 
 
-class OneSpark(LoadFileScheduling):
+class WholeFiles(LoadFileScheduling):
+    """Distributes whole files; a process that replaces a crashed one gets as many as it needs.
+
+    A process runs a test once it knows the next one. pytest-xdist gives a replacement a single
+    unit, which may be a single test, or have none left to run: then both would wait forever.
+    """
+
+    def _reschedule(self, node):
+        while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)
+
+
+class OneSpark(WholeFiles):
     """Distributes whole files, with all that need a Spark together."""
 
     def _split_scope(self, nodeid):
