@@ -190,6 +190,7 @@ OF_SPARK = {
     "DATA_SOURCE_NOT_FOUND",
     "Failed to find the data source: rocketpoll",
     "[PYTHON_DATA_SOURCE_ERROR] ...: Traceback (most recent call last):",
+    "Python worker failed to connect back",
 }
 """Headings that quote errors of Spark."""
 

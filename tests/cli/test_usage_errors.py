@@ -39,6 +39,7 @@ CONTEXTS = list(contexts())
         ("consume --topic orders", "Use TOPIC, without an option"),
         ("consume orders -n localhost:9876", "For an address, use --namesrv"),
         ("consume", "TOPIC is missing. Write for example: rocketpoll consume orders --offset -10"),
+        ("doctor --bundle", "--bundle needs a value. Write it after the option. See"),
         ("message A B", "unexpected argument B. Write for example: rocketpoll message"),
         ("consume orders -G billing", "Use --group NAME"),
         ("consume orders -n 0", "-n/--count: 0 is not a whole number of at least 1"),

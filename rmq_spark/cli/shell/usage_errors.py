@@ -198,6 +198,8 @@ def _describe(error: click.UsageError) -> str:
         hint = None if error.ctx is None else option_hint(error.option_name, error.ctx)
         problem = f"there is no option {error.option_name}"
         return f"{problem}. {hint}" if hint else problem
+    if isinstance(error, click.BadOptionUsage) and "requires an argument" in error.message:
+        return f"{error.option_name} needs a value. Write it after the option"
     if isinstance(error, click.MissingParameter):
         return f"{_name(error)} is missing{_example_hint(error.ctx)}"
     if isinstance(error, click.BadParameter):
