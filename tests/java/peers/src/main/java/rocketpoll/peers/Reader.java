@@ -17,7 +17,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 final class Reader {
     private static final int AT_ONCE = 32;
     private static final int AT_MOST = 64;
-    private static final long READY_MS_MAX = 60_000;
+    private static final long READY_MS_MAX = 180_000;
     private static final long POLL_MS = 20;
     private static final int POLLS_PER_REMINDER = 25;
     private static final String NO_MESSAGE = "query message by key finished, but no message";
@@ -68,8 +68,8 @@ final class Reader {
         try {
             return admin.examineTopicRouteInfo(topic).getBrokerDatas().stream()
                 .anyMatch(each -> each.getBrokerName().equals(broker));
-        } catch (MQClientException e) {
-            return false; // there is no such topic yet
+        } catch (MQClientException | RemotingException e) {
+            return false; // there is no such topic yet, or a busy machine's name server answers late
         }
     }
 
