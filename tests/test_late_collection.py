@@ -132,3 +132,13 @@ def test_crash_of_a_process_fails_its_test_and_another_process_runs_the_rest(tmp
     others = [("PASSED", f"tests/test_{name}.py::test_passes") for name in "acd"]
     found, code, output = run_late(tmp_path, files, deep=deep)
     assert (found, code) == (sorted(crashed + others), 1), output
+
+
+def test_test_that_crashes_two_processes_ends_the_run_with_an_error(tmp_path):
+    files = {
+        "test_a.py": CRASH.replace("mark.touch()", "pass"),
+        "test_b.py": FILES["test_other.py"],
+    }
+    _, code, output = run_late(tmp_path, files)
+    assert "test_a.py::test_crashes_once has crashed two processes" in output
+    assert code == pytest.ExitCode.INTERNAL_ERROR, output

@@ -107,11 +107,14 @@ class CrashReports:
     """The plugin of the main process: a crash is the failure of a test, as in other runs.
 
     pytest-xdist knows only the item, which is the whole file, and ``--last-failed`` would not run
-    the tests of a file again if it finds others that failed.
+    the tests of a file again if it finds others that failed. Another process runs the file again.
+    If it crashes at the same test, those after it cannot run: the whole run ends with an error,
+    and not as one with failed tests, because these may pass alone.
     """
 
     def __init__(self):
         self._last_tests = {}
+        self._crashed = set()
 
     def pytest_runtest_logstart(self, nodeid):
         self._last_tests[nodeid.partition("::")[0]] = nodeid
@@ -119,3 +122,7 @@ class CrashReports:
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem, report):
         report.nodeid = self._last_tests.get(crashitem, crashitem)
+        if report.nodeid in self._crashed:
+            reason = f"{report.nodeid} has crashed two processes: correct or skip it"
+            pytest.exit(reason, pytest.ExitCode.INTERNAL_ERROR)
+        self._crashed.add(report.nodeid)
