@@ -677,7 +677,7 @@ class BrokerController:
             losses=self._losses,
         )
 
-    def look_for_transactions(self) -> None:
+    def schedule_transaction_checks(self) -> None:
         """Schedule a check of half messages, after which the next one is a deadline if any wait."""
         self._checks.schedule()
 

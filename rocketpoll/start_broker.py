@@ -14,16 +14,16 @@ from pathlib import Path
 
 def start_broker() -> int:
     """Run the broker with this process's arguments, and return its exit code."""
-    here = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[1]
     del sys.path[0]  # the folder of this file, which Python puts first for a program
-    if str(here) not in sys.path:
-        sys.path.append(str(here))
+    if str(root) not in sys.path:
+        sys.path.append(str(root))
     import rocketpoll  # noqa: PLC0415  # after the path is set
 
     found = Path(rocketpoll.__file__ or ".").resolve().parent
-    if found != here / "rocketpoll":
+    if found != root / "rocketpoll":
         sys.exit(
-            f"this is rocketpoll in {here / 'rocketpoll'}, but 'import rocketpoll' finds {found}: "
+            f"this is rocketpoll in {root / 'rocketpoll'}, but 'import rocketpoll' finds {found}: "
             "rename that, or take its directory out of PYTHONPATH"
         )
     from rocketpoll.broker.process.process_setup import set_up_process  # noqa: PLC0415  # after the path is set

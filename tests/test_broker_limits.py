@@ -486,7 +486,7 @@ def test_max_consumer_offsets(tmp_path):
             assert (refused.code, "(maxConsumerOffsets=5)" in refused.remark) == (1, True)
         assert (await commit(4, 2)).code == 0  # what is there goes on
         assert await client.committed(queue_id=4) == 2
-        broker.controller.tables.offsets.forget_group("G")
+        broker.controller.tables.offsets.discard_group("G")
         assert (await commit(0, 1, "H")).code == 0
 
     tell(story, tmp_path, maxConsumerOffsets=5)

@@ -74,7 +74,9 @@ class SignedTemplate:
         self._outer = hashlib.sha1(key.translate(_OUTER), usedforsecurity=False)
         self._between, self._after = between, after
 
-    def is_genuine(self, first: bytes, second: bytes, body: Buffer, signature: bytes) -> bool:
+    def is_valid_signature(
+        self, first: bytes, second: bytes, body: Buffer, signature: bytes
+    ) -> bool:
         """Return whether a request with these varying values and body has the right signature."""
         inner = self._inner.copy()
         inner.update(b"".join((first, self._between, second, self._after, body)))
@@ -88,7 +90,9 @@ class UnsignedTemplate:
 
     __slots__ = ()
 
-    def is_genuine(self, first: bytes, second: bytes, body: Buffer, signature: bytes) -> bool:
+    def is_valid_signature(
+        self, first: bytes, second: bytes, body: Buffer, signature: bytes
+    ) -> bool:
         """Return True, whatever the signature is."""
         del first, second, body, signature
         return True

@@ -250,10 +250,10 @@ def _shutdown_all() -> None:
         time.sleep(_POLL_SECONDS / 100)
 
 
-def _forget_threads() -> None:
+def _discard_threads() -> None:
     _pools.clear()
     _beginning.clear()
 
 
 atexit.register(_shutdown_all)
-os.register_at_fork(after_in_child=_forget_threads)  # the parent keeps the threads
+os.register_at_fork(after_in_child=_discard_threads)  # the parent keeps the threads

@@ -100,11 +100,11 @@ class BrokerProcess:
         return () if stdin.closed else (stdin.fileno(),)
 
     def _read_port(self) -> int:
-        with selectors.DefaultSelector() as told:
-            told.register(_require_pipe(self._process.stdout), selectors.EVENT_READ)
+        with selectors.DefaultSelector() as selector:
+            selector.register(_require_pipe(self._process.stdout), selectors.EVENT_READ)
             line = (
                 _require_pipe(self._process.stdout).readline()
-                if told.select(_START_SECONDS)
+                if selector.select(_START_SECONDS)
                 else b""
             )
         port = line.decode().rpartition(":")[2].strip()

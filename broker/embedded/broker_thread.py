@@ -85,7 +85,7 @@ async def _advance_in_steps(
 async def _find_deadlines(controller: BrokerController, loop: EmbeddedLoop) -> None:
     """Wait until everything due is done; then let the check of transactions be a deadline."""
     await wait_idle(controller, loop)
-    controller.look_for_transactions()
+    controller.schedule_transaction_checks()
     await wait_idle(controller, loop)
 
 
@@ -96,12 +96,12 @@ async def wait_idle(controller: BrokerController, loop: EmbeddedLoop) -> None:
         if begin is not None:
             controller.housekeeping.clean()  # files are deleted a few at a time: more may remain
         begin = controller.store.state().min_offset
-        await _wait_quiet(controller, loop)
+        await _wait_until_idle(controller, loop)
 
 
-async def _wait_quiet(controller: BrokerController, loop: EmbeddedLoop) -> None:
+async def _wait_until_idle(controller: BrokerController, loop: EmbeddedLoop) -> None:
     """Wait until no job is running and no timer fires."""
-    while not _is_quiet(controller, loop):
+    while not _is_idle(controller, loop):
         await controller.housekeeping.wait_idle()
         written_offset = controller.store.state().written_offset
         if controller.store.confirm_offset() < written_offset:
@@ -110,11 +110,11 @@ async def _wait_quiet(controller: BrokerController, loop: EmbeddedLoop) -> None:
         await asyncio.sleep(0)
 
 
-def _is_quiet(controller: BrokerController, loop: EmbeddedLoop) -> bool:
+def _is_idle(controller: BrokerController, loop: EmbeddedLoop) -> bool:
     state = controller.store.state()
-    is_carried = state.reput_from_offset >= state.written_offset
+    is_dispatched = state.reput_from_offset >= state.written_offset
     return (
-        (is_carried or bool(state.failure or state.degradation))
+        (is_dispatched or bool(state.failure or state.degradation))
         and not controller.processors.acknowledger.queue().size
         and controller.scheduler.is_idle
         and not controller.housekeeping.is_busy
@@ -216,11 +216,11 @@ class BrokerThread:
         Raises:
             concurrent.futures.TimeoutError: The function is unfinished after ``timeout`` seconds.
         """
-        doing = self.submit(operation)
+        future = self.submit(operation)
         try:
-            doing.result(timeout)
+            future.result(timeout)
         except FutureTimeoutError:
-            doing.cancel()
+            future.cancel()
             raise
 
     def submit(

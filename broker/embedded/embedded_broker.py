@@ -424,10 +424,10 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
                 "tlsCaFile yourself"
             )
         if self._makes_certificate:
-            made = self._made_tls()
-            options |= {"tls": "true", "tlsCaFile": str(made.ca_file)}
-            if made.client_file is not None:
-                options["tlsCertFile"] = str(made.client_file)
+            tls = self._made_tls()
+            options |= {"tls": "true", "tlsCaFile": str(tls.ca_file)}
+            if tls.client_file is not None:
+                options["tlsCertFile"] = str(tls.client_file)
         return options
 
     def _made_tls(self) -> EmbeddedTls:

@@ -51,7 +51,7 @@ class PullRequest:
     no_match_before: int
     """The queue offset before which no message matches."""
 
-    is_woken_alone: ClassVar[bool] = False
+    is_pop: ClassVar[bool] = False
     """True if an arrival wakes only one of the requests that wait for it."""
 
     @property
@@ -124,7 +124,7 @@ class ManyPullRequest:
     @property
     def is_of_pops(self) -> bool:
         """True if an arrival wakes only one of the requests."""
-        return next(iter(self._scanned_to)).is_woken_alone
+        return next(iter(self._scanned_to)).is_pop
 
     def of_owner(self, request: PullRequest) -> list[PullRequest]:
         """Return the waiting pulls of the same client and group as this one's."""

@@ -93,8 +93,8 @@ class HoldQuota:
 
     def oldest_of_largest(self) -> PullRequest:
         """Return the oldest pull of the client that uses most units; at least one must be held."""
-        greediest = next(iter(self._connections_by_use[self.used_max]))
-        return next(iter(self._requests[greediest]))
+        largest = next(iter(self._connections_by_use[self.used_max]))
+        return next(iter(self._requests[largest]))
 
     def cost_of(self, request: PullRequest) -> int:
         """Return how many units a pull that is not held yet would use."""
@@ -270,15 +270,15 @@ class PullRequestHoldService:
         of_owner = many.of_owner(request) if many is not None else []
         if len(of_owner) >= (
             limits.pops_per_connection_and_queue
-            if request.is_woken_alone
+            if request.is_pop
             else limits.holds_per_connection_and_queue
         ):
             # A client that exceeds its limit for a queue has probably given up the older ones: the
             # oldest is the least likely to be wanted.
             self._evict(of_owner[0], request.suspend_timestamp_ms)
         while not self._has_room(self._holds, request):
-            would_have = self._holds.used_by(request.connection) + self._holds.cost_of(request)
-            if would_have >= self._holds.used_max:
+            used_after = self._holds.used_by(request.connection) + self._holds.cost_of(request)
+            if used_after >= self._holds.used_max:
                 return self._defer(request, request.suspend_timestamp_ms)
             self._evict(self._holds.oldest_of_largest(), request.suspend_timestamp_ms)
         self._pull_request_table.setdefault(request.queue, ManyPullRequest()).add(request)
@@ -338,20 +338,20 @@ class PullRequestHoldService:
 
     def release(self, topic: str) -> Iterator[None]:
         """Answer all pulls of a topic with the current state of its queues, in steps."""
-        for places in (self._holds, self._deferred):
-            for request in tuple(places):
+        for quota in (self._holds, self._deferred):
+            for request in tuple(quota):
                 # it may have been removed meanwhile
-                if request.topic == topic and request in places:
+                if request.topic == topic and request in quota:
                     self._remove(request)
                     self._replay(request)
                 yield
 
     def release_pops(self, connection: Channel, group: str) -> Iterator[None]:
         """Answer the pops of a client that leaves a group, in steps: it wants no more messages."""
-        for places in (self._holds, self._deferred):
-            for request in places.of(connection):
-                is_pop = request.is_woken_alone and request.header.consumer_group == group
-                if is_pop and request in places:  # it may have been removed meanwhile
+        for quota in (self._holds, self._deferred):
+            for request in quota.of(connection):
+                is_pop = request.is_pop and request.header.consumer_group == group
+                if is_pop and request in quota:  # it may have been removed meanwhile
                     self._remove(request)
                     self._replay(replace(request, timeout_ms=0))
                 yield
@@ -383,19 +383,19 @@ class PullRequestHoldService:
         if not self._has_room(self._deferred, request):
             return False
         until_ms = min(request.deadline_ms, now_ms + self._limits.short_polling_time_ms)
-        soon = replace(request, timeout_ms=until_ms - request.suspend_timestamp_ms)
-        self._deferred.acquire(soon)
+        deferred = replace(request, timeout_ms=until_ms - request.suspend_timestamp_ms)
+        self._deferred.acquire(deferred)
         self.deferred_total += 1
-        self._add_deadline(soon)
+        self._add_deadline(deferred)
         return True
 
     def _add_deadline(self, request: PullRequest) -> None:
         """Add a pull to the table of deadlines."""
-        together = self._deadlines.get(request.deadline_ms)
-        if together is None:
-            together = self._deadlines[request.deadline_ms] = {}
+        requests = self._deadlines.get(request.deadline_ms)
+        if requests is None:
+            requests = self._deadlines[request.deadline_ms] = {}
             heapq.heappush(self._deadline_heap, request.deadline_ms)
-        together[request] = None
+        requests[request] = None
 
     def _schedule_wake(self, request: PullRequest) -> None:
         """Remove a pull from the table and queue it to be woken."""
@@ -453,7 +453,7 @@ class PullRequestHoldService:
         self._replay(self._wake_queue.popleft())
 
     def _replay(self, request: PullRequest) -> None:
-        if request.connection.is_closed and not request.is_woken_alone:
+        if request.connection.is_closed and not request.is_pop:
             return
         try:
             self._wake(request)
@@ -491,7 +491,7 @@ class PullRequestHoldService:
             if request in many and self._is_ready(many, request, arrival, searches):
                 self._schedule_wake(request)
                 leaving += 1
-                if request.is_woken_alone:
+                if request.is_pop:
                     break
             yield
         for client, search in searches:  # begin them when all pulls that can share one have joined
@@ -534,14 +534,14 @@ class PullRequestHoldService:
         searches: list[_ClientSearch],
     ) -> bool:
         """Return whether a pull is to be woken now; a search that it needs is added to a list."""
-        looked_at = many.scanned_to(request)
-        if arrival.max_offset <= looked_at:
+        scanned_to = many.scanned_to(request)
+        if arrival.max_offset <= scanned_to:
             return False
         search = self._search_of.get(request)
         if search is None and request.may_match(arrival.codes):
             if request.message_filter is None or not request.message_filter.needs_messages:
                 return True
-            search = self._join_search(request, looked_at, searches)
+            search = self._join_search(request, scanned_to, searches)
         if search is None:
             many.set_scanned_to(request, arrival.max_offset)
         else:

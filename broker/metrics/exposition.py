@@ -57,10 +57,10 @@ class MetricFamily:
 
     def metric(self, rows: Iterable[MetricSample], shared: Mapping[str, str]) -> Metric:
         """Return the library's metric of some samples, with the labels that all families share."""
-        made = self.kind(self.name, self.documentation, labels=(*shared, *self.labels))
+        family = self.kind(self.name, self.documentation, labels=(*shared, *self.labels))
         for row in rows:
-            made.add_metric((*shared.values(), *row.labels), row.value)
-        return made
+            family.add_metric((*shared.values(), *row.labels), row.value)
+        return family
 
 
 CounterFamily = partial(MetricFamily, CounterMetricFamily)
@@ -88,13 +88,13 @@ class HistogramFamily(MetricFamily):
 
     def metric(self, rows: Iterable[MetricSample], shared: Mapping[str, str]) -> Metric:  # noqa: ARG002  # it has one
         """Return the library's histogram, with all buckets."""
-        made = HistogramMetricFamily(self.name, self.documentation, labels=tuple(shared))
+        family = HistogramMetricFamily(self.name, self.documentation, labels=tuple(shared))
         buckets = [
             (str(end) if end != float("inf") else "+Inf", count)
             for end, count in self._histogram.cumulative()
         ]
-        made.add_metric(tuple(shared.values()), buckets, self._histogram.seconds)
-        return made
+        family.add_metric(tuple(shared.values()), buckets, self._histogram.seconds)
+        return family
 
 
 class _SingleMetric(Collector):

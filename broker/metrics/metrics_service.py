@@ -100,15 +100,15 @@ class MetricsHttpServer:
         """Register a client, and return whether it may stay."""
         self._clients[client] = None
         while len(self._clients) > CLIENTS_MAX:
-            victim = self._next_to_go()
-            if victim is None:
+            evicted = self._select_evicted()
+            if evicted is None:
                 del self._clients[client]
                 return False
-            del self._clients[victim]
-            victim.abort()
+            del self._clients[evicted]
+            evicted.abort()
         return True
 
-    def _next_to_go(self) -> _HttpConnection | None:
+    def _select_evicted(self) -> _HttpConnection | None:
         """Return the client to disconnect for a new one; None if all are served in time."""
         numbers = Counter(client.network for client in self._clients)
         silent = [client for client in self._clients if not client.is_handled]

@@ -254,8 +254,8 @@ class RequestDispatcher:
 
     def _record_success(self, code: int) -> None:
         """Record that a request succeeded; others with its code may still be degraded."""
-        hindered_at = self._degraded_at.get(code)
-        if hindered_at is not None and self._clock() - hindered_at >= _RECOVERY_SECONDS:
+        degraded_at = self._degraded_at.get(code)
+        if degraded_at is not None and self._clock() - degraded_at >= _RECOVERY_SECONDS:
             del self._degraded_at[code]
             self._degradations.end(code)
 

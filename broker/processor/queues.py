@@ -145,10 +145,10 @@ SCANNED_MAX: Final = 16
 """The maximum number of messages at the start of a queue that are tried to find a readable one."""
 
 
-def is_young(broker: BrokerParts, topic: str, queue_id: int) -> bool:
+def is_whole_queue_in_memory(broker: BrokerParts, topic: str, queue_id: int) -> bool:
     """Return whether a queue's first message is so near the log's end that it is in memory.
 
-    A queue that has had no message is young.
+    This is true for a queue that has had no message.
     """
     store = broker.store
     low, high = store.queue_offsets(topic, queue_id, allow_incomplete=True)
@@ -156,10 +156,10 @@ def is_young(broker: BrokerParts, topic: str, queue_id: int) -> bool:
         return False
     if high == 0:
         return store.queue_offsets(topic, queue_id) == (0, 0)
-    places = (_position(store, topic, queue_id, at) for at in range(min(high, SCANNED_MAX)))
-    place = next((place for place in places if place is not None), None)
+    positions = (_position(store, topic, queue_id, at) for at in range(min(high, SCANNED_MAX)))
+    position = next((position for position in positions if position is not None), None)
     cached_bytes = int(broker.memory_bytes * MEMORY_RATIO)
-    return place is not None and store.confirm_offset() - place <= cached_bytes
+    return position is not None and store.confirm_offset() - position <= cached_bytes
 
 
 def _position(store: MessageStore, topic: str, queue_id: int, queue_offset: int) -> int | None:

@@ -93,18 +93,18 @@ class ReplyAfterSave:
         put: Callable[[_Config, Change[Name, Value]], None],
     ) -> ResponseSteps:
         """Put configurations in steps, up to the first that is refused; save, and reply."""
-        settled = success_response(request)
+        response = success_response(request)
         with table.changes.begin() as change:
             for number, config in enumerate(configs):
                 yield None
                 try:
                     put(config, change)
                 except RequestRejected as error:
-                    settled = request.respond(
+                    response = request.respond(
                         error.code, f"{error.remark}; the {number} before it were accepted"
                     )
                     break
-        self._commit_change(connection, request, table, settled, change)
+        self._commit_change(connection, request, table, response, change)
         return None
 
     def _commit_change(

@@ -246,7 +246,7 @@ class Housekeeping:
         job: Callable[[], object],
         callback: Callable[[BaseException | None], None],
     ) -> None:
-        def tell(future: Future[object]) -> None:
+        def on_done(future: Future[object]) -> None:
             if future.cancelled():
                 return
             while not self._has_stopped:  # without this, the job would count as running forever
@@ -268,7 +268,7 @@ class Housekeeping:
             return
         jobs[future] = None
         future.add_done_callback(jobs.pop)
-        future.add_done_callback(tell)
+        future.add_done_callback(on_done)
 
     def _scan_clients(self, processors: Processors) -> None:
         call_after_read(self._loop, processors.expire_clients)

@@ -82,8 +82,8 @@ class RegisteredBroker:
             for name, config in topics.topic_config_table.items()
         }
         wrapper = replace(topics, topic_config_table=table)
-        made = RegisterBrokerBody(topic_config_serialize_wrapper=wrapper)
-        body = made.encode(is_compressed=self.is_compressed)
+        request_body = RegisterBrokerBody(topic_config_serialize_wrapper=wrapper)
+        body = request_body.encode(is_compressed=self.is_compressed)
         header = RegisterBrokerRequestHeader(
             broker_name=self.name,
             broker_addr=self.address,

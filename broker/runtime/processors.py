@@ -132,7 +132,7 @@ class Processors:
         try:
             if not isinstance(held, PopRequest):
                 return self.pull.execute_request_when_wakeup(held)
-            if held.takes_none:
+            if held.is_notification:
                 return self.notification.execute_request_when_wakeup(held)
             return self.pop.execute_request_when_wakeup(held)
         except Exception as error:  # noqa: BLE001  # whatever it is, the client has to hear of it

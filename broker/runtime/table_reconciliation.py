@@ -77,12 +77,12 @@ class TableReconciliation:
         if topic in topics.deleting:
             return None
         queue_nums = max(min(queue_nums, QUEUE_NUMS_MAX), self._queue_nums_min)
-        made = topics.create_in_send_back(topic, queue_nums)
+        config = topics.create_in_send_back(topic, queue_nums)
         _log.warning(
             "topic %s was missing, and is restored with its messages. If deleted, delete it again",
             topic,
         )
-        return made.write_queue_nums
+        return config.write_queue_nums
 
     def log_warnings(self, config: StoreConfig) -> None:
         """Log what is damaged or missing, after all tables have been read."""
@@ -100,10 +100,10 @@ class TableReconciliation:
         """
         store, offsets, topics = self._store, self._tables.offsets, self._tables.topics
         half_deleted = store.half_deleted_topics
-        made_again = store.queue_nums() if half_deleted else {}
+        recreated = store.queue_nums() if half_deleted else {}
         for topic in half_deleted:
-            offsets.forget_topic(topic)
-            if topic not in made_again:
+            offsets.discard_topic(topic)
+            if topic not in recreated:
                 topics.begin_deletion(topic)
                 topics.delete(topic)
         if not store.is_opening:  # otherwise the queues are not complete yet
@@ -111,7 +111,7 @@ class TableReconciliation:
         try:
             offsets.save()
             for topic in half_deleted:
-                if topic in made_again:  # all other deletions end when the table of topics is saved
+                if topic in recreated:  # all other deletions end when the table of topics is saved
                     store.finish_deletion(topic)
         except OSError as error:
             if not is_transient(error):

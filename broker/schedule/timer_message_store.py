@@ -181,7 +181,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         `_delivered_before_ms` are delivered."""
         time_ms = self._wheel.slot_time(start.monotonic_ms + self._base_ms)
         self._read_ms = min(checkpoint.read_ms, time_ms) if checkpoint.read_ms else time_ms
-        self._has_gone_back = loaded.has_index and self._read_ms < checkpoint.read_ms
+        self._has_rewound = loaded.has_index and self._read_ms < checkpoint.read_ms
         """True until it is saved that slots before those of the last run are read."""
         self._last_entry = self._timer_log.last()
         self._note_progress()
@@ -336,9 +336,9 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         self._check_clock()
         if not self._has_arrivals:
             return True
-        if self._has_gone_back:
+        if self._has_rewound:
             self._files.save_read_ms(self._read_ms)
-            self._has_gone_back = False
+            self._has_rewound = False
         found = self._store.get_message(
             TIMER_TOPIC,
             TIMER_QUEUE_ID,
@@ -352,7 +352,9 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
                 return True
             if found.status is GetMessageStatus.OFFSET_TOO_SMALL and self._queue_offset:
                 lost = found.next_begin_offset - self._queue_offset
-                self._lose(lost, f"{lost} timer messages were deleted before their timers were set")
+                self._record_loss(
+                    lost, f"{lost} timer messages were deleted before their timers were set"
+                )
             self._queue_offset = found.next_begin_offset
             self.is_dirty = True
             return False
@@ -360,7 +362,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
             try:
                 message = decode_record(record)
             except RecordError as error:
-                self._lose(1, f"timer message {self._queue_offset} is damaged: {error}")
+                self._record_loss(1, f"timer message {self._queue_offset} is damaged: {error}")
                 message = None
             if message is not None and not self._add(message, len(record), now):
                 return True  # its slot is taken until overdue messages are delivered
@@ -566,7 +568,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         slot.next_position = entry.previous
 
     def _log_broken_chain(self, slot_ms: int, position: int) -> None:
-        self._lose(
+        self._record_loss(
             1,
             f"timers of {slot_ms} ms are lost, and their messages stay in the log: the timer log "
             f"has no entry at {position}",
@@ -668,7 +670,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
             return False
         return _recall_key(topic, message.properties.get(UNIQ_KEY, "")) in keys
 
-    def _lose(self, count: int, text: str) -> None:
+    def _record_loss(self, count: int, text: str) -> None:
         _log.error("%s", text)
         self._delivery.record_dropped(count, text)
 
@@ -686,7 +688,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
                 "a timer message is not delivered: the log has no such message at "
                 f"{entry.physical_offset}"
             )
-        self._lose(1, text)
+        self._record_loss(1, text)
 
     def _count(self, properties: Mapping[str, str]) -> None:
         """Count a waiting message.
@@ -771,7 +773,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
             timers = 0
             for position in slot.positions():
                 entry = self._timer_log.read(position)
-                if entry is not None and not self._drop_recalled(entry, slot_ms, slot):
+                if entry is not None and not self._discard_recalled(entry, slot_ms, slot):
                     last = self._timer_log.append(entry._replace(previous=last, slot_ms=slot_ms))
                     first = last if first == NO_POSITION else first
                     timers += 1
@@ -790,7 +792,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
                 self._read_ms, min(left, default=time_ms + self._wheel.precision_ms)
             )
 
-    def _drop_recalled(self, entry: TimerEntry, slot_ms: int, slot: _OpenSlot) -> bool:
+    def _discard_recalled(self, entry: TimerEntry, slot_ms: int, slot: _OpenSlot) -> bool:
         """Return whether an entry's message was recalled, and count it.
 
         Recalls are not written to the new chain.

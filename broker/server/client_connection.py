@@ -402,11 +402,11 @@ class ClientConnection(asyncio.Protocol):
         if self.is_closed or self.is_congested:
             self._loop.call_soon(callback, None)
             return
-        asked = self._outgoing_requests.register(command, timeout_ms, callback)
+        registered = self._outgoing_requests.register(command, timeout_ms, callback)
         try:
-            self.send(asked)
+            self.send(registered)
         except BaseException:  # its completed header is too long: reply now
-            self._outgoing_requests.discard(asked)
+            self._outgoing_requests.discard(registered)
             raise
 
     def close(self, reason: str, level: int = logging.WARNING) -> None:
@@ -420,7 +420,7 @@ class ClientConnection(asyncio.Protocol):
         """Close the connection, for a reason that is logged."""
         self.is_closed = self.was_closed_by_broker = True
         self._release_permit()  # its steps end here, even if the socket lingers
-        self._scheduler.defer_write(self._hang_up)
+        self._scheduler.defer_write(self._close_when_written)
 
     def finish(self) -> None:
         """Close the connection after its responses are written, because the broker stops."""
@@ -512,7 +512,7 @@ class ClientConnection(asyncio.Protocol):
             return True
         time, take_step, reader = self._loop.time, self._process_next, self._reader
         is_over = False
-        bring_at = slice_end = time() + SLICE_SECONDS
+        end_turn_at = slice_end = time() + SLICE_SECONDS
         wrong: Exception | None = None
         self._is_corked = True
         try:
@@ -523,9 +523,9 @@ class ClientConnection(asyncio.Protocol):
                     now = time()
                     # after its slice, a request in steps continues in the queue
                     is_over = now >= until or (self._steps is not None and now >= slice_end)
-                    if now >= bring_at:  # ending a whole turn at once would take half a turn
+                    if now >= end_turn_at:  # ending a whole turn at once would take half a turn
                         self._end_turn()
-                        bring_at = now + SLICE_SECONDS
+                        end_turn_at = now + SLICE_SECONDS
             finally:  # whatever happens, write the messages of the other clients
                 self._end_turn()
                 self._uncork()
@@ -533,14 +533,14 @@ class ClientConnection(asyncio.Protocol):
             wrong = error
         if wrong is not None:
             self.close(self._describe_error(wrong))
-        here = self._steps_bytes + self.undecrypted_bytes
+        buffered = self._steps_bytes + self.undecrypted_bytes
         if not reader.is_empty:
-            here += reader.buffered_bytes
-        awaits_turn = bool(here) and (is_over or self._is_waiting)
-        if here != self._buffered_bytes or awaits_turn is not self._is_awaiting_turn:
-            self._buffered_bytes, self._is_awaiting_turn = here, awaits_turn
-            self._table.record_requests(self, here, is_waiting=awaits_turn)
-        is_done = not is_over or self._is_stopped or not here
+            buffered += reader.buffered_bytes
+        awaits_turn = bool(buffered) and (is_over or self._is_waiting)
+        if buffered != self._buffered_bytes or awaits_turn is not self._is_awaiting_turn:
+            self._buffered_bytes, self._is_awaiting_turn = buffered, awaits_turn
+            self._table.record_requests(self, buffered, is_waiting=awaits_turn)
+        is_done = not is_over or self._is_stopped or not buffered
         if is_done and self._is_queued:
             self._is_queued = False
             self._update_reading()
@@ -558,9 +558,9 @@ class ClientConnection(asyncio.Protocol):
     def _dispatch_frame(self) -> bool:
         frame = self._reader.next_frame()
         if frame is None:
-            begun = self._reader.incomplete_frame() if self._is_new else None
-            if begun is not None:
-                decode_command(begun)
+            incomplete = self._reader.incomplete_frame() if self._is_new else None
+            if incomplete is not None:
+                decode_command(incomplete)
                 self._accept_protocol()
             return False
         if self._buffered_bytes:
@@ -650,7 +650,7 @@ class ClientConnection(asyncio.Protocol):
         self._is_corked = False
         self._flush()
 
-    def _hang_up(self) -> None:
+    def _close_when_written(self) -> None:
         """Close the socket after all that was sent before is written."""
         if self.is_congested:
             self._transport.abort()

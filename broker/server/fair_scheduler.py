@@ -139,11 +139,11 @@ class FairScheduler:
             self._schedule_turn()
             return
 
-        def tell(_: Future[None]) -> None:  # called from any thread
+        def schedule_callback(_: Future[None]) -> None:  # called from any thread
             with suppress(RuntimeError):  # the loop is closed: the result is not needed any more
                 self._call_soon_threadsafe(callback)
 
-        awaited.add_done_callback(tell)
+        awaited.add_done_callback(schedule_callback)
 
     def _run_steps_until(self, steps: BackgroundSteps, until: float) -> bool:
         for awaited in steps:

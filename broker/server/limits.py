@@ -200,8 +200,8 @@ class PartialRequests(Generic[ClientT]):
     request is complete within moments, and its address holds less, so it does not wait either.
 
     An attacker with thousands of addresses may hold less with each than one honest request. So an
-    address that holds no more than the size of one request counts as modest: it never waits. If all
-    addresses are modest, the oldest partial request is evicted.
+    address that holds no more than the size of one request has an allowance: it never waits. If all
+    addresses are within it, the oldest partial request is evicted.
     """
 
     def __init__(self) -> None:
@@ -229,21 +229,23 @@ class PartialRequests(Generic[ClientT]):
         if not sizes:
             del self._sizes_of[address], self._bytes_of[address]
 
-    def is_over_fair_share(self, client: ClientT, modest_bytes: int) -> bool:
+    def is_over_fair_share(self, client: ClientT, allowance_bytes: int) -> bool:
         """Return whether a client's address holds at least the average of all addresses.
 
-        This is false for an address that holds at most ``modest_bytes``.
+        This is false for an address that holds at most ``allowance_bytes``.
         """
-        theirs = self._bytes_of.get(client.remote_host.network, 0)
-        is_share = theirs * len(self._bytes_of) >= self.bytes
-        return is_share and (theirs > modest_bytes or not self.bytes)
+        address_bytes = self._bytes_of.get(client.remote_host.network, 0)
+        is_share = address_bytes * len(self._bytes_of) >= self.bytes
+        return is_share and (address_bytes > allowance_bytes or not self.bytes)
 
-    def evict(self, bytes_max: int, modest_bytes: int) -> Iterator[ClientT]:
+    def evict(self, bytes_max: int, allowance_bytes: int) -> Iterator[ClientT]:
         """Yield the clients to evict so that the others fit; each is unregistered at once."""
         while self.bytes > bytes_max:
             address = max(self._bytes_of, key=self._bytes_of.__getitem__)
-            is_modest = self._bytes_of[address] <= modest_bytes
-            by_age: Iterable[ClientT] = self._by_age if is_modest else self._sizes_of[address]
+            is_within_allowance = self._bytes_of[address] <= allowance_bytes
+            by_age: Iterable[ClientT] = (
+                self._by_age if is_within_allowance else self._sizes_of[address]
+            )
             client = next(iter(by_age))
             if not self._evicted:
                 _log.warning(
@@ -311,10 +313,10 @@ class SendBufferLimits(Generic[ClientT]):
         """Return why a response that cannot be shortened is refused, or None if it is allowed."""
         if size <= self.response_bytes_max:
             return None
-        alone = self._bytes_max // _LARGEST_RESPONSE_DIVISOR
-        if size > alone:
+        size_max = self._bytes_max // _LARGEST_RESPONSE_DIVISOR
+        if size > size_max:
             return ResponseCode.SYSTEM_ERROR, (
-                f"a response of {size} bytes is over {alone}, half of maxUnreadBytes: ask "
+                f"a response of {size} bytes is over {size_max}, half of maxUnreadBytes: ask "
                 "for less, or raise that setting"
             )
         if self.bytes:
@@ -336,12 +338,12 @@ class SendBufferLimits(Generic[ClientT]):
         """Record that the system's buffers may contain bytes for a client."""
         self._written[connection] = None
 
-    def discard(self, connection: ClientT, *, is_gone: bool = False) -> None:
+    def discard(self, connection: ClientT, *, is_disconnected: bool = False) -> None:
         """Remove a client that has read everything, or has disconnected."""
         self._add_bytes(-self._sizes.pop(connection, 0))
         self._since.pop(connection, None)
         self._undelivered.pop(connection, None)
-        if is_gone:
+        if is_disconnected:
             self._written.pop(connection, None)
             self._record_kernel(connection, 0)
 

@@ -87,14 +87,14 @@ class Listener:
 
     def poll_accept(self) -> OSError | None:
         """Accept a waiting client; return the error if the system lacks resources for it."""
-        lacks = [self._try_accept(own) for own in self._sockets]
-        lack = next(filter(None, lacks), None)
-        if lack is not None and not self._has_accept_backoff:
+        errors = [self._try_accept(own) for own in self._sockets]
+        error = next(filter(None, errors), None)
+        if error is not None and not self._has_accept_backoff:
             self._close_servers()
         elif not (self._servers or self._is_restarting or self._is_closed):
             self._is_restarting = True
             self._start_task(self._restart_servers())
-        return lack
+        return error
 
     def _try_accept(self, listening_socket: socket.socket) -> OSError | None:
         try:
@@ -115,10 +115,10 @@ class Listener:
     async def _restart_servers(self) -> None:
         try:
             for own in tuple(self._sockets):
-                again = own.dup()
+                duplicate = own.dup()
                 self._servers.append(
                     await self._loop.create_server(
-                        self._new_connection, sock=again, backlog=_ACCEPTS_PER_TURN
+                        self._new_connection, sock=duplicate, backlog=_ACCEPTS_PER_TURN
                     )
                 )
                 own.listen(_BACKLOG)

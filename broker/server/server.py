@@ -43,8 +43,8 @@ _PARTIAL_REQUESTS_FACTOR = 2
 Past `in_flight_bytes_max` itself, all clients but one are suspended after a first read of each, so
 that honest clients seldom reach twice that size.
 """
-_MODEST_DIVISOR = 16
-"""An address is modest if its partial requests use at most this part of `in_flight_bytes_max`."""
+_ALLOWANCE_DIVISOR = 16
+"""The allowance of an address for partial requests, as a part of `in_flight_bytes_max`."""
 _FINISH_SECONDS = 2.0
 _NOT_READING = "its requests wait because it does not read its responses"
 
@@ -125,7 +125,7 @@ class RemotingServer:
         self.send_buffers = SendBufferLimits[ClientConnection](limits.unread_bytes_max)
         self.is_short_of_memory = False
         self._throttled: dict[ClientConnection, None] = {}
-        self._favoured: ClientConnection | None = None
+        self._exempt_connection: ClientConnection | None = None
         self._is_accept_degraded = False
         self._sweeps = 0
         self._is_stopping = False
@@ -214,10 +214,10 @@ class RemotingServer:
 
     def suspend_listening(self) -> None:
         """Close all connections and reject new ones until `resume_listening`; keep the ports."""
-        away = [listener.bound_address for listener in self._listeners]
+        addresses = [listener.bound_address for listener in self._listeners]
         self.stop_listening()
         self._listeners.clear()
-        for host, port in away:
+        for host, port in addresses:
             self._reserved_sockets.append(_reserve_port(host, port))
             self._suspended_addresses.append((host, port))
         for connection in list(self._connections):
@@ -230,8 +230,8 @@ class RemotingServer:
 
     async def resume_listening(self) -> None:
         """Listen again on the ports that `suspend_listening` has closed."""
-        away, self._suspended_addresses = self._suspended_addresses, []
-        for host, port in away:
+        addresses, self._suspended_addresses = self._suspended_addresses, []
+        for host, port in addresses:
             await self.listen(host, port)
         self._release_ports()
 
@@ -278,29 +278,31 @@ class RemotingServer:
         if not size:
             self._partial_requests.record(connection, 0)
             self._partial_since.pop(connection, None)
-            if self._favoured is connection:
-                self._favoured = None
+            if self._exempt_connection is connection:
+                self._exempt_connection = None
             self._unthrottle()
             return
         self._request_bytes[connection] = size
         self._partial_since.setdefault(connection, self._loop.time())
         is_large = size > _SMALL_PARTIAL_BYTES
-        takes_more = is_large and self.is_short_of_memory and not connection.is_throttled
-        if takes_more and self._favoured is None:
+        is_growing = is_large and self.is_short_of_memory and not connection.is_throttled
+        if is_growing and self._exempt_connection is None:
             # one client may always finish, or all would wait for each other
-            self._favoured = connection
-        is_favoured = connection is self._favoured
-        self._partial_requests.record(connection, 0 if is_waiting or is_favoured else size)
+            self._exempt_connection = connection
+        is_exempt = connection is self._exempt_connection
+        self._partial_requests.record(connection, 0 if is_waiting or is_exempt else size)
         bytes_max = self.limits.in_flight_bytes_max
-        modest = bytes_max // _MODEST_DIVISOR
+        allowance_bytes = bytes_max // _ALLOWANCE_DIVISOR
         if (
-            takes_more
-            and not is_favoured
-            and self._partial_requests.is_over_fair_share(connection, modest)
+            is_growing
+            and not is_exempt
+            and self._partial_requests.is_over_fair_share(connection, allowance_bytes)
         ):
             self._throttled[connection] = None
             connection.throttle()
-        for client in self._partial_requests.evict(_PARTIAL_REQUESTS_FACTOR * bytes_max, modest):
+        for client in self._partial_requests.evict(
+            _PARTIAL_REQUESTS_FACTOR * bytes_max, allowance_bytes
+        ):
             self._evicted["maxInFlightBytes"] += 1
             client.abort()
 
@@ -311,7 +313,7 @@ class RemotingServer:
         self._accept_limits.unregister(connection)
         self._unidentified_since.pop(connection, None)
         self._throttled.pop(connection, None)
-        self.send_buffers.discard(connection, is_gone=True)
+        self.send_buffers.discard(connection, is_disconnected=True)
         self.record_requests(connection, 0)
         self._on_closed(connection)
         if self._all_closed is not None and not self._connections:
@@ -337,12 +339,12 @@ class RemotingServer:
         )
 
     def _unthrottle(self) -> None:
-        while self._throttled and (not self.is_short_of_memory or self._favoured is None):
+        while self._throttled and (not self.is_short_of_memory or self._exempt_connection is None):
             connection = next(iter(self._throttled))
             del self._throttled[connection]
             if not connection.is_closed:
                 if self.is_short_of_memory:
-                    self._favoured = connection
+                    self._exempt_connection = connection
                     self._partial_requests.record(connection, 0)
                 connection.unthrottle()
 
@@ -358,9 +360,9 @@ class RemotingServer:
     def _sweep_steps(self, now: float) -> Iterator[None]:
         """Disconnect clients that keep the broker waiting, in steps; schedule the next check."""
         try:
-            lacks = [listener.poll_accept() for listener in self._listeners]
+            errors = [listener.poll_accept() for listener in self._listeners]
             self._accept_limits.log_refused(now)
-            self._log_accept_shortage(descriptor_shortage() or next(filter(None, lacks), None))
+            self._log_accept_shortage(descriptor_shortage() or next(filter(None, errors), None))
             if not self.is_short_of_memory:
                 self._partial_requests.end_eviction()
             for connection, why in self._overdue_connections(now):
@@ -390,13 +392,13 @@ class RemotingServer:
                 reads_first = connection.is_congested and size <= _SMALL_PARTIAL_BYTES
                 if connection.is_waiting_for_broker or reads_first:
                     times[connection] = connection.last_active = now
-        yield from _noted_before(
+        yield from _recorded_before(
             self._unidentified_since,
             now - limits.first_frame_timeout_ms / 1000,
             "it sent no request",
         )
         partial_since = now - limits.partial_frame_timeout_ms / 1000
-        for connection, why in _noted_before(
+        for connection, why in _recorded_before(
             self._partial_since, partial_since, "its request is incomplete"
         ):
             yield connection, _NOT_READING if connection.is_congested else why
@@ -429,7 +431,7 @@ def _reserve_port(host: str, port: int) -> socket.socket:
     return reserved
 
 
-def _noted_before(
+def _recorded_before(
     times: dict[ClientConnection, float], since: float, reason: str
 ) -> Iterator[tuple[ClientConnection, str]]:
     """Yield the connections recorded before a time and still in the table."""

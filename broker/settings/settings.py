@@ -51,8 +51,8 @@ def _keys() -> Iterator[tuple[str, SettingKey]]:
     for section, kind in SECTIONS.items():
         for each in fields(kind):
             if SETTING in each.metadata:
-                said: Setting = each.metadata[SETTING]
-                yield said.key, SettingKey(section, each.name, said)
+                setting: Setting = each.metadata[SETTING]
+                yield setting.key, SettingKey(section, each.name, setting)
 
 
 KEYS: Final[Mapping[str, SettingKey]] = dict(_keys())

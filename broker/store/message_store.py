@@ -457,13 +457,13 @@ class MessageStore:
 
     def unavailable_reason(self) -> str | None:
         """Return the reason why messages are refused now, or None if they are accepted."""
-        hindrance = (
+        degradation = (
             self._start_degradation.text
             or self._log.flush_degradation.text
             or self.staged_batches.stuck_reason()
         )
         refusal = self._slave_reason or self.cleaner.refusal_reason
-        return self._failure or self._closing_reason or refusal or hindrance
+        return self._failure or self._closing_reason or refusal or degradation
 
     @property
     def clock_behind_ms(self) -> int:

@@ -32,10 +32,10 @@ def run_in_thread(job: Callable[[], ResultT], executor: JobExecutor) -> Steps[Re
 def start_in_thread(job: Callable[[], ResultT], executor: JobExecutor) -> Steps[ResultT]:
     """Start a job in another thread now; the returned steps wait for its end."""
     done: Future[None] = Future()
-    answers: list[ResultT] = []
+    results: list[ResultT] = []
     failures: list[BaseException] = []
 
-    def tell(error: BaseException | None) -> None:
+    def on_done(error: BaseException | None) -> None:
         if error is not None:
             failures.append(error)
         done.set_result(None)
@@ -44,7 +44,7 @@ def start_in_thread(job: Callable[[], ResultT], executor: JobExecutor) -> Steps[
         yield done
         if failures:
             raise failures[0]
-        return answers[0]
+        return results[0]
 
-    executor(lambda: answers.append(job()), tell)
+    executor(lambda: results.append(job()), on_done)
     return wait()

@@ -191,13 +191,13 @@ class TransactionalMessageService:
 
     def record_commit(self, half: StoredMessage) -> None:
         """Remember that the message of a half message is on the disk in its topic."""
-        self._commits[_first_place(half)] = None
+        self._commits[_original_position(half)] = None
         if len(self._commits) > COMMITS_MAX:
             del self._commits[next(iter(self._commits))]
 
     def is_committed(self, half: StoredMessage) -> bool:
         """Return whether this half message, or a copy of it, is among the last commits."""
-        return _first_place(half) in self._commits
+        return _original_position(half) in self._commits
 
     def save_final(self) -> None:
         """Record the progress of the checks at a stop, when all of the log is on the disk."""
@@ -307,9 +307,9 @@ class TransactionalMessageService:
         if message is None:
             running.passed_left -= 1
             return True
-        return self._judge(message, running)
+        return self._resolve_half_message(message, running)
 
-    def _judge(self, message: StoredMessage, running: _Round) -> bool | None:
+    def _resolve_half_message(self, message: StoredMessage, running: _Round) -> bool | None:
         """Decide what becomes of a half message without an op message; return as `_take_step`."""
         prepared_offset = prepared_queue_offset(message)
         if prepared_offset is not None:
@@ -414,7 +414,7 @@ class TransactionalMessageService:
         if not read:
             found = self._get(HALF_TOPIC, at, _MESSAGES_PER_READ)
             if found.status is not GetMessageStatus.FOUND:
-                self._half_offset = self._after_missing(HALF_TOPIC, at, found)
+                self._half_offset = self._skip_missing(HALF_TOPIC, at, found)
                 return None
             read.extend(self._decode(found))
             if not read:
@@ -429,7 +429,7 @@ class TransactionalMessageService:
         found = self._get(OP_HALF_TOPIC, at, _OPS_PER_READ)
         if found.status is not GetMessageStatus.FOUND:
             running.ops_left -= 1
-            self._ops.skip_to(self._after_missing(OP_HALF_TOPIC, at, found))
+            self._ops.skip_to(self._skip_missing(OP_HALF_TOPIC, at, found))
             return
         ops = self._decode(found)
         running.ops_left -= max(len(ops), 1)
@@ -466,7 +466,7 @@ class TransactionalMessageService:
             self._end_offset = max(self._end_offset, end_offset)
         return messages
 
-    def _after_missing(self, internal_topic: str, at: int, found: GetMessageResult) -> int:
+    def _skip_missing(self, internal_topic: str, at: int, found: GetMessageResult) -> int:
         """Return where to continue after messages that a queue has lost."""
         to = found.next_begin_offset
         if to <= at:  # nothing is there, although the queue is longer: read on after it
@@ -487,6 +487,6 @@ def _size_of(message: StoredMessage) -> int:
     return RECORD_BYTES_MIN + len(message.body) + len(message.properties_text)
 
 
-def _first_place(half: StoredMessage) -> tuple[int, str]:
+def _original_position(half: StoredMessage) -> tuple[int, str]:
     known_offset = prepared_queue_offset(half)
     return half.queue_offset if known_offset is None else known_offset, half.message_id

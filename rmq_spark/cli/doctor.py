@@ -75,7 +75,7 @@ def check_worker_python() -> list[HealthCheck]:
     """Check which Python the workers would run, and, if it starts, which packages it has."""
     named = os.environ.get(PYTHON_VARIABLE)
     path = shutil.which(named or _DEFAULT_PYTHON)
-    here = f"run export {PYTHON_VARIABLE}={shlex.quote(sys.executable)}"
+    remedy = f"run export {PYTHON_VARIABLE}={shlex.quote(sys.executable)}"
     origin = (
         f"from {PYTHON_VARIABLE}"
         if named
@@ -83,11 +83,13 @@ def check_worker_python() -> list[HealthCheck]:
     )
     if path is None:
         return [
-            HealthCheck("worker Python", f"there is no {named or _DEFAULT_PYTHON} ({origin})", here)
+            HealthCheck(
+                "worker Python", f"there is no {named or _DEFAULT_PYTHON} ({origin})", remedy
+            )
         ]
     seen = _probe(path)
     if isinstance(seen, str):
-        return [HealthCheck("worker Python", f"{path} fails: {seen}", here)]
+        return [HealthCheck("worker Python", f"{path} fails: {seen}", remedy)]
     version = tuple(seen["version"])
     text = ".".join(map(str, version))
     if version != sys.version_info[:2]:
@@ -96,12 +98,12 @@ def check_worker_python() -> list[HealthCheck]:
             f"{path} is Python {text}, this one {driver}: Spark needs the same version on driver "
             "and workers"
         )
-        return [HealthCheck("worker Python", found, here)]
+        return [HealthCheck("worker Python", found, remedy)]
     found = f"{path}, Python {text} ({origin})"
     return [
         HealthCheck("worker Python", found),
-        _check_packages(path, seen, here),
-        _check_format(path, seen, here),
+        _check_packages(path, seen, remedy),
+        _check_format(path, seen, remedy),
     ]
 
 
@@ -127,8 +129,8 @@ def _check_format(path: str, report: dict[str, Any], remedy: str) -> HealthCheck
             f"{path} can import pyspark_rocketpoll, but Spark does not find it in a list of "
             "modules: it is an editable install"
         )
-        again = f"run {shlex.quote(path)} -m pip install -e DIRECTORY without --config-settings"
-        return HealthCheck(what, found, f"{again}, or put the directory on PYTHONPATH")
+        reinstall = f"run {shlex.quote(path)} -m pip install -e DIRECTORY without --config-settings"
+        return HealthCheck(what, found, f"{reinstall}, or put the directory on PYTHONPATH")
     if report["rocketpoll"] != __version__:
         found = f"{path} has rocketpoll {report['rocketpoll']}, this Python {__version__}"
         return HealthCheck(what, found, f"{remedy}, or install the same release in both")
@@ -145,14 +147,14 @@ def _probe(path: str) -> dict[str, Any] | str:
             timeout=_TIMEOUT_SECONDS,
             check=False,
         )
-        said: dict[str, Any] = json.loads(done.stdout)
+        report: dict[str, Any] = json.loads(done.stdout)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     except ValueError:
         return (
             (done.stderr or done.stdout or f"exit code {done.returncode}").strip().splitlines()[-1]
         )
-    return said
+    return report
 
 
 # ---- The cluster.

@@ -2,7 +2,7 @@
 
     `ForwardedMessage`    body, properties, id and time of birth of a stored message
     `dead_letter_of`      a record that cannot be read, for a dead-letter topic
-    `message_of_letter`   the original message of a dead letter, of a group or of Spark
+    `message_of_dead_letter`   the original message of a dead letter, of a group or of Spark
 
 RocketMQ's own properties describe where a message is stored, its transaction or its delay: of
 these, only keys, tag and sharding key are forwarded.
@@ -163,7 +163,7 @@ def dead_letter_of(
             about[ORIGIN_MESSAGE_ID] = _property_value(stored.message_id)
     message_id = _dead_letter_id(bad, born_ms)
 
-    def letter(kind: DeadLetterBody, body: bytes, **more: Any) -> ForwardedMessage:
+    def forward(kind: DeadLetterBody, body: bytes, **more: Any) -> ForwardedMessage:
         kept = more.pop("properties", {})
         return ForwardedMessage(
             topic,
@@ -176,15 +176,15 @@ def dead_letter_of(
 
     problem = str(bad.problem).encode(errors="backslashreplace")
     if bad.record is None or stored is None:
-        return letter(DeadLetterBody.NONE, problem)
-    whole = letter(DeadLetterBody.RECORD, bad.record)
+        return forward(DeadLetterBody.NONE, problem)
+    whole = forward(DeadLetterBody.RECORD, bad.record)
     if not stored.topic:
         return whole
-    kind, body, flags = _letter_body(stored, max_body_bytes)
+    kind, body, flags = _dead_letter_body(stored, max_body_bytes)
     own: dict[str, str] = forwarded_properties(properties)
     if kind in (DeadLetterBody.STORED, DeadLetterBody.DAMAGED):
         own[DEAD_LETTER_SYS_FLAG] = str(stored.sys_flag & COMPRESSION_FLAGS)
-    found = letter(kind, body or problem, properties=own, flag=stored.flag, sys_flag=flags)
+    found = forward(kind, body or problem, properties=own, flag=stored.flag, sys_flag=flags)
     try:
         found.properties_text(message_id)
     except MessageRejected:
@@ -192,7 +192,9 @@ def dead_letter_of(
     return found
 
 
-def _letter_body(stored: StoredMessage, max_body_bytes: int) -> tuple[DeadLetterBody, bytes, int]:
+def _dead_letter_body(
+    stored: StoredMessage, max_body_bytes: int
+) -> tuple[DeadLetterBody, bytes, int]:
     """Return the kind of a letter's body, the body, and the flags of its compression."""
     flags = stored.sys_flag & COMPRESSION_FLAGS
     if not stored.body:
@@ -252,7 +254,7 @@ _UNSENDABLE: Final[Mapping[str | None, str]] = {
 }
 
 
-def message_of_letter(letter: MessageExt, to: str | None = None) -> Message:
+def message_of_dead_letter(letter: MessageExt, to: str | None = None) -> Message:
     """Return the original message of a dead letter, to be sent to its topic or to another.
 
     Raises:

@@ -107,10 +107,10 @@ def observe_listener(
         if processing is None:
             return listener(messages, context)
         with processing:
-            said = listener(messages, context)
-            if said is not None and said is not success:
-                is_status = type(said) is type(success)
-                processing.on_failure(said.name if is_status else type(said).__qualname__)
-        return said
+            status = listener(messages, context)
+            if status is not None and status is not success:
+                is_status = type(status) is type(success)
+                processing.on_failure(status.name if is_status else type(status).__qualname__)
+        return status
 
     return listen

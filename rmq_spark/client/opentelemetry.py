@@ -109,7 +109,7 @@ def _log_errors(
     """Make a method return None instead of raising; the first error of all methods is logged."""
 
     @wraps(method)
-    def harmless(
+    def wrapper(
         self: _Self, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs
     ) -> _Result | None:
         try:
@@ -124,7 +124,7 @@ def _log_errors(
                 _log.exception(text)
             return None
 
-    return harmless
+    return wrapper
 
 
 class _Telemetry:
@@ -373,16 +373,16 @@ def _with_context(message: Message, carrier: Mapping[str, str]) -> Message:
     }
     if not more or RESERVED_NAMES.intersection(more):
         return message
-    bearing = replace(message, properties={**own, **more})
+    with_context = replace(message, properties={**own, **more})
     text = "".join((*more, *more.values()))
-    size = sum(len(name) + len(str(value)) for name, value in bearing.properties.items())
+    size = sum(len(name) + len(str(value)) for name, value in with_context.properties.items())
     is_plain = text.isascii() and "\1" not in text and "\2" not in text
     if size > _UNCHECKED_CHARS or not is_plain:
         try:
-            bearing.properties_text("")
+            with_context.properties_text("")
         except (
             MessageRejected,
             TypeError,
         ):  # the producer reports the fault
             return message
-    return bearing
+    return with_context

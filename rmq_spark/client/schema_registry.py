@@ -247,7 +247,9 @@ class SchemaRegistry:
         if status == _NOT_FOUND:
             return SchemaNotFound(url, f"it has no {what if what is not None else 'such subject'}")
         if status in _DENIED:
-            asked = "user and password" if self._access.user is None else "another user or password"
-            return RegistryFailed(url, f"it demands {asked} (status {status})")
+            needed = (
+                "user and password" if self._access.user is None else "another user or password"
+            )
+            return RegistryFailed(url, f"it demands {needed} (status {status})")
         why = f"status {status}: {excerpt(remark)}"
         return (RegistryAway if status in _SERVER_ERRORS else RegistryFailed)(url, why)

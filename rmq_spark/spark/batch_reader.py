@@ -117,10 +117,10 @@ def _plan_queue_ranges(
     cut, known = align_to_messages(  # so that tasks of later actions recognize the topic
         queues, divide_ranges(ranges, options.partitions_min, options.partition_rows_max)
     )
-    lasts = [last_position(piece) for piece in cut]
+    last_positions = [last_position(offset_range) for offset_range in cut]
     return [
-        piece._replace(last_stored_ms=known[last].timestamp_ms, last_mark=known[last].mark)
+        offset_range._replace(last_stored_ms=known[last].timestamp_ms, last_mark=known[last].mark)
         if last in known
-        else piece
-        for piece, last in zip(cut, lasts, strict=True)
+        else offset_range
+        for offset_range, last in zip(cut, last_positions, strict=True)
     ]

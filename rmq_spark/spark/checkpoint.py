@@ -182,10 +182,10 @@ def starting_offsets(
     else:
         batch = find_batch(location, batches, batch_id)
     if source not in batch.offsets:
-        ours = ", ".join(map(str, batch.offsets)) or "none"
+        names = ", ".join(map(str, batch.offsets)) or "none"
         raise CheckpointError(
             f"source {source} of batch {batch.batch_id} is not a rocketpoll source. Use one of: "
-            f"{ours}"
+            f"{names}"
         )
     return json.dumps(batch.offsets[source].to_json()["offsets"])
 
@@ -197,8 +197,8 @@ def find_batch(
     for batch in batches:
         if batch.batch_id == batch_id:
             return batch
-    there = f"{batches[0].batch_id} to {batches[-1].batch_id}"
-    raise CheckpointError(f"{location} has the batches {there}, not {batch_id}")
+    batch_range = f"{batches[0].batch_id} to {batches[-1].batch_id}"
+    raise CheckpointError(f"{location} has the batches {batch_range}, not {batch_id}")
 
 
 def _parse_batch(path: str, number: int, text: str, *, is_committed: bool) -> CheckpointedBatch:

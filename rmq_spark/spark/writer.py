@@ -210,8 +210,10 @@ class _TaskWriter:
             return
         sent = [message for message in messages if isinstance(message, TaskCommitMessage)]
         ids = {message.manifest_id for message in sent}
-        strange = [each for each in ids if each is None or batch_id not in (None, each.batch_id)]
-        if len(sent) < len(messages) or len(ids) > 1 or strange:
+        foreign_ids = [
+            each for each in ids if each is None or batch_id not in (None, each.batch_id)
+        ]
+        if len(sent) < len(messages) or len(ids) > 1 or foreign_ids:
             raise WriteError(
                 f"the reports of the tasks belong to different batches: {ids}, "
                 f"{_summarize(messages)}"

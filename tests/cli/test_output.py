@@ -90,7 +90,7 @@ def test_rows_of_a_layout_stay_on_one_line_each(monkeypatch):
         {"name": "n" * 50, "count": 12_345, "at": local_time(1_000), "tags": ["t" * 30]},
         {"name": "m", "count": 7, "at": None, "tags": []},
     ]
-    layout = TableLayout(ages=("at",), expendable=("at",), flexible="name")
+    layout = TableLayout(ages=("at",), optional_columns=("at",), flexible="name")
     shown = partial(show_rows, rows, ("name", "count", "at", "tags"), "table", empty_text="")
     lines = {}
     look_like_one(monkeypatch)

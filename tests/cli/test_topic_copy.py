@@ -294,9 +294,9 @@ def test_rate_paces_items_by_their_size(monkeypatch):
             self.now += seconds
 
     monkeypatch.setattr(parameter_types, "time", clock := Time())
-    times = [clock.now for _ in parameter_types.paced(["aa", "bbbb", "c", "d"], 2, len)]
+    times = [clock.now for _ in parameter_types.rate_limited(["aa", "bbbb", "c", "d"], 2, len)]
     assert times == [0.0, 1.0, 3.0, 3.5]
-    assert len(list(parameter_types.paced(range(9), None))) == 9
+    assert len(list(parameter_types.rate_limited(range(9), None))) == 9
     assert clock.now == 3.5
 
 

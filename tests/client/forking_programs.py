@@ -455,7 +455,7 @@ def instance_with_a_given_id(address):
     def work():
         with instance:
             seen = polled_by(consumer, 3)
-            return {"seen": seen, "client": instance.client_id, "lasting": instance.lasting_id}
+            return {"seen": seen, "client": instance.client_id, "lasting": instance.persistent_id}
 
     sent = send_to_all_queues(address)
     children = [Child(work) for _ in range(2)]

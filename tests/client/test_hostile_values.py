@@ -63,7 +63,7 @@ OF_THE_CLIENT_ITSELF = {
     "Consumer": set(),
     "PushConsumer": set(),
     "ClientInstance": {
-        "introduce",
+        "ensure_registered",
         *("register_consumer", "unregister_consumer", "register_producer", "unregister_producer"),
     },
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from rocketpoll.broker.longpolling.pop_request import PopWaiters, pop_line
+from rocketpoll.broker.longpolling.pop_request import PopWaiters, polling_key
 
 
 class Lines:
@@ -17,8 +17,8 @@ class Lines:
             lambda *arrival: self.notified.append(arrival), lambda line: self.held.get(line, 0)
         )
 
-    def hold(self, topic, group, queue_id=-1, *, takes_none=False):
-        line = pop_line(topic, group, queue_id, takes_none=takes_none)
+    def hold(self, topic, group, queue_id=-1, *, is_notification=False):
+        line = polling_key(topic, group, queue_id, is_notification=is_notification)
         self.held[line] = self.held.get(line, 0) + 1
         header = SimpleNamespace(topic=topic, consumer_group=group, queue_id=queue_id)
         self.waiters.register(SimpleNamespace(header=header, queue=line))
@@ -47,7 +47,7 @@ def test_lines_without_pops_are_forgotten():
     for number in range(25_000):
         lines.hold(f"T{number}", "G")
         lines.held.clear()
-    assert len(lines.waiters._lines) <= 3 * 10_001
+    assert len(lines.waiters._keys) <= 3 * 10_001
     lines.waiters.arriving("T24999", 0)
     assert lines.notified == []
 
@@ -55,6 +55,6 @@ def test_lines_without_pops_are_forgotten():
 def test_pops_and_notifications_of_a_line_are_both_woken_when_messages_are_left():
     lines = Lines()
     lines.hold("T", "G")
-    lines.hold("T", "G", takes_none=True)
+    lines.hold("T", "G", is_notification=True)
     lines.waiters.wake_next("T", "G", -1)
     assert {line for line, *_ in lines.notified} == {"T@G", "T@G@"}

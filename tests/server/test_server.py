@@ -349,7 +349,7 @@ def test_in_flight_bytes_limit_closes_oldest_partial_requests_only(caplog):
         assert not server.is_overloaded
         left = {connection.remote_host.port for connection in server._request_bytes}
         staying = [client for client in many if client.address[1] in left]
-        favoured = server._favoured.remote_host.port
+        favoured = server._exempt_connection.remote_host.port
         youngest = [client for client in staying if client.address[1] != favoured]
         assert 7 <= len(youngest) < 20
         assert youngest == many[-len(youngest) :]
@@ -376,10 +376,10 @@ def test_resumed_client_is_not_closed_for_partial_requests_of_others():
             waiting[client.address[1]] = client
             taken = len(waiting)
             await until(lambda taken=taken: len(server._request_bytes) == taken)
-        first = waiting[server._favoured.remote_host.port]
+        first = waiting[server._exempt_connection.remote_host.port]
         first.send(frame[-1:])
         assert len((await first.receive()).body) == 1 << 15
-        second = waiting[server._favoured.remote_host.port]
+        second = waiting[server._exempt_connection.remote_host.port]
         assert second is not first
         for _ in range(20):  # all that are older go, and those that were behind it
             (await clients.connect()).send(frame[:-1])
@@ -500,7 +500,7 @@ def test_closed_throttled_client_is_forgotten():
         assert not server._throttled
         asyncio.get_running_loop().move(1)
         await until(lambda: server._sweeps)
-        assert server._partial_since.keys() == {server._favoured}
+        assert server._partial_since.keys() == {server._exempt_connection}
 
     serve(story, in_flight_bytes_max=1 << 18)
 

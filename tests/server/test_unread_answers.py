@@ -117,7 +117,7 @@ def test_bytes_that_the_system_keeps_are_counted_until_they_have_arrived():
     unread.record_written(reader)
     reader.undelivered_bytes = 7
     unread.update_progress(6)
-    unread.discard(reader, is_gone=True)
+    unread.discard(reader, is_disconnected=True)
     assert unread.bytes == 0
     assert not unread._written
     assert not unread._stuck_since

@@ -119,7 +119,7 @@ def test_forgotten_queues_are_not_asked_for_until_they_return(rocketpoll_broker,
         rocketpoll_broker.delete_topic("gone-1")
         assert queues.discover() == {first, second}  # a name server may have just started
         caplog.clear()
-        queues.forget([first, second])
+        queues.discard([first, second])
         for _ in range(2):
             assert queues.discover() == frozenset()
             assert not queues.is_routed("gone-1")
@@ -135,10 +135,10 @@ def test_topic_stays_known_while_one_of_its_queues_is(rocketpoll_broker):
     hourly = {"discoveryIntervalMs": "3600000"}
     with queues_of(rocketpoll_broker, None, subscribePattern="smaller", **hourly) as queues:
         queues.discover()
-        queues.forget([second])
+        queues.discard([second])
         assert queues.discover() == {first}
         assert queues.is_routed("smaller")
         assert queues.is_withdrawn(second)
-        queues.forget([first])
+        queues.discard([first])
         assert not queues.is_routed("smaller")
         assert not queues.is_withdrawn(first)  # nobody says what its broker offers

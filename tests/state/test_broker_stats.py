@@ -113,7 +113,7 @@ def test_deleted_groups_counters_restart_at_zero(clocked):
         clocked.stats.record_get("T", group, 1, 1, 0)
         clocked.stats.record_send_back("T", group)
     clocked.pass_ms(10 * SECOND)
-    finished(clocked.stats.forget_group("G"))
+    finished(clocked.stats.discard_group("G"))
     assert clocked.stats.data("GROUP_GET_NUMS", "T@G") is None
     assert clocked.stats.data("SNDBCK_PUT_NUMS", "T@G") is None
     assert clocked.sums("GROUP_GET_NUMS", "T@GG")[0] == 1
@@ -217,9 +217,9 @@ def test_deleted_topic_resets_its_totals(clocked):
         clocked.stats.record_put(topic, 1, 1)
         clocked.stats.record_get(topic, "G", 1, 1, 0)
     clocked.pass_ms(10 * SECOND)
-    finished(clocked.stats.forget_topic("T"))
+    finished(clocked.stats.discard_topic("T"))
     assert set(totals(clocked.stats)) == {("topic put", "U"), ("group get", "U@G")}
-    finished(clocked.stats.forget_group("G"))
+    finished(clocked.stats.discard_group("G"))
     assert set(totals(clocked.stats)) == {("topic put", "U")}
 
 

@@ -64,6 +64,6 @@ def test_rollback_does_not_restore_a_forgotten_name():
     names = Names(a=1)
     change = names.change(a=2)
     names.values.clear()
-    names.changes.forget("a")
+    names.changes.discard("a")
     change.rollback()
     assert names.values == {}

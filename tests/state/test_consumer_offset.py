@@ -48,11 +48,11 @@ def test_forget_group_and_forget_topic_remove_all_their_offsets(offsets):
     for group in "gh":
         for topic in "TU":
             offsets.commit(group, topic, 0, 1)
-    offsets.forget_group("g")
+    offsets.discard_group("g")
     assert offsets.topics_of("g") == frozenset()
-    offsets.forget_topic("T")
+    offsets.discard_topic("T")
     assert offsets.topics_of("h") == {"U"}
-    offsets.forget_topic("U")
+    offsets.discard_topic("U")
     assert offsets.wrapper().offset_table == {}
 
 
@@ -66,7 +66,7 @@ def test_offsets_are_there_again_after_a_restart(tmp_path, offsets):
     assert not again.is_dirty
 
 
-@pytest.mark.parametrize("forget", ["forget_topic", "forget_group"])
+@pytest.mark.parametrize("forget", ["discard_topic", "discard_group"])
 def test_forgotten_offsets_stay_forgotten_after_restart(tmp_path, offsets, forget):
     offsets.commit("both", "both", 0, 5)
     offsets.commit("other", "other", 0, 5)
@@ -168,13 +168,13 @@ class OffsetMachine(RuleBasedStateMachine):
             self.model = after
 
     @rule(group=groups)
-    def forget_group(self, group):
-        self.offsets.forget_group(group)
+    def discard_group(self, group):
+        self.offsets.discard_group(group)
         self.model = {key: number for key, number in self.model.items() if key[0] != group}
 
     @rule(topic=topics)
-    def forget_topic(self, topic):
-        self.offsets.forget_topic(topic)
+    def discard_topic(self, topic):
+        self.offsets.discard_topic(topic)
         self.model = {key: number for key, number in self.model.items() if key[1] != topic}
 
     @rule()

@@ -24,8 +24,8 @@ FIRST = (1 << 33) + 5
 """Neither places nor offsets are small numbers."""
 
 
-def record(size, queue_offset, place):
-    return struct.pack(">i16xqq", size, queue_offset, place).ljust(size, b"x")
+def record(size, queue_offset, position):
+    return struct.pack(">i16xqq", size, queue_offset, position).ljust(size, b"x")
 
 
 @st.composite
@@ -88,7 +88,7 @@ def seen(entries, *, has_codes=True, expired_before=0, pieces=1):
                 b"".join(ENTRY_STRUCT.pack(*entry) for entry in entries[start : start + size])
             )
     except WrongEntry as wrong:
-        return wrong.place
+        return wrong.position
     return None
 
 
@@ -99,20 +99,20 @@ def test_entries_that_cannot_be_right_are_seen_without_their_records(count, piec
     good[3:5] = [(0, BLANK_SIZE, 0)] * 2
     assert seen(good, pieces=pieces) is None
     for at in (count // 2, count * 2 // 3):  # the last is the first of a piece
-        place, size, code = good[at]
+        position, size, code = good[at]
         for wrong in (
             (0, 0, 0),
-            (place, 0, code),
-            (place, size + 1, code),
-            (place - 200, size, code),
-            (place - 1, size, code),
-            (place, size, code | 1 << 31),
-            (place, size, code | 1 << 62),
+            (position, 0, code),
+            (position, size + 1, code),
+            (position - 200, size, code),
+            (position - 1, size, code),
+            (position, size, code | 1 << 31),
+            (position, size, code | 1 << 62),
         ):
             bad = [*good[:at], wrong, *good[at + 1 :]]
             assert seen(bad, pieces=pieces) is not None, (at, wrong)
     assert seen(good, pieces=pieces, expired_before=FIRST + 1) == FIRST
-    timed = [(place, size, 1_700_000_000_000) for place, size, _ in good]
+    timed = [(position, size, 1_700_000_000_000) for position, size, _ in good]
     assert seen(timed, has_codes=False, pieces=pieces) is None
 
 

@@ -81,9 +81,9 @@ def many(found, limits, wanted, cuts=()):
 
 
 def same(one, other):
-    return (one.status, one.scanned, list(one.places), list(one.sizes)) == (
+    return (one.status, one.scanned, list(one.positions), list(one.sizes)) == (
         *(other.status, other.scanned),
-        *(list(other.places), list(other.sizes)),
+        *(list(other.positions), list(other.sizes)),
     )
 
 
@@ -121,7 +121,7 @@ def test_undecided_first_entries_are_not_returned(found, count_max, bytes_max):
     assert first is None or same(first, more)
     if first is None and more is not None:
         assert more.scanned == len(found)
-        assert len(more.places) < count_max
+        assert len(more.positions) < count_max
 
 
 def test_picking_reads_no_more_pieces_than_its_limits():
@@ -146,11 +146,11 @@ def test_expensive_filter_is_evaluated_on_fewer_messages_per_get():
             asked.append(len(chunk))
             return np.zeros(len(chunk), np.bool_)
 
-    def records(places, _):
-        return RecordChunk(b"".join(encoded(message("x")) for _ in places))
+    def records(positions, _):
+        return RecordChunk(b"".join(encoded(message("x")) for _ in positions))
 
     picked = select_many([packed(found)], GetLimits(60, 10**7, 60), 0, Dear(), records)
-    assert (picked.scanned, len(picked.places), sum(asked)) == (25, 0, 25)
+    assert (picked.scanned, len(picked.positions), sum(asked)) == (25, 0, 25)
 
 
 def test_slow_filter_reads_fewer_bytes_per_get():
@@ -164,12 +164,12 @@ def test_slow_filter_reads_fewer_bytes_per_get():
         def cost_of(self, _):
             return 4 << 20
 
-    def records(places, _):
-        return RecordChunk(b"".join(encoded(message("x")) for _ in places))
+    def records(positions, _):
+        return RecordChunk(b"".join(encoded(message("x")) for _ in positions))
 
     picked = select_many([packed(found)], GetLimits(5_000, 10**7, 5_000), 0, Dear(), records)
     assert 0 < picked.scanned < 5_000
-    assert not len(picked.places)
+    assert not len(picked.positions)
 
 
 @pytest.mark.parametrize("is_known", [True, False])
@@ -178,9 +178,9 @@ def test_entries_before_an_unreadable_record_are_selected(is_known, first):
     """Whether it is known how much that is, or not."""
     found = [(number, 100, 1) for number in range(first, 60)]
 
-    def records(places, sizes):
-        if places[-1] >= 37:
-            number = int(np.searchsorted(places, 37))
+    def records(positions, sizes):
+        if positions[-1] >= 37:
+            number = int(np.searchsorted(positions, 37))
             raise WrongEntry(37, number if is_known else 0)
         return sizes
 
@@ -192,7 +192,7 @@ def test_entries_before_an_unreadable_record_are_selected(is_known, first):
             pick()
     else:
         picked = pick()
-        assert (picked.scanned, list(picked.places)) == (37 - first, [*range(first, 37)])
+        assert (picked.scanned, list(picked.positions)) == (37 - first, [*range(first, 37)])
 
 
 def test_messages_are_looked_at_a_few_at_a_time_and_no_more_than_are_wanted():
@@ -205,7 +205,7 @@ def test_messages_are_looked_at_a_few_at_a_time_and_no_more_than_are_wanted():
         return sizes
 
     picked = select_many([packed(found)], GetLimits(3, 10**7, 60), 0, EveryMessage(), records)
-    assert (picked.scanned, len(picked.places)) == (3, 3)
+    assert (picked.scanned, len(picked.positions)) == (3, 3)
     assert looks == [200_000, 200_000]
     looks.clear()
 

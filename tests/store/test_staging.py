@@ -131,7 +131,7 @@ def test_staged_file_removed_by_hand_frees_its_space(tmp_path, time):
     staging = opened(tmp_path, time)
     staging.put(A, 1, b"r")
     (tmp_path / "staging" / "s" / "3-0-a").unlink()
-    staging.forget_old()
+    staging.discard_expired()
     assert staging.size == 0
 
 
@@ -163,10 +163,10 @@ def test_staged_chunks_of_dead_runs_are_deleted_after_retention(tmp_path, time, 
     staging.put(A, 1, b"r")
     staged_at = (tmp_path / "staging" / "s" / "3-0-a").stat().st_mtime
     time.now = staged_at + RETENTION_SECONDS - 700
-    staging.forget_old()
+    staging.discard_expired()
     assert names(tmp_path) == ["3-0-a"]
     time.now += 701
-    staging.forget_old()
+    staging.discard_expired()
     assert names(tmp_path) == []
     assert staging.size == 0
     assert staging.expired_bytes > 0

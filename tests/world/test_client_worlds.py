@@ -167,7 +167,7 @@ def _pass_unchecked(service, *_):
     ("method", "instead", "said"),
     [
         ("is_committed", lambda *_: False, "was committed once"),
-        ("_judge", _pass_unchecked, "never came to"),
+        ("_resolve_half_message", _pass_unchecked, "never came to"),
     ],
 )
 def test_client_world_finds_lost_and_repeated_transactions(monkeypatch, method, instead, said):

@@ -295,7 +295,7 @@ def test_world_finds_a_half_message_that_is_passed_without_a_check(monkeypatch):
         service._half_offset += 1
         return True
 
-    monkeypatch.setattr(TransactionalMessageService, "_judge", pass_unseen)
+    monkeypatch.setattr(TransactionalMessageService, "_resolve_half_message", pass_unseen)
     failures = (failure_of(transactions_of(seed), World) for seed in range(20))
     found = [str(failure.error) for failure in failures if failure is not None]
     assert any("was committed and never delivered" in error for error in found), found

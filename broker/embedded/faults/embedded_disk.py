@@ -31,7 +31,7 @@ PAGE_BYTES: Final = 4_096
 
 
 @dataclass(eq=False)
-class _FlushUnderWay:
+class _PendingFlush:
     """A running flush: the end of the written data, and the old pages that it makes obsolete."""
 
     end: int
@@ -52,7 +52,7 @@ class UnflushedBytes:
         """Create a record of a file that may hold data up to ``written_end``, then zeros."""
         self._written_end = self._flushed_end = written_end
         self._pages: dict[int, bytes] = {}
-        self._flushing: list[_FlushUnderWay] = []
+        self._flushing: list[_PendingFlush] = []
 
     def before_write(self, position: int, size: int, read: Callable[[int, int], bytes]) -> None:
         """Save the bytes that a write is about to replace."""
@@ -62,14 +62,14 @@ class UnflushedBytes:
                 self._pages[at] = read(at, PAGE_BYTES)
         self._written_end = max(self._written_end, position + size)
 
-    def start_flush(self) -> _FlushUnderWay:
+    def start_flush(self) -> _PendingFlush:
         """Record and return the start of a flush, which covers everything written by now."""
-        flush = _FlushUnderWay(self._written_end, self._pages)
+        flush = _PendingFlush(self._written_end, self._pages)
         self._flushing.append(flush)
         self._pages = {}
         return flush
 
-    def finish_flush(self, flush: _FlushUnderWay, *, is_durable: bool) -> None:
+    def finish_flush(self, flush: _PendingFlush, *, is_durable: bool) -> None:
         """Record the end of a flush; unless it failed, what it covered is on the disk."""
         if flush not in self._flushing:  # a later flush was faster, and covered the same
             return

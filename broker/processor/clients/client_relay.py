@@ -118,7 +118,7 @@ class ClientRelayProcessor(Processor):
         body: bytes = b"",
     ) -> None:
         fields = {name: text for name, text in ext_fields.items() if name not in _CREDENTIALS}
-        passed_on = RemotingCommand(request.code, ext_fields=fields, body=body)
+        forwarded = RemotingCommand(request.code, ext_fields=fields, body=body)
         request = request.without_content()
 
         def answered(found: RemotingCommand | None) -> None:
@@ -138,7 +138,7 @@ class ClientRelayProcessor(Processor):
                 reply(connection, request, relayed)
 
         self._pending_replies.request(
-            connection, channel.connection, passed_on, RELAY_TIMEOUT_MS, answered
+            connection, channel.connection, forwarded, RELAY_TIMEOUT_MS, answered
         )
 
     @handles(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
@@ -146,7 +146,7 @@ class ClientRelayProcessor(Processor):
         """Answer with the in-memory offsets of the members that reply in time."""
         header: headers.GetConsumerStatusRequestHeader = header_of(request)
         channels = self._find_members(header)
-        asked = request_command(
+        command = request_command(
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
             headers.GetConsumerStatusRequestHeader(header.topic, header.group),
         )
@@ -187,7 +187,7 @@ class ClientRelayProcessor(Processor):
             for channel in channels:
                 yield None
                 callback = partial(answered, channel.client_id)
-                channel.connection.request(asked, STATUS_TIMEOUT_MS, callback)
+                channel.connection.request(command, STATUS_TIMEOUT_MS, callback)
         except BaseException:  # not all members were asked, so no reply is the last
             self._pending_replies.release(connection, size)
             raise

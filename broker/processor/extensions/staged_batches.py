@@ -248,9 +248,9 @@ class StagedBatchesProcessor(Processor):
     def _reply_when_done(
         self, connection: Channel, request: RemotingCommand, steps: ResponseSteps
     ) -> BackgroundSteps:
-        told = yield from steps
-        if told is not None:
-            reply(connection, request, told)
+        response = yield from steps
+        if response is not None:
+            reply(connection, request, response)
 
     def _map_refusals(self, request: RemotingCommand, steps: ResponseSteps) -> ResponseSteps:
         """Pass on steps; turn a full staging area or a refused batch into a refused request."""

@@ -1,7 +1,7 @@
 """ConsumerOffsetProcessor: stores and reports offsets of groups, and the bounds of queues.
 
-It also finds offsets by time. As in RocketMQ, a group without an offset starts at 0 in a young
-queue, which has not deleted any message yet. The queues of a topic that does not exist look empty,
+It also finds offsets by time. As in RocketMQ, a group without an offset starts at 0 in a
+queue whose messages are all in memory still. The queues of a topic that does not exist look empty,
 as in RocketMQ; but no offset is stored for them.
 """
 
@@ -16,7 +16,7 @@ from rmq_spark.wire.headers import members as headers
 from ...common.channel import Channel, ResponseSteps
 from ...state.tables.subscription_group import group_fault
 from ..processor import Processor, handles
-from ..queues import check_queue, is_young, require_topic
+from ..queues import check_queue, is_whole_queue_in_memory, require_topic
 from ..request import (
     RequestRejected,
     header_of,
@@ -33,7 +33,7 @@ class ConsumerOffsetProcessor(Processor):
 
     @handles(RequestCode.QUERY_CONSUMER_OFFSET)
     def query_consumer_offset(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer a group's stored offset, or 0 in a young queue; otherwise refuse the request."""
+        """Answer a group's stored offset, or 0 in a queue in memory; else refuse the request."""
         header: headers.QueryConsumerOffsetRequestHeader = header_of(request)
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         queue_offset = self._broker.offsets.query(group, topic, queue_id)
@@ -42,7 +42,7 @@ class ConsumerOffsetProcessor(Processor):
             may_begin_at_0 = (
                 topic in self._broker.topics.topics and header.set_zero_if_not_found is not False
             )
-            if not may_begin_at_0 or not is_young(self._broker, topic, queue_id):
+            if not may_begin_at_0 or not is_whole_queue_in_memory(self._broker, topic, queue_id):
                 raise RequestRejected(
                     ResponseCode.QUERY_NOT_FOUND,
                     f"Not found, group {group} has no offset in queue {queue_id} of topic {topic}; "

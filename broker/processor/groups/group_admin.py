@@ -130,14 +130,14 @@ class GroupAdminProcessor(Processor):
         self._refuse_if_deleting(group)
         self._broker.groups.begin_deletion(group)
 
-        def forget() -> None:
+        def discard() -> None:
             self._broker.groups.delete(group)
             if without_offsets:
-                self._broker.offsets.forget_group(group)
+                self._broker.offsets.discard_group(group)
             self._broker.run_steps(finish())
 
         def finish() -> Iterator[None]:
-            yield from self._broker.stats.forget_group(group)
+            yield from self._broker.stats.discard_group(group)
             if not without_offsets:
                 reply(connection, request, success_response(request))
                 return
@@ -150,6 +150,6 @@ class GroupAdminProcessor(Processor):
 
         groups = self._broker.groups
         saving = Saving(
-            groups.save, forget, lambda: groups.cancel_deletion(group), overwrite=groups.save
+            groups.save, discard, lambda: groups.cancel_deletion(group), overwrite=groups.save
         )
         self._broker.reply_after_save.run(connection, request, saving)

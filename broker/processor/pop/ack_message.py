@@ -162,14 +162,14 @@ class AckMessageProcessor(Processor):
         put: PutMessageResult,
         fields: ChangeInvisibleTimeResponseHeader | None = None,
     ) -> None:
-        asked = request.without_content()
+        bare = request.without_content()
 
         def answer(result: PutMessageResult) -> None:
             if result.status is PutMessageStatus.PUT_OK:
-                response = success_response(asked, fields)
+                response = success_response(bare, fields)
             else:
-                response = asked.respond(CODES[result.status], result.remark)
-            reply(connection, asked, response)
+                response = bare.respond(CODES[result.status], result.remark)
+            reply(connection, bare, response)
 
         self._acknowledger.when_stored(put, answer)
 

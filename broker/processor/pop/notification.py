@@ -40,7 +40,7 @@ class NotificationProcessor(Processor):
         header: NotificationRequestHeader = header_of(request)
         self._pops.check(header)
         message_filter = self._pops.message_filter(header)
-        held = self._pops.held(connection, request, header, message_filter, takes_none=True)
+        held = self._pops.held(connection, request, header, message_filter, is_notification=True)
         return self._answer(request, header, message_filter, held)
 
     def execute_request_when_wakeup(self, held: PopRequest) -> RemotingCommand | None:

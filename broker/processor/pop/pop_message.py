@@ -56,7 +56,7 @@ from ...store.results import (
 )
 from ..processor import BrokerParts, Processor, handles
 from ..pulls.subscription_filters import SubscriptionFilter, SubscriptionFilters
-from ..queues import is_young, require_consuming_group, require_readable_topic
+from ..queues import is_whole_queue_in_memory, require_consuming_group, require_readable_topic
 from ..request import Answer, RequestRejected, header_of, no_permission, reply, system_error
 from ..sends.acknowledger import Acknowledger
 from .order_releases import OrderReleases
@@ -230,9 +230,9 @@ class PopMessageProcessor(Processor):
             raise RequestRejected(ResponseCode.SYSTEM_BUSY, popped.refusal)
         if not popped.count:
             return self._hold(connection, request, popped, held)
-        asked = request.without_content()
+        bare = request.without_content()
         self._acknowledger.when_stored(
-            popped.last_put, lambda result: self._answer(connection, asked, popped, result)
+            popped.last_put, lambda result: self._answer(connection, bare, popped, result)
         )
         if popped.rest:
             self._waiters.wake_next(header.topic, header.consumer_group, header.queue_id)
@@ -327,7 +327,7 @@ class PopMessageProcessor(Processor):
             return begin
         topic, _, queue_id = queue
         is_from_first = init_mode == INIT_MODE_MIN or topic.startswith(RETRY_PREFIX)
-        if is_from_first or is_young(self._broker, topic, queue_id):
+        if is_from_first or is_whole_queue_in_memory(self._broker, topic, queue_id):
             begin = low
         else:
             begin = max(high - 1, 0)
@@ -493,7 +493,7 @@ class PopMessageProcessor(Processor):
         header: PopHeader,
         message_filter: SubscriptionFilter,
         *,
-        takes_none: bool = False,
+        is_notification: bool = False,
     ) -> PopRequest:
         """Return the `PopRequest` that holds a request from now on."""
         holds = self._broker.config.holds
@@ -510,7 +510,7 @@ class PopMessageProcessor(Processor):
             # with a filter that reads messages, any arrival wakes the pop, which then filters
             None if message_filter is None or message_filter.needs_messages else message_filter,
             0,
-            takes_none,
+            is_notification,
         )
 
     def suspend(self, held: PopRequest) -> bool:

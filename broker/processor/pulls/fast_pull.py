@@ -123,20 +123,20 @@ def build_template(header: bytes, request: RemotingCommand) -> PullHeaderTemplat
         *(request.ext_fields.get(name, "").encode() for name in _FIELDS),
         b"%d" % request.opaque,
     )
-    places = sorted((header.find(mark), n) for n, mark in enumerate(_MARKS))
+    positions = sorted((header.find(mark), n) for n, mark in enumerate(_MARKS))
     pieces: list[bytes] = []
     at = 0
-    for place, n in places:
-        start = place + len(_MARKS[n])
-        if place < at or not numbers[n] or not header.startswith(numbers[n], start):
+    for position, n in positions:
+        start = position + len(_MARKS[n])
+        if position < at or not numbers[n] or not header.startswith(numbers[n], start):
             return None
         pieces.append(header[at:start])
         at = start + len(numbers[n])
-    came = [n for _, n in places]
+    field_order = [n for _, n in positions]
     first, second, third = pieces
-    order = came.index(0), came.index(1), came.index(2)
+    order = field_order.index(0), field_order.index(1), field_order.index(2)
     shape = PullHeaderTemplate((first, second, third, header[at:]), order)
-    others = [_PROBE_VALUES[n] for n in came]
+    others = [_PROBE_VALUES[n] for n in field_order]
     return shape if _is_safe(shape, others, request) else None
 
 
@@ -378,6 +378,6 @@ class FastPull:
             return None
         plan, (queue_offset, commit_offset, _) = found
         signed, numbers = plan.signed, (b"%d" % commit_offset, b"%d" % queue_offset)
-        if signed is None or not signed.is_genuine(*numbers, b"", signature):
+        if signed is None or not signed.is_valid_signature(*numbers, b"", signature):
             return None
         return found

@@ -90,8 +90,8 @@ class PullMessageProcessor(Processor):
             self._access.require_every_topic(connection, Action.SUB)
         self._check(header)
         message_filter = self.message_filter(header)
-        looks = message_filter is not None and message_filter.needs_messages
-        if (looks or request.code in _BODIES) and not bulk_tools.are_loaded():
+        needs_messages = message_filter is not None and message_filter.needs_messages
+        if (needs_messages or request.code in _BODIES) and not bulk_tools.are_loaded():
             return _when_loaded(partial(self.process, connection, request, header, message_filter))
         return self.process(connection, request, header, message_filter)
 
@@ -135,8 +135,8 @@ class PullMessageProcessor(Processor):
         ):  # its group has left or changed: the replay will respond accordingly
             return True
         at = QueueOffset(from_queue_offset)
-        look_until = at + _EXTENDED_ENTRIES_FILTERED
-        while at < look_until:
+        scan_end = at + _EXTENDED_ENTRIES_FILTERED
+        while at < scan_end:
             found = self._store.get_message(
                 topic, queue_id, at, count_max=1_024, message_filter=message_filter
             )
@@ -342,10 +342,10 @@ def _with_positions(found: GetMessageResult) -> tuple[Buffer, ...]:
     return (encode_locations(found.physical_offsets, found.sizes),)
 
 
-def _are_contiguous(places: Numbers, sizes: Numbers) -> bool:
+def _are_contiguous(positions: Numbers, sizes: Numbers) -> bool:
     from rmq_spark.wire.chunk.record_locations import has_long_runs  # noqa: PLC0415  # the same
 
-    return has_long_runs(places, sizes)
+    return has_long_runs(positions, sizes)
 
 
 _BODIES: Final[Mapping[int, Callable[[GetMessageResult], tuple[Buffer, ...]]]] = {

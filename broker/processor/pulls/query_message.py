@@ -144,10 +144,10 @@ class QueryConsumeQueueProcessor(Processor):
         message_filter = self._filter_for(subscription) if subscription else None
         count = min(max(header.entry_count, 0), ENTRIES_MAX)
         start = QueueOffset(max(header.from_index, 0))
-        taken_back = self._broker.store.staged_batches.rolled_back_offsets(
+        rolled_back = self._broker.store.staged_batches.rolled_back_offsets(
             topic, queue_id, start, count
         )
-        if start not in taken_back:
+        if start not in rolled_back:
             start = max(start, low)
         end = min(start + count, high)
         matching = set()
@@ -159,12 +159,12 @@ class QueryConsumeQueueProcessor(Processor):
         for message, size in self._messages(topic, queue_id, start, end, None):
             if isinstance(message, StoredMessage):
                 gap = range(start + len(entries), min(message.queue_offset, end))
-                entries += [_blank_entry(is_rolled_back=each in taken_back) for each in gap]
-            while start + len(entries) in taken_back:  # the position of a damaged record is unknown
+                entries += [_blank_entry(is_rolled_back=each in rolled_back) for each in gap]
+            while start + len(entries) in rolled_back:  # a damaged record's position is unknown
                 entries.append(_blank_entry(is_rolled_back=True))
             entries.append(_entry(message, size, matching))
             yield None
-        while start + len(entries) in taken_back:
+        while start + len(entries) in rolled_back:
             entries.append(_blank_entry(is_rolled_back=True))
         body = QueryConsumeQueueResponseBody(
             subscription_data=subscription,

@@ -101,31 +101,31 @@ class BatchPuts:
         of_batch = self._properties.batch_properties(properties.text)
         parts: list[UniformParts] = []
         sizes: Sequence[int]
-        taken_apart = 0
+        split_bytes = 0
         try:
             for columns in split_in_parts(body, _ENTRIES_PER_STEP):
                 if len(parts) == _SMALL_BATCH_STEPS:
                     self._check_splitting_limit(len(body))
-                    taken_apart = len(body)
-                    self._splitting_bytes += taken_apart
+                    split_bytes = len(body)
+                    self._splitting_bytes += split_bytes
                 parts.append(self._parts_of(columns, of_batch))
                 if len(parts) * _ENTRIES_PER_STEP > BATCH_MESSAGES_MAX:
                     raise RequestRejected(
                         _ILLEGAL, f"a batch of over {BATCH_MESSAGES_MAX} messages"
                     )
                 yield None
-            if taken_apart:
+            if split_bytes:
                 result, sizes = yield from self._store.put_large(
                     plan.template, parts, born_timestamp, partial(self._cache.check_admission, plan)
                 )
             else:
                 self._cache.check_admission(plan)
                 each_field = zip(*parts, strict=True)
-                together = UniformParts(*(list(chain.from_iterable(each)) for each in each_field))
-                batch = _batch_of(plan, together, born_timestamp)
+                all_parts = UniformParts(*(list(chain.from_iterable(each)) for each in each_field))
+                batch = _batch_of(plan, all_parts, born_timestamp)
                 result, sizes = self._store.put_batch(batch), batch.sizes
         finally:  # also if the client disconnects
-            self._splitting_bytes -= taken_apart
+            self._splitting_bytes -= split_bytes
         return result, sizes
 
     def _fixed_size_batch(
@@ -144,11 +144,11 @@ class BatchPuts:
 
     def _check_splitting_limit(self, size: int) -> None:
         """Reject another large batch while too many are being split; one is always allowed."""
-        under_way = self._splitting_bytes
-        if under_way and under_way + size > SPLITTING_BYTES_MAX:
+        in_progress = self._splitting_bytes
+        if in_progress and in_progress + size > SPLITTING_BYTES_MAX:
             raise RequestRejected(
                 ResponseCode.SYSTEM_BUSY,
-                f"[REJECTREQUEST]system busy, batches of {under_way} bytes are being taken apart",
+                f"[REJECTREQUEST]system busy, batches of {in_progress} bytes are being taken apart",
             )
 
     def _parts_of(self, columns: BatchColumns, batch_properties: bytes) -> UniformParts:

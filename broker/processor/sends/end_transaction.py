@@ -86,18 +86,18 @@ class EndTransactionProcessor(Processor):
                 f"{ROLLBACK} to roll back, or {UNKNOWN} if the state is unknown"
             )
         half = self._find(connection, header)
-        asked = request.without_content()
+        bare = request.without_content()
         is_rollback = header.commit_or_rollback == ROLLBACK
         if is_rollback or self._broker.transactions.is_committed(half):
             result = self._put_op(half)
             if is_rollback and result.is_stored:
                 self._broker.transactions.rolled_back_total += 1
-            self._acknowledger.when_stored(result, partial(self._reply, connection, asked))
+            self._acknowledger.when_stored(result, partial(self._reply, connection, bare))
             return None
         committed = self._committed(half)
         self._broker.transactions.begin_end(half.queue_offset)
         result = self._broker.store.put_message(committed)
-        self._acknowledger.when_stored(result, partial(self._end_commit, connection, asked, half))
+        self._acknowledger.when_stored(result, partial(self._end_commit, connection, bare, half))
         return None
 
     def _find(self, connection: Channel, header: EndTransactionRequestHeader) -> StoredMessage:
@@ -201,9 +201,9 @@ class EndTransactionProcessor(Processor):
                 f"message [{header.msg_id}] is no half message. Use the offsetMsgId of a message "
                 f"in {CHECK_MAX_TIME_TOPIC}"
             )
-        asked = request.without_content()
+        bare = request.without_content()
         result = self._broker.store.put_message(to_resumed(half))
-        self._acknowledger.when_stored(result, partial(self._reply, connection, asked))
+        self._acknowledger.when_stored(result, partial(self._reply, connection, bare))
         return None
 
     # ---- checks

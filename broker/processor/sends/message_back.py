@@ -102,24 +102,24 @@ class MessageBackProcessor(Processor):
             self._record_disabled(group.group_name)
             return success_response(request)
         message = self._find(connection, header)
-        back = self._retry_message(
+        retried = self._retry_message(
             message, group, header, request.version, self._broker.advertised_host(connection)
         )
-        result = self._broker.store.put_message(back)
-        origin = back.properties[RETRY_TOPIC]
+        result = self._broker.store.put_message(retried)
+        origin = retried.properties[RETRY_TOPIC]
         if result.status in _PERMANENT_FAILURES:
             dead_letters = self._sends.retries.dead_letter_topic(group.group_name)
             _check_writable(dead_letters)
             result = self._broker.store.put_message(
-                redirect_to_dlq(_with_reconsume_time(message, back.store_host), dead_letters)
+                redirect_to_dlq(_with_reconsume_time(message, retried.store_host), dead_letters)
             )
             if result.status in _PERMANENT_FAILURES:
                 self._give_up(group.group_name, message, result.remark)
                 return success_response(request)
-        asked, name = request.without_content(), group.group_name
+        bare, name = request.without_content(), group.group_name
         self._sends.acknowledger.when_stored(
             result,
-            lambda known: reply(connection, asked, self._response(asked, name, origin, known)),
+            lambda known: reply(connection, bare, self._response(bare, name, origin, known)),
         )
         return None
 

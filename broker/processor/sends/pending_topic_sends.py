@@ -92,12 +92,12 @@ class PendingTopicSends:
         self._count += 1
         self._bytes += size
         # A body is a view, which would keep the whole receive buffer.
-        parked = _SuspendedSend(connection, request._replace(body=bytes(request.body)), size)
+        suspended = _SuspendedSend(connection, request._replace(body=bytes(request.body)), size)
         sends = self._waiting.setdefault(topic, deque())
         if topic == self._resuming_topic:  # the resumed send was the first, and still is
-            sends.appendleft(parked)
+            sends.appendleft(suspended)
         else:
-            sends.append(parked)
+            sends.append(suspended)
         if not self._is_saving:
             self._is_saving = True
             self._save()
@@ -189,7 +189,7 @@ class PendingTopicSends:
                 yield
 
     def _pop(self, sends: deque[_SuspendedSend]) -> _SuspendedSend:
-        parked = sends.popleft()
+        suspended = sends.popleft()
         self._count -= 1
-        self._bytes -= parked.size
-        return parked
+        self._bytes -= suspended.size
+        return suspended

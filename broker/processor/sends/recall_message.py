@@ -70,10 +70,10 @@ class RecallMessageProcessor(Processor):
         if result.status is PutMessageStatus.PUT_OK:
             monotonic_ms = self._broker.monotonic_ms()
             timers.recall(handle.topic, handle.unique_id, handle.deliver_ms, monotonic_ms)
-        asked = request.without_content()
+        bare = request.without_content()
         fields = RecallMessageResponseHeader(handle.unique_id, self._broker.config.region_id)
         self._sends.acknowledger.when_stored(
-            result, lambda known: reply(connection, asked, _response(asked, fields, known))
+            result, lambda known: reply(connection, bare, _response(bare, fields, known))
         )
         return None
 

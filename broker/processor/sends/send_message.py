@@ -164,11 +164,11 @@ class SendMessageProcessor(Processor):
         message = _message_of(plan, request, properties, born_timestamp)
         half = to_half_topic(message)
         transaction_id = message.properties.get(UNIQ_KEY)
-        tell = partial(
+        acknowledge = partial(
             self._acknowledge_half, connection, request.without_content(), plan, transaction_id
         )
         result = self._store.put_draft(draft_of(half))
-        self._acknowledger.when_stored(result, tell, waits=waits)
+        self._acknowledger.when_stored(result, acknowledge, waits=waits)
 
     def _acknowledge_half(
         self,
@@ -269,8 +269,10 @@ class SendMessageProcessor(Processor):
                 name = self._broker.config.broker_name
                 handle = RecallHandle(message.topic, name, due_ms, unique_id).encode()
         result = self._store.put_draft(draft_of(stored))
-        tell = partial(self._acknowledge_timer, connection, request.without_content(), plan, handle)
-        self._acknowledger.when_stored(result, tell, waits=waits)
+        acknowledge = partial(
+            self._acknowledge_timer, connection, request.without_content(), plan, handle
+        )
+        self._acknowledger.when_stored(result, acknowledge, waits=waits)
 
     def _acknowledge_timer(
         self,
@@ -306,8 +308,8 @@ class SendMessageProcessor(Processor):
         """Answer an appended message; with SYNC_FLUSH, after its flush if the sender waits."""
         connection, request, plan, waits = send
         # The log has the message, so neither the request nor its input buffer is kept.
-        tell = partial(self._acknowledge, connection, request.without_content(), plan, sizes)
-        self._acknowledger.when_stored(result, tell, waits=waits)
+        acknowledge = partial(self._acknowledge, connection, request.without_content(), plan, sizes)
+        self._acknowledger.when_stored(result, acknowledge, waits=waits)
 
     def _acknowledge(
         self,

@@ -259,8 +259,8 @@ class TopicAdminProcessor(Processor):
         self._refuse_if_deleting(topic)
         self._broker.topics.begin_deletion(topic)
 
-        def forget() -> None:
-            self._broker.offsets.forget_topic(topic)
+        def discard() -> None:
+            self._broker.offsets.discard_topic(topic)
             self._broker.topics.delete(topic)
             self._broker.run_steps(finish())
 
@@ -268,7 +268,7 @@ class TopicAdminProcessor(Processor):
             yield from self._broker.hold_service.release(
                 topic
             )  # held pulls would receive messages of the next topic of this name
-            yield from self._broker.stats.forget_topic(topic)
+            yield from self._broker.stats.discard_topic(topic)
             self._broker.reply_after_save.reply(
                 connection,
                 request,
@@ -279,7 +279,7 @@ class TopicAdminProcessor(Processor):
 
         saving = Saving(
             lambda: self._broker.store.delete_topic(topic),
-            forget,
+            discard,
             lambda: self._broker.topics.cancel_deletion(topic),
         )
         self._broker.reply_after_save.run(connection, request, saving)

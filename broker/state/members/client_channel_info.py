@@ -69,18 +69,18 @@ class MembershipLimits:
         check_limit(
             "members of groups", self._members, self._members_max, "maxGroupMembers", more=members
         )
-        said_then, kept_then = (
+        client_total, group_total = (
             self._client_bytes.get(connection, 0) + client_bytes,
             self._group_bytes + group_bytes,
         )
         if client_bytes > 0:
-            self._check_bytes(said_then, self._bytes_max // CLIENT_SHARE, "one client")
+            self._check_bytes(client_total, self._bytes_max // CLIENT_SHARE, "one client")
         if group_bytes > 0:
-            self._check_bytes(kept_then, self._bytes_max, "all clients")
+            self._check_bytes(group_total, self._bytes_max, "all clients")
         self._members += members
-        self._group_bytes = kept_then
-        if said_then:
-            self._client_bytes[connection] = said_then
+        self._group_bytes = group_total
+        if client_total:
+            self._client_bytes[connection] = client_total
         else:
             self._client_bytes.pop(connection, None)
 

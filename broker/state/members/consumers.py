@@ -132,11 +132,11 @@ class ConsumerManager(ClientGroups[int]):
         if not keep_subscriptions:
             chosen = group.resolve_subscriptions(connection, data.subscription_data_set)
             size = subscription_bytes(chosen.values())
-        said_before = self._groups_of[connection][name] if connection in group.clients else 0
+        bytes_before = self._groups_of[connection][name] if connection in group.clients else 0
         self._limits.reserve(
             connection,
             members=connection not in group.clients,
-            client_bytes=size - said_before,
+            client_bytes=size - bytes_before,
             group_bytes=size - group.subscription_bytes,
         )
         self._groups[name] = group
@@ -154,11 +154,13 @@ class ConsumerManager(ClientGroups[int]):
         if members is None or not members.leave(connection):
             return
         names = self._groups_of[connection]
-        said = names.pop(group)
+        client_bytes = names.pop(group)
         if not names:
             del self._groups_of[connection]
-        kept = 0 if members.clients else members.subscription_bytes
-        self._limits.reserve(connection, members=-1, client_bytes=-said, group_bytes=-kept)
+        group_bytes = 0 if members.clients else members.subscription_bytes
+        self._limits.reserve(
+            connection, members=-1, client_bytes=-client_bytes, group_bytes=-group_bytes
+        )
         if members.clients:
             self._on_members_changed(members)
         else:

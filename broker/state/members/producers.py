@@ -36,7 +36,7 @@ class ProducerManager(ClientGroups[None]):
         self._groups_of[channel.connection][group] = None
         self._by_client_id.setdefault(channel.client_id, {})[_user_of(channel)] = channel
         if before is not None and before.client_id != channel.client_id:
-            self._forget_client_id(before)
+            self._discard_client_id(before)
 
     def unregister(self, group: str, connection: Channel) -> None:
         """Remove a client from a group."""
@@ -51,7 +51,7 @@ class ProducerManager(ClientGroups[None]):
             del self._groups_of[connection]
         if not channels:
             del self._groups[group]
-        self._forget_client_id(channel)
+        self._discard_client_id(channel)
 
     def skip_time(self, milliseconds: int) -> None:
         """Ignore a jump of the clock, so that no client counts as silent during it."""
@@ -76,7 +76,7 @@ class ProducerManager(ClientGroups[None]):
         connected = [channel for channel in known if not channel.connection.is_closed]
         return connected[0] if len(connected) == 1 else None
 
-    def _forget_client_id(self, channel: ClientChannelInfo) -> None:
+    def _discard_client_id(self, channel: ClientChannelInfo) -> None:
         """Forget a client's id, unless another connection or another group has it."""
         client_id, connection = channel.client_id, channel.connection
         known = self._by_client_id.get(client_id, {})

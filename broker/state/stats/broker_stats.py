@@ -101,7 +101,7 @@ class Window:
                 total.add(each)
         return total, covered_ms
 
-    def forget(self, is_deleted: Callable[[Key], bool]) -> Iterator[None]:
+    def discard(self, is_deleted: Callable[[Key], bool]) -> Iterator[None]:
         """Drop the sums of deleted keys, in steps."""
         for _, bucket in tuple(self._buckets):
             yield from drop(bucket, is_deleted)
@@ -365,27 +365,27 @@ class BrokerStats:
                     self._totals.setdefault(key, Sum()).add(each)
             yield
 
-    def forget_topic(self, topic: str) -> Iterator[None]:
+    def discard_topic(self, topic: str) -> Iterator[None]:
         """Drop a deleted topic's counts, in steps: a new topic of its name starts at zero."""
         prefix = f"{topic}@"
-        return self._forget(
+        return self._discard(
             lambda key: (
                 key == (TOPIC_PUT, topic) or (_is_group_key(key) and key[1].startswith(prefix))
             )
         )
 
-    def forget_group(self, group: str) -> Iterator[None]:
+    def discard_group(self, group: str) -> Iterator[None]:
         """Drop a deleted group's counts, in steps."""
         suffix = f"@{group}"
-        return self._forget(lambda key: _is_group_key(key) and key[1].endswith(suffix))
+        return self._discard(lambda key: _is_group_key(key) and key[1].endswith(suffix))
 
-    def _forget(self, is_deleted: Callable[[Key], bool]) -> Iterator[None]:
+    def _discard(self, is_deleted: Callable[[Key], bool]) -> Iterator[None]:
         for sums in (self._sums, self._pending_sums, self._totals):
             yield from drop(sums, is_deleted)
         # After the sums above, because a running `sample` copies from these into the others.
         yield from drop(self._closed, is_deleted)
         for window in (self._minute, self._hour, self._day):
-            yield from window.forget(is_deleted)
+            yield from window.discard(is_deleted)
 
     # ---- reading
 

@@ -123,14 +123,14 @@ class ConsumerOffsetManager(SavedTable[ConsumerOffsetSerializeWrapper]):
             self._groups[group][topic] = dict(source)
             self.is_dirty = True
 
-    def forget_group(self, group: str) -> None:
+    def discard_group(self, group: str) -> None:
         """Remove all offsets of a group."""
         topics = self._groups.pop(group, None)
         if topics:
             self.count -= sum(map(len, topics.values()))
             self.is_dirty = True
 
-    def forget_topic(self, topic: str) -> None:
+    def discard_topic(self, topic: str) -> None:
         """Remove all offsets of a topic: if it is recreated, it begins with offset 0 again."""
         for group in self.groups_of(topic):
             self.count -= len(self._groups[group].pop(topic))
@@ -144,16 +144,16 @@ class ConsumerOffsetManager(SavedTable[ConsumerOffsetSerializeWrapper]):
         Otherwise a later pull would move the group to the end of the queue, past all messages that
         have arrived by then.
         """
-        taken_back: dict[str, int] = {}
+        clamped: dict[str, int] = {}
         for topics in self._groups.values():
             for topic, queues in topics.items():
                 for queue_id, queue_offset in queues.items():
                     end_offset = end_of(topic, queue_id)
                     if queue_offset > end_offset:
                         queues[queue_id] = end_offset
-                        taken_back[topic] = taken_back.get(topic, 0) + 1
+                        clamped[topic] = clamped.get(topic, 0) + 1
                         self.is_dirty = True
-        return taken_back
+        return clamped
 
     def _reserve(self, more: int) -> None:
         """Count more offsets; raise TooMany if there is no room."""

@@ -70,8 +70,10 @@ class ConsumerOrderInfoManager(SavedTable[ConsumerOrderInfoWrapper]):
             if before.attempt_id is not None and before.attempt_id == attempt_id:
                 counts = known
             else:
-                again = set(before.queue_offsets).intersection(queue_offsets)
-                counts = {each: known.get(each, 0) + 1 for each in queue_offsets if each in again}
+                redelivered = set(before.queue_offsets).intersection(queue_offsets)
+                counts = {
+                    each: known.get(each, 0) + 1 for each in queue_offsets if each in redelivered
+                }
         self._set(
             queue,
             OrderInfo(

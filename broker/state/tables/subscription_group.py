@@ -115,7 +115,7 @@ class SubscriptionGroupManager(NamedTable[SubscriptionGroupWrapper, str, Subscri
 
     def delete(self, group: str) -> None:
         """Delete a group after it was left out of a save; its offsets are in another table."""
-        self.changes.forget(group)
+        self.changes.discard(group)
         self._values.pop(group, None)
         del self._deleting[group]
 

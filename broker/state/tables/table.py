@@ -156,8 +156,8 @@ class NamedTable(SavedTable[Body], Generic[Body, Name, Value]):
 class _PendingValue(Generic[Name, Value]):
     """The pending changes of one name."""
 
-    def __init__(self, settled: Value | None) -> None:
-        self.committed = settled
+    def __init__(self, committed: Value | None) -> None:
+        self.committed = committed
         """The value without any pending change; None if the name does not exist."""
         self.values: dict[Change[Name, Value], Value | None] = {}
         """The value that each change has given the name, the latest at the end."""
@@ -213,7 +213,7 @@ class PendingChanges(Generic[Name, Value]):
             change.commit()
             raise
 
-    def forget(self, name: Name) -> None:
+    def discard(self, name: Name) -> None:
         """Drop the earlier values of a deleted name, so that no failed change restores it."""
         self._names.pop(name, None)
 
@@ -221,31 +221,31 @@ class PendingChanges(Generic[Name, Value]):
         self, change: Change[Name, Value], name: Name, before: Value | None, value: Value | None
     ) -> None:
         """Record the value that a change gives a name, as the latest of its values."""
-        under_way = self._names.setdefault(name, _PendingValue(before))
-        under_way.values.pop(change, None)
-        under_way.values[change] = value
+        pending = self._names.setdefault(name, _PendingValue(before))
+        pending.values.pop(change, None)
+        pending.values[change] = value
 
     def commit(self, change: Change[Name, Value], name: Name) -> None:
         """Settle the value that a change gives a name; earlier values are overwritten."""
-        under_way = self._names.get(name)
-        if under_way is None or change not in under_way.values:
+        pending = self._names.get(name)
+        if pending is None or change not in pending.values:
             return
-        under_way.committed = under_way.values[change]
-        for earlier in tuple(under_way.values):
-            del under_way.values[earlier]
+        pending.committed = pending.values[change]
+        for earlier in tuple(pending.values):
+            del pending.values[earlier]
             if earlier is change:
                 break
-        self._discard_if_decided(name, under_way)
+        self._discard_if_decided(name, pending)
 
     def rollback(self, change: Change[Name, Value], name: Name) -> None:
         """Withdraw a change of a name, and set the name to the value that it has without it."""
-        under_way = self._names.get(name)
-        if under_way is None or change not in under_way.values:
+        pending = self._names.get(name)
+        if pending is None or change not in pending.values:
             return
-        del under_way.values[change]
-        self._discard_if_decided(name, under_way)
-        self._restore(name, under_way.value)
+        del pending.values[change]
+        self._discard_if_decided(name, pending)
+        self._restore(name, pending.value)
 
-    def _discard_if_decided(self, name: Name, under_way: _PendingValue[Name, Value]) -> None:
-        if not under_way.values:
+    def _discard_if_decided(self, name: Name, pending: _PendingValue[Name, Value]) -> None:
+        if not pending.values:
             del self._names[name]

@@ -285,9 +285,9 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
         known = self.get(topic)
         if known is not None:
             return known
-        made = _topic(topic, max(1, queue_nums), _READ_WRITE)
-        _check(made)
-        self._set(topic, made)
+        config = _topic(topic, max(1, queue_nums), _READ_WRITE)
+        _check(config)
+        self._set(topic, config)
         return self._values[topic]
 
     def add_queues(self, topic: str, queue_nums: int) -> None:
@@ -308,7 +308,7 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
 
     def delete(self, topic: str) -> None:
         """Delete a topic from the table; the store deletes its queues."""
-        self.changes.forget(topic)
+        self.changes.discard(topic)
         if topic in self._values:
             self._set(topic, None)
         elif topic in self._deleting:

@@ -72,7 +72,7 @@ class VariableSizeBatch(RecordBatch):
         template, sizes, count = self._template, self._sizes, self.count
         flags, bodies, properties = self._parts
         queue_offset = self.next_offsets[template.queue]
-        places = np.cumsum(sizes) - sizes + physical_offset
+        positions = np.cumsum(sizes) - sizes + physical_offset
         first = template.seal(
             int(sizes[0]),
             flags[0],
@@ -91,7 +91,7 @@ class VariableSizeBatch(RecordBatch):
         heads["body_crc"] = body_crcs & layout.BODY_CRC_MASK
         heads["flag"] = flags
         heads["queue_offset"] = np.arange(queue_offset, queue_offset + count)
-        heads["physical_offset"] = places
+        heads["physical_offset"] = positions
         head_rows[:, -_BODY_LENGTH_BYTES:].view(">i4")[:, 0] = self._body_lengths
 
         topic_at = body_at + len(bodies[0])
@@ -109,7 +109,7 @@ class VariableSizeBatch(RecordBatch):
         self.recent = ColumnRun(
             template.queue,
             queue_offset,
-            places,
+            positions,
             sizes,
             b"".join(properties),
             width if are_of_one_width else self._properties_lengths,
@@ -187,8 +187,8 @@ class FixedSizeBatch(RecordBatch):
             (count,), ">i4", entries.data, entries.flag_at, (entries.entry_bytes,)
         )
         heads["queue_offset"] = np.arange(queue_offset, queue_offset + count)
-        places = np.arange(physical_offset, physical_offset + self.size, size)
-        heads["physical_offset"] = places
+        positions = np.arange(physical_offset, physical_offset + self.size, size)
+        heads["physical_offset"] = positions
 
         watched = slice(0, size - CHECKSUM_BYTES)
         records[:, watched.stop :] = _checksums(_crcs(records.reshape(-1).data, size, watched))
@@ -196,7 +196,7 @@ class FixedSizeBatch(RecordBatch):
         properties = records[:, ending_at - own_bytes : watched.stop].tobytes()
         length = self.properties_bytes_max
         self.recent = ColumnRun(
-            queue, queue_offset, places, size, properties, length, store_timestamp
+            queue, queue_offset, positions, size, properties, length, store_timestamp
         )
         return records.reshape(-1).data
 

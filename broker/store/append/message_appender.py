@@ -271,10 +271,10 @@ class MessageAppender:
         def append(queue_offset: QueueOffset) -> PutMessageResult:
             given = queue_offset if offsets else FIRST_IN_QUEUE
             try:
-                place, end, timestamp = self._log.append(draft, given)
+                position, end, timestamp = self._log.append(draft, given)
             except (TransientFailure, StoreFailed) as error:
                 return unavailable_result(error)
-            return PutMessageResult(PutMessageStatus.PUT_OK, place, given, end, timestamp, count)
+            return PutMessageResult(PutMessageStatus.PUT_OK, position, given, end, timestamp, count)
 
         return self.append_in_order(queue, append, offsets)
 
@@ -338,7 +338,7 @@ class MessageAppender:
             self._write_buffered()
             return self._log.written_offset
 
-    def forget_topic(self, topic: str, ended: TopicEnds) -> None:
+    def discard_topic(self, topic: str, ended: TopicEnds) -> None:
         """Forget the next offsets of a deleted topic, except of queues with newer messages."""
         with self._lock:
             for queue_id, number in self._next_offsets_of(topic).items():

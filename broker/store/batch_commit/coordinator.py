@@ -110,7 +110,7 @@ class _CopiedRows(NamedTuple):
     """Rows appended in one step, and the position of the first."""
 
     span: BatchSpan
-    place: PhysicalOffset
+    position: PhysicalOffset
 
 
 class StagedBatches:
@@ -405,7 +405,7 @@ class StagedBatches:
 
     def _is_topic_deleted(self, copied: _CopiedRows) -> bool:
         """Return whether a topic was deleted after rows were appended, so that they stay hidden."""
-        return copied.place < self._dispatcher.deleted_topics.get(copied.span.topic, LOG_START)
+        return copied.position < self._dispatcher.deleted_topics.get(copied.span.topic, LOG_START)
 
     def _read(self, name: StagedName) -> CheckedChunk:
         """Return the records of a staged chunk, ready to be appended; any thread may call this."""

@@ -65,15 +65,15 @@ def first_row(log: CommitLog, start: PhysicalOffset, mark: int) -> PhysicalOffse
 
 def newest_row(log: CommitLog, start: PhysicalOffset) -> tuple[int, PhysicalOffset] | None:
     """Return the highest mark past a log position, and the first row with it, or None."""
-    newest, place = 0, start
+    newest, newest_position = 0, start
     for position, chunk in _chunks_after(log, start):
         marks = np.where(
             chunk.sys_flag & TRANSACTION_MASK, 0, chunk.tail["prepared_transaction_offset"]
         )
         row = int(marks.argmax())
         if marks[row] > newest:
-            newest, place = int(marks[row]), position + int(chunk.starts[row])
-    return (newest, place) if newest else None
+            newest, newest_position = int(marks[row]), position + int(chunk.starts[row])
+    return (newest, newest_position) if newest else None
 
 
 def _rows_after(log: CommitLog, start: PhysicalOffset, mark: int) -> Iterator[_Rows]:
@@ -140,10 +140,10 @@ def check_batches(
     """
     table, log = components.batch_table, components.log
     under_way = table.under_way
-    carried_to = max(max_referenced_offset, manifest.safe_offset or LOG_START)
-    if under_way is not None and carried_to > under_way.log_offset:
+    dispatched_to = max(max_referenced_offset, manifest.safe_offset or LOG_START)
+    if under_way is not None and dispatched_to > under_way.log_offset:
         first = first_row(log, under_way.log_offset, under_way.mark)
-        if first is not None and first < carried_to:
+        if first is not None and first < dispatched_to:
             raise table.lost_entry_error(first)
     known = table.newest_mark
     if known is None:  # a new table, or one of an earlier release
@@ -154,8 +154,8 @@ def check_batches(
         start = max(start, manifest.safe_offset or LOG_START)
     found = newest_row(log, start)
     if found is not None:
-        mark, place = found
-        table.check_newest(mark, f"the row at {place} of the commit log")
+        mark, position = found
+        table.check_newest(mark, f"the row at {position} of the commit log")
 
 
 def rollback_open_batch(components: StoreComponents) -> None:

@@ -93,8 +93,8 @@ def hash_slices(text: Bytes, starts: Positions, ends: Positions) -> Hashes:
     lengths = ends - starts
     new_ends = np.cumsum(lengths)
     new_starts = new_ends - lengths
-    places = np.arange(lengths.sum()) + np.repeat(starts - new_starts, lengths)
-    return hash_pieces(text[places], new_starts, new_ends)
+    positions = np.arange(lengths.sum()) + np.repeat(starts - new_starts, lengths)
+    return hash_pieces(text[positions], new_starts, new_ends)
 
 
 def hash_words(texts: pa.StringArray) -> tuple[Positions, Hashes]:

@@ -109,7 +109,7 @@ class Dispatcher:
         self.deleted_topics[topic] = before
         self.rolled_back.discard_topic(topic, before)
 
-    def forget_deleted(self, first: PhysicalOffset) -> None:
+    def discard_deleted(self, first: PhysicalOffset) -> None:
         """Forget deletions of topics whose messages before a physical offset have all expired."""
         for topic, before in tuple(self.deleted_topics.items()):
             if before <= first:
@@ -126,9 +126,9 @@ class Dispatcher:
 
     def _without_deleted(self, run: QueueEntries) -> QueueEntries | None:
         deleted_before = self.deleted_topics.get(run.topic, 0)
-        places = np.frombuffer(run.entries, ENTRY)["physical_offset"]
-        deleted_count = int(np.searchsorted(places, deleted_before))
-        if deleted_count == len(places):
+        positions = np.frombuffer(run.entries, ENTRY)["physical_offset"]
+        deleted_count = int(np.searchsorted(positions, deleted_before))
+        if deleted_count == len(positions):
             return None
         return run._replace(
             queue_offset=run.queue_offset + deleted_count,
@@ -146,7 +146,7 @@ class Dispatcher:
                 runs.append(self._of_column_run(written))
                 continue
             records, store_timestamp, _ = written
-            for queue, queue_offset, place, size, properties in records:
+            for queue, queue_offset, position, size, properties in records:
                 run = last_of_queue.get(queue)
                 if run is None or run.end != queue_offset:
                     run = last_of_queue[queue] = _EntryRun(*queue, queue_offset)
@@ -156,7 +156,7 @@ class Dispatcher:
                     code = store_timestamp + self._delay_ms(run.queue_id)
                 elif properties.find(_TAGS_NAME) >= 0:
                     code = _tags_code(property_of(properties, _TAGS))
-                run.entries.append(pack(place, size, code))
+                run.entries.append(pack(position, size, code))
                 run.codes.append(code)
                 run.end += 1
         return [run if isinstance(run, QueueEntries) else run.build() for run in runs]
@@ -164,7 +164,7 @@ class Dispatcher:
     def _of_column_run(self, run: ColumnRun) -> QueueEntries:
         topic, queue_id = run.queue
         entries = np.empty(run.rows, ENTRY)
-        entries["physical_offset"] = run.places
+        entries["physical_offset"] = run.positions
         entries["size"] = run.sizes
         code = run.store_timestamp + self._delay_ms(queue_id) if topic == SCHEDULE_TOPIC else 0
         codes = [code] * run.rows
@@ -215,10 +215,12 @@ class Dispatcher:
                 run.codes.append(code)
                 run.end += 1
             elif sys_flag & TRANSACTION_MASK == STATE_ROLLED_BACK:
-                name, place = topic.decode("utf-8", "replace"), physical_offset + position
-                if place >= self.deleted_topics.get(name, 0):
+                name, record_offset = topic.decode("utf-8", "replace"), physical_offset + position
+                if record_offset >= self.deleted_topics.get(name, 0):
                     offsets = range(queue_offset, queue_offset + 1)
-                    self.rolled_back.add((name, queue_id), RolledBackRange(offsets, place, place))
+                    self.rolled_back.add(
+                        (name, queue_id), RolledBackRange(offsets, record_offset, record_offset)
+                    )
             position += size
         return [run.build() for run in runs]
 
@@ -259,11 +261,11 @@ class Dispatcher:
         for run in _by_queue(queues, np.flatnonzero(states == STATE_ROLLED_BACK)):
             topic = topics.dictionary[int(topic_of[run[0]])].as_py()
             key = topic, int(queue_ids[run[0]])
-            places = entries["physical_offset"]
-            alive = run[places[run] >= self.deleted_topics.get(topic, 0)]
+            positions = entries["physical_offset"]
+            alive = run[positions[run] >= self.deleted_topics.get(topic, 0)]
             for rows in _successive(queue_offsets, alive):
                 start = int(queue_offsets[rows[0]])
-                first, last = (PhysicalOffset(places[row]) for row in (rows[0], rows[-1]))
+                first, last = (PhysicalOffset(positions[row]) for row in (rows[0], rows[-1]))
                 offsets = range(start, start + len(rows))
                 self.rolled_back.add(key, RolledBackRange(offsets, first, last))
         for run in _by_queue(queues, np.flatnonzero(~np.isin(states, STATES_WITHOUT_ENTRY))):

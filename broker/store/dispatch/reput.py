@@ -98,13 +98,13 @@ class RecreatedTopics:
             last = queue.last_entry()
             if last is None:
                 return None
-            queue_offset, place, size = last
-            found = read_fields(self._commit_log.read_record(place), 0, size)[:3]
+            queue_offset, position, size = last
+            found = read_fields(self._commit_log.read_record(position), 0, size)[:3]
         except (UnreadableFile, RecordError) as error:
             if isinstance(error, UnreadableFile) and is_resource_shortage(error):
                 raise
             return None
-        return place + size if found == (topic.encode(), queue_id, queue_offset) else None
+        return position + size if found == (topic.encode(), queue_id, queue_offset) else None
 
 
 RUN_BYTES_MAX = 4 << 20
@@ -358,10 +358,10 @@ class ReputMessageService:
             queue = self._queues.get_or_create(*key)
             if queue_offset < queue.max_offset and not self._hidden_entries.has_any_of(key):
                 self.recreated_topics.reset_queue(topic, queue_id, queue, entries)
-            blank_place = self._blank_offset(entries)
-            taken_back = self._rolled_back_before(key, queue_offset, entries)
+            blank_position = self._blank_offset(entries)
+            rolled_back = self._rolled_back_before(key, queue_offset, entries)
             self._hidden_entries.add(
-                key, queue, queue_offset, entries, tags_codes, blank_place, taken_back
+                key, queue, queue_offset, entries, tags_codes, blank_position, rolled_back
             )
         self._hidden_until = next_offset
         if next_offset >= self._atomic_until:
@@ -389,8 +389,8 @@ class ReputMessageService:
             if queue_offset < queue.max_offset:
                 self.recreated_topics.reset_queue(topic, queue_id, queue, entries)
             if queue_offset > queue.max_offset:  # after lost messages or a rollback
-                taken_back = self._rolled_back_before(key, queue_offset, entries)
-                queue.skip_to(queue_offset, self._blank_offset(entries), taken_back)
+                rolled_back = self._rolled_back_before(key, queue_offset, entries)
+                queue.skip_to(queue_offset, self._blank_offset(entries), rolled_back)
             queue.append(queue_offset, entries)
             self._dispatcher.rolled_back.discard(
                 key, queue.max_offset, last_physical_offset(entries)
@@ -403,8 +403,8 @@ class ReputMessageService:
         self, key: QueueKey, queue_offset: QueueOffset, entries: Buffer
     ) -> list[range]:
         """Return the ranges of rolled-back offsets in the gap before a queue's new entries."""
-        place = first_physical_offset(entries)
-        return self._dispatcher.rolled_back.gaps_before(key, queue_offset, place, self.holes)
+        position = first_physical_offset(entries)
+        return self._dispatcher.rolled_back.gaps_before(key, queue_offset, position, self.holes)
 
     def _blank_offset(self, entries: Buffer) -> PhysicalOffset:
         """Return the offset to which blank entries in a gap before these entries lead."""
@@ -489,9 +489,9 @@ class ReputMessageService:
             if isinstance(error, _UnreadableRecord):
                 return
             raise error
-        place = start + sum(sizes[:good])
-        found = next_record_after(self._log.files, place + 1, place, self._log.sealed_from)
-        hole = place, end if found is None else min(found, end)
+        position = start + sum(sizes[:good])
+        found = next_record_after(self._log.files, position + 1, position, self._log.sealed_from)
+        hole = position, end if found is None else min(found, end)
         self.holes = (*self.holes, hole)
         _log.error("the commit log is damaged from %d to %d, which is skipped: %s", *hole, error)
 

@@ -125,9 +125,9 @@ class FileGroup:
         with self.lock:
             self._check_failure()
             open_file = self._pool.open_with_room(lambda: self.disk.create(path, size))
-            made = PooledFile(self, path.parent, path.name, open_file)
-            self.unflushed[made] = None
-            return made
+            file = PooledFile(self, path.parent, path.name, open_file)
+            self.unflushed[file] = None
+            return file
 
     def ensure_open(self, file: PooledFile) -> LocalFile:
         """Open a file unless it is open."""
@@ -170,7 +170,7 @@ class FileGroup:
             False if ``should_stop`` has ended this early: any file or name may be unflushed.
         """
 
-        def unless_over(flush: Callable[[], None]) -> None:
+        def flush_unless_stopped(flush: Callable[[], None]) -> None:
             if not should_stop():
                 flush()
 
@@ -183,7 +183,7 @@ class FileGroup:
                 [partial(self.flush_names, directory) for directory in directories],
                 [partial(self.flush_file, file) for file in files],
             ):
-                self.disk.run_all([partial(unless_over, flush) for flush in flushes])
+                self.disk.run_all([partial(flush_unless_stopped, flush) for flush in flushes])
             return not should_stop()
 
     def flush_names(self, directory: Path) -> None:

@@ -135,8 +135,8 @@ class MappedFileQueue:
                 "start with the size that it was written with"
             )
             others = [each for other, each in sizes.items() if each and other != name]
-            is_odd = not others or others != [size] * len(others)
-            if size < self.file_size and is_odd and not self._may_miss_files:
+            has_unusual_size = not others or others != [size] * len(others)
+            if size < self.file_size and has_unusual_size and not self._may_miss_files:
                 fault += f"; if it was cut, {self._repair_hint(self.directory / name)}"
         elif int(name) % self.file_size and not self._may_miss_files:
             fault = (
@@ -352,16 +352,16 @@ class MappedFileQueue:
                 if group.root in (above, None):
                     break
         path = directory / f"{from_offset:0{FILE_NAME_DIGITS}d}"
-        made: PooledFile | None = None
+        file: PooledFile | None = None
         try:
-            made = self._create_file(path)
-            mapped = MappedFile(from_offset, made)
+            file = self._create_file(path)
+            mapped = MappedFile(from_offset, file)
             group.mark_names_changed(directory)
             with group.lock:
                 self.files = (*self.files, mapped)
         except BaseException:  # such as a lack of memory
-            if made is not None:
-                group.close_file(made)
+            if file is not None:
+                group.close_file(file)
             with suppress(OSError):  # the next attempt deletes it
                 group.disk.delete(path)
             raise

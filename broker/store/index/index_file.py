@@ -176,7 +176,7 @@ class IndexFile:
         position = self._sizes.entries_at + first * _ENTRY.size
         return np.frombuffer(self._file.read(position, count * _ENTRY.size), _ENTRY_FIELDS)
 
-    def is_sound(self, entries: npt.NDArray[Any]) -> bool:
+    def is_consistent(self, entries: npt.NDArray[Any]) -> bool:
         """Return whether slots and entries are linked as `append` links them."""
         slots = entries["key_hash"].astype(np.int32) % np.int32(self._sizes.hash_slot_num)
         numbers = np.argsort(slots, kind="stable").astype(np.int32)
@@ -217,11 +217,11 @@ class IndexFile:
             slots = key_hashes[:count] % np.int32(self._sizes.hash_slot_num)
             # Sorting slot and position in one number sorts stably, and several times as fast.
             packed = np.sort((slots.astype(np.int64) << 32) | np.arange(count))
-            places, slots = packed & 0xFFFFFFFF, packed >> 32
+            positions, slots = packed & 0xFFFFFFFF, packed >> 32
             is_first = np.append(True, slots[1:] != slots[:-1])
             is_last = np.append(is_first[1:], True)
             previous = np.empty(count, np.int32)
-            previous[1:] = first + places[:-1]
+            previous[1:] = first + positions[:-1]
             before = table[slots[is_first]]
             previous[is_first] = before
 
@@ -229,7 +229,7 @@ class IndexFile:
             entries["key_hash"] = key_hashes[:count]
             entries["physical_offset"] = physical_offsets[:count]
             entries["time_diff"] = _time_diffs(begin, store_timestamps[:count])
-            entries["previous"][places] = previous
+            entries["previous"][positions] = previous
             self._file.write(
                 entries.view(np.uint8).data, self._sizes.entries_at + first * _ENTRY.size
             )
@@ -246,7 +246,7 @@ class IndexFile:
                 hash_slot_count=header.hash_slot_count + int(np.count_nonzero(before == 0)),
                 index_count=first + count,
             )
-            table[slots[is_last]] = first + places[is_last]
+            table[slots[is_last]] = first + positions[is_last]
             self._dirty_pages[(slots + _HEADER_SLOTS) >> _PAGE_SLOTS_BITS] = True
             return count
 

@@ -77,14 +77,14 @@ def hash_records(data: Buffer, sizes: Sequence[int], start: PhysicalOffset) -> H
 
 def _hash_each(messages: Iterable[_Message]) -> HashedKeys:
     hashes: list[int] = []
-    places: list[int] = []
+    positions: list[int] = []
     times: list[int] = []
-    for topic, place, store_timestamp, properties in messages:
+    for topic, position, store_timestamp, properties in messages:
         own = _hash_one(topic, properties)
         hashes += own
-        places += [place] * len(own)
+        positions += [position] * len(own)
         times += [store_timestamp] * len(own)
-    return np.array(hashes, np.int32), np.array(places, np.int64), np.array(times, np.int64)
+    return np.array(hashes, np.int32), np.array(positions, np.int64), np.array(times, np.int64)
 
 
 def _hash_one(topic: str, properties: bytes) -> list[int]:
@@ -132,11 +132,11 @@ def key_columns(chunk: RecordChunk, start: PhysicalOffset, topic: str | None = N
 
 def hash_columns(columns: KeyColumns) -> HashedKeys:
     """Return the keys of messages, from their columns."""
-    topics, unique_keys, keys, places, times, sys_flags = columns
+    topics, unique_keys, keys, positions, times, sys_flags = columns
     rows, hashes = bulk_tools.hash_index_keys(topics, unique_keys, keys)
     kept = np.flatnonzero(sys_flags[rows] & _TRANSACTION != _ROLLBACK)
     rows = rows[kept]
-    return hashes[kept], places[rows], times[rows]
+    return hashes[kept], positions[rows], times[rows]
 
 
 class KeyedChunk:
@@ -217,21 +217,21 @@ def hash_runs(runs: Sequence[RecentRun | ColumnRun]) -> HashedKeys | None:
         return _hash_few(cast("Sequence[RecentRun]", runs))
     texts: list[bytes] = []
     lengths: list[npt.ArrayLike] = []
-    places: list[npt.ArrayLike] = []
+    positions: list[npt.ArrayLike] = []
     prefixes: list[npt.ArrayLike] = []
     for is_columns, some in groupby(runs, lambda each: isinstance(each, ColumnRun)):
         if is_columns:
             for run in cast("Iterable[ColumnRun]", some):
                 texts.append(run.properties)
                 lengths.append(np.full(run.rows, run.properties_lengths))
-                places.append(run.places)
+                positions.append(run.positions)
                 prefixes.append([_prefix_hash(run.queue[0])] * run.rows)
         else:
             records = [each for run in cast("Iterable[RecentRun]", some) for each in run.records]
             own = [each[4] for each in records]  # access by name takes twice as long
             texts += own
             lengths.append([*map(len, own)])
-            places.append([each[2] for each in records])
+            positions.append([each[2] for each in records])
             prefixes.append([_prefix_hash(each[0][0]) for each in records])
     if sum(map(len, texts)) > _PROPERTY_BYTES_MAX or not bulk_tools.are_loaded():
         return None
@@ -247,7 +247,7 @@ def hash_runs(runs: Sequence[RecentRun | ColumnRun]) -> HashedKeys | None:
     in_order = np.argsort(rows, kind="stable")
     rows = rows[in_order]
     times = np.repeat([run.store_timestamp for run in runs], [run.rows for run in runs])
-    return hashes[in_order], np.concatenate(places)[rows], times[rows]
+    return hashes[in_order], np.concatenate(positions)[rows], times[rows]
 
 
 def _hash_uniform_runs(runs: Sequence[ColumnRun]) -> HashedKeys | None:
@@ -266,7 +266,7 @@ def _hash_uniform_runs(runs: Sequence[ColumnRun]) -> HashedKeys | None:
             return None
         if len(hashes):  # then all messages have a key
             times = np.repeat([run.store_timestamp for run in some], rows)
-            found.append((hashes, np.concatenate([run.places for run in some]), times))
+            found.append((hashes, np.concatenate([run.positions for run in some]), times))
     if not found:
         return np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64)
     all_hashes, all_places, all_times = map(np.concatenate, zip(*found, strict=True))
@@ -314,9 +314,9 @@ def _powers(width: int) -> tuple[npt.NDArray[np.uint32], int]:
 
 def _hash_few(runs: Sequence[RecentRun]) -> HashedKeys | None:
     keys = _hash_each(
-        (queue[0], place, run.store_timestamp, properties)
+        (queue[0], position, run.store_timestamp, properties)
         for run in runs
-        for queue, _, place, _, properties in run.records
+        for queue, _, position, _, properties in run.records
     )
     return keys if len(keys[0]) <= _KEYS_MAX else None
 

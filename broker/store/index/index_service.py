@@ -164,7 +164,7 @@ class IndexService:
         )
 
     def matches(
-        self, hashes: IndexHashes, places: Positions, times: Positions, between: range
+        self, hashes: IndexHashes, positions: Positions, times: Positions, between: range
     ) -> bool:
         """Return whether the index has exactly these keys for messages between two offsets."""
         done = 0
@@ -174,11 +174,11 @@ class IndexService:
             own_entries = entries[(own >= between.start) & (own < between.stop)]
             rows = slice(done, done + len(own_entries))
             done = rows.stop
-            if len(hashes[rows]) < len(own_entries) or not file.is_sound(entries):
+            if len(hashes[rows]) < len(own_entries) or not file.is_consistent(entries):
                 return False
             are_same = (
                 (own_entries["key_hash"] == hashes[rows])
-                & (own_entries["physical_offset"] == places[rows])
+                & (own_entries["physical_offset"] == positions[rows])
                 & (own_entries["time_diff"] == file.time_diffs(times[rows]))
             )
             ends_there = (

@@ -108,14 +108,14 @@ class LogRecovery:
         """Scan the log from the start of a record; ``timeline`` has the store times before it."""
         files = self._files
         position = max(start, PhysicalOffset(files.first_offset))
-        self._timeline, looked_again_at = timeline, -1
+        self._timeline, rescanned_at = timeline, -1
         holes: list[Hole] = []
         padding: list[tuple[PhysicalOffset, PhysicalOffset]] = []
         while position < files.end_offset:
             self._unreadable = None
-            good_end = self._scan_file(position)
-            filled = good_end > position and good_end % files.file_size == 0
-            position = good_end
+            valid_end = self._scan_file(position)
+            filled = valid_end > position and valid_end % files.file_size == 0
+            position = valid_end
             blank = decode_blank(self._read(position, BLANK_BYTES))
             if blank == files.space_left(position):
                 padding.append((position + BLANK_BYTES, position + blank))
@@ -124,8 +124,8 @@ class LogRecovery:
                 found = self._next_record(position + 1, position)
                 if found is None and position < self.safe_offset:
                     found = self.safe_offset
-                if self._unreadable is not None and looked_again_at != position:
-                    looked_again_at = position
+                if self._unreadable is not None and rescanned_at != position:
+                    rescanned_at = position
                     continue
                 if found is None:
                     self._check_end_was_readable()
@@ -200,11 +200,11 @@ class LogRecovery:
         head = self._read(physical_offset, layout.RECORD_BYTES_MIN)
         if len(head) < layout.RECORD_BYTES_MIN or bytes(head[_MAGIC_AT:][:4]) not in _MAGICS:
             return None
-        size, place = (
+        size, position = (
             int.from_bytes(head[at : at + width], "big")
             for at, width in ((0, 4), (layout.PHYSICAL_OFFSET_AT, 8))
         )
-        if place != physical_offset:
+        if position != physical_offset:
             return None
         if not layout.RECORD_BYTES_MIN <= size <= self._files.space_left(physical_offset):
             return None
@@ -224,13 +224,17 @@ class LogRecovery:
                 return None
             position = PhysicalOffset(found)
             window = bytes(self._read_available(position, _SEARCH_BYTES))
-            for at in _magic_places(window):
-                place = position + at - _MAGIC_AT
-                record = self._record_at(place) if place >= start else None
-                if record is None or self._check.decode(record, place) is None:
+            for at in _magic_positions(window):
+                candidate = position + at - _MAGIC_AT
+                record = self._record_at(candidate) if candidate >= start else None
+                if record is None or self._check.decode(record, candidate) is None:
                     continue
-                if place == damaged or place >= extent.end or self._leads_out(place, extent):
-                    return place
+                if (
+                    candidate == damaged
+                    or candidate >= extent.end
+                    or self._has_records_beyond(candidate, extent)
+                ):
+                    return candidate
             if not window:
                 position += PAGE_BYTES - position % PAGE_BYTES
             elif len(window) == files.space_left(position):
@@ -249,14 +253,14 @@ class LogRecovery:
         ends = [damaged + size for size in claimed if layout.RECORD_BYTES_MIN <= size <= room]
         return _Extent(min(ends, default=damaged), max(ends, default=damaged), set())
 
-    def _leads_out(self, place: PhysicalOffset, extent: _Extent) -> bool:
+    def _has_records_beyond(self, start: PhysicalOffset, extent: _Extent) -> bool:
         """Return whether successive valid records lead from a position out of an extent.
 
         If they do, they are records of the log, and the end of the extent is wrong. A record inside
         a body is followed by the rest of that body. If only zeros follow, a record past the nearer
         end of the extent counts as a record of the log.
         """
-        position, passed = place, []
+        position, passed = start, []
         while position < extent.end and position not in extent.dead_ends:
             passed.append(position)
             record = self._record_at(position)
@@ -267,7 +271,7 @@ class LogRecovery:
             if blank == self._files.space_left(position):
                 return True
             is_end = next(nonzero_pieces_after(self._files, position), None) is None
-            if is_end and place >= extent.nearer_end:
+            if is_end and start >= extent.nearer_end:
                 return True
             extent.dead_ends.update(passed)
             return False
@@ -290,14 +294,14 @@ def _body_end(head: Buffer) -> int:
     return body_at + int.from_bytes(head[body_at - 4 : body_at], "big")
 
 
-def _magic_places(window: bytes) -> list[int]:
-    places = []
+def _magic_positions(window: bytes) -> list[int]:
+    positions = []
     for magic in _MAGICS:
         at = window.find(magic)
         while at >= 0:
-            places.append(at)
+            positions.append(at)
             at = window.find(magic, at + 1)
-    return sorted(places)
+    return sorted(positions)
 
 
 def next_record_after(

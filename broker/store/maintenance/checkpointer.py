@@ -101,7 +101,7 @@ class Checkpointer:
         self._deletions, self._saved_serial = deletions, manifest.serial
         manifest = manifest.with_deletions(deletions)
         self._serial = max(self._serial, manifest.serial)
-        return manifest if self.manifest.has_checksum else manifest.plausible()
+        return manifest if self.manifest.has_checksum else manifest.without_impossible_queues()
 
     def restore(self, checkpoint: Checkpoint | None) -> None:
         """Continue from the checkpoint that a start has found; None if this broker wrote none."""
@@ -149,7 +149,7 @@ class Checkpointer:
                 safe_offset = parts.reput.reput_from_offset
                 ends = parts.queues.ends()
                 holes = parts.reput.holes
-                taken_back = parts.dispatcher.rolled_back.to_manifest(safe_offset)
+                rolled_back = parts.dispatcher.rolled_back.to_manifest(safe_offset)
                 times = parts.log.timeline
                 self._topics_deleted_meanwhile.clear()
             parts.log.flush()
@@ -177,7 +177,7 @@ class Checkpointer:
                         half_deleted=self.half_deleted,
                         taken_back={
                             topic: rows
-                            for topic, rows in taken_back.items()
+                            for topic, rows in rolled_back.items()
                             if topic not in self._topics_deleted_meanwhile
                         },
                         newest_mark=parts.batch_table.newest_mark,
@@ -268,7 +268,7 @@ class Checkpointer:
         with self.maintenance:
             self._unexpired_queues = {key: None for key, span in spans.items() if span is None}
             dispatcher = self._components.dispatcher
-            dispatcher.forget_deleted(first)
+            dispatcher.discard_deleted(first)
             self.expired_offset = first
             if not self._unexpired_queues:
                 queues.expired_before = first
@@ -434,7 +434,7 @@ def delete_topic(
             except OSError:  # the deletion is saved, so finish it
                 queues.hide(topic, ended.next_offsets)
             else:
-                appender.forget_topic(topic, ended)
+                appender.discard_topic(topic, ended)
             # From here on, no entry of an earlier record is offered.
             components.dispatcher.note_deleted(topic, ended.log_end_offset)
             reput.discard_hidden()

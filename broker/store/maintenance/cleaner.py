@@ -132,8 +132,8 @@ class Cleaner:
         checkpointing = self._checkpointer
         usage = self._disk.usage(self.config.store_path_root_dir)
         now_ms = self._now_ms()
-        in_the_end = self._pending_free_space.update(usage, self._log.written_offset, now_ms)
-        expiry = self._expiry(now_ms, in_the_end)
+        usage_after = self._pending_free_space.update(usage, self._log.written_offset, now_ms)
+        expiry = self._expiry(now_ms, usage_after)
         if expiry.until > max(self._log.min_offset, checkpointing.saved_offset):
             self._save_checkpoint()
         begin = self._log.min_offset
@@ -149,7 +149,7 @@ class Cleaner:
         if self._expire(first_ms, usage.ratio) and not checkpointing.is_under_way:
             self._save_checkpoint()  # a checkpoint under way would note the expiry anyway
         checkpointing.delete_expired()
-        self._components.staging_area.forget_old()
+        self._components.staging_area.discard_expired()
         return deleted
 
     def _expiry(self, now_ms: int, usage: DiskUsage) -> Expiry:

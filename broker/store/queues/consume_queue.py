@@ -185,8 +185,10 @@ class ConsumeQueue:
         end = self.end_in_files()
         if not end:
             return LOG_START
-        place, size, _ = ENTRY_STRUCT.unpack(self._files.read((end - 1) * ENTRY_BYTES, ENTRY_BYTES))
-        return PhysicalOffset(place + size if size != BLANK_SIZE else 0)
+        position, size, _ = ENTRY_STRUCT.unpack(
+            self._files.read((end - 1) * ENTRY_BYTES, ENTRY_BYTES)
+        )
+        return PhysicalOffset(position + size if size != BLANK_SIZE else 0)
 
     def wipe_after_end(self) -> None:
         """Write zeros past the last entry, because a RocketMQ broker would find leftovers there."""
@@ -279,8 +281,8 @@ class ConsumeQueue:
 
     def read(self, queue_offset: QueueOffset, count: int) -> Buffer:
         """Read the bytes of entries, as `entries` does."""
-        there = self.max_offset - queue_offset
-        count = min(count, there)
+        available = self.max_offset - queue_offset
+        count = min(count, available)
         return (
             self._files.read(queue_offset * ENTRY_BYTES, count * ENTRY_BYTES) if count > 0 else b""
         )
@@ -389,11 +391,11 @@ class ConsumeQueue:
         found = self.search(physical_offset, lambda entry: int(entry["physical_offset"]))
         start = max(found - _ORDER_CHECKED_ENTRIES, self.min_offset)
         before = self.entries(start, found - start)
-        places = before["physical_offset"][before["size"] != BLANK_SIZE]
+        positions = before["physical_offset"][before["size"] != BLANK_SIZE]
         if (
             (before["size"] == 0).any()
-            or (places >= physical_offset).any()
-            or (np.diff(places) <= 0).any()
+            or (positions >= physical_offset).any()
+            or (np.diff(positions) <= 0).any()
         ):
             raise UnreadableFile(
                 f"entries of {self.directory} from {start} to {found} are damaged: nothing of "

@@ -36,22 +36,24 @@ _FEW = 64
 """Up to this number, entries are examined one by one."""
 _CODES = range(-(1 << 31), 1 << 31)
 _ANY = range(-(1 << 63), 1 << 63)
-_PLACE_MAX = 1 << 62
+_POSITION_MAX = 1 << 62
 """No log is that long; past it, the ends of records would not fit into 64 bits."""
 
 
 class WrongEntry(Exception):
     """An entry leads to another message or to none, or is impossible."""
 
-    def __init__(self, place: int, right_count: int = 0, *, overlapped: int | None = None) -> None:
+    def __init__(
+        self, position: int, right_count: int = 0, *, overlapped: int | None = None
+    ) -> None:
         """Store the position and the number of valid entries before it.
 
         ``right_count`` counts the entries before it that are known to be right; ``overlapped``
         counts those that were checked without reading their records. The last of these may be the
         wrong one instead.
         """
-        super().__init__(place, right_count)
-        self.place = place
+        super().__init__(position, right_count)
+        self.position = position
         self.right_count = right_count
         self.overlapped = overlapped
 
@@ -78,45 +80,49 @@ class EntryCheck:
 
     def _check_few(self, entries: Buffer) -> None:
         end, codes = self._end, _CODES if self._has_codes else _ANY
-        for place, size, code in ENTRY_STRUCT.iter_unpack(entries):
+        for position, size, code in ENTRY_STRUCT.iter_unpack(entries):
             if size != BLANK_SIZE:
-                is_there = end <= place < _PLACE_MAX
-                if not is_there or size < layout.RECORD_BYTES_MIN or code not in codes:
-                    raise WrongEntry(place, overlapped=self._count)
-                end = place + size
+                is_possible = end <= position < _POSITION_MAX
+                if not is_possible or size < layout.RECORD_BYTES_MIN or code not in codes:
+                    raise WrongEntry(position, overlapped=self._count)
+                end = position + size
             self._count += 1
         self._end = end
 
     def _check_many(self, entries: Entries) -> None:
-        is_there = entries["size"] != BLANK_SIZE
+        has_message = entries["size"] != BLANK_SIZE
         before, self._count = self._count, self._count + len(entries)
         rows = np.arange(len(entries))
-        if not is_there.all():
-            rows = rows[is_there]
+        if not has_message.all():
+            rows = rows[has_message]
             entries = entries[rows]
-        places = entries["physical_offset"].astype(np.int64)
+        positions = entries["physical_offset"].astype(np.int64)
         sizes = entries["size"].astype(np.int64)
-        ends = np.append(self._end, np.minimum(places, _PLACE_MAX) + sizes)
-        is_wrong = (places < ends[:-1]) | (places >= _PLACE_MAX) | (sizes < layout.RECORD_BYTES_MIN)
+        ends = np.append(self._end, np.minimum(positions, _POSITION_MAX) + sizes)
+        is_wrong = (
+            (positions < ends[:-1])
+            | (positions >= _POSITION_MAX)
+            | (sizes < layout.RECORD_BYTES_MIN)
+        )
         if self._has_codes:
             codes = entries["tags_code"].astype(np.int64)
             is_wrong |= codes != codes.astype(np.int32)
         if is_wrong.any():
             first = int(np.argmax(is_wrong))
-            raise WrongEntry(int(places[first]), overlapped=before + int(rows[first]))
+            raise WrongEntry(int(positions[first]), overlapped=before + int(rows[first]))
         self._end = PhysicalOffset(ends[-1])
 
 
-def matches_entry(head: Buffer, at: int, place: int, size: int, queue_offsets: range) -> bool:
+def matches_entry(head: Buffer, at: int, position: int, size: int, queue_offsets: range) -> bool:
     """Return whether the head of a record matches its entry."""
-    own_size, queue_offset, own_place = _HEAD.unpack_from(head, at)
-    return bool(own_size == size and own_place == place and queue_offset in queue_offsets)
+    own_size, queue_offset, own_position = _HEAD.unpack_from(head, at)
+    return bool(own_size == size and own_position == position and queue_offset in queue_offsets)
 
 
 def run_ends_match(
     records: Sequence[Buffer],
     runs: Sequence[slice],
-    places: Sequence[int],
+    positions: Sequence[int],
     sizes: Sequence[int],
     queue_offsets: range,
 ) -> bool:
@@ -126,8 +132,11 @@ def run_ends_match(
         first, last = run.start, run.stop - 1
         for number in (first,) if first == last else (first, last):
             at = 0 if number == first else len(data) - sizes[last]
-            own_size, queue_offset, own_place = _HEAD.unpack_from(data, at)
-            if (own_size, own_place) != (sizes[number], places[number]) or queue_offset not in left:
+            own_size, queue_offset, own_position = _HEAD.unpack_from(data, at)
+            if (own_size, own_position) != (
+                sizes[number],
+                positions[number],
+            ) or queue_offset not in left:
                 return False
             left = range(queue_offset + 1, queue_offsets.stop)
     return True
@@ -135,22 +144,22 @@ def run_ends_match(
 
 def first_wrong(
     records: Sequence[Buffer],
-    places: Numbers,
+    positions: Numbers,
     sizes: Numbers,
     queue_offsets: range,
     owner: RecordOwner | None = None,
 ) -> int | None:
     """Return the first entry that leads to another record or another owner's record, or None."""
-    if not isinstance(places, list) or not isinstance(sizes, list):
-        columns = np.asarray(places, np.int64), np.asarray(sizes, np.int64)
+    if not isinstance(positions, list) or not isinstance(sizes, list):
+        columns = np.asarray(positions, np.int64), np.asarray(sizes, np.int64)
         return _first_wrong_of_many(records, *columns, queue_offsets, owner)
     number, left = 0, queue_offsets
     for piece in records:
         at, end = 0, len(piece)
         while at < end:
-            own_size, queue_offset, own_place = _HEAD.unpack_from(piece, at)
+            own_size, queue_offset, own_position = _HEAD.unpack_from(piece, at)
             if (
-                (own_size, own_place) != (sizes[number], places[number])
+                (own_size, own_position) != (sizes[number], positions[number])
                 or queue_offset not in left
                 or (owner is not None and not owner.owns(piece, at, own_size))
             ):
@@ -163,7 +172,7 @@ def first_wrong(
 
 def _first_wrong_of_many(
     records: Sequence[Buffer],
-    places: npt.NDArray[np.int64],
+    positions: npt.NDArray[np.int64],
     sizes: npt.NDArray[np.int64],
     queue_offsets: range,
     owner: RecordOwner | None,
@@ -179,7 +188,7 @@ def _first_wrong_of_many(
         ahead = heads["queue_offset"].astype(np.int64) - queue_offsets.start
         is_right = (
             (heads["size"] == sizes[first:count])
-            & (heads["place"] == places[first:count])
+            & (heads["place"] == positions[first:count])
             & (ahead >= 0)
             & (ahead < len(queue_offsets))
             & (np.diff(ahead, prepend=last_ahead) > 0)
@@ -195,8 +204,8 @@ def _first_wrong_of_many(
 
 def _heads(data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
     """Return the heads of records that begin at these bytes, without the bulk tools."""
-    places = max(len(data) - HEAD_BYTES + 1, 0)
-    overlapping = np.ndarray((places,), f"V{HEAD_BYTES}", data, strides=(1,))
+    positions = max(len(data) - HEAD_BYTES + 1, 0)
+    overlapping = np.ndarray((positions,), f"V{HEAD_BYTES}", data, strides=(1,))
     heads: npt.NDArray[Any] = overlapping[at].view(_head_type())
     return heads
 

@@ -141,16 +141,16 @@ class StoreManifest:
 
     @classmethod
     def least_ends_of(
-        cls, noted: Mapping[QueueKey, QueueOffset], in_files: Mapping[QueueKey, QueueOffset]
+        cls, saved: Mapping[QueueKey, QueueOffset], in_files: Mapping[QueueKey, QueueOffset]
     ) -> Mapping[str, tuple[int, ...]]:
         """Return the `least_ends` for ends noted by a manifest and ends found in files."""
         found: dict[str, list[int]] = {}
-        for ends, is_in_files in ((noted, 0), (in_files, 1)):
+        for ends, is_in_files in ((saved, 0), (in_files, 1)):
             for (topic, queue_id), end in ends.items():
                 found.setdefault(topic, []).extend((queue_id, end, is_in_files))
         return {topic: tuple(numbers) for topic, numbers in found.items()}
 
-    def noted_ends(self) -> dict[QueueKey, QueueOffset]:
+    def saved_ends(self) -> dict[QueueKey, QueueOffset]:
         """Return the ends noted by this manifest or by an earlier one."""
         return {**self.ends(), **self._least_ends(0)}
 
@@ -175,7 +175,7 @@ class StoreManifest:
         spans = {topic: each for topic, each in self.spans.items() if not is_light_queue(topic)}
         return replace(self, spans=spans)
 
-    def plausible(self) -> StoreManifest:
+    def without_impossible_queues(self) -> StoreManifest:
         """Return a manifest without queues of more messages than the log ever had room for."""
         count_max = (self.safe_offset or 0) // RECORD_BYTES_MIN
         spans = [queue for queue in self.queues() if queue.max_offset <= count_max]
@@ -185,12 +185,16 @@ class StoreManifest:
         """Return the manifest without topics that were deleted since it was saved."""
         if deletions.serial != self.serial:
             return self
-        gone = deletions.deleted_topics
+        deleted = deletions.deleted_topics
         return replace(
             self,
-            spans={name: each for name, each in self.spans.items() if name not in gone},
-            least_ends={name: ends for name, ends in self.least_ends.items() if name not in gone},
-            taken_back={name: rows for name, rows in self.taken_back.items() if name not in gone},
-            deleted_topics={**self.deleted_topics, **gone},
+            spans={name: each for name, each in self.spans.items() if name not in deleted},
+            least_ends={
+                name: ends for name, ends in self.least_ends.items() if name not in deleted
+            },
+            taken_back={
+                name: rows for name, rows in self.taken_back.items() if name not in deleted
+            },
+            deleted_topics={**self.deleted_topics, **deleted},
             half_deleted=deletions.half_deleted,
         )

@@ -61,11 +61,11 @@ class RecoveredEnds:
         return self._ends.get((topic, queue_id), FIRST_IN_QUEUE)
 
 
-def end_unknown_error(topic: str, queue_id: int, hindrance: str | None) -> EndUnknown:
+def end_unknown_error(topic: str, queue_id: int, reason: str | None) -> EndUnknown:
     """Return the error for a queue whose end is not known yet, with the reason."""
     return EndUnknown(
         f"the end of queue {queue_id} of {topic} is not known yet, because recovered messages are "
-        f"not in their consume queues: {hindrance or 'they are being dispatched'}"
+        f"not in their consume queues: {reason or 'they are being dispatched'}"
     )
 
 
@@ -173,10 +173,10 @@ class TopicDirectories:
     def list_topics(self) -> Iterator[tuple[str, Path]]:
         """Yield the topic and the path of each directory; the topic may be an invalid name."""
         for name in self._disk.names(self._root):
-            is_apart = _CASE_DIRECTORY.fullmatch(name)
-            if is_ignored_name(name) and not is_apart:
+            is_case_directory = _CASE_DIRECTORY.fullmatch(name)
+            if is_ignored_name(name) and not is_case_directory:
                 continue
-            if not is_apart:
+            if not is_case_directory:
                 self._first_spelling.setdefault(name.lower(), name)
                 yield name, self._root / name
                 continue
@@ -325,14 +325,14 @@ class QueueTable:
 
     def _has_file_of_configured_size(self) -> bool:
         """Return whether any file of any queue has the configured size."""
-        looked_into = [self._directory]
+        directories = [self._directory]
         for _ in range(2):  # topics, then their queues
-            found = zip(looked_into, self._disk.list_directories(looked_into), strict=True)
-            looked_into = [
+            found = zip(directories, self._disk.list_directories(directories), strict=True)
+            directories = [
                 path / name for path, sizes in found for name, size in sizes.items() if size is None
             ]
         return any(
-            self._file_size in sizes.values() for sizes in self._disk.list_directories(looked_into)
+            self._file_size in sizes.values() for sizes in self._disk.list_directories(directories)
         )
 
     def restore(self, spans: Iterable[QueueSpan], deleted_topics: Container[str]) -> bool:

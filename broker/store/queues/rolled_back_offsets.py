@@ -48,15 +48,19 @@ class RolledBackOffsets:
         if before is None:
             known.append(rows)
         elif rows.last > before.last:
-            is_more_of_the_same = rows.first <= before.last
-            if is_more_of_the_same or rows.offsets.start == before.offsets.stop:
+            is_overlapping = rows.first <= before.last
+            if is_overlapping or rows.offsets.start == before.offsets.stop:
                 offsets = range(before.offsets.start, rows.offsets.stop)
                 known[-1] = RolledBackRange(offsets, before.first, rows.last)
             else:
                 known.append(rows)
 
     def gaps_before(
-        self, key: QueueKey, queue_offset: QueueOffset, place: PhysicalOffset, holes: Iterable[Hole]
+        self,
+        key: QueueKey,
+        queue_offset: QueueOffset,
+        position: PhysicalOffset,
+        holes: Iterable[Hole],
     ) -> list[range]:
         """Return the ranges of rolled-back offsets, in order, before a message of their queue.
 
@@ -65,53 +69,53 @@ class RolledBackOffsets:
         """
         found: list[range] = []
         for offsets, first, _ in self._rows.get(key, ()):
-            lost = sum(end - start for start, end in holes if first < start < place)
-            could_be = lost // RECORD_BYTES_MIN
-            if first < place and could_be < queue_offset - offsets.start:
+            lost_bytes = sum(end - start for start, end in holes if first < start < position)
+            lost_records_max = lost_bytes // RECORD_BYTES_MIN
+            if first < position and lost_records_max < queue_offset - offsets.start:
                 found.append(offsets)
         return sorted(found, key=lambda each: each.start)
 
-    def discard(self, key: QueueKey, end: QueueOffset, place: PhysicalOffset) -> None:
+    def discard(self, key: QueueKey, end: QueueOffset, position: PhysicalOffset) -> None:
         """Discard the rows before the last message of a queue, which ends at ``end``."""
         if self._rows:
             rows = self._rows.pop(key, ())
-            kept = [_from_offset(each, end) if each.first < place else each for each in rows]
-            self._keep(key, [each for each in kept if each.last > place and each.offsets])
+            kept = [_from_offset(each, end) if each.first < position else each for each in rows]
+            self._set_rows(key, [each for each in kept if each.last > position and each.offsets])
 
-    def discard_topic(self, topic: str, place: PhysicalOffset) -> None:
+    def discard_topic(self, topic: str, position: PhysicalOffset) -> None:
         """Discard the rows of a topic that begin before a log offset, at which it was deleted."""
         for key in [key for key in self._rows if key[0] == topic]:
-            self._keep(key, [each for each in self._rows.pop(key) if each.first >= place])
+            self._set_rows(key, [each for each in self._rows.pop(key) if each.first >= position])
 
-    def _keep(self, key: QueueKey, rows: list[RolledBackRange]) -> None:
+    def _set_rows(self, key: QueueKey, rows: list[RolledBackRange]) -> None:
         if rows:
             self._rows[key] = rows
 
-    def to_manifest(self, place: PhysicalOffset) -> Mapping[str, tuple[int, ...]]:
+    def to_manifest(self, position: PhysicalOffset) -> Mapping[str, tuple[int, ...]]:
         """Return rows before a log offset for a manifest, as `NUMBERS_PER_RANGE` numbers each."""
         found: dict[str, list[int]] = {}
         for (topic, queue_id), rows in self._rows.items():
             for offsets, first, last in rows:
-                if last < place:
+                if last < position:
                     found.setdefault(topic, []).extend(
                         (queue_id, offsets.start, offsets.stop, first, last)
                     )
         return {topic: tuple(numbers) for topic, numbers in found.items()}
 
-    def restore(self, noted: Mapping[str, tuple[int, ...]], place: PhysicalOffset) -> None:
+    def restore(self, saved: Mapping[str, tuple[int, ...]], position: PhysicalOffset) -> None:
         """Restore the rows from a manifest that lie before a log offset."""
         self._rows.clear()
-        for topic, numbers in noted.items():
+        for topic, numbers in saved.items():
             for queue_id, rows in _rows_of(numbers):
-                if rows.last < place:
+                if rows.last < position:
                     self.add((topic, queue_id), rows)
 
 
 def _rows_of(numbers: tuple[int, ...]) -> Iterator[tuple[int, RolledBackRange]]:
     for at in range(0, len(numbers), NUMBERS_PER_RANGE):
         queue_id, start, stop, first, last = numbers[at : at + NUMBERS_PER_RANGE]
-        places = PhysicalOffset(first), PhysicalOffset(last)
-        yield queue_id, RolledBackRange(range(start, stop), *places)
+        positions = PhysicalOffset(first), PhysicalOffset(last)
+        yield queue_id, RolledBackRange(range(start, stop), *positions)
 
 
 def _from_offset(rows: RolledBackRange, end: QueueOffset) -> RolledBackRange:

@@ -87,7 +87,7 @@ class SelectedEntries(NamedTuple):
     """The number of entries examined, the messages' positions and sizes, the status if none."""
 
     scanned: int
-    places: Numbers
+    positions: Numbers
     sizes: Numbers
     status: GetMessageStatus = GetMessageStatus.NO_MATCHED_MESSAGE
 
@@ -104,10 +104,10 @@ def select_all(
     if count > FEW or count * ENTRY_BYTES > len(entries):
         return None
     fields = _struct_of(count).unpack_from(entries)
-    places, sizes = list(fields[::3]), list(fields[1::3])
-    if max(sizes) == BLANK_SIZE or min(places) < log_min_offset or sum(sizes) > limits.bytes_max:
+    positions, sizes = list(fields[::3]), list(fields[1::3])
+    if max(sizes) == BLANK_SIZE or min(positions) < log_min_offset or sum(sizes) > limits.bytes_max:
         return None
-    return SelectedEntries(count, places, sizes)
+    return SelectedEntries(count, positions, sizes)
 
 
 def select_few(
@@ -124,24 +124,24 @@ def select_few(
     """
     if len(entries) > FEW * ENTRY_BYTES:
         return None
-    places: list[int] = []
+    positions: list[int] = []
     sizes: list[int] = []
     left = limits.bytes_max
     number = 0
-    for place, size, code in ENTRY_STRUCT.iter_unpack(entries):
-        if size == BLANK_SIZE or 0 <= place < log_min_offset:
+    for position, size, code in ENTRY_STRUCT.iter_unpack(entries):
+        if size == BLANK_SIZE or 0 <= position < log_min_offset:
             if not number:
                 return None
         elif message_filter is None or message_filter.matches_code(code):
-            if size > left and places:
-                return SelectedEntries(number, places, sizes)
-            places.append(place)
+            if size > left and positions:
+                return SelectedEntries(number, positions, sizes)
+            positions.append(position)
             sizes.append(size)
             left -= size
-            if len(places) == limits.count_max:
-                return SelectedEntries(number + 1, places, sizes)
+            if len(positions) == limits.count_max:
+                return SelectedEntries(number + 1, positions, sizes)
         number += 1
-    return SelectedEntries(number, places, sizes) if are_all else None
+    return SelectedEntries(number, positions, sizes) if are_all else None
 
 
 class EntrySelection:
@@ -162,41 +162,43 @@ class EntrySelection:
         self._evaluated_bytes = 0
         self._evaluations_left = message_filter.evaluated_max if message_filter is not None else 0
         self._scanned = 0
-        self._places: list[npt.NDArray[np.int64]] = []
+        self._positions: list[npt.NDArray[np.int64]] = []
         self._sizes: list[npt.NDArray[np.int64]] = []
 
     def select(self, pieces: Iterable[Buffer]) -> SelectedEntries:
         """Select from entries; this reads no more pieces than needed."""
-        is_missing = is_gone = False
+        is_missing = is_removed = False
         for piece in pieces:
             entries = np.frombuffer(piece, ENTRY)
-            places = entries["physical_offset"].astype(np.int64)
+            positions = entries["physical_offset"].astype(np.int64)
             sizes = entries["size"].astype(np.int64)
             # An entry with an impossible position is not missing: its reader reports that it is
             # damaged.
-            is_there = (sizes != BLANK_SIZE) & ((places >= self._log_min_offset) | (places < 0))
-            are_all_there = bool(is_there.all())
-            is_missing |= not (self._scanned or is_there[0])
+            is_present = (sizes != BLANK_SIZE) & (
+                (positions >= self._log_min_offset) | (positions < 0)
+            )
+            are_all_present = bool(is_present.all())
+            is_missing |= not (self._scanned or is_present[0])
             if is_missing:  # the first message is missing: skip to the next one
-                missing = int(np.argmax(is_there)) if is_there.any() else len(entries)
-                is_gone |= bool((sizes[:missing] != BLANK_SIZE).any())
+                missing = int(np.argmax(is_present)) if is_present.any() else len(entries)
+                is_removed |= bool((sizes[:missing] != BLANK_SIZE).any())
                 self._scanned += missing
-                if is_there.any():
+                if is_present.any():
                     break
-            elif self._filter is None and are_all_there:
-                if self._add_until_full(places, sizes, None, len(entries)):
+            elif self._filter is None and are_all_present:
+                if self._add_until_full(positions, sizes, None, len(entries)):
                     break
-            elif self._add_matching_until_full(entries, places, sizes, is_there):
+            elif self._add_matching_until_full(entries, positions, sizes, is_present):
                 break
-        if is_gone:
+        if is_removed:
             return SelectedEntries(self._scanned, [], [], GetMessageStatus.MESSAGE_WAS_REMOVING)
         return SelectedEntries(
-            self._scanned, _concatenated(self._places), _concatenated(self._sizes)
+            self._scanned, _concatenated(self._positions), _concatenated(self._sizes)
         )
 
     def _add_until_full(
         self,
-        places: npt.NDArray[np.int64],
+        positions: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int64],
         rows: npt.NDArray[np.int64] | None,
         scanned: int,
@@ -207,9 +209,9 @@ class EntrySelection:
         entries count as examined.
         """
         within = int(np.searchsorted(np.cumsum(sizes), self._bytes_left, side="right"))
-        taken = min(max(within, 0 if self._places else 1), self._count_left, len(sizes))
+        taken = min(max(within, 0 if self._positions else 1), self._count_left, len(sizes))
         if taken:
-            self._places.append(places[:taken])
+            self._positions.append(positions[:taken])
             self._sizes.append(sizes[:taken])
             self._count_left -= taken
             self._bytes_left -= int(sizes[:taken].sum())
@@ -226,17 +228,17 @@ class EntrySelection:
     def _add_matching_until_full(
         self,
         entries: Entries,
-        places: npt.NDArray[np.int64],
+        positions: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int64],
-        is_there: npt.NDArray[np.bool_],
+        is_present: npt.NDArray[np.bool_],
     ) -> bool:
         """Add the existing messages that match, up to the limits; return whether one is reached."""
         wanted = self._filter
         if wanted is not None:
-            is_there = is_there & wanted.by_tags_code(entries["tags_code"].astype(np.int64))
-        rows = np.flatnonzero(is_there)
+            is_present = is_present & wanted.by_tags_code(entries["tags_code"].astype(np.int64))
+        rows = np.flatnonzero(is_present)
         if wanted is None or not wanted.needs_messages:
-            return self._add_until_full(places[rows], sizes[rows], rows, len(entries))
+            return self._add_until_full(positions[rows], sizes[rows], rows, len(entries))
         ends = np.cumsum(sizes[rows])
         start = done = 0
         while start < len(rows):  # a few messages at a time
@@ -244,7 +246,7 @@ class EntrySelection:
             end = int(np.searchsorted(ends, before + _FILTER_STEP_BYTES, side="right"))
             end = max(min(end, start + self._evaluations_left), start + 1)
             try:
-                chunk = self._read_readable(places[rows[start:end]], sizes[rows[start:end]])
+                chunk = self._read_readable(positions[rows[start:end]], sizes[rows[start:end]])
             except (WrongEntry, UnreadableFile):
                 self._scanned += int(rows[start]) - done
                 if self._scanned:  # the next get begins there
@@ -257,7 +259,7 @@ class EntrySelection:
             kept = wanted.by_messages(chunk)
             part = part if kept is None else part[kept]
             decided = int(rows[end]) if end < len(rows) else len(entries)
-            if self._add_until_full(places[part], sizes[part], part - done, decided - done):
+            if self._add_until_full(positions[part], sizes[part], part - done, decided - done):
                 return True
             if self._evaluated_bytes >= FILTERED_BYTES_MAX or self._evaluations_left <= 0:
                 return True
@@ -266,7 +268,7 @@ class EntrySelection:
         return False
 
     def _read_readable(
-        self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+        self, positions: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
     ) -> RecordChunk:
         """Return the messages before the first unreadable one; halve the range until it is found.
 
@@ -274,13 +276,13 @@ class EntrySelection:
             WrongEntry, UnreadableFile: The first message cannot be read.
         """
         try:
-            return self._records(places, sizes)
+            return self._records(positions, sizes)
         except (WrongEntry, UnreadableFile) as error:
             number = error.right_count if isinstance(error, WrongEntry) else None
-            count = number or len(places) // 2
+            count = number or len(positions) // 2
             if not count:
                 raise
-        return self._read_readable(places[:count], sizes[:count])
+        return self._read_readable(positions[:count], sizes[:count])
 
 
 def _concatenated(parts: list[npt.NDArray[np.int64]]) -> Numbers:

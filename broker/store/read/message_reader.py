@@ -83,15 +83,15 @@ def are_in_range(numbers: Numbers, minimum: int, end: int) -> bool:
 
 def check_records(
     records: Sequence[Buffer],
-    places: Numbers,
+    positions: Numbers,
     sizes: Numbers,
     queue_offsets: range,
     owner: RecordOwner | None = None,
 ) -> None:
     """Compare each record with its entry, and with the queue that must own it."""
-    wrong = first_wrong(records, places, sizes, queue_offsets, owner)
+    wrong = first_wrong(records, positions, sizes, queue_offsets, owner)
     if wrong is not None:
-        raise WrongEntry(int(places[wrong]), wrong)
+        raise WrongEntry(int(positions[wrong]), wrong)
 
 
 def first_unreadable(data: bytes, sizes: npt.NDArray[np.int64]) -> int:
@@ -143,12 +143,12 @@ class WrongEntrySearch:
         entry = queue.read(queue_offset, 1)
         if not len(entry):
             return False
-        place, size, _ = ENTRY_STRUCT.unpack(entry)
-        if size == BLANK_SIZE or place < self._log.min_offset:
+        position, size, _ = ENTRY_STRUCT.unpack(entry)
+        if size == BLANK_SIZE or position < self._log.min_offset:
             return True
-        head = self._log.files.read(place, HEAD_BYTES)
+        head = self._log.files.read(position, HEAD_BYTES)
         return len(head) == HEAD_BYTES and matches_entry(
-            head, 0, place, size, range(queue_offset, queue_offset + 1)
+            head, 0, position, size, range(queue_offset, queue_offset + 1)
         )
 
     def end_before(
@@ -160,11 +160,11 @@ class WrongEntrySearch:
         before = queue.read(queue_offset - 1, 1)
         if not len(before):
             return LOG_START
-        place, size, _ = ENTRY_STRUCT.unpack(before)
+        position, size, _ = ENTRY_STRUCT.unpack(before)
         next_place, next_size, _ = ENTRY_STRUCT.unpack_from(entries)
-        if BLANK_SIZE in (size, next_size) or next_place >= place + size:
+        if BLANK_SIZE in (size, next_size) or next_place >= position + size:
             return LOG_START
-        return PhysicalOffset(place + size if self.is_right(queue, queue_offset - 1) else 0)
+        return PhysicalOffset(position + size if self.is_right(queue, queue_offset - 1) else 0)
 
 
 def halve_limits(
@@ -189,7 +189,7 @@ def halve_limits(
 def damaged_entry_error(queue: ConsumeQueue, which: str, wrong: WrongEntry) -> UnreadableFile:
     """Return the error for an entry that does not lead to its message, with the remedy."""
     return UnreadableFile(
-        f"an entry of {queue.directory}, {which}, points to {wrong.place} of the commit log, "
+        f"an entry of {queue.directory}, {which}, points to {wrong.position} of the commit log, "
         f"where its message is not: the entry or the record is damaged. {_rebuild_hint(queue)}, "
         "which reports and skips a damaged record"
     )
@@ -278,7 +278,7 @@ class MessageReader:
                 if queue_offset < low and high:
                     return GetMessageResult(GetMessageStatus.OFFSET_TOO_SMALL, low, low, high)
                 return self._overflow_result((topic, queue_id), queue_offset, low, high)
-            looked_at = min(limits.scan_max, high - queue_offset)
+            scan_count = min(limits.scan_max, high - queue_offset)
             try:
                 picked = self._select(queue, owner, queue_offset, limits, message_filter)
                 if picked is None:
@@ -286,19 +286,19 @@ class MessageReader:
                     return GetMessageResult(
                         GetMessageStatus.OFFSET_FOUND_NULL, next_file, low, high
                     )
-                scanned, places, sizes, status = picked
-                looked_at = scanned
+                scanned, positions, sizes, status = picked
+                scan_count = scanned
                 next_offset = queue_offset + scanned
-                if not len(places):
+                if not len(positions):
                     # The reported minimum must exclude expired messages, even while that of the
                     # queue still includes them.
-                    is_gone = status is GetMessageStatus.MESSAGE_WAS_REMOVING
+                    is_removed = status is GetMessageStatus.MESSAGE_WAS_REMOVING
                     return GetMessageResult(
-                        status, next_offset, next_offset if is_gone else low, high
+                        status, next_offset, next_offset if is_removed else low, high
                     )
                 queue_offsets = range(queue_offset, next_offset)
                 records = self._records(
-                    queue, owner, queue_offsets, places, sizes, wants_offsets_only
+                    queue, owner, queue_offsets, positions, sizes, wants_offsets_only
                 )
             except RecordRemoved:
                 continue  # select again from the same entries
@@ -306,10 +306,10 @@ class MessageReader:
                 limits = self._wrong_entries.limits_before(wrong, queue, queue_offset, limits)
                 continue
             except UnreadableFile as error:
-                limits = halve_limits(looked_at, queue, limits, error)
+                limits = halve_limits(scan_count, queue, limits, error)
                 continue
             return GetMessageResult(
-                GetMessageStatus.FOUND, next_offset, low, high, records, sizes, places
+                GetMessageStatus.FOUND, next_offset, low, high, records, sizes, positions
             )
 
     def _overflow_result(
@@ -400,7 +400,7 @@ class MessageReader:
         queue: ConsumeQueue,
         owner: RecordOwner,
         queue_offsets: range,
-        places: Numbers,
+        positions: Numbers,
         sizes: Numbers,
         wants_offsets_only: OffsetsOnlyPredicate | None = None,
     ) -> tuple[Buffer, ...]:
@@ -412,12 +412,12 @@ class MessageReader:
         """
         is_unverified = queue_offsets.start < queue.unverified_before
         if wants_offsets_only is not None and not is_unverified:
-            self._check_possible(owner.since, queue_offsets, places, sizes)
-            if wants_offsets_only(places, sizes):
+            self._check_possible(owner.since, queue_offsets, positions, sizes)
+            if wants_offsets_only(positions, sizes):
                 return ()
-        records = self._read_records(owner.since, queue_offsets, places, sizes)
+        records = self._read_records(owner.since, queue_offsets, positions, sizes)
         if is_unverified:
-            check_records(records, places, sizes, queue_offsets, owner)
+            check_records(records, positions, sizes, queue_offsets, owner)
         return records
 
     def _chunk(
@@ -425,51 +425,55 @@ class MessageReader:
         queue: ConsumeQueue,
         owner: RecordOwner,
         queue_offsets: range,
-        places: Numbers,
+        positions: Numbers,
         sizes: Numbers,
     ) -> RecordChunk:
-        records = self._records(queue, owner, queue_offsets, places, sizes)
+        records = self._records(queue, owner, queue_offsets, positions, sizes)
         data = b"".join(records)
         try:
             return bulk_tools.RecordChunk(data, sizes)
         except RecordError:
-            check_records(records, places, sizes, queue_offsets, owner)
+            check_records(records, positions, sizes, queue_offsets, owner)
             number = first_unreadable(data, np.asarray(sizes, np.int64))
-            raise WrongEntry(int(places[number]), number) from None
+            raise WrongEntry(int(positions[number]), number) from None
 
     def _read_records(
-        self, since: PhysicalOffset, queue_offsets: range, places: Numbers, sizes: Numbers
+        self, since: PhysicalOffset, queue_offsets: range, positions: Numbers, sizes: Numbers
     ) -> tuple[Buffer, ...]:
         """Read records; of each contiguous run, compare only the first and last with its entry."""
-        first = PhysicalOffset(places[0])
+        first = PhysicalOffset(positions[0])
         size = int(sum(sizes) if isinstance(sizes, list) else sizes.sum())
-        span = int(places[-1] + sizes[-1]) - first
-        self._check_possible(since, queue_offsets, places, sizes)
-        if span == size and first % self._file_size + size <= self._file_size:
+        extent = int(positions[-1] + sizes[-1]) - first
+        self._check_possible(since, queue_offsets, positions, sizes)
+        if extent == size and first % self._file_size + size <= self._file_size:
             data = self.read(first, size)  # the records are contiguous
             self._check_entry(queue_offsets, data, first, int(sizes[0]))
             last, number = int(sizes[-1]), len(sizes) - 1
             if number and not matches_entry(
-                data, size - last, int(places[-1]), last, queue_offsets
+                data, size - last, int(positions[-1]), last, queue_offsets
             ):
-                check_records((data,), places, sizes, queue_offsets)
-                raise WrongEntry(int(places[number]), number)
+                check_records((data,), positions, sizes, queue_offsets)
+                raise WrongEntry(int(positions[number]), number)
             return (data,)
-        if isinstance(places, list) and isinstance(sizes, list):
-            runs = _runs_of(places, sizes)
+        if isinstance(positions, list) and isinstance(sizes, list):
+            runs = _runs_of(positions, sizes)
             if len(runs) <= _RUNS_MAX:  # such as successive batches
                 records = tuple(
-                    self.read(PhysicalOffset(places[run.start]), sum(sizes[run])) for run in runs
+                    self.read(PhysicalOffset(positions[run.start]), sum(sizes[run])) for run in runs
                 )
-                if not run_ends_match(records, runs, places, sizes, queue_offsets):
-                    check_records(records, places, sizes, queue_offsets)
-                    raise WrongEntry(places[-1], len(places) - 1)
+                if not run_ends_match(records, runs, positions, sizes, queue_offsets):
+                    check_records(records, positions, sizes, queue_offsets)
+                    raise WrongEntry(positions[-1], len(positions) - 1)
                 return records
-            near = self._read_near(places, sizes, span) if size < span <= COPIED_BYTES_MAX else None
-            if near is not None:
-                check_records((near,), places, sizes, queue_offsets)
-                return (near,)
-        starts, lengths = np.asarray(places, np.int64), np.asarray(sizes, np.int64)
+            gathered = (
+                self._read_near(positions, sizes, extent)
+                if size < extent <= COPIED_BYTES_MAX
+                else None
+            )
+            if gathered is not None:
+                check_records((gathered,), positions, sizes, queue_offsets)
+                return (gathered,)
+        starts, lengths = np.asarray(positions, np.int64), np.asarray(sizes, np.int64)
         records = tuple(
             piece
             for stretch in self._contiguous_ranges(starts, lengths)
@@ -479,81 +483,85 @@ class MessageReader:
         return records
 
     def _check_possible(
-        self, since: PhysicalOffset, queue_offsets: range, places: Numbers, sizes: Numbers
+        self, since: PhysicalOffset, queue_offsets: range, positions: Numbers, sizes: Numbers
     ) -> None:
         """Refuse impossible positions, and sizes too large to allocate unchecked."""
-        first, size = PhysicalOffset(places[0]), int(sizes[0])
-        are_possible = are_in_range(places, since, self._log.written_offset)
+        first, size = PhysicalOffset(positions[0]), int(sizes[0])
+        are_possible = are_in_range(positions, since, self._log.written_offset)
         if not are_possible or not are_in_range(sizes, HEAD_BYTES, BLANK_SIZE):
             raise WrongEntry(first)
         if size > _READ_BYTES_MAX:  # no limit bounds the first size: check it
             self._check_entry(queue_offsets, self.read(first, HEAD_BYTES), first, size)
 
     def _check_entry(
-        self, queue_offsets: range, data: Buffer, place: PhysicalOffset, size: int
+        self, queue_offsets: range, data: Buffer, position: PhysicalOffset, size: int
     ) -> None:
-        if not matches_entry(data, 0, place, size, queue_offsets):
-            raise WrongEntry(place)
+        if not matches_entry(data, 0, position, size, queue_offsets):
+            raise WrongEntry(position)
 
     def _holes_in(self, start: PhysicalOffset, end: PhysicalOffset) -> list[PhysicalOffset]:
         return [hole for hole, _ in self._reput.holes if start <= hole < end]
 
-    def _read_near(self, places: list[int], sizes: list[int], span: int) -> Buffer | None:
+    def _read_near(self, positions: list[int], sizes: list[int], extent: int) -> Buffer | None:
         """Return a few nearby records as one piece; None across files or holes."""
-        first = PhysicalOffset(places[0])
-        if first % self._file_size + span > self._file_size or self._holes_in(first, first + span):
+        first = PhysicalOffset(positions[0])
+        if first % self._file_size + extent > self._file_size or self._holes_in(
+            first, first + extent
+        ):
             return None
-        data = self.read(first, span)
+        data = self.read(first, extent)
         pieces: list[Buffer] = []
         end: int = first
-        for place, length in zip(places, sizes, strict=True):
-            if place < end:
+        for position, length in zip(positions, sizes, strict=True):
+            if position < end:
                 return None
-            end = place + length
-            pieces.append(data[place - first : end - first])
+            end = position + length
+            pieces.append(data[position - first : end - first])
         return b"".join(pieces)
 
     def _contiguous_ranges(
-        self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+        self, positions: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
     ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
         """Split where the next record is in another file, too far away, or past a hole."""
         file_size = self._file_size
-        ends = places + sizes
-        gaps = places[1:] - ends[:-1]
+        ends = positions + sizes
+        gaps = positions[1:] - ends[:-1]
         is_cut = (
             (gaps < 0)
             | (gaps > _GAP_BYTES_MAX)
-            | (places[1:] // file_size != places[:-1] // file_size)
+            | (positions[1:] // file_size != positions[:-1] // file_size)
         )
         # Read records with gaps between them in stretches of limited length.
         is_cut |= (gaps != 0) & (ends[1:] // _READ_BYTES_MAX != ends[:-1] // _READ_BYTES_MAX)
         if self._reput.holes:
-            for hole in self._holes_in(PhysicalOffset(places.min()), PhysicalOffset(places.max())):
-                is_cut |= (ends[:-1] <= hole) & (hole < places[1:])
+            for hole in self._holes_in(
+                PhysicalOffset(positions.min()), PhysicalOffset(positions.max())
+            ):
+                is_cut |= (ends[:-1] <= hole) & (hole < positions[1:])
         cuts = (np.flatnonzero(is_cut) + 1).tolist()
-        for start, end in zip([0, *cuts], [*cuts, len(places)], strict=True):
-            yield places[start:end], sizes[start:end]
+        for start, end in zip([0, *cuts], [*cuts, len(positions)], strict=True):
+            yield positions[start:end], sizes[start:end]
 
     def _read_contiguous(
-        self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+        self, positions: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
     ) -> tuple[Buffer, ...]:
         """Return the records of a part of the log that is read in one piece."""
-        first, size = PhysicalOffset(places[0]), int(sizes.sum())
-        data = self.read(first, int(places[-1] + sizes[-1]) - first)
+        first, size = PhysicalOffset(positions[0]), int(sizes.sum())
+        data = self.read(first, int(positions[-1] + sizes[-1]) - first)
         if len(data) == size:
             return (data,)
-        cuts = np.flatnonzero(places[1:] != (places + sizes)[:-1]) + 1
+        cuts = np.flatnonzero(positions[1:] != (positions + sizes)[:-1]) + 1
         if len(cuts) < _SLICES_MAX:
             starts = [0, *cuts.tolist()]
-            stops = [*cuts.tolist(), len(places)]
+            stops = [*cuts.tolist(), len(positions)]
             view = memoryview(data)
             pieces = [
-                view[int(places[a]) - first : int(places[b - 1] + sizes[b - 1]) - first]
+                view[int(positions[a]) - first : int(positions[b - 1] + sizes[b - 1]) - first]
                 for a, b in zip(starts, stops, strict=True)
             ]
             # Copy small results: slices would keep everything that was read in memory.
             return (b"".join(pieces),) if size <= COPIED_BYTES_MAX else tuple(pieces)
-        gathered = bulk_tools.take_bytes(bulk_tools.py_buffer(data), places - first, sizes)
+        gathered = bulk_tools.take_bytes(bulk_tools.py_buffer(data), positions - first, sizes)
         return (memoryview(gathered.buffers()[2])[:size],)
 
     def read(self, physical_offset: PhysicalOffset, size: int) -> Buffer:
@@ -583,12 +591,14 @@ class MessageReader:
             return None
 
 
-def _runs_of(places: list[int], sizes: list[int]) -> list[slice]:
-    ends = map(add, places, sizes)
+def _runs_of(positions: list[int], sizes: list[int]) -> list[slice]:
+    ends = map(add, positions, sizes)
     cuts = [
-        n for n, (end, place) in enumerate(zip(ends, places[1:], strict=False), 1) if end != place
+        n
+        for n, (end, position) in enumerate(zip(ends, positions[1:], strict=False), 1)
+        if end != position
     ]
-    return list(map(slice, [0, *cuts], [*cuts, len(places)]))
+    return list(map(slice, [0, *cuts], [*cuts, len(positions)]))
 
 
 def _pieces(

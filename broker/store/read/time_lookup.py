@@ -64,13 +64,13 @@ class KeyQuery:
             new = dict.fromkeys(each for each in lookup.physical_offsets if each not in seen)
             for physical_offset in new:
                 record = self._record_at(physical_offset) if physical_offset >= since else None
-                has_it = (
+                is_match = (
                     record is not None
                     and begin_ms <= read_store_timestamp(record) <= end_ms
                     and has_key(record, topic.encode(), key.encode())
                 )
-                left -= has_it
-                yield record if has_it else None
+                left -= is_match
+                yield record if is_match else None
                 if not left:
                     return
             seen |= new
@@ -139,15 +139,15 @@ class TimeLookup:
         """
         begin, last = queue.min_offset, queue.max_offset
         parts: list[TimeOrderedRange] = []
-        for place in (*self._log.timeline.steps, None):
+        for position in (*self._log.timeline.steps, None):
             end = (
                 last
-                if place is None
+                if position is None
                 else queue.search(
-                    place, lambda each: int(each["physical_offset"]), begin=begin, end=last
+                    position, lambda each: int(each["physical_offset"]), begin=begin, end=last
                 )
             )
-            if begin < end or place is None:
+            if begin < end or position is None:
                 cut = queue.search(timestamp, stored_at, side=side, begin=begin, end=end)
                 parts.append(TimeOrderedRange(begin, cut, end))
             begin = end
@@ -179,21 +179,24 @@ class TimeLookup:
 
     def _store_timestamp_of(self, owner: RecordOwner, entry: Any) -> int:
         """Return the store time of an entry's message; if expired, a time before all others."""
-        place, size = PhysicalOffset(entry["physical_offset"]), int(entry["size"])
-        if place < max(self._queues.expired_before, owner.since) or size < layout.RECORD_BYTES_MIN:
-            raise WrongEntry(place)
+        position, size = PhysicalOffset(entry["physical_offset"]), int(entry["size"])
+        if (
+            position < max(self._queues.expired_before, owner.since)
+            or size < layout.RECORD_BYTES_MIN
+        ):
+            raise WrongEntry(position)
         try:
-            head = self._reader.read(place, min(size, _HEAD_BYTES))
+            head = self._reader.read(position, min(size, _HEAD_BYTES))
             topic = owner.topic_position(head, 0)
             is_own = topic is not None and topic.at + len(topic.text) <= size
             if (
                 topic is None
                 or not is_own
-                or self._reader.read(place + topic.at, len(topic.text)) != topic.text
+                or self._reader.read(position + topic.at, len(topic.text)) != topic.text
             ):
-                raise WrongEntry(place)
+                raise WrongEntry(position)
         except RecordRemoved:
             return _BEFORE_ALL
-        if not matches_entry(head, 0, place, size, _ANY_OFFSET):
-            raise WrongEntry(place)
+        if not matches_entry(head, 0, position, size, _ANY_OFFSET):
+            raise WrongEntry(position)
         return read_store_timestamp(head)

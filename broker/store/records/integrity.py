@@ -83,12 +83,12 @@ class RecordCheck:
         return good, times.tolist()
 
     def _valid_mask(
-        self, data: Buffer, chunk: RecordChunk, places: Positions
+        self, data: Buffer, chunk: RecordChunk, positions: Positions
     ) -> npt.NDArray[np.bool_]:
         is_good = bulk_tools.intact_records(chunk)
         # Another program may have written the records before `sealed_from`: these have only a
         # checksum of the body.
-        rows = np.flatnonzero(~is_good & (places < self._sealed_from))
+        rows = np.flatnonzero(~is_good & (positions < self._sealed_from))
         starts = chunk.body_at[rows]
         bounds = zip(starts.tolist(), (starts + chunk.body_length[rows]).tolist(), strict=True)
         found_crcs = np.fromiter(
@@ -99,7 +99,7 @@ class RecordCheck:
         is_topic = np.array([topic_fault(topic) is None for topic in topics.dictionary.to_pylist()])
         found: npt.NDArray[np.bool_] = (
             is_good
-            & (chunk.head["physical_offset"] == places)
+            & (chunk.head["physical_offset"] == positions)
             & is_topic[topics.indices.to_numpy()]
         )
         return found

@@ -103,7 +103,7 @@ class ColumnRun(NamedTuple):
 
     queue: QueueKey
     queue_offset: QueueOffset
-    places: npt.NDArray[np.int64]
+    positions: npt.NDArray[np.int64]
     """The physical offset of each record."""
     sizes: Widths
     """The size of each record, or of all."""
@@ -116,20 +116,20 @@ class ColumnRun(NamedTuple):
     @property
     def start_offset(self) -> PhysicalOffset:
         """The log offset where the records begin."""
-        return PhysicalOffset(int(self.places[0]))
+        return PhysicalOffset(int(self.positions[0]))
 
     @property
     def end_offset(self) -> PhysicalOffset:
         """The log offset past the records."""
         sizes = self.sizes
         return PhysicalOffset(
-            int(self.places[-1] + (sizes if isinstance(sizes, int) else sizes[-1]))
+            int(self.positions[-1] + (sizes if isinstance(sizes, int) else sizes[-1]))
         )
 
     @property
     def rows(self) -> int:
         """The number of records."""
-        return len(self.places)
+        return len(self.positions)
 
     @property
     def kept_bytes(self) -> int:

@@ -49,14 +49,14 @@ class StoreTimeline(NamedTuple):
 
     def since(self, first: PhysicalOffset) -> StoreTimeline:
         """Return the timeline without the steps before ``first``, which have expired."""
-        return self._replace(steps=tuple(place for place in self.steps if place > first))
+        return self._replace(steps=tuple(position for position in self.steps if position > first))
 
-    def with_record(self, time_ms: int, place: PhysicalOffset) -> StoreTimeline:
+    def with_record(self, time_ms: int, position: PhysicalOffset) -> StoreTimeline:
         """Return the timeline extended by a record with this time, past all others."""
         gap_ms = max(self.gap_ms, time_ms - self.last_ms) if self.last_ms else 0
         steps = self.steps
         if time_ms < self.last_ms - STEP_MS:
-            steps = tuple(sorted({*steps, place}))[-STEPS_MAX:]
+            steps = tuple(sorted({*steps, position}))[-STEPS_MAX:]
         return StoreTimeline(time_ms, gap_ms, steps)
 
 

@@ -256,7 +256,7 @@ class StagingArea:
             )
             self._recover_if_room()
 
-    def forget_old(self) -> None:
+    def discard_expired(self) -> None:
         """Delete chunks that were staged at least a day ago, and empty directories."""
         with self._lock:
             now = self._now_seconds()

@@ -86,12 +86,12 @@ def check_derived_files(
 
 
 def _index_matches(index: IndexService, keys: list[HashedKeys], between: range) -> bool:
-    hashes, places, times = (
+    hashes, positions, times = (
         np.concatenate([part[column] for part in keys] or [np.zeros(0, np.int64)])
         for column in range(3)
     )
     try:
-        return index.matches(hashes, places, times, between)
+        return index.matches(hashes, positions, times, between)
     except UnreadableFile as error:
         if is_retryable_read(error):
             raise

@@ -92,7 +92,7 @@ class StoreOpening:
         self.lost_bytes = 0
         """The bytes of the log that earlier runs had, and this start has not found."""
         self._load()
-        was_ours = self._load_notes(abort_file)
+        is_own_checkpoint = self._load_checkpoint_and_manifest(abort_file)
         self._recovered = self._recover_log()
         # A power loss may have removed the end of the log: records appended from there on are newer
         # than the deletion.
@@ -100,9 +100,9 @@ class StoreOpening:
             topic: min(at, self._recovered.end_offset)
             for topic, at in self._manifest.deleted_topics.items()
         }
-        led_to = self._max_referenced_offset() if self.recovered_from_crash else LOG_START
-        self._check_log(led_to, was_ours=was_ours)
-        self._restore(was_ours=was_ours)
+        referenced_end = self._max_referenced_offset() if self.recovered_from_crash else LOG_START
+        self._check_log(referenced_end, is_own_checkpoint=is_own_checkpoint)
+        self._restore(is_own_checkpoint=is_own_checkpoint)
         self._steps: list[Callable[[], object]] = [
             abort_file.create,
             self._finish_log,
@@ -149,12 +149,12 @@ class StoreOpening:
         if under_way is not None:
             self._reput.suspend_from(under_way.log_offset)
 
-    def _load_notes(self, abort_file: AbortFile) -> bool:
+    def _load_checkpoint_and_manifest(self, abort_file: AbortFile) -> bool:
         """Load checkpoint and manifest; return whether this broker wrote the last checkpoint."""
         path = self._components.root / CHECKPOINT
-        noted, is_of_another = load_checkpoint(self._disk, path), abort_file.is_foreign()
-        self._checkpoint = reliable_checkpoint(noted, self._log.files, is_foreign=is_of_another)
-        if is_of_another:
+        loaded, is_foreign = load_checkpoint(self._disk, path), abort_file.is_foreign()
+        self._checkpoint = reliable_checkpoint(loaded, self._log.files, is_foreign=is_foreign)
+        if is_foreign:
             # Delete it before our sign replaces the other program's: this start may end without a
             # checkpoint.
             self._disk.delete(path)
@@ -167,7 +167,7 @@ class StoreOpening:
         if not self._is_newest:
             self._manifest = replace(self._manifest, half_deleted=())
         self._checkpointer.half_deleted = self._manifest.half_deleted
-        return noted is not None and not is_of_another
+        return loaded is not None and not is_foreign
 
     def _is_newest_manifest(self) -> bool:
         """Return whether the manifest is the one that was saved last; warn if not."""
@@ -236,10 +236,10 @@ class StoreOpening:
                     ends.append(queue.last_record_end())
         return max(ends)
 
-    def _check_log(self, led_to: PhysicalOffset, *, was_ours: bool) -> None:
+    def _check_log(self, referenced_end: PhysicalOffset, *, is_own_checkpoint: bool) -> None:
         """Refuse an older copy of the batch table; warn of lost parts of the log.
 
-        Queues lead only to flushed records, the last of which ends at ``led_to``.
+        Queues lead only to flushed records, the last of which ends at ``referenced_end``.
         """
         files, manifest, end_offset = self._log.files, self._manifest, self._recovered.end_offset
         for start, end in self._recovered.holes:
@@ -253,10 +253,10 @@ class StoreOpening:
         check_batches(
             self._components,
             manifest,
-            led_to if was_ours else LOG_START,
+            referenced_end if is_own_checkpoint else LOG_START,
             is_newest=self._is_newest,
         )
-        if was_ours and files.first_offset > manifest.log_min_offset:
+        if is_own_checkpoint and files.first_offset > manifest.log_min_offset:
             self.lost_bytes += files.first_offset - manifest.log_min_offset
             _log.warning(
                 "%s is missing: the log begins at %d, not %d; the messages between are lost, "
@@ -266,7 +266,7 @@ class StoreOpening:
                 manifest.log_min_offset,
             )
         safe_offset = manifest.safe_offset
-        if was_ours and safe_offset is not None and end_offset < safe_offset:
+        if is_own_checkpoint and safe_offset is not None and end_offset < safe_offset:
             _log.warning(
                 "%s is missing or an older copy: the log ends at %d, not %d; the messages between "
                 "are lost",
@@ -274,36 +274,36 @@ class StoreOpening:
                 end_offset,
                 safe_offset,
             )
-        known_end = max(led_to, safe_offset or 0 if was_ours else 0)
-        self.lost_bytes += max(known_end - end_offset, 0)
-        if led_to > end_offset:
+        expected_end = max(referenced_end, safe_offset or 0 if is_own_checkpoint else 0)
+        self.lost_bytes += max(expected_end - end_offset, 0)
+        if referenced_end > end_offset:
             _log.warning(
                 "%s is missing, damaged or older: the log ends at %d, not %d; the "
                 "messages between are lost",
                 files.path_at(end_offset),
                 end_offset,
-                led_to,
+                referenced_end,
             )
 
     # ---- queues and index
 
-    def _restore(self, *, was_ours: bool) -> None:
+    def _restore(self, *, is_own_checkpoint: bool) -> None:
         """Restore or rebuild queues and index, and set where reput resumes."""
         components, manifest, recovered = self._components, self._manifest, self._recovered
-        noted_holes = tuple(hole for hole in manifest.holes if hole[0] >= self._log.min_offset)
-        lasting_holes = self._remaining_holes(noted_holes)
-        is_noted = (
+        saved_holes = tuple(hole for hole in manifest.holes if hole[0] >= self._log.min_offset)
+        remaining_holes = self._remaining_holes(saved_holes)
+        can_restore = (
             self._checkpoint is not None
             and self._is_newest
             and (not recovered.holes or self._are_holes_known())
             and self._matches_log()
-            and lasting_holes == noted_holes
+            and remaining_holes == saved_holes
         )
         self._ends: Mapping[QueueKey, QueueOffset] = {}
         """The ends of queues by their files, where these may be past those in the manifest."""
-        if not is_noted or (self.recovered_from_crash and self._is_small(recovered.end_offset)):
-            self._ends = self._minimum_ends(is_last_known=self._is_newest and was_ours)
-        is_resumed, looked = self._restore_queues(is_restorable=is_noted)
+        if not can_restore or (self.recovered_from_crash and self._is_small(recovered.end_offset)):
+            self._ends = self._minimum_ends(is_last_known=self._is_newest and is_own_checkpoint)
+        is_resumed, consistency = self._restore_queues(is_restorable=can_restore)
         self._is_rebuilding = manifest.is_rebuilding or not is_resumed
         if manifest.is_rebuilding:  # a start may have written to the queue files since
             found = manifest.file_ends()
@@ -311,18 +311,18 @@ class StoreOpening:
         self._may_have_others = (
             self.recovered_from_crash and is_resumed and not manifest.entries_were_confirmed
         )
-        carried_to = manifest.safe_offset if is_resumed else None
-        self._reput_from = max(carried_to or LOG_START, self._log.min_offset)
+        dispatched_to = manifest.safe_offset if is_resumed else None
+        self._reput_from = max(dispatched_to or LOG_START, self._log.min_offset)
         # Reput passes and notes rolled-back rows past this offset again.
-        taken_back = manifest.taken_back if self._is_newest else {}
-        self._dispatcher.rolled_back.restore(taken_back, self._reput_from)
-        is_index_kept = is_resumed and looked.is_index_consistent
+        rolled_back = manifest.taken_back if self._is_newest else {}
+        self._dispatcher.rolled_back.restore(rolled_back, self._reput_from)
+        is_index_kept = is_resumed and consistency.is_index_consistent
         index_from = self._index_start() if is_index_kept else self._rebuild_index()
-        known_holes = lasting_holes if self._is_newest and self._matches_log() else ()
+        known_holes = remaining_holes if self._is_newest and self._matches_log() else ()
         holes = {**dict(known_holes), **dict(recovered.holes)}
         self._reput.restore(self._reput_from, index_from, tuple(sorted(holes.items())))
         components.recovered_ends.start(
-            recovered.end_offset, {**manifest.noted_ends(), **self._ends}
+            recovered.end_offset, {**manifest.saved_ends(), **self._ends}
         )
 
     def _remaining_holes(self, holes: tuple[Hole, ...]) -> tuple[Hole, ...]:
@@ -377,15 +377,15 @@ class StoreOpening:
 
         Otherwise delete all queues, to be rebuilt, and return False.
         """
-        looked, manifest = _NOT_CHECKED, self._manifest
+        consistency, manifest = _NOT_CHECKED, self._manifest
         if is_restorable and self._queues.restore(manifest.queues(), manifest.deleted_topics):
-            looked = self._check_derived_files()
-            if looked.inconsistent_queue is None:
+            consistency = self._check_derived_files()
+            if consistency.inconsistent_queue is None:
                 self._checkpointer.saved_offset = manifest.safe_offset or LOG_START
                 self._checkpointer.expired_offset = manifest.log_min_offset
-                return True, looked
+                return True, consistency
         self._clear_queues()
-        return False, looked
+        return False, consistency
 
     def _check_derived_files(self) -> ConsistencyResult:
         """Compare queues and index with the log, except in a large store.
@@ -399,15 +399,19 @@ class StoreOpening:
             return _NOT_CHECKED
         try:
             expired_before = LOG_START if manifest.keeps_expired else manifest.log_min_offset
-            looked = check_derived_files(self._components, end_offset, expired_before)
+            consistency = check_derived_files(self._components, end_offset, expired_before)
         except UnreadableFile as error:
             _log.warning("%s: consume queues and index are not compared with the log", error)
             return _NOT_CHECKED
-        if looked.inconsistent_queue is not None:
-            _log.warning(_DAMAGE_WARNING, looked.inconsistent_queue.directory, "all queues are")
-        elif not looked.is_index_consistent and manifest.index_files is not None:  # else no index
+        if consistency.inconsistent_queue is not None:
+            _log.warning(
+                _DAMAGE_WARNING, consistency.inconsistent_queue.directory, "all queues are"
+            )
+        elif (
+            not consistency.is_index_consistent and manifest.index_files is not None
+        ):  # else no index
             _log.warning(_DAMAGE_WARNING, self._components.root / INDEX, "the index is")
-        return looked
+        return consistency
 
     def _clear_queues(self) -> None:
         """Invalidate the manifest and delete the files of all queues.
@@ -418,24 +422,24 @@ class StoreOpening:
         """
         checkpointer = self._checkpointer
         # A new store has no manifest to invalidate.
-        is_to_note = checkpointer.manifest.loaded_from is not None
+        is_invalidation_due = checkpointer.manifest.loaded_from is not None
         try:
-            if is_to_note:
+            if is_invalidation_due:
                 checkpointer.invalidate(self._manifest)
-                is_to_note = False
+                is_invalidation_due = False
         except OSError as error:
             if not is_transient(error):
                 raise
         self._queues.clear()
-        if is_to_note:
+        if is_invalidation_due:
             checkpointer.invalidate(self._manifest)
 
     def _index_start(self) -> PhysicalOffset:
         """Return the log offset from which the index is rebuilt; delete unusable index files."""
-        index, noted = self._index, self._manifest.index_files
+        index, saved = self._index, self._manifest.index_files
         if index is None:
             return self._reput_from
-        if noted is None or not set(noted) <= set(index.file_names):
+        if saved is None or not set(saved) <= set(index.file_names):
             return self._rebuild_index()
         if index.discard_from(self._log.written_offset):
             return max(index.last_indexed_physical_offset, self._log.min_offset)
@@ -487,28 +491,28 @@ class StoreOpening:
             if reput.reput_from_offset < end_offset:
                 raise TransientFailure("messages are not dispatched to their consume queues yet")
             return
-        doing = (
+        activity = (
             "rebuilds consume queues and index"
             if self._is_rebuilding
             else "completes consume queues"
         )
         is_to_end = False
-        noted_offset = reput.reput_from_offset
+        saved_offset = reput.reput_from_offset
 
         def is_over() -> bool:
             nonlocal is_to_end
             done = reput.reput_from_offset - self._reput_from
-            is_to_end = self._on_progress(doing, done, end_offset - self._reput_from)
-            is_due = reput.reput_from_offset - noted_offset >= _PROGRESS_BYTES
+            is_to_end = self._on_progress(activity, done, end_offset - self._reput_from)
+            is_due = reput.reput_from_offset - saved_offset >= _PROGRESS_BYTES
             return self._is_rebuilding and (is_to_end or is_due)
 
         while not reput.run(is_over):
             if self._is_rebuilding:
                 self._save_progress()
-                noted_offset = reput.reput_from_offset
+                saved_offset = reput.reput_from_offset
             if is_to_end:
                 raise StartInterrupted(
-                    f"{_INTERRUPTED}; the next start resumes it at {noted_offset} of the log"
+                    f"{_INTERRUPTED}; the next start resumes it at {saved_offset} of the log"
                 )
 
     def _save_progress(self) -> None:
@@ -516,19 +520,19 @@ class StoreOpening:
         checkpointer = self._checkpointer
         checkpointer.expired_offset = self._log.min_offset  # queues are rebuilt from there
         try:
-            ends = StoreManifest.least_ends_of(self._noted_ends(), self._ends)
+            ends = StoreManifest.least_ends_of(self._saved_ends(), self._ends)
             checkpointer.save(least_ends=ends)
         except OSError as error:
             if not is_transient(error):
                 raise
 
-    def _noted_ends(self) -> dict[QueueKey, QueueOffset]:
+    def _saved_ends(self) -> dict[QueueKey, QueueOffset]:
         """Return the ends noted in the manifest, except those of recreated topics."""
-        again = self._reput.recreated_topics.topics
+        recreated = self._reput.recreated_topics.topics
         return {
             queue: end
-            for queue, end in self._manifest.noted_ends().items()
-            if queue[0] not in again
+            for queue, end in self._manifest.saved_ends().items()
+            if queue[0] not in recreated
         }
 
     def _trim_queues(self) -> None:
@@ -547,7 +551,7 @@ class StoreOpening:
                 self._checkpointer.expire_entries()
             else:
                 queues.expired_before = log.min_offset
-            for (topic, queue_id), end in {**self._noted_ends(), **self._ends}.items():
+            for (topic, queue_id), end in {**self._saved_ends(), **self._ends}.items():
                 queues.get_or_create(topic, queue_id).skip_to(end)
             queues.delete_leftovers()
             if self._may_have_others:

@@ -43,8 +43,8 @@ def dump_lines(root: Path, limit: int) -> Iterator[str]:
         offset = first
         while offset < queue.max_offset:
             for entry in queue.entries(offset, queue.max_offset - offset):
-                place = _blank(entry) or f"{entry['physical_offset']:>12}"
-                yield f"  {offset:>8} {place} {entry['size']:>6} B  code {entry['tags_code']}"
+                position = _blank(entry) or f"{entry['physical_offset']:>12}"
+                yield f"  {offset:>8} {position} {entry['size']:>6} B  code {entry['tags_code']}"
                 offset += 1
 
 

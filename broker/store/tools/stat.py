@@ -48,8 +48,8 @@ def figures(root: Path) -> dict[str, Any]:
     store = StoreInspection(root)
     topics: dict[str, TopicCount] = {}
     deleted = TopicCount("")
-    for place, size, message in store.records():
-        is_there = place >= store.begin_of(message.topic)
+    for position, size, message in store.records():
+        is_there = position >= store.begin_of(message.topic)
         count = topics.setdefault(message.topic, TopicCount(message.topic)) if is_there else deleted
         count.add(size, message.store_timestamp, message.queue_id)
     ordered = sorted(topics.values(), key=lambda count: count.bytes, reverse=True)

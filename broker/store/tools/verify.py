@@ -53,20 +53,20 @@ class _Expected:
         self._ends: dict[QueueKey, PhysicalOffset] = {}
         self._queues: dict[QueueKey, _Entries] = {}
         dispatcher = Dispatcher(_DELAYS_MS)
-        for place, size, _ in store.records():
-            data = store.log.read(place, size)
-            runs = dispatcher.exclude_deleted(dispatcher.entries_of_few(data, [size], place))
+        for position, size, _ in store.records():
+            data = store.log.read(position, size)
+            runs = dispatcher.exclude_deleted(dispatcher.entries_of_few(data, [size], position))
             for topic, queue_id, queue_offset, entries, _ in runs:
-                if place < store.begin_of(topic):
+                if position < store.begin_of(topic):
                     continue
                 held = self._queues.setdefault((topic, queue_id), {})
                 if held and queue_offset <= next(reversed(held)):  # the topic was recreated
                     self._begins[topic] = self._ends[topic, queue_id]
-                    self._recreated_at[topic] = place
+                    self._recreated_at[topic] = position
                     held.clear()
                 for number, entry in enumerate(ENTRY_STRUCT.iter_unpack(entries)):
                     held[queue_offset + number] = entry
-                self._ends[topic, queue_id] = place + size
+                self._ends[topic, queue_id] = position + size
 
     def begin_of(self, topic: str) -> PhysicalOffset:
         """Return the log offset before which records belong to an earlier topic of that name."""
@@ -83,7 +83,7 @@ class _Expected:
         """
         for topic, queue_id in sorted(self._queues):
             begin = self._recreated_at.get(topic, LOG_START)
-            count = sum(place >= begin for place, _, _ in self.pop(topic, queue_id).values())
+            count = sum(position >= begin for position, _, _ in self.pop(topic, queue_id).values())
             if count:
                 yield (topic, queue_id), count
 
@@ -97,21 +97,21 @@ def findings(root: Path) -> Iterator[VerifyFinding]:
             "are intact"
         )
     if store.torn_tail_at is not None:
-        place = store.torn_tail_at
+        position = store.torn_tail_at
         yield VerifyFinding(
-            f"commit log: data that is not a record at {place}, past the end; the next start "
+            f"commit log: data that is not a record at {position}, past the end; the next start "
             "wipes it"
         )
     expected = _Expected(store)
-    there = set()
+    present = set()
     for topic, queue_id, queue in store.queues():
-        there.add(topic)
+        present.add(topic)
         wanted = expected.pop(topic, queue_id)
         for text in _queue_faults(topic, queue_id, queue, wanted, expected.begin_of(topic)):
             yield VerifyFinding(text)
     deleted: Counter[str] = Counter()
     for (topic, queue_id), count in expected.remaining():
-        if topic not in there and not store.is_known(topic):
+        if topic not in present and not store.is_known(topic):
             deleted[topic] += count
         else:
             entries = format_count(count, "entry", "entries")

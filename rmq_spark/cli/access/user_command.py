@@ -123,8 +123,8 @@ def create(
     rocketpoll acl grant.
     """
     with access_admin(access) as admin:
-        have_it = admin.users(**where)
-        if have_it and all(name in users for users in have_it.values()):
+        users_by_broker = admin.users(**where)
+        if users_by_broker and all(name in users for users in users_by_broker.values()):
             raise Failure(
                 f"there is a user {name} already",
                 f"Show it with rocketpoll user show {name}, or change it with rocketpoll user "
@@ -134,7 +134,7 @@ def create(
         admin.create_user(name, secret, is_super=is_super, **where)
     kind = "super user" if is_super else "user"
     hint = "" if is_super else f". Grant it rights with rocketpoll acl grant {name}"
-    write_text(f"created {kind} {name} on {', '.join(have_it)}{hint}\n")
+    write_text(f"created {kind} {name} on {', '.join(users_by_broker)}{hint}\n")
 
 
 @user.command(example="rocketpoll user update billing --disable")

@@ -23,7 +23,7 @@ from rmq_spark.cli.shell.parameter_types import (
     PositionKind,
     PositiveFloat,
     TopicPosition,
-    paced,
+    rate_limited,
     resolve_ranges,
 )
 from rmq_spark.client.message import Message
@@ -102,9 +102,9 @@ def consume(topic: str, output: str, access: ClusterAccess) -> None:
 
     count = size = 0
     with access.admin() as admin:
-        spans = resolve_ranges(admin.instance, topic, TopicPosition(PositionKind.START), None)
+        ranges = resolve_ranges(admin.instance, topic, TopicPosition(PositionKind.START), None)
         started = time.monotonic()
-        for queue, address, start, end in spans:
+        for queue, address, start, end in ranges:
             for chunk in BulkPull(admin.instance.api, address, READER_GROUP, queue, start, end):
                 for message in decode_pulled(chunk.records, queue):
                     count += 1
@@ -197,7 +197,7 @@ def _async_sender(
 
 def _send_at_rate(producer: Producer, topic: str, body_bytes: int, rate: float, count: int) -> None:
     body = random.randbytes(body_bytes)  # noqa: S311  # no secret
-    for _ in paced(range(count), rate):
+    for _ in rate_limited(range(count), rate):
         now = {_SENT_AT_PROPERTY: repr(time.monotonic())}
         producer.send(Message(topic, body, properties=now))
 
@@ -208,14 +208,14 @@ def _delivery_latencies(admin: Admin, topic: str) -> Iterator[list[float]]:
     from rmq_spark.client.consumer.settings import LitePullSettings  # noqa: PLC0415  # --help needs no client
     from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415  # --help needs no client
 
-    spans = resolve_ranges(admin.instance, topic, TopicPosition(PositionKind.END), None)
+    ranges = resolve_ranges(admin.instance, topic, TopicPosition(PositionKind.END), None)
     consumer = Consumer(
         READER_GROUP, instance=admin.instance, settings=LitePullSettings(auto_commit=False)
     )
     with consumer:
-        consumer.assign([span.queue for span in spans])
-        for span in spans:
-            consumer.seek(span.queue, span.start)
+        consumer.assign([bounds.queue for bounds in ranges])
+        for bounds in ranges:
+            consumer.seek(bounds.queue, bounds.start)
         yield []
         while True:
             found = consumer.poll(_POLL_MS)

@@ -161,8 +161,8 @@ def _add_groups(report: BrokerReport, groups: dict[str, tuple[int, int, int]]) -
         if not is_system_group(name):
             consumed, behind, members = groups.get(name, (0, 0, 0))
             online = report.members.get(name)
-            here = 0 if online is None else len(online.connection_set)
-            groups[name] = (consumed, behind, max(members, here))  # each broker reports all members
+            connected = 0 if online is None else len(online.connection_set)
+            groups[name] = (consumed, behind, max(members, connected))  # each reports all members
     for each in report.groups:
         if each.group in groups and not each.topic.startswith(RETRY_PREFIX):
             consumed, behind, members = groups[each.group]

@@ -18,7 +18,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.cli.shell.failures import Failure, describe_error
-from rmq_spark.cli.shell.parameter_types import PositionKind, TopicPosition, paced, resolve_ranges
+from rmq_spark.cli.shell.parameter_types import (
+    PositionKind,
+    TopicPosition,
+    rate_limited,
+    resolve_ranges,
+)
 from rmq_spark.client.arguments import check_send_topic
 from rmq_spark.client.errors import (
     CONNECTION_FAULTS,
@@ -101,31 +106,31 @@ def plan_copy(
     if is_system_topic(to) or to.startswith(RETRY_PREFIX):
         needed = "a topic that neither RocketMQ nor a group's retries use"
         raise MessageRejected("topic", needed, to)
-    spans = resolve_ranges(source.instance, topic, position, None)
+    ranges = resolve_ranges(source.instance, topic, position, None)
     if end.kind is not PositionKind.END:
         found_ends = resolve_ranges(source.instance, topic, end, None)
-        ends = {span.queue: span.start for span in found_ends}
-        spans = [span._replace(end=max(ends[span.queue], span.start)) for span in spans]
+        ends = {bounds.queue: bounds.start for bounds in found_ends}
+        ranges = [bounds._replace(end=max(ends[bounds.queue], bounds.start)) for bounds in ranges]
     try:
         tails = _tails(destination, to)
     except RouteNotFound:
         if not creates:
-            return [QueueCopy(span, replace(span.queue, topic=to)) for span in spans]
+            return [QueueCopy(bounds, replace(bounds.queue, topic=to)) for bounds in ranges]
         masters = destination.masters()
-        destination.create_topic(to, -(-len(spans) // len(masters)))
+        destination.create_topic(to, -(-len(ranges) // len(masters)))
         tails = _wait_for_tails(destination, to)
-    _check_queues(topic, to, spans, tails)
+    _check_queues(topic, to, ranges, tails)
     found = []
-    for span, tail in zip(spans, tails, strict=False):
-        copy = last_copy(destination, tail, span.queue)
+    for bounds, tail in zip(ranges, tails, strict=False):
+        copy = last_copy(destination, tail, bounds.queue)
         if copy is None:
-            found.append(QueueCopy(span, tail.queue))
+            found.append(QueueCopy(bounds, tail.queue))
             continue
         last = _origin_offset(copy)
-        _check_is_copy(source, span, copy, to)
-        expired = max(span.start - last - 1, 0) if position == _START else 0
-        begin = min(max(last + 1, span.start), span.end)
-        found.append(QueueCopy(span._replace(start=begin), tail.queue, expired))
+        _check_is_copy(source, bounds, copy, to)
+        expired = max(bounds.start - last - 1, 0) if position == _START else 0
+        begin = min(max(last + 1, bounds.start), bounds.end)
+        found.append(QueueCopy(bounds._replace(start=begin), tail.queue, expired))
     return found
 
 
@@ -144,34 +149,34 @@ def _wait_for_tails(admin: Admin, topic: str) -> list[ReadRange]:
 
 
 def _check_queues(
-    topic: str, to: str, spans: Sequence[ReadRange], tails: Sequence[ReadRange]
+    topic: str, to: str, ranges: Sequence[ReadRange], tails: Sequence[ReadRange]
 ) -> None:
-    read, written = ({(each.address, each.queue) for each in some} for some in (spans, tails))
+    read, written = ({(each.address, each.queue) for each in some} for some in (ranges, tails))
     if read & written:
         raise Failure(
             f"{topic} would be copied to itself", "Name another DESTINATION, or another cluster"
         )
-    if len(tails) < len(spans):
+    if len(tails) < len(ranges):
         raise Failure(
-            f"{to} has {format_count(len(tails), 'queue')}, and {topic} has {len(spans)}",
+            f"{to} has {format_count(len(tails), 'queue')}, and {topic} has {len(ranges)}",
             f"Give it as many with rocketpoll topic alter {to} --queues, or name a topic that does "
             "not exist",
         )
 
 
-def _check_is_copy(source: Admin, span: ReadRange, copy: MessageExt, to: str) -> None:
+def _check_is_copy(source: Admin, bounds: ReadRange, copy: MessageExt, to: str) -> None:
     """Refuse a source queue that ends before the last copied message, or has another one there."""
     from rmq_spark.client.reading.bulk_pull import stored_messages  # noqa: PLC0415  # not for help
 
     last = _origin_offset(copy)
     api = source.instance.api
-    end = api.max_offset(span.address, span.queue)
+    end = api.max_offset(bounds.address, bounds.queue)
     if last >= end:
         problem = f"which ends at {end}"
-    elif last < api.min_offset(span.address, span.queue):
+    elif last < api.min_offset(bounds.address, bounds.queue):
         return  # retention has deleted it
     else:
-        original = next(stored_messages(api, span._replace(start=last, end=last + 1)), None)
+        original = next(stored_messages(api, bounds._replace(start=last, end=last + 1)), None)
         if original is None or original.fault is not None:
             return  # a message that is gone proves nothing
         same_id = original.properties.get(UNIQ_KEY) in (None, copy.properties.get(UNIQ_KEY))
@@ -179,8 +184,8 @@ def _check_is_copy(source: Admin, span: ReadRange, copy: MessageExt, to: str) ->
             return
         problem = "which has another message there"
     raise Failure(
-        f"{to} has a copy of offset {last} of {span.queue}, {problem}: "
-        f"{span.queue.topic} was deleted and created again since",
+        f"{to} has a copy of offset {last} of {bounds.queue}, {problem}: "
+        f"{bounds.queue.topic} was deleted and created again since",
         "Copy it to another topic",
     )
 
@@ -229,7 +234,7 @@ def copy_queues(
             yield list(left)
 
     with Producer(_GROUP, instance=destination.instance, rules=rules) as producer:
-        for numbers in paced(rounds(), rate, len):
+        for numbers in rate_limited(rounds(), rate, len):
             started = []
             for number in numbers:
                 message = next(queues[number], None)
@@ -294,7 +299,9 @@ def _finish(
             return
         time.sleep(_PAUSE_SECONDS)
         with suppress(*_TRANSIENT):
-            [tail] = [span for span in _tails(destination, copy.topic) if span.queue == each.target]
+            [tail] = [
+                bounds for bounds in _tails(destination, copy.topic) if bounds.queue == each.target
+            ]
             found = last_copy(destination, tail, message.queue)
             if found is not None and _origin_offset(found) >= message.queue_offset:
                 each.copied += 1

@@ -308,12 +308,12 @@ class AuditLog:
 
     def _write(self, request: Request, session: Session | None, outcome: str) -> None:
         fields = [pair for pair in request.form if pair[0] not in _SECRET_FIELDS]
-        said = [_field_text(name, value) for name, value in fields[:_FIELDS_MAX]]
+        texts = [_field_text(name, value) for name, value in fields[:_FIELDS_MAX]]
         if len(fields) > _FIELDS_MAX:
-            said.append(f"and {len(fields) - _FIELDS_MAX} more")
+            texts.append(f"and {len(fields) - _FIELDS_MAX} more")
         who = "no session" if session is None else f"session {session_name(session)}"
         user = f"as user {self._user}" if self._user else "without credentials"
-        words = [f"POST {path(*request.segments)}", *said]
+        words = [f"POST {path(*request.segments)}", *texts]
         outcome = outcome[:_OUTCOME_CHARACTERS_MAX]
         line = f"{who} at {request.client} {user}: {' '.join(words)}: {outcome}"
         _log.info("%s", escape_unprintable(" ".join(line.split())))

@@ -199,8 +199,8 @@ class Site:
             if request.method != "POST":
                 return sign_in_page(_local_path(request.parameter("next")))
             if request.segments == ("sign-in",):
-                begun = self._guard.sign_in(request, request.field("token"))
-                return redirect(_local_path(request.field("next")), begun)
+                session = self._guard.sign_in(request, request.field("token"))
+                return redirect(_local_path(request.field("next")), session)
             ended = self._guard.check_form(request, visit.session)
             return redirect("/", self._guard.sign_out(request, ended))
         if not visit.may_read:
@@ -225,12 +225,12 @@ class Site:
     ) -> Page:
         """Return a page that reports an error; the script retries it if the error is transient."""
         section, trail = _place_of(visit.request)
-        back = trail[-1] if trail else ("Overview", "/")
+        parent = trail[-1] if trail else ("Overview", "/")
         return Page(
             title,
             join(
                 ui.alert(*map(visit.sentence, filter(None, (problem, *text)))),
-                el("p", el("a.button", f"Back to {back[0]}", href=back[1]), " ",
+                el("p", el("a.button", f"Back to {parent[0]}", href=parent[1]), " ",
                    el("a.button", "Try again", href="?") if is_retried else None,
                    data_again=is_retried),
             ),

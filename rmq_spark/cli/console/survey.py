@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 AGE_SECONDS_MAX: Final = 30.0
 WAIT_SECONDS_MAX: Final = 0.5
-_REST_FACTOR: Final = 9.0
+_PAUSE_FACTOR: Final = 9.0
 _FORGOTTEN_SECONDS: Final = 300.0
 """The time for which values are shown after their next read was due."""
 
@@ -72,7 +72,7 @@ class Survey(Generic[Value]):
         self,
         title: str,
         read: Callable[[str], Value],
-        is_unsettled: Callable[[Value], bool] = lambda _: False,
+        needs_reread: Callable[[Value], bool] = lambda _: False,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start with nothing known.
@@ -80,12 +80,12 @@ class Survey(Generic[Value]):
         Args:
             title: What is read, for the thread and the log.
             read: Reads the value for a name; a name that raises RouteNotFound has none.
-            is_unsettled: Whether a value needs a second look, a few seconds after the pass.
+            needs_reread: Whether a value needs a second look, a few seconds after the pass.
             now: The monotonic clock, in seconds.
         """
         self._title = title
         self._read = read
-        self._is_unsettled = is_unsettled
+        self._needs_reread = needs_reread
         self._now = now
         self._changed = threading.Condition()
         self._stop_event = threading.Event()
@@ -151,24 +151,24 @@ class Survey(Generic[Value]):
         error, has_failed, started_at = None, False, self._now()
         try:
             for name in self._in_order(names):
-                self._look(name)
+                self._read_value(name)
         except ClientError as caught:
             error, has_failed = caught, True
         except Exception:  # noqa: BLE001  # the next pass may succeed
             has_failed = True
             _log.exception("reading %s failed", self._title)
         with self._changed:
-            for gone in self._known.keys() - set(all_names):
-                del self._known[gone]
+            for name in self._known.keys() - set(all_names):
+                del self._known[name]
             self._error = error
-            rest_until = self._now() + _REST_FACTOR * (self._now() - started_at)
-            self._next_pass_at = max(self._next_pass_at, rest_until)
+            paused_until = self._now() + _PAUSE_FACTOR * (self._now() - started_at)
+            self._next_pass_at = max(self._next_pass_at, paused_until)
             if has_failed:
                 self._next_pass_at = float("-inf")  # the next page reads again at once
             self._is_reading = False
             self._changed.notify_all()
         if not has_failed:
-            self._look_again()
+            self._reread_unsettled()
         with self._changed:
             self._thread = None
 
@@ -185,7 +185,7 @@ class Survey(Generic[Value]):
                 done.add(name)
                 yield name
 
-    def _look(self, name: str) -> None:
+    def _read_value(self, name: str) -> None:
         try:
             value = self._read(name)
         except RouteNotFound:  # deleted meanwhile, or a broker's own topic without a route
@@ -194,12 +194,12 @@ class Survey(Generic[Value]):
             self._known[name] = value
             self._changed.notify_all()
 
-    def _look_again(self) -> None:
+    def _reread_unsettled(self) -> None:
         with self._changed:
             unsettled = [
                 name
                 for name, value in self._known.items()
-                if value is not None and self._is_unsettled(value)
+                if value is not None and self._needs_reread(value)
             ]
         if not unsettled or self._stop_event.wait(STILL_MS / 1_000):
             return
@@ -207,7 +207,7 @@ class Survey(Generic[Value]):
             for name in unsettled:
                 if self._stop_event.is_set():
                     return
-                self._look(name)
+                self._read_value(name)
         except ClientError:  # the next pass says what is wrong
             return
         except Exception:  # noqa: BLE001  # the next pass may succeed

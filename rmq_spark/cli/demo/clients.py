@@ -86,15 +86,15 @@ class DemoSender:
             self.fault = error
 
     def _send_at_rate(self) -> None:
-        owed, last = 0.0, time.monotonic()
+        pending_count, last = 0.0, time.monotonic()
         while not self._stop_event.wait(_SEND_INTERVAL_SECONDS):
             now, rate = time.monotonic(), self.per_second
             most = max(rate * _SEND_INTERVAL_SECONDS * _CATCH_UP_INTERVALS_MAX, 1)
-            owed, last = min(owed + (now - last) * rate, rate), now
-            count = int(min(owed, most))
+            pending_count, last = min(pending_count + (now - last) * rate, rate), now
+            count = int(min(pending_count, most))
             if count:
                 self.send(count)
-                owed -= count
+                pending_count -= count
 
 
 _BATCH_SECONDS: Final = 0.5

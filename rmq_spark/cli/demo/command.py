@@ -287,10 +287,10 @@ def _running_broker(directory: Path) -> Iterator[Callable[[], str]]:
     ) as broker:
         if broker.stdout is None or broker.stdin is None:
             raise AssertionError("pipes were asked for")
-        said = broker.stdout
+        stdout = broker.stdout
 
         def listening() -> str:
-            line = said.readline()
+            line = stdout.readline()
             if not line:
                 raise DemoError("the broker did not start. See its message above")
             return line.rpartition(" ")[2].strip()

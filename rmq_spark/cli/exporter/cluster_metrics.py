@@ -105,9 +105,11 @@ class ClusterMetrics:
         else:
             self._failure_log.record_success("reading the name servers", self._now())
             reports = [(node, self._read_broker(node)) for node in nodes]
-            away = [node.name for node, report in reports if report is None]
-            self.not_ready_reason = f"brokers do not answer: {', '.join(away)}" if away else None
-            if not away:
+            unreachable = [node.name for node, report in reports if report is None]
+            self.not_ready_reason = (
+                f"brokers do not answer: {', '.join(unreachable)}" if unreachable else None
+            )
+            if not unreachable:
                 self._last_success_seconds = self._now()
         took = self._now() - began
         prefix = "rocketpoll_exporter"
@@ -151,17 +153,19 @@ def _families(
     up = GaugeMetricFamily(
         "rocketpoll_broker_up", "1 if the broker answers, else 0.", labels=_NODE_LABELS
     )
-    there: list[tuple[BrokerNode, BrokerReport]] = []
+    reachable: list[tuple[BrokerNode, BrokerReport]] = []
     for node, report in reports:
         up.add_metric(node.labels, report is not None)
         if report is not None:
-            there.append((node, report))
+            reachable.append((node, report))
     yield up
-    yield from _rate_metrics(there)
-    yield from _topic_metrics([(node, each) for node, report in there for each in report.topics])
-    yield from _member_metrics(there)
+    yield from _rate_metrics(reachable)
+    yield from _topic_metrics(
+        [(node, each) for node, report in reachable for each in report.topics]
+    )
+    yield from _member_metrics(reachable)
     yield from _group_metrics(
-        [(node, each) for node, report in there for each in report.groups], now_seconds
+        [(node, each) for node, report in reachable for each in report.groups], now_seconds
     )
 
 

@@ -133,10 +133,12 @@ def diagnose_group(
     if not state.members:
         text = "Messages wait until one is. Start the group's consumers."
         return GroupDiagnosis(GroupCondition.OFFLINE, "No consumer is online", text)
-    lone = [each for each in state.queues if each.lag.messages and each.member is None]
-    if lone and not state.is_popping:
-        names = ", ".join(queue_text(each.lag.queue) for each in lone[:_QUEUES_NAMED_MAX])
-        more = f" and {len(lone) - _QUEUES_NAMED_MAX:,} more" * (len(lone) > _QUEUES_NAMED_MAX)
+    unassigned = [each for each in state.queues if each.lag.messages and each.member is None]
+    if unassigned and not state.is_popping:
+        names = ", ".join(queue_text(each.lag.queue) for each in unassigned[:_QUEUES_NAMED_MAX])
+        more = f" and {len(unassigned) - _QUEUES_NAMED_MAX:,} more" * (
+            len(unassigned) > _QUEUES_NAMED_MAX
+        )
         return GroupDiagnosis(
             GroupCondition.UNASSIGNED,
             "Queues without a member",

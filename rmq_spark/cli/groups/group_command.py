@@ -95,7 +95,7 @@ def list_groups(
         empty_text="no groups. Start a consumer: it creates its group",
         layout=TableLayout(
             ages=("waiting_since", "last_consumed"),
-            expendable=("last_consumed", "waiting_since", "topics", "members"),
+            optional_columns=("last_consumed", "waiting_since", "topics", "members"),
             flexible="topics",
         ),
     )

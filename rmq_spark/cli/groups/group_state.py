@@ -214,27 +214,29 @@ def _plan_topic(
     strip = admin.instance.namespace.strip_queue
     is_relative = position.kind in (PositionKind.BACKWARD, PositionKind.FORWARD)
     held = {
-        strip(span.queue): span
-        for span in resolve_ranges(admin.instance, topic, TopicPosition(PositionKind.START), queue)
+        strip(bounds.queue): bounds
+        for bounds in resolve_ranges(
+            admin.instance, topic, TopicPosition(PositionKind.START), queue
+        )
     }
     if not is_relative:
         targets = {
-            strip(span.queue): span.start
-            for span in resolve_ranges(admin.instance, topic, position, queue)
+            strip(bounds.queue): bounds.start
+            for bounds in resolve_ranges(admin.instance, topic, position, queue)
         }
     moves = []
-    for each, span in held.items():
+    for each, bounds in held.items():
         committed = lags[each].consumer_offset if each in lags else None
         if not is_relative:
-            moves.append(OffsetMove(each, committed, targets[each], span.end))
+            moves.append(OffsetMove(each, committed, targets[each], bounds.end))
             continue
-        if committed is None and span.end > span.start:
+        if committed is None and bounds.end > bounds.start:
             raise Failure(
                 f"{name} has committed no offset in {topic} {each.broker_name}:{each.queue_id} "
                 "for a relative move",
                 "Seek to start, end, an offset or a time",
             )
         step = position.number if position.kind is PositionKind.FORWARD else -position.number
-        to = min(max((committed or 0) + step, span.start), span.end)
-        moves.append(OffsetMove(each, committed, to, span.end))
+        to = min(max((committed or 0) + step, bounds.start), bounds.end)
+        moves.append(OffsetMove(each, committed, to, bounds.end))
     return moves

@@ -121,10 +121,10 @@ class GroupView:
             queue = diagnosis.queue.lag.queue
             place = ("--queue", queue_text(queue))
             at = ("--offset", str(diagnosis.queue.next_offset), "-n", "1")
-            look = self.access.next_command("consume", queue.topic, options=(*place, *at))
+            show_command = self.access.next_command("consume", queue.topic, options=(*place, *at))
             to = ("--topic", queue.topic, *place, "--to", "+1")
             skip = self.access.next_command("group seek", state.name, options=to)
-            _write("To see the message:", f"  {look}", "To skip it:", f"  {skip}")
+            _write("To see the message:", f"  {show_command}", "To skip it:", f"  {skip}")
         if state.waiting_for_retry:
             count = f"{state.waiting_for_retry:,}"
             _write(f"Failed messages that are due for another try: {count}.")
@@ -151,7 +151,7 @@ class GroupView:
             *fitted_lines(
                 shown,
                 ("member", "client", "address", "language", "queues"),
-                expendable=("language", "address"),
+                optional_columns=("language", "address"),
                 flexible="client",
             ),
         )
@@ -202,7 +202,7 @@ class GroupView:
         _write("", wrap_text(f"{format_count(len(rows), 'queue')}: {', '.join(of_all)}"))
         _write(
             *fitted_lines(
-                rows, columns, expendable=("end", "consumed", "committed"), flexible="topic"
+                rows, columns, optional_columns=("end", "consumed", "committed"), flexible="topic"
             )
         )
 

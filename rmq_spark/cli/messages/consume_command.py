@@ -156,21 +156,21 @@ def consume(
         raise click.UsageError("--follow and --until exclude each other. Give one")
     if key is not None and len(topics) > 1:
         raise click.UsageError("--key needs one TOPIC. Give one")
-    wish = ConsumeQuery(topics, place, end, _selector(tags, sql), key, queue, count)
+    query = ConsumeQuery(topics, place, end, _selector(tags, sql), key, queue, count)
     render = renderer(output, text_format)
     if group is not None:
-        _check_group_query(wish)
+        _check_group_query(query)
     with access.admin() as admin:
         if group is not None:
             consume_in = _pop_in_group if is_popping else _consume_in_group
-            with closing(consume_in(admin, wish, group, is_endless=follow)) as found:
+            with closing(consume_in(admin, query, group, is_endless=follow)) as found:
                 shown = show_messages(found, render, flush_each=True)
         elif follow:
-            shown = show_messages(islice(_follow(admin, wish), count), render, flush_each=True)
+            shown = show_messages(islice(_follow(admin, query), count), render, flush_each=True)
         elif key is not None:
-            shown = show_messages(islice(_query_by_key(admin, wish, key), count), render)
+            shown = show_messages(islice(_query_by_key(admin, query, key), count), render)
         else:
-            shown = show_messages(islice(_read_stored(admin, wish), count), render)
+            shown = show_messages(islice(_read_stored(admin, query), count), render)
     if not shown and count != 0:
         click.echo("rocketpoll: no messages found", err=True)
 
@@ -194,10 +194,10 @@ def tail(
     Messages that arrive within a moment are printed in the order in which they were stored.
     """
     end = TopicPosition(PositionKind.END)
-    wish = ConsumeQuery(topics, end, end, _selector(tags, sql), None, queue, count)
+    query = ConsumeQuery(topics, end, end, _selector(tags, sql), None, queue, count)
     render = renderer(output, text_format)
     with access.admin() as admin:
-        show_messages(islice(_follow(admin, wish), count), render, flush_each=True)
+        show_messages(islice(_follow(admin, query), count), render, flush_each=True)
 
 
 def _selector(tags: str | None, sql: str | None) -> MessageSelector:
@@ -213,21 +213,21 @@ def _read_stored(admin: Admin, query: ConsumeQuery) -> Iterator[MessageExt]:
     from rmq_spark.client.consumer.brokers.broker_client import GroupBrokerClient  # noqa: PLC0415  # not for help
     from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415  # --help needs no client
 
-    spans: list[ReadRange] = []
+    ranges: list[ReadRange] = []
     for topic in dict.fromkeys(query.topics):
         full = admin.instance.namespace.wrap(topic)
         subscription = subscription_data(full, query.selector, 0)
         reader = GroupBrokerClient(admin.instance, READER_GROUP, lambda _: None)
         reader.check_subscription(subscription)
-        spans += resolve_ranges(admin.instance, topic, query.position, query.queue, query.end)
-    queues = [_read_range(admin, span, query) for span in spans if span.start < span.end]
+        ranges += resolve_ranges(admin.instance, topic, query.position, query.queue, query.end)
+    queues = [_read_range(admin, bounds, query) for bounds in ranges if bounds.start < bounds.end]
     return heapq.merge(*queues, key=store_order_key)
 
 
-def _read_range(admin: Admin, span: ReadRange, query: ConsumeQuery) -> Iterator[MessageExt]:
+def _read_range(admin: Admin, bounds: ReadRange, query: ConsumeQuery) -> Iterator[MessageExt]:
     from rmq_spark.client.reading.bulk_pull import PullRules, stored_messages  # noqa: PLC0415  # --help needs no client
 
-    subscription = subscription_data(span.queue.topic, query.selector, 0)
+    subscription = subscription_data(bounds.queue.topic, query.selector, 0)
     rules = PullRules(
         subscription=subscription.sub_string,
         expression_type=query.selector.expression_type,
@@ -235,7 +235,7 @@ def _read_range(admin: Admin, span: ReadRange, query: ConsumeQuery) -> Iterator[
         chunk_bytes=_CHUNK_BYTES,
         chunk_messages=min(query.limit or 10_000, 10_000),
     )
-    for message in stored_messages(admin.instance.api, span, rules):
+    for message in stored_messages(admin.instance.api, bounds, rules):
         # The tag of a damaged record may be damaged; the broker considered it a match.
         if message.fault is not None or filter_by_tags([message], subscription):
             yield admin.instance.namespace.strip_message(message)
@@ -519,7 +519,7 @@ class _MemberNotes:
 
     def __init__(self, group: str) -> None:
         self._group = group
-        self._said: dict[str, str] = {}
+        self._printed: dict[str, str] = {}
 
     def __call__(
         self, topic: str, queues: frozenset[MessageQueue], own: frozenset[MessageQueue]
@@ -528,8 +528,8 @@ class _MemberNotes:
         others = "" if len(own) == len(queues) else "; other members have the rest"
         total = format_count(len(queues), "queue")
         text = f"a member of {self._group}: reads {len(own)} of {total} of {topic}{others}"
-        if self._said.get(topic) != text:
-            self._said[topic] = text
+        if self._printed.get(topic) != text:
+            self._printed[topic] = text
             print_error("rocketpoll", text)
 
 
@@ -547,14 +547,14 @@ def _assign_and_seek(consumer: Consumer, admin: Admin, query: ConsumeQuery) -> N
         for queue in queues:
             seek(queue)
         return
-    spans = [
-        span
+    ranges = [
+        bounds
         for topic in topics
-        for span in resolve_ranges(admin.instance, topic, query.position, query.queue)
+        for bounds in resolve_ranges(admin.instance, topic, query.position, query.queue)
     ]
-    consumer.assign([span.queue for span in spans], query.selector)
-    for span in spans:
-        consumer.seek(span.queue, span.start)
+    consumer.assign([bounds.queue for bounds in ranges], query.selector)
+    for bounds in ranges:
+        consumer.seek(bounds.queue, bounds.start)
 
 
 def _queues_of(consumer: Consumer, topic: str, name: QueueName | None) -> list[MessageQueue]:

@@ -20,7 +20,7 @@ from rmq_spark.cli.shell.failures import Failure, describe_error
 from rmq_spark.cli.shell.parameter_types import (
     PositionKind,
     TopicPosition,
-    paced,
+    rate_limited,
     resolve_ranges,
     store_order_key,
 )
@@ -32,7 +32,7 @@ from rmq_spark.client.errors import (
     RouteNotFound,
     TopicNotUsable,
 )
-from rmq_spark.client.forwarding import DEAD_LETTER_BODY, message_of_letter
+from rmq_spark.client.forwarding import DEAD_LETTER_BODY, message_of_dead_letter
 from rmq_spark.client.subscriptions import MessageSelector, filter_by_tags, subscription_data
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX
 from rmq_spark.wire.names import DLQ_PREFIX, dlq_topic
@@ -128,7 +128,7 @@ def resend_dead_letters(
     rules = SendRules(_GROUP, max_message_bytes=PLAIN_BYTES_MAX)  # brokers have accepted it before
     group = f"{_GROUP}-{secrets.token_hex(4)}"  # the console may resend for several at a time
     with Producer(group, instance=admin.instance, rules=rules) as producer:
-        for letter in paced(chosen, rate):
+        for letter in rate_limited(chosen, rate):
             try:
                 result = producer.send(original_message(letter, to))
             except Failure as error:  # noqa: PERF203  # each has its own result
@@ -155,7 +155,7 @@ def read_dead_letters(
     from rmq_spark.client.reading.bulk_pull import stored_messages  # noqa: PLC0415  # not for help
 
     try:
-        spans = resolve_ranges(admin.instance, source.topic, position, None, end)
+        ranges = resolve_ranges(admin.instance, source.topic, position, None, end)
     except RouteNotFound:
         if source.group is None:
             raise
@@ -166,7 +166,7 @@ def read_dead_letters(
             "Run rocketpoll dlq list to see the groups that have dead letters",
         ) from None
 
-    queues = [stored_messages(admin.instance.api, span) for span in spans]
+    queues = [stored_messages(admin.instance.api, bounds) for bounds in ranges]
     strip = admin.instance.namespace.strip_message
     found = map(strip, heapq.merge(*queues, key=store_order_key))
     if selector is None:
@@ -213,7 +213,7 @@ def select_by_id(
 def original_message(letter: MessageExt, to: str | None = None) -> Message:
     """Return the original message of a dead letter, to be sent to its topic or another."""
     try:
-        return message_of_letter(letter, to)
+        return message_of_dead_letter(letter, to)
     except NotResendable as error:
         fix = "Name a topic with --to" if error.lacks_topic else _HOW_TO_SEND
         raise Failure(f"{error}", fix) from None

@@ -60,7 +60,7 @@ def dlq() -> None:
               "sends dead letters to (deadLetterTopic). Repeatable.")  # fmt: skip
 @output_option
 @connection_options
-def list_letters(topics: tuple[str, ...], output: str, access: ClusterAccess) -> None:
+def list_dead_letters(topics: tuple[str, ...], output: str, access: ClusterAccess) -> None:
     """List the groups that have dead letters."""
     with access.admin() as admin:
         found = count_dead_letters(admin, map(DeadLetterSource, topics))

@@ -112,8 +112,8 @@ def lake(
             admin,
             topic,
             TopicTable(table, topic, chosen),
-            starts={span.queue: span.start for span in starts},
-            ends=None if ends is None else {span.queue: span.start for span in ends},
+            starts={bounds.queue: bounds.start for bounds in starts},
+            ends=None if ends is None else {bounds.queue: bounds.start for bounds in ends},
             has_start=place is not None,
             on_bad_record=on_bad_record,
             skips_lost=skip_lost,
@@ -134,23 +134,23 @@ def _parse_columns(text: str) -> tuple[str, ...]:
         raise click.UsageError(f"--columns {text}: {error}") from error
 
 
-class _Piece(NamedTuple):
+class _MissingRange(NamedTuple):
     """Offsets of one queue to add to a table, and what the table holds of the queue."""
 
-    span: ReadRange
+    bounds: ReadRange
     held: HeldRange
 
     @property
     def is_backfill(self) -> bool:
         """True if the offsets precede those in the table. A backfill adds the last ones first."""
-        return self.span.start < self.held.first
+        return self.bounds.start < self.held.first
 
     def first_part(self, count: int) -> ReadRange:
         """Return the offsets to copy next, at most ``count``."""
-        start, end = self.span.start, self.span.end
+        start, end = self.bounds.start, self.bounds.end
         if self.is_backfill:
-            return self.span._replace(start=max(start, end - count))
-        return self.span._replace(end=min(end, start + count))
+            return self.bounds._replace(start=max(start, end - count))
+        return self.bounds._replace(end=min(end, start + count))
 
 
 @dataclass
@@ -189,13 +189,13 @@ class _TopicCopy:
         """Commit the next messages; return False if there are none."""
         self.table.refresh()
         held: dict[MessageQueue, HeldRange] = {}
-        pieces = self._plan(held)
-        if not pieces and not held:
+        missing = self._plan(held)
+        if not missing and not held:
             return False
         self._turn += 1
-        turn = self._turn % max(1, len(pieces))
+        turn = self._turn % max(1, len(missing))
         try:
-            tables = self._read([*pieces[turn:], *pieces[:turn]], held)
+            tables = self._read([*missing[turn:], *missing[:turn]], held)
         except TableTooLarge:
             if self.commit_messages == 1:
                 raise
@@ -210,48 +210,50 @@ class _TopicCopy:
         write_text(f"version {version}: {rows.num_rows} messages of {self.topic}\n")
         return True
 
-    def _plan(self, new: dict[MessageQueue, HeldRange]) -> list[_Piece]:
+    def _plan(self, new: dict[MessageQueue, HeldRange]) -> list[_MissingRange]:
         """Return the ranges missing in the table; add queues that it does not know to ``new``."""
-        pieces = []
-        for span in resolve_ranges(self.admin.instance, self.topic, _START, None):
-            held = self.table.held(span.queue)
+        missing = []
+        for bounds in resolve_ranges(self.admin.instance, self.topic, _START, None):
+            held = self.table.held(bounds.queue)
             if held is None:
                 # If the table has other queues already, a new queue is read from its first message.
-                start = span.start if self.table.is_begun else self.starts.get(span.queue, 0)
-                start = min(max(start, span.start), span.end)
-                held = new[span.queue] = HeldRange(start, start)
-            elif held.next_offset < span.start:
-                held = new[span.queue] = self._skip_lost(span, held)
-            elif held.next_offset > span.end:
-                raise _recreated(span.queue, held, f"the queue ends at offset {span.end}")
-            end = span.end if self.ends is None else min(span.end, self.ends.get(span.queue, 0))
-            start = self.starts.get(span.queue, held.first) if self.has_start else held.first
-            parts = (
-                span._replace(start=held.next_offset, end=end),
-                span._replace(start=max(span.start, start), end=held.first),
+                start = bounds.start if self.table.is_begun else self.starts.get(bounds.queue, 0)
+                start = min(max(start, bounds.start), bounds.end)
+                held = new[bounds.queue] = HeldRange(start, start)
+            elif held.next_offset < bounds.start:
+                held = new[bounds.queue] = self._skip_lost(bounds, held)
+            elif held.next_offset > bounds.end:
+                raise _recreated(bounds.queue, held, f"the queue ends at offset {bounds.end}")
+            end = (
+                bounds.end if self.ends is None else min(bounds.end, self.ends.get(bounds.queue, 0))
             )
-            pieces += [_Piece(part, held) for part in parts if part.start < part.end]
-        return pieces
+            start = self.starts.get(bounds.queue, held.first) if self.has_start else held.first
+            parts = (
+                bounds._replace(start=held.next_offset, end=end),
+                bounds._replace(start=max(bounds.start, start), end=held.first),
+            )
+            missing += [_MissingRange(part, held) for part in parts if part.start < part.end]
+        return missing
 
-    def _skip_lost(self, span: ReadRange, held: HeldRange) -> HeldRange:
+    def _skip_lost(self, bounds: ReadRange, held: HeldRange) -> HeldRange:
         lost = (
-            f"the broker has deleted offsets {held.next_offset} to {span.start - 1} of "
-            f"{span.queue}, which the table does not have yet"
+            f"the broker has deleted offsets {held.next_offset} to {bounds.start - 1} of "
+            f"{bounds.queue}, which the table does not have yet"
         )
         if not self.skips_lost:
-            raise Failure(lost, f"Add --skip-lost to go on at offset {span.start}")
-        print_error(_PROGRAM, f"{lost}: going on at offset {span.start}")
-        return HeldRange(held.first, span.start)
+            raise Failure(lost, f"Add --skip-lost to go on at offset {bounds.start}")
+        print_error(_PROGRAM, f"{lost}: going on at offset {bounds.start}")
+        return HeldRange(held.first, bounds.start)
 
     def _read(
-        self, pieces: Iterable[_Piece], held: dict[MessageQueue, HeldRange]
+        self, missing: Iterable[_MissingRange], held: dict[MessageQueue, HeldRange]
     ) -> list[pa.Table]:
         """Return the rows of one commit; put the ranges that include them in ``held``."""
         tables: list[pa.Table] = []
         columns = list(dict.fromkeys((*self.table.columns, *_NEEDED)))
         left = self.commit_messages
-        for piece in pieces:
-            part = piece.first_part(left)
+        for missing_range in missing:
+            part = missing_range.first_part(left)
             rows = self.admin.read_table(
                 self.topic,
                 start={part.queue: part.start},
@@ -260,12 +262,12 @@ class _TopicCopy:
                 on_bad_record=self.on_bad_record,
                 bytes_max=_COMMIT_BYTES,
             )
-            self._check_identity(piece)
+            self._check_identity(missing_range)
             tables.append(rows)
-            known = held.get(part.queue, piece.held)
+            known = held.get(part.queue, missing_range.held)
             held[part.queue] = (
                 known._replace(first=part.start)
-                if piece.is_backfill
+                if missing_range.is_backfill
                 else HeldRange(known.first, part.end, _last_stored_ms(rows, part.end))
             )
             left -= part.end - part.start
@@ -273,18 +275,20 @@ class _TopicCopy:
                 break
         return tables
 
-    def _check_identity(self, piece: _Piece) -> None:
+    def _check_identity(self, missing_range: _MissingRange) -> None:
         """Raise an error if the broker has another message where the table's last one was.
 
         This comes after the read, so that rows of a topic that was recreated are never committed.
         """
         from rmq_spark.client.reading.read_bounds import READER_GROUP  # noqa: PLC0415  # not for help
 
-        queue, held = piece.span.queue, piece.held
+        queue, held = missing_range.bounds.queue, missing_range.held
         if held.stored_ms == UNKNOWN_TIME:
             return
         api, last = self.admin.instance.api, held.next_offset - 1
-        found = api.peek(piece.span.address, READER_GROUP, queue, last).first_message(queue)
+        found = api.peek(missing_range.bounds.address, READER_GROUP, queue, last).first_message(
+            queue
+        )
         if found is None or found.queue_offset != last or found.store_timestamp == held.stored_ms:
             return  # a message that is gone proves nothing
         times = f"stored at {held.stored_ms} ms, and at {found.store_timestamp} ms at the broker"

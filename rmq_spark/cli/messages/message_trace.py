@@ -186,8 +186,10 @@ def _open_state(admin: Admin, message: MessageExt) -> str:
     newest = max(copies, key=lambda each: each.queue_offset)
     address = admin.instance.routes.master_address(newest.queue.broker_name)
     api = admin.instance.api
-    passed = api.query_consumer_offset(address, CHECK_GROUP, newest.queue, zero_if_young=False)
-    if newest.queue_offset < (passed or 0):
+    checked_to = api.query_consumer_offset(
+        address, CHECK_GROUP, newest.queue, set_zero_if_not_found=False
+    )
+    if newest.queue_offset < (checked_to or 0):
         return "rolled back"
     return "open, or ended since the last check"
 
@@ -197,16 +199,16 @@ def _trace_group(admin: Admin, name: str, message: MessageExt) -> Delivery:
     committed = lags[message.queue].consumer_offset if message.queue in lags else None
     before, retries = 0, 0
     if committed is None:
-        fate = DeliveryState.NOT_STARTED
+        state = DeliveryState.NOT_STARTED
     elif committed > message.queue_offset:
-        fate = DeliveryState.CONSUMED
-        given_back = _copies(admin, retry_topic(name), message)
-        retries = max((each.reconsume_times for each in given_back), default=0)
+        state = DeliveryState.CONSUMED
+        retried = _copies(admin, retry_topic(name), message)
+        retries = max((each.reconsume_times for each in retried), default=0)
     else:
-        fate, before = DeliveryState.WAITING, message.queue_offset - committed
+        state, before = DeliveryState.WAITING, message.queue_offset - committed
     if not message.topic.startswith(DLQ_PREFIX) and _copies(admin, dlq_topic(name), message):
-        fate = DeliveryState.DEAD_LETTER
-    return Delivery(name, fate, committed, before, retries)
+        state = DeliveryState.DEAD_LETTER
+    return Delivery(name, state, committed, before, retries)
 
 
 class TracedEvent(NamedTuple):
@@ -236,11 +238,11 @@ def traced_events(
     except RouteNotFound:  # nobody records traces here
         return []
     ends = {each.request_id: each for each in traces if each.trace_type is TraceType.SUB_AFTER}
-    begun = {each.request_id for each in traces if each.trace_type is TraceType.SUB_BEFORE}
+    started_ids = {each.request_id for each in traces if each.trace_type is TraceType.SUB_BEFORE}
     return [
         _traced_event(each, ends.get(each.request_id))
         for each in traces
-        if each.trace_type is not TraceType.SUB_AFTER or each.request_id not in begun
+        if each.trace_type is not TraceType.SUB_AFTER or each.request_id not in started_ids
     ]
 
 

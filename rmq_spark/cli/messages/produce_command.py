@@ -29,7 +29,7 @@ from rmq_spark.cli.shell.command_tree import CommandWithExample, option_set
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
 from rmq_spark.cli.shell.failures import Failure, explain_error
 from rmq_spark.cli.shell.output import json_line, write_text
-from rmq_spark.cli.shell.parameter_types import PositiveFloat, paced, parse_pairs
+from rmq_spark.cli.shell.parameter_types import PositiveFloat, parse_pairs, rate_limited
 from rmq_spark.client.arguments import check_topic
 from rmq_spark.client.errors import ClientError, MessageRejected, PartlySent, ReplyTimeout
 from rmq_spark.client.message import Message
@@ -286,13 +286,13 @@ def produce(
     settings = MessageDefaults(
         topic, tags, keys, named, sharding_key, delay_level, deliver_after, deliver_at
     )
-    made = parse_messages(read_texts(files, whole=whole), settings, is_json=is_json)
+    messages = parse_messages(read_texts(files, whole=whole), settings, is_json=is_json)
     from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # not for help
 
     with Producer(_GROUP, instance=access.instance()) as producer, _progress() as advance:
         sent = SendCounter(topic)
         try:
-            for results, count in _send_batches(producer, _batches(made, batch), rate, sent):
+            for results, count in _send_batches(producer, _batches(messages, batch), rate, sent):
                 advance(count)
                 if output == "json":
                     sys.stdout.buffer.write(_result_line(results, count))
@@ -339,12 +339,12 @@ def request(
     render = renderer(output, text_format)
     named = parse_pairs("--property", properties)
     settings = MessageDefaults(topic, tags, keys, named, sharding_key, delay_level=0)
-    made = parse_messages(read_texts(files, whole=False), settings, is_json=False)
+    messages = parse_messages(read_texts(files, whole=False), settings, is_json=False)
     timeout_ms = normalize_duration("--timeout", timeout)
     from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # not for help
 
     with Producer(_GROUP, instance=access.instance()) as producer:
-        replies = (producer.request(each, timeout_ms=timeout_ms) for each in made)
+        replies = (producer.request(each, timeout_ms=timeout_ms) for each in messages)
         try:
             show_messages(replies, render, flush_each=True)
         except ReplyTimeout as error:
@@ -421,7 +421,7 @@ def _send_batches(
     producer: Producer, batches: Iterable[list[Message]], rate: float | None, counter: SendCounter
 ) -> Iterator[tuple[list[SendResult], int]]:
     """Send batches, at a rate; yield the results of each and the number of its messages."""
-    for batch in paced(batches, rate, len):
+    for batch in rate_limited(batches, rate, len):
         try:
             results = (
                 [producer.send(batch[0])] if len(batch) == 1 else list(producer.send_batch(batch))

@@ -86,10 +86,10 @@ class _NameType(click.ParamType):  # type: ignore[type-arg]  # generic only in n
             with contextlib.suppress(Exception):  # an error could not be shown here
                 found.extend(self._list_names(ctx.params))
 
-        asking = threading.Thread(target=ask, daemon=True, name="completion")
+        thread = threading.Thread(target=ask, daemon=True, name="completion")
         with contextlib.redirect_stderr(io.StringIO()):
-            asking.start()
-            asking.join(_SECONDS_MAX)
+            thread.start()
+            thread.join(_SECONDS_MAX)
         names = sorted(name for name in list(found) if name.startswith(incomplete))
         return [CompletionItem(name) for name in names[:_NAMES_MAX]]
 

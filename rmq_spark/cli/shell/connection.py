@@ -143,8 +143,8 @@ class ClusterAccess:
 
     def next_command(self, verb: str, *arguments: str, options: Sequence[str] = ()) -> str:
         """Return a command line like `command` for the shell in which the user typed this one."""
-        here = replace(self, options=self.typed_options, profiles_file=None)
-        return here.command(verb, *arguments, options=options)
+        access = replace(self, options=self.typed_options, profiles_file=None)
+        return access.command(verb, *arguments, options=options)
 
     def split_commands(self, text: str) -> Iterator[tuple[str, bool]]:
         """Yield the parts of a sentence, and whether each is a whole command.

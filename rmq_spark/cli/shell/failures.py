@@ -140,9 +140,9 @@ def print_error(program: str, message: str) -> None:
 
 def redirect_to_devnull(stream: TextIO) -> None:
     """Discard all further output, so that Python exits without an error."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, stream.fileno())
+    os.close(devnull)
 
 
 @contextmanager

@@ -43,12 +43,12 @@ class TableLayout(NamedTuple):
 
     Attributes:
         ages: Columns with times, which a table shows as ages.
-        expendable: Columns that are left out if the table does not fit.
+        optional_columns: Columns that are left out if the table does not fit.
         flexible: Column that is shortened if the table does not fit.
     """
 
     ages: tuple[str, ...] = ()
-    expendable: tuple[str, ...] = ()
+    optional_columns: tuple[str, ...] = ()
     flexible: str | None = None
 
 
@@ -133,7 +133,7 @@ def show_rows(
         if rows and layout is not None:
             aged = [{**row, **{name: _age(row[name]) for name in layout.ages}} for row in rows]
             lines = fitted_lines(
-                aged, columns, expendable=layout.expendable, flexible=layout.flexible
+                aged, columns, optional_columns=layout.optional_columns, flexible=layout.flexible
             )
             sys.stdout.writelines(f"{line}\n" for line in lines)
         elif rows:
@@ -220,7 +220,7 @@ def fitted_lines(
     rows: Sequence[Row],
     columns: Sequence[str],
     *,
-    expendable: Sequence[str] = (),
+    optional_columns: Sequence[str] = (),
     flexible: str | None = None,
 ) -> list[str]:
     """Return rows as aligned text, one line each, that fits the terminal if stdout is one.
@@ -228,14 +228,14 @@ def fitted_lines(
     Args:
         rows: The rows.
         columns: The columns of the rows.
-        expendable: Columns that are left out, in this order, as long as the rows do not fit.
+        optional_columns: Columns that are left out, in this order, as long as the rows do not fit.
         flexible: Column that is shortened then.
     """
     is_terminal = sys.stdout.isatty()
     lines, natural = _layout(rows, columns, with_separators=is_terminal)
     widths = dict(zip(columns, natural, strict=True))
     if is_terminal:
-        widths = _fitted_widths(widths, terminal_width(), expendable, flexible)
+        widths = _fitted_widths(widths, terminal_width(), optional_columns, flexible)
     numeric = _numeric(rows, columns)
     texts = []
     for line in lines:
@@ -250,7 +250,7 @@ def fitted_lines(
 
 
 def _fitted_widths(
-    widths: Mapping[str, int], room: int, expendable: Sequence[str], flexible: str | None
+    widths: Mapping[str, int], room: int, optional_columns: Sequence[str], flexible: str | None
 ) -> dict[str, int]:
     """Return the widths of the columns for which there is room."""
     shown = dict(widths)
@@ -258,7 +258,7 @@ def _fitted_widths(
     def excess() -> int:
         return sum(shown.values()) + _GAP * (len(shown) - 1) - room
 
-    for name in expendable:
+    for name in optional_columns:
         if excess() <= max(shown.get(flexible or "", 0) - _FOLDED_WIDTH, 0):
             break
         shown.pop(name, None)

@@ -62,7 +62,7 @@ class PositiveFloat(click.ParamType):  # type: ignore[type-arg]  # generic only 
 _Item = TypeVar("_Item")
 
 
-def paced(
+def rate_limited(
     items: Iterable[_Item], rate: float | None, size: Callable[[_Item], int] = lambda _: 1
 ) -> Iterator[_Item]:
     """Yield items, at most ``rate`` a second; ``size`` returns how many an item counts for."""
@@ -246,12 +246,12 @@ def resolve_ranges(
     Relative positions count from the ends: -10 before the end, +5 after the start. Ranges never
     exceed the queue.
     """
-    spans = _ranges_from(instance, topic, position, name)
+    ranges = _ranges_from(instance, topic, position, name)
     if end is None or end.kind is PositionKind.END:
-        return spans
-    ends = {span.queue: span.start for span in _ranges_from(instance, topic, end, name)}
-    bounded = [span._replace(end=min(span.end, ends.get(span.queue, 0))) for span in spans]
-    return [span for span in bounded if span.start < span.end]
+        return ranges
+    ends = {bounds.queue: bounds.start for bounds in _ranges_from(instance, topic, end, name)}
+    bounded = [bounds._replace(end=min(bounds.end, ends.get(bounds.queue, 0))) for bounds in ranges]
+    return [bounds for bounds in bounded if bounds.start < bounds.end]
 
 
 def _ranges_from(
@@ -264,17 +264,19 @@ def _ranges_from(
     start = (
         number if kind is PositionKind.TIME else LATEST if kind is PositionKind.END else EARLIEST
     )
-    spans = resolve_read_ranges(instance, topic, start, LATEST)
+    ranges = resolve_read_ranges(instance, topic, start, LATEST)
     if name is not None:
-        spans = [span for span in spans if name.matches(span.queue)]
-        name.require_match([span.queue for span in spans], topic)
+        ranges = [bounds for bounds in ranges if name.matches(bounds.queue)]
+        name.require_match([bounds.queue for bounds in ranges], topic)
     if kind is PositionKind.BACKWARD:
-        return [span._replace(start=max(span.end - number, span.start)) for span in spans]
+        return [bounds._replace(start=max(bounds.end - number, bounds.start)) for bounds in ranges]
     if kind is PositionKind.FORWARD:
-        return [span._replace(start=min(span.start + number, span.end)) for span in spans]
+        return [bounds._replace(start=min(bounds.start + number, bounds.end)) for bounds in ranges]
     if kind is PositionKind.OFFSET:
-        return [span._replace(start=min(max(number, span.start), span.end)) for span in spans]
-    return spans
+        return [
+            bounds._replace(start=min(max(number, bounds.start), bounds.end)) for bounds in ranges
+        ]
+    return ranges
 
 
 def store_order_key(message: MessageExt) -> tuple[int, int]:

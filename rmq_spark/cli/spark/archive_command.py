@@ -61,12 +61,12 @@ def write_archive(path: Path) -> None:
             entry = zipfile.ZipInfo(module.relative_to(_ROOT).as_posix(), _EPOCH)
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, module.read_bytes(), zipfile.ZIP_DEFLATED)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        beside.write_bytes(held.getvalue())
-        beside.replace(path)
+        temporary.write_bytes(held.getvalue())
+        temporary.replace(path)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def _modules() -> Iterator[Path]:

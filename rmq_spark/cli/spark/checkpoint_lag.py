@@ -76,11 +76,11 @@ def plan_moves(
 ) -> list[OffsetMove]:
     """Plan the moves of a group to the positions of a query's source."""
     sources = dict.fromkeys(each.source for each in positions)
-    there = ", ".join(map(str, sources)) or "none"
+    names = ", ".join(map(str, sources)) or "none"
     if source is None and len(sources) > 1:
-        raise Failure(f"the query has several sources: {there}", "Choose one with --source")
+        raise Failure(f"the query has several sources: {names}", "Choose one with --source")
     if source is not None and source not in sources:
-        raise Failure(f"source {source} is not a rocketpoll source", f"Use one of: {there}")
+        raise Failure(f"source {source} is not a rocketpoll source", f"Use one of: {names}")
     chosen = [each for each in positions if source is None or each.source == source]
     committed = {
         lag.queue: lag.consumer_offset

@@ -107,10 +107,10 @@ def _mean_record_sizes(
     per pull where they are long.
     """
     address = instance.routes.address_for_read(queue.broker_name)
-    behind_first = offsets.min_offset + _SAMPLED
+    first_sample_end = offsets.min_offset + _SAMPLED
     starts = [offsets.min_offset]
-    if offsets.max_offset > behind_first:
-        starts.append(max(offsets.max_offset - _SAMPLED, behind_first))
+    if offsets.max_offset > first_sample_end:
+        starts.append(max(offsets.max_offset - _SAMPLED, first_sample_end))
     for start in starts:
         pulled = instance.api.peek(address, READER_GROUP, queue, start, _SAMPLED)
         if pulled.pull_status is PullStatus.FOUND:
@@ -576,7 +576,7 @@ class Admin(GroupOffsets, AccessLists):
                 Nothing was sent.
             ClientError: A message could not be sent. Those before it were sent.
         """
-        from rmq_spark.client.forwarding import message_of_letter  # noqa: PLC0415  # rarely needed
+        from rmq_spark.client.forwarding import message_of_dead_letter  # noqa: PLC0415  # rarely needed
         from rmq_spark.client.producer.prepared_message import SendRules  # noqa: PLC0415  # the same
         from rmq_spark.client.producer.producer import Producer  # noqa: PLC0415  # the same
 
@@ -589,7 +589,7 @@ class Admin(GroupOffsets, AccessLists):
             found = each.properties
             check_kind("properties of a letter", found, Mapping, "a mapping", "{'colour': 'red'}")
         to = None if to is None else check_topic(to, "to")
-        originals = [message_of_letter(each, to) for each in letters]
+        originals = [message_of_dead_letter(each, to) for each in letters]
         rules = SendRules(_RESEND_GROUP, max_message_bytes=PLAIN_BYTES_MAX)  # brokers had them all
         with Producer(_RESEND_GROUP, instance=self.instance, rules=rules) as producer:
             return [producer.send(each) for each in originals]

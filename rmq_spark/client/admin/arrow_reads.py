@@ -103,14 +103,14 @@ def read_topic_table(
             needed += ", as a table sends nothing (the Spark source sends dead letters)"
         raise MessageRejected("on_bad_record", needed, on_bad_record)
     table = BoundedBatches(topic, bytes_max)
-    for span in resolve_read_ranges(instance, topic, start, end):
-        bad = _TableBadRecords(span.address, on_bad_record)
+    for bounds in resolve_read_ranges(instance, topic, start, end):
+        bad = _TableBadRecords(bounds.address, on_bad_record)
         rows = RecordBatchConverter(
             schema, bad, tags=wanted.tags_set, max_body_bytes=instance.api.max_body_bytes
         )
-        at = span.start
-        while at < span.end:
-            at = _read_range(instance, span._replace(start=at), rules, bad, rows, table)
+        at = bounds.start
+        while at < bounds.end:
+            at = _read_range(instance, bounds._replace(start=at), rules, bad, rows, table)
     found = _strip_topic(instance, pa.Table.from_batches(table.batches, schema=schema))
     if serializer is None:
         return found

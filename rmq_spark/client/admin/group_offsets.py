@@ -97,7 +97,7 @@ def confirm_members(api: BrokerApi, address: str, group: str) -> Iterator[frozen
             sorted(left, key=lambda each: (each in asked, each)),  # unasked ones first
             ask,
             threads_max=_MEMBER_THREADS_MAX,
-            name="is heard",
+            name="confirms members",
             stop_on=(ConsumerNotOnline, *CONNECTION_FAULTS),
         )
         after = _member_addresses(api, address, group) if places else {}
@@ -149,16 +149,18 @@ class GroupOffsets(Lookups):
         found: list[Lag] = []
         brokers = tuple(self._brokers_of(topic))
         for name, address in brokers:
-            told = {
+            wrappers = {
                 queue.queue_id: wrapper
                 for queue, wrapper in self._api.admin.consume_stats(
                     address, group, topic
                 ).offset_table.items()
             }
             for queue in self._queues_of(name, topic):
-                stored = self._api.query_consumer_offset(address, group, queue, zero_if_young=False)
+                stored = self._api.query_consumer_offset(
+                    address, group, queue, set_zero_if_not_found=False
+                )
                 end = self._api.max_offset(address, queue)
-                each = told.get(queue.queue_id, OffsetWrapper())
+                each = wrappers.get(queue.queue_id, OffsetWrapper())
                 last_ms, in_flight = each.last_timestamp, each.in_flight
                 found.append(Lag(self._names.strip_queue(queue), end, stored, last_ms, in_flight))
         if all(lag.consumer_offset is None for lag in found):
@@ -238,14 +240,14 @@ class GroupOffsets(Lookups):
     def _queue_states(
         self, lags: Iterable[Lag], reports: Mapping[MessageQueue, QueueReport]
     ) -> Iterator[QueueState]:
-        firsts: dict[MessageQueue, int] = {}
+        first_offsets: dict[MessageQueue, int] = {}
         for lag in lags:
-            if lag.queue not in firsts:
+            if lag.queue not in first_offsets:
                 held = self.topic_offsets(lag.queue.topic)
-                firsts.update({queue: offsets.min_offset for queue, offsets in held.items()})
+                first_offsets.update({queue: offsets.min_offset for queue, offsets in held.items()})
             place = waiting = None
             if lag.messages:  # its next messages may be deleted by now
-                place = max(lag.consumer_offset or 0, firsts.get(lag.queue, 0))
+                place = max(lag.consumer_offset or 0, first_offsets.get(lag.queue, 0))
                 waiting = self.message_at(lag.queue, place)
             report = reports.get(lag.queue)
             yield QueueState(
@@ -287,7 +289,9 @@ class GroupOffsets(Lookups):
             self.instance.routes.refresh(queue.topic)
         address = self.instance.routes.master_address(queue.broker_name)
         if not missing_ok:
-            stored = self._api.query_consumer_offset(address, group, queue, zero_if_young=False)
+            stored = self._api.query_consumer_offset(
+                address, group, queue, set_zero_if_not_found=False
+            )
             if stored is None:
                 self._check_group_exists(group, [address])
         low, high = self._api.min_offset(address, queue), self._api.max_offset(address, queue)
@@ -427,7 +431,9 @@ class GroupOffsets(Lookups):
             else:
                 target = self._api.search_offset(address, queue, header.timestamp)
             group = header.group
-            stored = self._api.query_consumer_offset(address, group, queue, zero_if_young=False)
+            stored = self._api.query_consumer_offset(
+                address, group, queue, set_zero_if_not_found=False
+            )
             if stored is not None and stored < target and not header.is_force:
                 target = stored
             self._api.update_consumer_offset(address, group, queue, target)
@@ -455,14 +461,16 @@ class GroupOffsets(Lookups):
         except ConsumerNotOnline:
             return
         pulling = online.consume_type is ConsumeType.CONSUME_ACTIVELY
-        deaf = sorted(each.client_id for each in online.connection_set if each.language == "JAVA")
-        if not pulling or not deaf:
+        java_members = sorted(
+            each.client_id for each in online.connection_set if each.language == "JAVA"
+        )
+        if not pulling or not java_members:
             return
         if self._api.admin.broker_config(address).get("useServerSideResetOffset") == "true":
             return
         remark = (
             "Java's pull consumers ignore resets, so nothing was changed on this broker: stop "
-            f"{', '.join(map(sanitize, deaf))} first"
+            f"{', '.join(map(sanitize, java_members))} first"
         )
         raise NotSupported(3, remark, address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
 

@@ -158,9 +158,9 @@ class Lookups:
             header, brokers, lambda each: each.properties.get(UNIQ_KEY) == message_id, bytes_max
         )
         if not found:
-            asked = ", ".join(address for _, address in brokers)
+            addresses = ", ".join(address for _, address in brokers)
             raise NotFound(
-                22, f"no message of {topic} has the id {sanitize(message_id)}", asked, 12
+                22, f"no message of {topic} has the id {sanitize(message_id)}", addresses, 12
             )
         return found
 

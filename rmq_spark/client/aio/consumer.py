@@ -1,7 +1,7 @@
 """Consumer for asyncio: returns messages in the loop, which threads have pulled ahead.
 
     pull ──▶ request cache ──wake──▶ loop: poll, or the next of `async for`
-    listener of queues ◀──post──┘        └──▶ handout ──▶ the next ones, without a check
+    listener of queues ◀──post──┘        └──▶ cursor ──▶ the next ones, without a check
 
 A message leaves the cache in the same step of the loop that returns it, after the last await. No
 cancellation can come in between, so a cancelled wait loses no message. The threaded consumer
@@ -31,7 +31,7 @@ from rmq_spark.client.consumer.lite_pull_consumer_impl import (
     MessageQueueListener,
 )
 from rmq_spark.client.consumer.offsets.offset_manager import CommitRequest
-from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, Handout
+from rmq_spark.client.consumer.queues.assigned_queues import AssignedQueue, MessageCursor
 from rmq_spark.client.consumer.settings import LitePullSettings, effective_settings
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.message import MessageExt
@@ -66,8 +66,8 @@ class LoopConsumer(LitePullConsumerImpl):
         """Make a consumer; ``on_arrival`` is called, in any thread, if messages may have come."""
         self._shared_threads = threads
         self._run_listener = run_listener
-        self.handout: Handout | None = None
-        self._handout_queue: AssignedQueue | None = None
+        self.cursor: MessageCursor | None = None
+        self._cursor_queue: AssignedQueue | None = None
         super().__init__(
             *(group, None, settings, None if run_listener is None else _loop_listener),
             instance=instance,
@@ -78,7 +78,7 @@ class LoopConsumer(LitePullConsumerImpl):
         self,
         topic: str,
         all_queues: frozenset[MessageQueue],
-        mine: frozenset[MessageQueue],
+        own_queues: frozenset[MessageQueue],
         outcome: ListenerOutcome,
     ) -> None:
         def ended(error: BaseException | None) -> None:  # in the loop, which must not block
@@ -86,8 +86,10 @@ class LoopConsumer(LitePullConsumerImpl):
 
         if self._run_listener is not None:
             names = self.namespace
-            mine = names.strip_queues(mine)
-            self._run_listener(names.strip(topic), names.strip_queues(all_queues), mine, ended)
+            own_queues = names.strip_queues(own_queues)
+            self._run_listener(
+                names.strip(topic), names.strip_queues(all_queues), own_queues, ended
+            )
 
     def _consumer_threads(self) -> WorkerThreads:
         return WorkerThreads(self.group, self._shared_threads)
@@ -102,48 +104,48 @@ class LoopConsumer(LitePullConsumerImpl):
 
     def poll_now(self, messages_max: int | None) -> list[MessageExt] | None:
         """Return up to ``messages_max`` cached messages of one queue; None if none are cached."""
-        self._end_handout()
+        self._close_cursor()
         return self._poll_cache(0, messages_max) or None
 
-    def next_from_handout(self) -> MessageExt | None:
+    def next_from_cursor(self) -> MessageExt | None:
         """Return the next message of the current pull; None if no message is left."""
-        if self.handout is None or (message := self.handout.next()) is None:
+        if self.cursor is None or (message := self.cursor.next()) is None:
             return None
         observer.observe_message(self.group, message)
         return self.namespace.strip_message(message)
 
     def next_message(self) -> MessageExt | None:
         """Return the next message, from this pull or a later one; None if none is cached."""
-        if (message := self.next_from_handout()) is None:
+        if (message := self.next_from_cursor()) is None:
             try:
-                self._end_handout()
-                self._start_handout()
+                self._close_cursor()
+                self._open_cursor()
             except BaseException:  # a signal handler may raise at any line
                 self._requeue_undelivered()
                 raise
-            message = self.next_from_handout()
-        if message is not None and self._handout_queue is not None:
-            self._record_returned(self._handout_queue)
+            message = self.next_from_cursor()
+        if message is not None and self._cursor_queue is not None:
+            self._record_returned(self._cursor_queue)
         return message
 
-    def _start_handout(self) -> None:
+    def _open_cursor(self) -> None:
         request = self._request_cache.poll(0, one_by_one=True)
         if request is not None:
-            self._handout_queue, self.handout = request.assigned, request.assigned.handout
-            if self.handout is not None:
-                self.handout.confirms_on_next = self._lite_settings.auto_commit
+            self._cursor_queue, self.cursor = request.assigned, request.assigned.cursor
+            if self.cursor is not None:
+                self.cursor.confirms_on_next = self._lite_settings.auto_commit
                 if self._tracer is not None:  # all at once, as for a poll
-                    self._tracer.record_poll(self.handout.messages[self.handout.handed :])
+                    self._tracer.record_poll(self.cursor.messages[self.cursor.next_index :])
 
-    def _end_handout(self) -> None:
-        of, self._handout_queue, self.handout = self._handout_queue, None, None
-        if of is not None and (left := of.end_handout()) is not None:
+    def _close_cursor(self) -> None:
+        of, self._cursor_queue, self.cursor = self._cursor_queue, None, None
+        if of is not None and (left := of.close_cursor()) is not None:
             self._request_cache.put_first(left)
 
     def _after_fork(self) -> None:
         """Drop the messages that the parent process pulled."""
         super()._after_fork()
-        self.handout = self._handout_queue = None
+        self.cursor = self._cursor_queue = None
 
     def store_commit(self, commit: CommitRequest, *, is_strict: bool) -> None:
         """Store the group's offsets, and wait until the brokers have them.
@@ -381,11 +383,11 @@ class Consumer(AsyncWrapper["LoopConsumer"]):
         consumer = self._wrapped
         if (
             consumer is not None
-            and (handout := consumer.handout) is not None
+            and (cursor := consumer.cursor) is not None
             and not self._is_closing
             and get_running_loop() is self._loop
             and monotonic() < self._yield_at
-            and (message := handout.next()) is not None
+            and (message := cursor.next()) is not None
         ):
             observer.observe_message(self.group, message)
             return consumer.namespace.strip_message(message)

@@ -275,14 +275,14 @@ class Producer(AsyncWrapper["LoopProducer"]):
         if sending is None:
             return asyncio.ensure_future(self._start_send(message, queue, timeout_ms))
         try:
-            begun = self._start_send(sending.messages[0], queue, timeout_ms)
+            pending = self._start_send(sending.messages[0], queue, timeout_ms)
         except BaseException:
             with sending:
                 raise
 
         async def observe() -> SendResult:
             with sending:
-                result = await begun
+                result = await pending
                 sending.on_results((result,))
             return result
 
@@ -431,7 +431,7 @@ class Producer(AsyncWrapper["LoopProducer"]):
         else:
             await slots.acquire()
         try:
-            await self._call(lambda one: one.introduce(message, timeout_ms))
+            await self._call(lambda one: one.ensure_registered(message, timeout_ms))
             promise: LoopPromise[MessageExt] = LoopPromise(bridge)
             left_ms = max(int((deadline - bridge.loop.time()) * 1000), 1)
             request, waiting = producer.begin_request(message, timeout_ms, left_ms, promise)
@@ -525,9 +525,9 @@ class LoopProducer(ThreadedProducer):
         """Number of requests that may wait for their replies at once."""
         return self._pending_max
 
-    def introduce(self, message: Message, timeout_ms: int) -> None:
+    def ensure_registered(self, message: Message, timeout_ms: int) -> None:
         """Make the brokers of a message's topic know this client."""
-        self._introduce(message, timeout_ms)
+        self._ensure_registered(message, timeout_ms)
 
     def begin_request(
         self, message: Message, timeout_ms: int, left_ms: int, promise: LoopPromise[MessageExt]

@@ -57,7 +57,7 @@ class LoopSimpleConsumer(ThreadedSimpleConsumer):
         address, header = next(steps) if popped is None else steps.send(popped.result())
         return self._instance.api.pop_async(address, header)
 
-    def give_back(self, messages: Iterable[MessageExt]) -> None:
+    def release_messages(self, messages: Iterable[MessageExt]) -> None:
         """Make messages that nobody receives visible again, so that they are redelivered soon."""
         try:
             for message in messages:
@@ -109,7 +109,7 @@ class _Receive:
         with self._lock:
             self._is_over, self._found, promise = True, found, self._promise
         if promise is None:
-            self._consumer.give_back(found)
+            self._consumer.release_messages(found)
         elif error is None:
             promise.set_result(found)
         else:
@@ -126,7 +126,7 @@ class _Receive:
             self._promise = None
             found, is_pending = self._found, not self._is_over
         if found:
-            schedule_call(partial(self._consumer.give_back, found))
+            schedule_call(partial(self._consumer.release_messages, found))
         return is_pending
 
     def resume_for(self, other: _Receive, promise: LoopPromise[list[MessageExt]]) -> bool:
@@ -164,8 +164,8 @@ class SimpleConsumer(AsyncWrapper[LoopSimpleConsumer]):
             Without it, the consumer has a client of its own. One client has one consumer of a
             group.
         start: Where a new group begins in each queue: ``"earliest"``, at the first message, or
-            ``"latest"``, at the last one, except in a young queue, where it is the first. Groups
-            that pop cannot begin at a time.
+            ``"latest"``, at the last one; but a queue whose messages are all in the broker's
+            memory is read from its first one. Groups that pop cannot begin at a time.
         in_order: True to receive the messages of each queue in their order: the next ones come
             when all before them are acknowledged, or are delivered again.
         namespace: Namespace of the names of topics and groups: a topic ``orders`` is ``eu%orders``

@@ -151,10 +151,10 @@ class TransactionProducer(Producer):
         """
         threaded = self._get_started()
         assert isinstance(threaded, LoopTransactionProducer)  # noqa: S101  # as _create_threaded makes it
-        begun = threaded.transaction(
+        transaction = threaded.transaction(
             message, queue, timeout_ms, check_immunity_seconds=check_immunity_seconds
         )
-        return AsyncTransaction(begun, self._call)
+        return AsyncTransaction(transaction, self._call)
 
     async def send_in_transaction(
         self,
@@ -193,18 +193,18 @@ class TransactionProducer(Producer):
             TypeError: The function returned no `TransactionState`. The transaction stays open.
         """
         check_local_transaction(local_transaction)
-        begun = self.transaction(
+        transaction = self.transaction(
             message, queue, timeout_ms, check_immunity_seconds=check_immunity_seconds
         )
-        sent = await begun.begin()
+        sent = await transaction.begin()
         try:
             found = local_transaction(sent)
             state = await found if inspect.isawaitable(found) else found
             state = check_state("what local_transaction has returned", state)
         except BaseException:
-            begun.leave_open()
+            transaction.leave_open()
             raise
-        return await begun.end(state)
+        return await transaction.end(state)
 
 
 class AsyncTransaction:

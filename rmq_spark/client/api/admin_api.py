@@ -454,13 +454,13 @@ class NameServerApi:
         its route does not.
         """
 
-        def asked(address: str) -> _Found:
+        def call_twice(address: str) -> _Found:
             try:
                 return call(address)
             except ConnectionClosed:
                 return call(address)
 
-        return self._servers.ask_any(asked)
+        return self._servers.ask_any(call_twice)
 
     def cluster_info(self) -> ClusterInfo:
         """Return all brokers, by name and by cluster."""
@@ -508,16 +508,16 @@ class NameServerApi:
         """
         if not self._servers.addresses:
             raise NoNameServer
-        said: list[_Found] = []
+        answers: list[_Found] = []
         fault: ClientError | None = None
         for address in self._servers.addresses:
             try:
-                said.append(call(address))
+                answers.append(call(address))
             except CONNECTION_FAULTS as error:  # noqa: PERF203  # the others are asked all the same
                 fault = error
         if fault is not None:
             raise fault
-        return said
+        return answers
 
 
 _Body = TypeVar("_Body")

@@ -344,18 +344,18 @@ class BrokerApi:
     # ---- offsets
 
     def query_consumer_offset(
-        self, address: str, group: str, queue: MessageQueue, *, zero_if_young: bool = True
+        self, address: str, group: str, queue: MessageQueue, *, set_zero_if_not_found: bool = True
     ) -> int | None:
         """Return the offset that a group has stored for a queue, or None.
 
         A broker returns 0 instead of None for a queue that still has its first message and not many
-        others, unless ``zero_if_young`` is False and the broker is a 5.x or rocketpoll's.
+        others, unless ``set_zero_if_not_found`` is False and the broker is a 5.x or rocketpoll's.
         """
         header = QueryConsumerOffsetRequestHeader(
             group,
             queue.topic,
             queue.queue_id,
-            None if zero_if_young else False,
+            None if set_zero_if_not_found else False,
             queue.broker_name,
         )
         code = RequestCode.QUERY_CONSUMER_OFFSET

@@ -199,12 +199,12 @@ class ThreadScheduler(ForkAware):
             return None
 
     def _wait(self, seconds: float | None) -> None:
-        leads = seconds is not None
-        self._has_leader |= leads
+        is_leader = seconds is not None
+        self._has_leader |= is_leader
         self._idle += 1
         self._state.wait(seconds)
         self._idle -= 1
-        if leads:
+        if is_leader:
             self._has_leader = False
 
 
@@ -239,17 +239,17 @@ class RepeatedTask:
         action: Callable[[], int | None],
         period_ms: int,
         *,
-        rest_ms: int = 0,
+        pause_ms: int = 0,
     ) -> None:
         """Make a task; the action returns the ms until its next run, or None for the period.
 
-        ``rest_ms`` is the least time between two runs, however often it is woken.
+        ``pause_ms`` is the least time between two runs, however often it is woken.
         """
         self._scheduler = scheduler
         self._action = action
         self._period_ms = period_ms
-        self._rest_ms = min(rest_ms, period_ms)
-        self._rested_at = 0.0
+        self._pause_ms = min(pause_ms, period_ms)
+        self._paused_until = 0.0
         self._lock = threading.RLock()
         self._next: Task | None = None
         self._is_running = False
@@ -280,9 +280,9 @@ class RepeatedTask:
                 self._next.cancel()
 
     def _schedule(self, delay_ms: int) -> None:
-        if self._rest_ms:
-            rest_ms = math.ceil((self._rested_at - time.monotonic()) * 1000)
-            delay_ms = max(delay_ms, rest_ms)
+        if self._pause_ms:
+            pause_ms = math.ceil((self._paused_until - time.monotonic()) * 1000)
+            delay_ms = max(delay_ms, pause_ms)
         self._next = self._scheduler.schedule(self._run, delay_ms)
 
     def _run(self) -> None:
@@ -297,7 +297,7 @@ class RepeatedTask:
         finally:
             with self._lock:
                 self._is_running = False
-                self._rested_at = time.monotonic() + self._rest_ms / 1000
+                self._paused_until = time.monotonic() + self._pause_ms / 1000
                 if not self._is_stopped:
                     delay_ms = self._period_ms if delay_ms is None else delay_ms
                     self._schedule(0 if self._is_requested else delay_ms)
@@ -346,12 +346,12 @@ class PerBrokerExecutor(ForkAware):
         if self.is_stopped:
             return False
         deadline = time.monotonic() + wait_ms / 1000
-        begun = [self._start(broker, action) for broker in brokers]
-        for _, done in begun:
+        started = [self._start(broker, action) for broker in brokers]
+        for _, done in started:
             done.wait(max(deadline - time.monotonic(), 0))
-        for task, _ in begun:
+        for task, _ in started:
             task.cancel()
-        return all(done.is_set() for _, done in begun)
+        return all(done.is_set() for _, done in started)
 
     def _start(self, broker: str, action: Callable[[str], object]) -> tuple[Task, threading.Event]:
         done = threading.Event()

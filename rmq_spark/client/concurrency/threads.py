@@ -64,14 +64,14 @@ def parallel_map(
     left have that error as their outcome.
     """
     wanted = tuple(dict.fromkeys(items))
-    left = deque(wanted)
+    pending = deque(wanted)
     found: dict[_Item, _Found | Exception] = {}
     ended: list[Exception] = []
 
     def work() -> None:
-        while left:
+        while pending:
             try:
-                item = left.popleft()
+                item = pending.popleft()
             except IndexError:  # another thread has taken the last item
                 return
             try:
@@ -80,7 +80,7 @@ def parallel_map(
                 found[item] = error
                 if isinstance(error, stop_on):
                     ended.append(error)
-                    left.clear()
+                    pending.clear()
 
     helpers: list[threading.Thread] = []
     try:
@@ -96,9 +96,9 @@ def parallel_map(
             while helper.is_alive():
                 helper.join(SIGNAL_CHECK_SECONDS)
     finally:
-        left.clear()
-    not_called = dict.fromkeys(wanted, ended[0]) if ended else {}
-    return {item: found[item] if item in found else not_called[item] for item in wanted}
+        pending.clear()
+    skipped = dict.fromkeys(wanted, ended[0]) if ended else {}
+    return {item: found[item] if item in found else skipped[item] for item in wanted}
 
 
 def raise_first(outcomes: Iterable[object]) -> None:

@@ -135,7 +135,7 @@ class BaseConsumerImpl(GroupLifecycle):
 
             directory = self._settings.local_offset_directory
             return LocalFileOffsetStore(
-                lambda: offset_file(self._instance.lasting_id, self.group, directory)
+                lambda: offset_file(self._instance.persistent_id, self.group, directory)
             )
         return RemoteBrokerOffsetStore(self._brokers)
 

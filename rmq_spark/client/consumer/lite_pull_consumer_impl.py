@@ -284,8 +284,8 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         New queues are assigned, but not pulled until the listener has returned, because it may
         seek.
         """
-        mine = frozenset(share.own)
-        is_changed = self._replace_queues(mine, topic)
+        own_queues = frozenset(share.own)
+        is_changed = self._replace_queues(own_queues, topic)
         if self._listener is None or not (is_changed or topic in self._failed_topics):
             return True
         with self._tasks_lock:
@@ -293,7 +293,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
             new = [task for queue, task in tasks if queue.topic == topic and not task.is_started]
         outcome = partial(self._on_listener_done, topic, new, topic in self._failed_topics)
         self._failed_topics.discard(topic)
-        self._call_listener(topic, frozenset(share.all_queues), mine, outcome)
+        self._call_listener(topic, frozenset(share.all_queues), own_queues, outcome)
         return True
 
     def _call_listener(
@@ -343,14 +343,14 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         with self._tasks_lock:
             if topic is not None and topic not in self._subscriptions:
                 queues = frozenset()  # unsubscribed during the rebalance
-            new, gone = self._assigned_queues.replace(queues, topic)
-            for assigned in gone:
+            new, removed = self._assigned_queues.replace(queues, topic)
+            for assigned in removed:
                 self._release_queue(assigned)
             if self.is_running:
                 tasks = self._new_tasks(new)
                 if topic is None or self._listener is None:
                     self._start_tasks(tasks)
-        return bool(new or gone)
+        return bool(new or removed)
 
     def _restart_pulls(self, topic: str) -> None:
         with self._tasks_lock:
@@ -779,5 +779,5 @@ class LitePullTask(PullTask[AssignedQueue, LitePullConsumerImpl]):
 
     def _may_continue(self) -> bool:
         last_known = self.assigned.fingerprint
-        is_settled = not (last_known.must_relocate or last_known.is_unverified)
-        return is_settled and self._consumer.is_ready(self.assigned.queue)
+        is_verified = not (last_known.must_relocate or last_known.is_unverified)
+        return is_verified and self._consumer.is_ready(self.assigned.queue)

@@ -310,21 +310,21 @@ class PushConsumerImpl(BaseConsumerImpl):
 
     def apply_assignment(self, topic: str, share: TopicAssignment) -> bool:
         """Apply these queues of a ``topic``; return False if a busy listener keeps others."""
-        mine = frozenset(share.own)
-        settled = True
+        own_queues = frozenset(share.own)
+        has_released_all = True
         for request in self._pulled_queues():
             if request.queue.topic == topic:
                 cache = request.process_queue
-                if request.queue not in mine or cache.is_pull_expired or cache.is_retired:
-                    settled &= self._release_queue(request)
+                if request.queue not in own_queues or cache.is_pull_expired or cache.is_retired:
+                    has_released_all &= self._release_queue(request)
         with self._requests_lock:  # so that a broker's queues are locked together
-            new = sorted(mine - self._requests.keys())
+            new = sorted(own_queues - self._requests.keys())
             # with locks, once they are granted: the previous owner may continue until then
             if not self._needs_locks:
                 self._offset_manager.schedule_prefetch(new)
             for queue in new:
                 self._add_request(queue, None)
-        return settled
+        return has_released_all
 
     def _add_request(
         self, queue: MessageQueue, offset: int | None, fingerprint: QueueFingerprint | None = None

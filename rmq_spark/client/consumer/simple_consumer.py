@@ -167,8 +167,8 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
         instance: A `ClientInstance` to share with other producers and consumers; ``namesrv`` is
             then ignored. Without it, the consumer has an instance of its own.
         start: Where a new group begins in each queue: ``"earliest"``, at the first message, or
-            ``"latest"``, at the last one, except in a young queue, where it is the first. Groups
-            that pop cannot begin at a time.
+            ``"latest"``, at the last one; but a queue whose messages are all in the broker's
+            memory is read from its first one. Groups that pop cannot begin at a time.
         in_order: True to receive the messages of each queue in their order: the next ones come
             when all before them are acknowledged, or are delivered again.
         namespace: Namespace of the names of topics and groups: a topic ``orders`` is ``eu%orders``
@@ -454,10 +454,12 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
 
     def _batch_acks(self, messages: list[tuple[MessageExt, PopReceipt]]) -> tuple[BatchAck, ...]:
         """Return the acknowledgements of messages, those of one check point together."""
-        together: dict[tuple[str, PopReceipt], list[int]] = {}
+        indexes_by_check_point: dict[tuple[str, PopReceipt], list[int]] = {}
         for message, receipt in messages:
             key = self._namespace.wrap(message.topic), receipt._replace(queue_offset=0)
-            together.setdefault(key, []).append(receipt.queue_offset - receipt.start_offset)
+            indexes_by_check_point.setdefault(key, []).append(
+                receipt.queue_offset - receipt.start_offset
+            )
         return tuple(
             BatchAck(
                 consumer_group=self._full_group,
@@ -470,7 +472,7 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
                 invisible_time=receipt.invisible_time,
                 bit_set=encode_bits(indexes),
             )
-            for (topic, receipt), indexes in together.items()
+            for (topic, receipt), indexes in indexes_by_check_point.items()
         )
 
     def _address(self, topic: str, broker_name: str) -> str:

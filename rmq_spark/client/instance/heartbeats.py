@@ -47,7 +47,7 @@ class HeartbeatSender(ForkAware):
         self._executor = PerBrokerExecutor("rocketpoll heartbeat")
         self._failures: dict[str, int] = {}  # since each broker last took a heartbeat
         self._failure_log = FailureLog()
-        self._unaware_brokers: dict[str, None] = {}  # brokers that do not know of this client
+        self._unregistered: dict[str, None] = {}  # brokers that do not know of this client
         self._change = 0  # counts the changes of this client's groups
         self._known_changes: dict[str, int] = {}  # the last that each broker has acknowledged
         self.versions: dict[str, int] = {}
@@ -67,12 +67,12 @@ class HeartbeatSender(ForkAware):
         """Note that no broker knows this client's groups as they are now."""
         self._change += 1
 
-    def send_to_unaware(self, addresses: Iterable[str], timeout_ms: int) -> None:
+    def send_if_outdated(self, addresses: Iterable[str], timeout_ms: int) -> None:
         """Send heartbeats as `send` does, to brokers that do not know the present groups."""
         change = self._change
-        unaware = [each for each in addresses if self._known_changes.get(each) != change]
-        if unaware:
-            self.send(unaware, min(timeout_ms, SEND_WAIT_MS))
+        outdated = [each for each in addresses if self._known_changes.get(each) != change]
+        if outdated:
+            self.send(outdated, min(timeout_ms, SEND_WAIT_MS))
 
     def resend(self, address: str) -> None:
         """Send a heartbeat to a broker that is now connected, if it does not know this client.
@@ -83,25 +83,25 @@ class HeartbeatSender(ForkAware):
         and an operator's changes do not reach it. The broker may never have got a heartbeat: a
         client with assigned queues learns of brokers by pulling.
         """
-        if self._is_unaware(address):
-            self._executor.for_broker(address).schedule(lambda: self._send_if_unaware(address))
+        if self._is_unregistered_at(address):
+            self._executor.for_broker(address).schedule(lambda: self._send_if_unregistered(address))
 
-    def _is_unaware(self, address: str) -> bool:
-        return address in self._unaware_brokers or address not in self.versions
+    def _is_unregistered_at(self, address: str) -> bool:
+        return address in self._unregistered or address not in self.versions
 
     def on_connection_closed(self, address: str) -> None:
         """Note that a connection has ended: its broker has forgotten this client."""
         self.versions.pop(address, None)
         self._known_changes.pop(address, None)
-        self._unaware_brokers[address] = None
+        self._unregistered[address] = None
 
-    def _send_if_unaware(self, address: str) -> None:
-        if self._is_unaware(address):
+    def _send_if_unregistered(self, address: str) -> None:
+        if self._is_unregistered_at(address):
             self._send(address)
 
     def _send(self, address: str) -> None:
         change, what = self._change, f"heartbeats to {address}"
-        self._unaware_brokers.pop(address, None)  # first: the connection may end again meanwhile
+        self._unregistered.pop(address, None)  # first: the connection may end again meanwhile
         try:
             self.versions[address] = self._api.heartbeat(address, self._data())
             self._known_changes[address] = change
@@ -110,14 +110,14 @@ class HeartbeatSender(ForkAware):
         except ClientError as error:
             if self._executor.is_stopped:  # the client is ending, and unregisters
                 return
-            self._unaware_brokers[address] = None
+            self._unregistered[address] = None
             failures = self._failures[address] = self._failures.get(address, 0) + 1
             self._failure_log.record_failure(what, error, time.monotonic())
             if failures <= RETRIES_MAX:
                 # A member without queues asks this broker for nothing,
                 # and would not notice its return.
                 self._executor.for_broker(address).schedule(
-                    lambda: self._send_if_unaware(address), RETRY_MS
+                    lambda: self._send_if_unregistered(address), RETRY_MS
                 )
 
     def unregister(

@@ -408,7 +408,7 @@ ROUTE_INTERVAL_MS: Final = 30_000
 HEARTBEAT_INTERVAL_MS: Final = 30_000
 NAME_SERVER_VARIABLE: Final = "NAMESRV_ADDR"
 
-HEARTBEAT_REST_MS: Final = 1_000
+HEARTBEAT_PAUSE_MS: Final = 1_000
 """Least milliseconds between two rounds of heartbeats, or of route refreshes."""
 
 SHUTDOWN_MS: Final = 2_000
@@ -547,7 +547,7 @@ class ClientInstance(ForkAware):
         ForkAware.__init__(self)
 
     @property
-    def lasting_id(self) -> str:
+    def persistent_id(self) -> str:
         """Name that this client keeps when its program is restarted.
 
         All clients of a machine that were not given an id have the same, as Java's in BROADCASTING.
@@ -606,7 +606,7 @@ class ClientInstance(ForkAware):
             scheduler.stop(0)
             raise
         self._route_task, self._heartbeat_task = (
-            RepeatedTask(scheduler, action, period_ms, rest_ms=HEARTBEAT_REST_MS)
+            RepeatedTask(scheduler, action, period_ms, pause_ms=HEARTBEAT_PAUSE_MS)
             for action, period_ms in (
                 (self.routes.refresh_all, self._route_interval_ms),
                 (self.heartbeat, self._heartbeat_interval_ms),
@@ -748,7 +748,7 @@ class ClientInstance(ForkAware):
                 self.routes.addresses(masters_only=not data.consumer_data_set)
             )
 
-    def introduce(self, addresses: Iterable[str], timeout_ms: int) -> None:
+    def ensure_registered(self, addresses: Iterable[str], timeout_ms: int) -> None:
         """Send a heartbeat to brokers that do not know this client's groups as they are now.
 
         Return when they have answered, at most after a second.
@@ -757,7 +757,7 @@ class ClientInstance(ForkAware):
             addresses: Addresses of the brokers.
             timeout_ms: Most milliseconds to wait, if less than a second.
         """
-        self._heartbeat_sender.send_to_unaware(addresses, timeout_ms)
+        self._heartbeat_sender.send_if_outdated(addresses, timeout_ms)
 
     @property
     def broker_versions(self) -> Mapping[str, int]:

@@ -242,27 +242,27 @@ class Routes(ForkAware):
         call this itself, because a logging handler may send: then it does not wait.
         """
         with self._lock:
-            asking = self._refresh_threads.get(topic)
-            is_new = asking is None or not asking.is_alive()
-            if asking is None or is_new:
-                asking = threading.Thread(
+            thread = self._refresh_threads.get(topic)
+            is_new = thread is None or not thread.is_alive()
+            if thread is None or is_new:
+                thread = threading.Thread(
                     target=self._refresh_in_thread,
                     args=(topic,),
                     name="rocketpoll-route",
                     daemon=True,
                 )
                 try:
-                    start_thread(asking)
+                    start_thread(thread)
                 except ThreadNotStarted as error:
                     failure: ThreadNotStarted | None = error
                 else:
-                    failure, self._refresh_threads[topic] = None, asking
+                    failure, self._refresh_threads[topic] = None, thread
         if is_new and failure is not None:
             _log.debug(
                 "the route of %s was not refreshed, keeping the known one: %s", topic, failure
             )
-        elif asking is not threading.current_thread():
-            asking.join(seconds)
+        elif thread is not threading.current_thread():
+            thread.join(seconds)
 
     def _refresh_in_thread(self, topic: str) -> None:
         try:

@@ -527,7 +527,7 @@ class Producer(ForkAware, StartsInBlock):
         # not as a callback of users, whose thread may be busy
         Future.add_done_callback(future, self._request_permits.release)
         try:
-            self._introduce(message, timeout_ms)
+            self._ensure_registered(message, timeout_ms)
             left_ms = max(int((deadline - time.monotonic()) * 1000), 1)
             request, waiting = self._begin_request(message, timeout_ms, left_ms, future)
             Future.add_done_callback(future, lambda _: waiting.discard())
@@ -539,9 +539,9 @@ class Producer(ForkAware, StartsInBlock):
             raise
         return future
 
-    def _introduce(self, message: Message, timeout_ms: int) -> None:
+    def _ensure_registered(self, message: Message, timeout_ms: int) -> None:
         check_kind("message", message, Message, "a Message", "Message('orders', b'body')")
-        self._sender.introduce(check_send_topic(check_topic(message.topic)), timeout_ms)
+        self._sender.ensure_registered(check_send_topic(check_topic(message.topic)), timeout_ms)
 
     def _begin_request(
         self, message: Message, timeout_ms: int, left_ms: int, promise: ReplyPromise

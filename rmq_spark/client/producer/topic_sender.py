@@ -224,7 +224,7 @@ class TopicSender:
             topic, rules.create_topic_key, rules.default_topic_queue_nums
         )
 
-    def introduce(self, topic: str, timeout_ms: int) -> None:
+    def ensure_registered(self, topic: str, timeout_ms: int) -> None:
         """Make a topic's brokers know this client before it sends a request.
 
         The reply is pushed to this client by the broker that stores the request or, if the consumer
@@ -240,7 +240,7 @@ class TopicSender:
                 routes.require([reply_topic(cluster)])
         brokers = [each for each in routes.brokers.values() if each.cluster in clusters]
         masters = [each.broker_addrs.get(MASTER_ID) for each in brokers]
-        self.instance.introduce(filter(None, masters), timeout_ms)
+        self.instance.ensure_registered(filter(None, masters), timeout_ms)
 
     def fixed_queue(
         self,

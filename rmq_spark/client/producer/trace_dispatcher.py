@@ -296,12 +296,12 @@ class TraceDispatcher(ForkAware):
             began = self.record_before(messages)
             status = ConsumeReturnType.EXCEPTION
             try:
-                said = listener(messages, context)
-                is_success = said is None or said is success
+                returned = listener(messages, context)
+                is_success = returned is None or returned is success
                 status = ConsumeReturnType.SUCCESS if is_success else ConsumeReturnType.FAILED
             finally:
                 self.record_after(began, status)
-            return said
+            return returned
 
         return listen
 

@@ -48,7 +48,7 @@ from rmq_spark.wire.properties import IMMUNITY_SECONDS, PRODUCER_GROUP, TRAN_MSG
 _log = logging.getLogger(__name__)
 
 _PREPARED: Final = MessageSysFlag.TRANSACTION_PREPARED.value
-_INTRODUCTION_MS: Final = 1_000
+_REGISTRATION_MS: Final = 1_000
 
 
 class TransactionState(Enum):
@@ -113,8 +113,8 @@ class _CheckResponder:
         instance = self._instance()
         namespace = instance.namespace
         try:
-            said = self._check_listener(namespace.strip_message(message))
-            state = check_state("what check_listener has returned", said)
+            returned = self._check_listener(namespace.strip_message(message))
+            state = check_state("what check_listener has returned", returned)
         except Exception:  # noqa: BLE001  # the broker asks again
             _log.exception(
                 "check_listener of %s failed for message %s of %s; the broker asks it again",
@@ -201,7 +201,7 @@ class TransactionProducer(Producer):
             if is_new:
                 try:
                     for topic in self._topics:
-                        self._sender.introduce(topic, _INTRODUCTION_MS)
+                        self._sender.ensure_registered(topic, _REGISTRATION_MS)
                 except BaseException:
                     self.shutdown()
                     raise
@@ -284,16 +284,16 @@ class TransactionProducer(Producer):
             TypeError: The function returned no `TransactionState`. The transaction stays open.
         """
         check_local_transaction(local_transaction)
-        begun = self.transaction(
+        transaction = self.transaction(
             message, queue, timeout_ms, check_immunity_seconds=check_immunity_seconds
         )
-        sent = begun.begin()
+        sent = transaction.begin()
         try:
             state = check_state("what local_transaction has returned", local_transaction(sent))
         except BaseException:
-            begun.leave_open()
+            transaction.leave_open()
             raise
-        return begun.end(state)
+        return transaction.end(state)
 
     # ---- for Transaction
 
@@ -311,7 +311,7 @@ class TransactionProducer(Producer):
         message, queue, timeout_ms, immunity_seconds = half
         prepared = self._prepare(message)
         # The broker asks only clients that it knows: without this, it would know this one later.
-        self._introduce(message, min(timeout_ms, _INTRODUCTION_MS))
+        self._ensure_registered(message, min(timeout_ms, _REGISTRATION_MS))
         properties = {
             TRAN_MSG: "true",
             PRODUCER_GROUP: self.instance.namespace.wrap(self.group),

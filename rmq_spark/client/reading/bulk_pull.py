@@ -272,16 +272,16 @@ class BulkPull(ForkAware):
         log = None
         if is_chunk and self._local_files is not None:
             log = self._local_files.find_log(self._api.connections, self._address)
-        over = None if log is None else log.connection
+        connection = None if log is None else log.connection
         answer = self._api.pull_async(
-            self._address, header, timeout_ms, is_chunk=is_chunk, proven_connection=over
+            self._address, header, timeout_ms, is_chunk=is_chunk, proven_connection=connection
         )
         return _PendingPull(start, end, answer, log)
 
     def _await_result(self, pull: _PendingPull) -> PullResult:
-        patience = (self._rules.timeout_ms + self._rules.wait_ms) / 1000 + _ANSWER_MARGIN_SECONDS
+        seconds = (self._rules.timeout_ms + self._rules.wait_ms) / 1000 + _ANSWER_MARGIN_SECONDS
         try:
-            return pull.response.result(patience)
+            return pull.response.result(seconds)
         except FutureTimeout as error:
             raise RequestTimeout(
                 self._address, RequestCode.PULL_MESSAGE, self._rules.timeout_ms
@@ -295,29 +295,29 @@ class BulkPull(ForkAware):
 
     def _process_result(self, result: PullResult) -> RawChunk | None:
         """Return the chunk in the response to the first pull, if it has one, and pull more."""
-        span = self._pending_pulls.popleft()
+        pull = self._pending_pulls.popleft()
         # A broker whose log has just lost the requested messages may skip past them. With a filter,
         # nothing else distinguishes that from messages that do not match.
-        if result.pull_status is PullStatus.OFFSET_ILLEGAL or result.min_offset > span.start:
-            raise self._offset_moved(span.start, result)
+        if result.pull_status is PullStatus.OFFSET_ILLEGAL or result.min_offset > pull.start:
+            raise self._offset_moved(pull.start, result)
         if result.pull_status is PullStatus.NO_NEW_MSG:
-            self._wait_for_messages(span)
+            self._wait_for_messages(pull)
             return None
         next_offset = result.next_begin_offset
-        if next_offset <= span.start:
-            why = f"a pull at offset {span.start} of {self._queue} resumes at {next_offset}"
+        if next_offset <= pull.start:
+            why = f"a pull at offset {pull.start} of {self._queue} resumes at {next_offset}"
             raise ProtocolError(self._address, why)
         decoded = None
         if result.places is not None:
-            decoded = self._read_log_files(span, result)
+            decoded = self._read_log_files(pull, result)
             if decoded is None:
                 return None
             result = result._replace(records=decoded.data.data, places=None)
         if not self._is_filtered and result.pull_status is PullStatus.FOUND:
-            self._adapt_pull_size(next_offset - span.start, span, result)
+            self._adapt_pull_size(next_offset - pull.start, pull, result)
         self._next_offset = min(next_offset, self._end)
         try:
-            self._prefetch(next_offset, span)
+            self._prefetch(next_offset, pull)
         except CONNECTION_FAULTS:
             self._restart_pipeline()  # in the next turn; the records at hand are yielded first
         if result.pull_status is not PullStatus.FOUND:
@@ -350,9 +350,9 @@ class BulkPull(ForkAware):
         self._full_count += 1
         if received_count < wanted:
             self._full_count = 0
-            is_usual = received_count == self._last_short_count
+            is_repeated = received_count == self._last_short_count
             slower = min(2 * self._growth_threshold, FULL_ANSWERS_MAX)
-            self._growth_threshold = slower if is_usual else 1
+            self._growth_threshold = slower if is_repeated else 1
             self._last_short_count = self._messages_per_pull = max(received_count, 1)
         elif (
             received_count == self._messages_per_pull and self._full_count >= self._growth_threshold
@@ -360,8 +360,8 @@ class BulkPull(ForkAware):
             self._full_count = 0
             more = min(received_count + received_count // 4 + 1, self._rules.chunk_messages)
             if result.sizes is not None:
-                fits = received_count * self._rules.chunk_bytes // max(len(result.records), 1)
-                more = min(more, max(fits * 15 // 16, 1))  # the next ones may be a little longer
+                count = received_count * self._rules.chunk_bytes // max(len(result.records), 1)
+                more = min(more, max(count * 15 // 16, 1))  # the next ones may be a little longer
             self._messages_per_pull = more
         self._is_pull_size_known = True
 
@@ -374,12 +374,12 @@ class BulkPull(ForkAware):
             is_chunk=self._api.supports_chunks(self._address),
             suspend_ms=max(self._rules.wait_ms, 1),
         )
-        again = self._await_result(held)
-        if again.pull_status is PullStatus.NO_NEW_MSG:
-            raise self._offset_moved(pull.start, again)
+        result = self._await_result(held)
+        if result.pull_status is PullStatus.NO_NEW_MSG:
+            raise self._offset_moved(pull.start, result)
         self._requested_end = pull.end
         answered: Future[PullResult] = Future()
-        answered.set_result(again)
+        answered.set_result(result)
         self._pending_pulls.append(held._replace(response=answered))
 
     def _truncate_at_end(self, result: PullResult) -> tuple[Buffer, Any]:

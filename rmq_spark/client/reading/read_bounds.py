@@ -71,14 +71,14 @@ def resolve_read_ranges(
         instance.routes.refresh(topic)
     queues = instance.routes.subscribe_queues(topic)
     api = instance.api
-    spans = []
+    ranges = []
     for queue in _select_queues(topic, sorted(queues), start, end):
         address = instance.routes.address_for_read(queue.broker_name)
         high = api.max_offset(address, queue)
         held = ReadRange(queue, address, min(api.min_offset(address, queue), high), high)
         first, last = _resolve_offset(instance, held, start), _resolve_offset(instance, held, end)
-        spans.append(held._replace(start=first, end=max(first, last)))
-    return spans
+        ranges.append(held._replace(start=first, end=max(first, last)))
+    return ranges
 
 
 def _select_queues(
@@ -93,10 +93,10 @@ def _select_queues(
         raise MessageRejected(
             "end", "the same queues as start", f"queues in only one of the two: {only_one}"
         )
-    strangers = sorted(named[0].difference(queues))
-    if strangers:
-        there = f"queues of {topic}, {queues[0]} to {queues[-1]}"
-        raise MessageRejected("start or end", there, ", ".join(map(str, strangers)))
+    unknown = sorted(named[0].difference(queues))
+    if unknown:
+        needed = f"queues of {topic}, {queues[0]} to {queues[-1]}"
+        raise MessageRejected("start or end", needed, ", ".join(map(str, unknown)))
     return [queue for queue in queues if queue in named[0]]
 
 
@@ -171,13 +171,13 @@ class TimeSearch:
                 offset to resume at if none was found.
             timestamp_ms: The store time of that message; None if none was found.
         """
-        first_asked = self._probe_offset if self._probe_start is None else self._probe_start
+        probed_offset = self._probe_offset if self._probe_start is None else self._probe_start
         if timestamp_ms is None and max(queue_offset, self._probe_offset + 1) < self._high:
             self._probe_offset = max(queue_offset, self._probe_offset + 1)
             return
         self._probe_start = None
         is_before = timestamp_ms is not None and timestamp_ms < self._timestamp_ms
-        if is_before and first_asked <= queue_offset < self._high:
+        if is_before and probed_offset <= queue_offset < self._high:
             self.low = queue_offset + 1
         else:
-            self._high = first_asked
+            self._high = probed_offset

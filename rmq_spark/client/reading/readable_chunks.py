@@ -33,14 +33,14 @@ BATCH_BYTES_MIN: Final = 2 * 1024 * 1024
 class ReadableChunk(NamedTuple):
     """Records that can be read; ``fault`` says why the one at ``next_offset`` cannot, if any.
 
-    ``stated_crc`` is the body CRC that the faulty record states; None if it is too short.
+    ``recorded_crc`` is the body CRC that the faulty record states; None if it is too short.
     ``record`` has the bytes of the faulty record; None if it is unknown where they end.
     """
 
     records: RecordChunk
     next_offset: int
     fault: RecordError | None
-    stated_crc: int | None = None
+    recorded_crc: int | None = None
     record: bytes | None = None
 
 
@@ -58,17 +58,17 @@ def readable_chunks(
             at = chunk.next_offset
             continue
         records, fault = readable_records(chunk.records, chunk.sizes)
-        next_offset, stated_crc, record = chunk.next_offset, None, None
-        stranger = _first_mismatch(records, queue, range(at, next_offset), is_filtered=is_filtered)
-        if stranger is not None:
-            row, fault = stranger
+        next_offset, recorded_crc, record = chunk.next_offset, None, None
+        mismatch = _first_mismatch(records, queue, range(at, next_offset), is_filtered=is_filtered)
+        if mismatch is not None:
+            row, fault = mismatch
             data = memoryview(chunk.records)[: int(records.starts[row])]
             records = RecordChunk(data, records.sizes[:row])
         if fault is not None:
             next_offset = _offset_after(records, at, chunk, is_filtered=is_filtered)
-            stated_crc = _read_field(chunk, records, layout.BODY_CRC_AT, layout.QUEUE_ID_AT)
+            recorded_crc = _read_field(chunk, records, layout.BODY_CRC_AT, layout.QUEUE_ID_AT)
             record = _read_record(chunk, records)
-        yield ReadableChunk(records, next_offset, fault, stated_crc, record)
+        yield ReadableChunk(records, next_offset, fault, recorded_crc, record)
         at = next_offset
 
 
@@ -80,15 +80,15 @@ def _first_mismatch(
         return None
     found = records.head["queue_offset"].astype(np.int64)
     if len(found) == len(queue_offsets) and not is_filtered:
-        is_strange = found != np.arange(queue_offsets.start, queue_offsets.stop)
+        is_mismatch = found != np.arange(queue_offsets.start, queue_offsets.stop)
     else:
-        is_strange = (found < queue_offsets.start) | (found >= queue_offsets.stop)
-        is_strange[1:] |= found[1:] <= found[:-1]
-    is_strange |= records.head["queue_id"] != queue.queue_id
-    is_strange |= ~records.has_topic(queue.topic.encode())
-    if not is_strange.any():
+        is_mismatch = (found < queue_offsets.start) | (found >= queue_offsets.stop)
+        is_mismatch[1:] |= found[1:] <= found[:-1]
+    is_mismatch |= records.head["queue_id"] != queue.queue_id
+    is_mismatch |= ~records.has_topic(queue.topic.encode())
+    if not is_mismatch.any():
         return None
-    row = int(np.argmax(is_strange))
+    row = int(np.argmax(is_mismatch))
     before = int(found[row - 1]) if row else queue_offsets.start - 1
     topic = sanitize(records.topics[row].as_py())
     fault = RecordError(
@@ -195,8 +195,8 @@ def without_rolled_back(
     lost: list[tuple[int, int]] = []
     for start, end in ranges:
         rollbacks = () if lost else _query_rollbacks(api, address, queue, start, end)
-        taken_back = (offset for offset, is_taken_back in rollbacks if is_taken_back)
-        lost += missing_ranges(taken_back, start, end)
+        rolled_back = (offset for offset, is_rolled_back in rollbacks if is_rolled_back)
+        lost += missing_ranges(rolled_back, start, end)
     return lost
 
 

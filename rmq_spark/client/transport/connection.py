@@ -437,7 +437,7 @@ class RemotingConnection:
         deadline = (
             response.deadline if timeout is None else min(response.deadline, self.clock() + timeout)
         )
-        me = threading.get_ident()
+        thread_id = threading.get_ident()
         while not response.done():
             remaining = deadline - self.clock()
             if remaining <= 0:
@@ -449,7 +449,7 @@ class RemotingConnection:
             except Exception as error:  # noqa: BLE001  # as above
                 self._fail(error)
             finally:
-                if self._reading_thread_id == me:
+                if self._reading_thread_id == thread_id:
                     self._release_turn()
         return 0 if timeout is not None else TICK_SECONDS  # another reader may be resolving it
 

@@ -1,10 +1,10 @@
-"""ConnectionPool: one connection to each address, dialed on demand and again after it closed.
+"""ConnectionPool: one connection to each address, opened on demand and again after it closed.
 
     requested ──▶ an open connection
-              └──▶ a thread dials, and negotiates with a broker; each caller waits up to its timeout
+              └──▶ a thread connects, and negotiates with a broker; callers wait up to their timeout
 
-If dialing a broker takes long and fails, the broker is marked as silent, for callers that can ask
-another. It is dialed again in the background while callers ask for it.
+If connecting takes long and fails, the broker is marked as silent, for callers that can ask
+another. The pool tries again in the background while callers ask for it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from rmq_spark.wire.codes import SerializeType
 from rmq_spark.wire.extensions import Extension
 
 SLOW_SECONDS: Final = 0.5
-"""A dial that fails sooner costs no time, and does not mark a broker as silent."""
+"""An attempt that fails sooner costs no time, and does not mark a broker as silent."""
 
-REDIAL_SECONDS: Final = 1.0
+RECONNECT_SECONDS: Final = 1.0
 """Seconds between two attempts to connect to a silent broker while requests need it."""
 
 _CLOSE_WAIT_SECONDS: Final = 1.0
@@ -83,9 +83,9 @@ class ConnectionPool(ForkAware, ABC):
         self._wait_seconds_max = wait_seconds_max
         self._lock = threading.Lock()
         self._connections: dict[str, NegotiatedConnection] = {}
-        self._pending_dials: dict[tuple[str, bool], Future[NegotiatedConnection]] = {}
-        self._silent: dict[str, float] = {}  # time at which each may be dialled again
-        self._dialers: list[threading.Thread] = []
+        self._pending_connections: dict[tuple[str, bool], Future[NegotiatedConnection]] = {}
+        self._silent: dict[str, float] = {}  # time of the next attempt
+        self._connecting_threads: list[threading.Thread] = []
         self._is_shut_down = False
         ForkAware.__init__(self)
 
@@ -116,14 +116,14 @@ class ConnectionPool(ForkAware, ABC):
     def is_silent(self, address: str) -> bool:
         """Return whether a broker is silent, so that it is better to ask another.
 
-        Calls of this method redial the address in the background.
+        Calls of this method reconnect to the address in the background.
         """
-        again_at = self._silent.get(address)
-        if again_at is None:
+        reconnect_at = self._silent.get(address)
+        if reconnect_at is None:
             return False
-        if time.monotonic() >= again_at:
+        if time.monotonic() >= reconnect_at:
             with suppress(ClientError):
-                self._start_dial(address, is_broker=True)
+                self._start_connection(address, is_broker=True)
         return True
 
     @property
@@ -137,19 +137,19 @@ class ConnectionPool(ForkAware, ABC):
             return tuple(entry.connection for entry in self._connections.values())
 
     @property
-    def dialling_count(self) -> int:
-        """Number of threads that dial."""
-        return len(self._pending_dials)
+    def connecting_count(self) -> int:
+        """Number of threads that connect."""
+        return len(self._pending_connections)
 
-    # ---- dialling
+    # ---- connecting
 
     def get_or_connect(
         self, address: str, *, is_broker: bool = True, seconds: float | None = None
     ) -> NegotiatedConnection:
-        """Return the connection to an address, dialing if necessary; a broker's is negotiated.
+        """Return the connection to an address, or make one; a broker's is negotiated.
 
         Raises:
-            ConnectionFailed: No broker answers, or it takes longer; dialing then continues for
+            ConnectionFailed: No broker answers, or it takes longer; the attempt then continues for
                 other callers.
             ClientError: The negotiation has failed.
         """
@@ -163,7 +163,7 @@ class ConnectionPool(ForkAware, ABC):
             self._wait_seconds_max if seconds is None else min(seconds, self._wait_seconds_max)
         )
         try:
-            return self._start_dial(address, is_broker=is_broker).result(seconds)
+            return self._start_connection(address, is_broker=is_broker).result(seconds)
         except FutureTimeout as error:
             why = f"no answer within {int(seconds * 1000)} ms, the time that was left"
             raise ConnectionFailed(address, why) from error
@@ -174,37 +174,40 @@ class ConnectionPool(ForkAware, ABC):
             return None
         return entry
 
-    def _start_dial(self, address: str, *, is_broker: bool) -> Future[NegotiatedConnection]:
+    def _start_connection(self, address: str, *, is_broker: bool) -> Future[NegotiatedConnection]:
         """Return the future of a connection; callers meanwhile get the same result or failure.
 
-        A thread dials, so that callers can stop waiting at their timeout or when the program ends.
+        Threads do it, so that callers can stop waiting at their timeout or when the program ends.
         """
-        key, dialled = (address, is_broker), ForkSafeFuture[NegotiatedConnection]()
+        key, future = (address, is_broker), ForkSafeFuture[NegotiatedConnection]()
         try:
             with self._lock:
                 if self._is_shut_down:
                     raise ClientShutDown  # noqa: TRY301  # no caller waits for this one
-                if (under_way := self._pending_dials.get(key)) is not None:
-                    return under_way
+                if (pending := self._pending_connections.get(key)) is not None:
+                    return pending
                 entry = self._get_usable(address, is_broker=is_broker)
-                if entry is not None:  # dialled by another thread meanwhile
-                    dialled.set_result(entry)
-                    return dialled
-                self._pending_dials[key] = dialled
-                dial = self._dial_broker if is_broker else self._dial
-                name, args = f"rocketpoll dials {address}", (address, dialled)
-                thread = threading.Thread(target=dial, args=args, name=name, daemon=True)
-                self._dialers = [*(each for each in self._dialers if each.is_alive()), thread]
+                if entry is not None:  # opened by another thread meanwhile
+                    future.set_result(entry)
+                    return future
+                self._pending_connections[key] = future
+                connect = self._open_broker_connection if is_broker else self._open_connection
+                name, args = f"rocketpoll dials {address}", (address, future)
+                thread = threading.Thread(target=connect, args=args, name=name, daemon=True)
+                self._connecting_threads = [
+                    *(each for each in self._connecting_threads if each.is_alive()),
+                    thread,
+                ]
             start_thread(thread)
         except RuntimeError as error:  # at a limit of threads
             failed = ConnectionFailed(address, f"cannot start a thread that connects: {error}")
-            self._finish_dial(key, dialled, failed)
+            self._finish_connection(key, future, failed)
         except BaseException:  # Ctrl-C, for example: others may wait for this by now
-            self._finish_dial(key, dialled, ConnectionFailed(address, "interrupted"))
+            self._finish_connection(key, future, ConnectionFailed(address, "interrupted"))
             raise
-        return dialled
+        return future
 
-    def _dial(self, address: str, future: Future[NegotiatedConnection]) -> None:
+    def _open_connection(self, address: str, future: Future[NegotiatedConnection]) -> None:
         try:
             if self._is_shut_down:
                 raise ClientShutDown  # noqa: TRY301  # it is passed on below
@@ -212,7 +215,7 @@ class ConnectionPool(ForkAware, ABC):
         except Exception as error:  # noqa: BLE001  # any error must reach the future
             entry = error
         if isinstance(entry, NegotiatedConnection):
-            # A caller interrupted just after a thread began to dial has left that thread running.
+            # A caller interrupted just after a thread began this has left that thread running.
             with self._lock:
                 is_late = self._is_shut_down
                 other = self._get_usable(address, is_broker=False)
@@ -224,9 +227,9 @@ class ConnectionPool(ForkAware, ABC):
             elif other is not None:
                 entry.connection.close(_DUPLICATE)
                 entry = other
-        self._finish_dial((address, False), future, entry)
+        self._finish_connection((address, False), future, entry)
 
-    def _dial_broker(self, address: str, future: Future[NegotiatedConnection]) -> None:
+    def _open_broker_connection(self, address: str, future: Future[NegotiatedConnection]) -> None:
         began = time.monotonic()
         try:
             connection = self.get_or_connect(address, is_broker=False).connection
@@ -242,20 +245,20 @@ class ConnectionPool(ForkAware, ABC):
                 if self._connections.get(address) == NegotiatedConnection(connection):
                     self._connections[address] = entry
         elif ended - began >= SLOW_SECONDS:
-            self._silent[address] = ended + REDIAL_SECONDS
-        self._finish_dial((address, True), future, entry)
+            self._silent[address] = ended + RECONNECT_SECONDS
+        self._finish_connection((address, True), future, entry)
         if self._on_ready is not None and isinstance(entry, NegotiatedConnection):
             self._on_ready(address)
 
-    def _finish_dial(
+    def _finish_connection(
         self,
         key: tuple[str, bool],
         future: Future[NegotiatedConnection],
         result: NegotiatedConnection | Exception,
     ) -> None:
         with self._lock:
-            if self._pending_dials.get(key) is future:
-                del self._pending_dials[key]
+            if self._pending_connections.get(key) is future:
+                del self._pending_connections[key]
         _resolve(future, result)
 
     # ---- closing
@@ -279,15 +282,15 @@ class ConnectionPool(ForkAware, ABC):
         with self._lock:
             self._is_shut_down = True
             entries = list(self._connections.values())
-            dialled = list(self._pending_dials.values())
-        for each in dialled:
+            pending = list(self._pending_connections.values())
+        for each in pending:
             _resolve(each, ClientShutDown())
         for entry in entries:
             entry.connection.close(_SHUT_DOWN)
         deadline = time.monotonic() + wait_ms / 1000
-        for dialer in self._dialers:
-            if dialer.is_alive():  # a dialer that has not begun yet ends at once
-                dialer.join(max(deadline - time.monotonic(), 0))
+        for thread in self._connecting_threads:
+            if thread.is_alive():  # a thread that has not begun yet ends at once
+                thread.join(max(deadline - time.monotonic(), 0))
         for entry in entries if wait_ms else ():
             entry.connection.join(deadline)
 
@@ -295,9 +298,9 @@ class ConnectionPool(ForkAware, ABC):
         """Drop the parent's connections without sending anything, and start with none."""
         entries, self._connections = self._connections, {}
         self._lock = threading.Lock()
-        self._pending_dials = {}
+        self._pending_connections = {}
         self._silent = {}
-        self._dialers = []
+        self._connecting_threads = []
         for entry in entries.values():
             entry.connection.after_fork()
 
@@ -305,7 +308,7 @@ class ConnectionPool(ForkAware, ABC):
 def _resolve(
     future: Future[NegotiatedConnection], result: NegotiatedConnection | Exception
 ) -> None:
-    """Resolve a future with the result of dialling, unless it is resolved already."""
+    """Resolve a future with the result of connecting, unless it is resolved already."""
     with suppress(InvalidStateError):
         if isinstance(result, NegotiatedConnection):
             future.set_result(result)

@@ -256,17 +256,17 @@ class FrameWriter:
             self._notify_released()
 
     def _next_slice(self) -> list[Buffer]:
-        begun: list[int] = []
+        opaques: list[int] = []
         found: list[Buffer] = []
         size = 0
         with self._mutex:
             while self._queued and size < SLICE_BYTES:
                 opaque, pieces = self._queued.popitem(last=False)
-                begun.append(opaque)
+                opaques.append(opaque)
                 found += pieces
                 size += sum(map(len, pieces))
             self._queued_bytes -= size
-            self._in_flight = self._in_flight.union(begun)
+            self._in_flight = self._in_flight.union(opaques)
         return found
 
     def _notify_released(self) -> None:

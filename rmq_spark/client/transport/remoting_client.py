@@ -235,9 +235,9 @@ class RemotingClient(ConnectionPool):
 
     @property
     def thread_count(self) -> int:
-        """Number of threads that dial, read and write."""
+        """Number of threads that connect, read and write."""
         own = sum(each.thread_count for each in self.connections())
-        return own + self.dialling_count
+        return own + self.connecting_count
 
     # ---- connecting, agreeing, signing
 
@@ -284,8 +284,8 @@ class RemotingClient(ConnectionPool):
         self, connection: RemotingConnection, nonce: str | None = None
     ) -> ExtensionsHeader | None:
         """Return a broker's answer to the request for its extensions; None if it refuses."""
-        asked = ExtensionsHeader.of(self._extensions)._replace(nonce=nonce)
-        question = self._sign(connection, build_request(RequestCode.EXTENSIONS, asked))
+        request_header = ExtensionsHeader.of(self._extensions)._replace(nonce=nonce)
+        question = self._sign(connection, build_request(RequestCode.EXTENSIONS, request_header))
         answer = connection.request(question, self._negotiation_timeout_ms)
         if answer.code != ResponseCode.SUCCESS:
             return None

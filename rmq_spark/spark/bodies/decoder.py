@@ -232,12 +232,12 @@ class BodyColumns:
         """Return the values of bodies of which some are null, because they could not be read."""
         rows = pc.indices_nonzero(pc.is_valid(bodies))
         own: dict[int, BodyFault] = {}
-        there = self._decode(bodies.drop_null(), 0, own)
+        decoded = self._decode(bodies.drop_null(), 0, own)
         faults.update({first + rows[at].as_py(): fault for at, fault in own.items()})
         places: list[Any] = [None] * len(bodies)
         for at, row in enumerate(rows.to_pylist()):
             places[row] = at
-        return there.take(pa.array(places, pa.int64()))
+        return decoded.take(pa.array(places, pa.int64()))
 
 
 def _bad_records(

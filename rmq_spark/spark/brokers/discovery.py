@@ -108,8 +108,8 @@ class QueueDiscovery:
 
         None if no queue is known only by the name of such a broker.
         """
-        of_strangers = {queue.broker_name for queue in self.unrouted_queues()}
-        name = min(of_strangers.intersection(brokers), default=None)
+        unrouted_brokers = {queue.broker_name for queue in self.unrouted_queues()}
+        name = min(unrouted_brokers.intersection(brokers), default=None)
         return None if name is None else self._unknown_assigned[name]
 
     def unknown_brokers(self, *positions: Positions | None) -> dict[str, OptionError]:
@@ -118,23 +118,23 @@ class QueueDiscovery:
         Each comes with the error for when the wait expires, and is logged once. A broker that is
         known but lacks the topic is not among them: resolving the position refuses it.
         """
-        absent = self._find_unrouted(each for each in positions if each is not None)
-        if not absent:
+        unrouted = self._find_unrouted(each for each in positions if each is not None)
+        if not unrouted:
             return {}
         known = self._known_brokers()
-        if not known.isdisjoint(absent):
+        if not known.isdisjoint(unrouted):
             # A broker that registered between two requests is in the route by now.
             self.discover(is_forced=True)
         return {
-            name: self._report_unknown(absent[name], name, known)
-            for name in sorted(absent.keys() - known)
+            name: self._report_unknown(unrouted[name], name, known)
+            for name in sorted(unrouted.keys() - known)
         }
 
-    def forget(self, queues: Iterable[MessageQueue]) -> None:
+    def discard(self, queues: Iterable[MessageQueue]) -> None:
         """Drop queues that are gone; they return if a route names them again."""
-        gone = frozenset(queues)
-        self._known -= gone
-        for topic in {queue.topic for queue in gone} - {queue.topic for queue in self._known}:
+        removed = frozenset(queues)
+        self._known -= removed
+        for topic in {queue.topic for queue in removed} - {queue.topic for queue in self._known}:
             self._brokers_by_topic.pop(topic, None)
 
     def invalidate(self) -> None:
@@ -162,7 +162,7 @@ class QueueDiscovery:
         the topic. Brokers in ``assign`` are left out, because the query waits for their queues one
         by one.
         """
-        absent: dict[str, str] = {}
+        unrouted: dict[str, str] = {}
         for positions in positions_given:
             for topic in sorted({*positions.topics, ANY}):
                 named = self._named_brokers(topic)
@@ -171,20 +171,20 @@ class QueueDiscovery:
                 elif self._options.waits_for_topic:
                     continue
                 routed = _brokers_of(topic, self._brokers_by_topic)
-                absent |= {
+                unrouted |= {
                     name: option
                     for name, option in named.items()
                     if name not in routed
                     and _accepts_routed_queues(self._options.selection, topic, name)
                 }
-        return absent
+        return unrouted
 
     def _report_unknown(self, option: str, name: str, known: Iterable[str]) -> OptionError:
         """Log once that no name server knows a broker; return the error for an expired wait."""
-        there = sorted(known)
-        nearest = nearest_name(name, there)
+        names = sorted(known)
+        nearest = nearest_name(name, names)
         hint = "" if nearest is None else f" Did you mean {nearest}?"
-        others = f"they know {', '.join(there) or 'none'}.{hint}"
+        others = f"they know {', '.join(names) or 'none'}.{hint}"
         if name not in self._logged_brokers:
             self._logged_brokers.add(name)
             _log.warning(
@@ -221,11 +221,11 @@ class QueueDiscovery:
                 # A name server that has just started knows no routes; the queue's broker knows
                 # whether it exists.
                 before = [queue for queue in self._known if queue.topic == topic]
-                is_to_come = self._options.waits_for_topic
-                if before or selection.pattern is not None or is_to_come or self._may_host(topic):
+                is_awaited = self._options.waits_for_topic
+                if before or selection.pattern is not None or is_awaited or self._may_host(topic):
                     if topic not in self._unknown_topics:
                         begins = ". If it is created, it is read from its first message on"
-                        waits = begins if is_to_come and not before else ""
+                        waits = begins if is_awaited and not before else ""
                         _log.warning("no name server knows topic %s at the moment%s", topic, waits)
                     unknown.add(topic)
                     found += before
@@ -247,10 +247,10 @@ class QueueDiscovery:
 
     def _check_queue_ids(self, selection: Selection, found: Iterable[MessageQueue]) -> None:
         """Refuse queue ids assigned under ``*`` that no broker has, once all brokers are known."""
-        there = {(queue.topic, queue.queue_id) for queue in found}
+        found_ids = {(queue.topic, queue.queue_id) for queue in found}
         for topic in sorted(self._unchecked_topics):
             numbers = selection.assigned[topic].get(ANY, frozenset())
-            missing = {number for number in numbers if (topic, number) not in there}
+            missing = {number for number in numbers if (topic, number) not in found_ids}
             if missing and self._may_host(topic):
                 continue
             if missing:  # a broker that registered between two requests is in the route by now
@@ -264,10 +264,10 @@ class QueueDiscovery:
         self, found: Iterable[MessageQueue], unrouted_before: frozenset[MessageQueue]
     ) -> None:
         """Refuse unrouted queues whose brokers are known by now and do not have them."""
-        came = unrouted_before - self.unrouted_queues()
-        for queue in sorted(came.difference(found)):
+        arrived = unrouted_before - self.unrouted_queues()
+        for queue in sorted(arrived.difference(found)):
             raise _queue_not_found(queue, self._brokers_by_topic[queue.topic])
-        for name in {queue.broker_name for queue in came}:
+        for name in {queue.broker_name for queue in arrived}:
             self._unknown_assigned.pop(name)
 
     def _missing_assigned(
@@ -300,7 +300,7 @@ def _is_assigned(selection: Selection, queue: MessageQueue) -> bool:
 
 def _unlisted_assigned(selection: Selection, found: Iterable[MessageQueue]) -> list[MessageQueue]:
     """Return the queues that are assigned by broker name and were not found."""
-    there = frozenset(found)
+    found_queues = frozenset(found)
     named = (
         MessageQueue(topic, broker, number)
         for topic, brokers in selection.assigned.items()
@@ -308,7 +308,7 @@ def _unlisted_assigned(selection: Selection, found: Iterable[MessageQueue]) -> l
         if broker != ANY
         for number in sorted(numbers)
     )
-    return [queue for queue in named if queue not in there]
+    return [queue for queue in named if queue not in found_queues]
 
 
 def _queue_not_found(queue: MessageQueue, routed: Iterable[str]) -> OptionError:

@@ -177,9 +177,13 @@ class BrokerFanOut:
             }
             faults = self._query_once(missing, request, unknown_value, found, needs)
             waits_for = needs & faults.keys() or (set() if found else set(faults))
-            is_news = self._log_availability(missing, faults, waits_for)
+            has_new_failure = self._log_availability(missing, faults, waits_for)
             missing = {key: queue for key, queue in missing.items() if key not in found}
-            if waits_for or is_news or (faults and time.monotonic() >= self._route_refresh_at):
+            if (
+                waits_for
+                or has_new_failure
+                or (faults and time.monotonic() >= self._route_refresh_at)
+            ):
                 self._route_refresh_at = time.monotonic() + _ROUTE_REFRESH_SECONDS
                 self.addresses.refresh()
                 self._on_unavailable()
@@ -204,14 +208,14 @@ class BrokerFanOut:
         by_broker: dict[str, list[_Key]] = {}
         for key, queue in queues.items():
             by_broker.setdefault(queue.broker_name, []).append(key)
-        asked: list[tuple[str, _Key, Future[Any]]] = []
+        pending: list[tuple[str, _Key, Future[Any]]] = []
         brokers = {name: queues[keys[0]] for name, keys in by_broker.items()}
         for name, address in self._connect_each(brokers, faults, required_brokers):
             try:
-                asked += [(name, key, request(address, key)) for key in by_broker[name]]
+                pending += [(name, key, request(address, key)) for key in by_broker[name]]
             except TRANSIENT_ERRORS as error:  # noqa: PERF203  # the other brokers are still asked
                 faults[name] = error
-        for name, key, answer in asked:
+        for name, key, answer in pending:
             try:
                 results[key] = answer.result()
             except TRANSIENT_ERRORS as error:  # noqa: PERF203  # the same
@@ -252,47 +256,49 @@ class BrokerFanOut:
         Brokers that are already connected come first, so that their requests are sent before any
         wait for the others. The causes of failed connections are added to ``faults``.
         """
-        ways, late = self._resolve_addresses(brokers, faults)
-        for name in sorted(ways, key=lambda each: (each in late, each)):
+        addresses, pending = self._resolve_addresses(brokers, faults)
+        for name in sorted(addresses, key=lambda each: (each in pending, each)):
             try:
-                if name in late:
+                if name in pending:
                     self._await_connection(
-                        name, ways[name], late[name], is_required=name in required_brokers
+                        name, addresses[name], pending[name], is_required=name in required_brokers
                     )
             except TRANSIENT_ERRORS as error:  # noqa: PERF203  # the others are still connected
                 faults[name] = error
             else:
-                yield name, ways[name]
+                yield name, addresses[name]
 
     def _resolve_addresses(
         self, brokers: Mapping[str, MessageQueue], faults: _Faults
     ) -> tuple[dict[str, str], dict[str, Future[None]]]:
         """Return the address of each broker, given a queue of it, and the ones to be connected."""
-        ways: dict[str, str] = {}
+        addresses: dict[str, str] = {}
         for name, queue in brokers.items():
             try:
-                ways[name] = self.addresses.resolve(queue)
+                addresses[name] = self.addresses.resolve(queue)
             except TRANSIENT_ERRORS as error:  # noqa: PERF203  # the same
                 faults[name] = error
-        late = {
+        unconnected = {
             name: address
-            for name, address in ways.items()
+            for name, address in addresses.items()
             if not self._connections.is_ready(address)
         }
-        return ways, {name: self._start_connecting(address) for name, address in late.items()}
+        return addresses, {
+            name: self._start_connecting(address) for name, address in unconnected.items()
+        }
 
     def _start_connecting(self, address: str) -> Future[None]:
         """Start a connection, unless one is being made; the caller may leave before it is ready."""
-        dial = self._connecting.get(address)
-        if dial is None or dial.done():
-            dial = self._connecting[address] = Future()
+        future = self._connecting.get(address)
+        if future is None or future.done():
+            future = self._connecting[address] = Future()
             threading.Thread(
                 target=_connect,
-                args=(self._connections, address, dial),
+                args=(self._connections, address, future),
                 name=f"dials {address}",
                 daemon=True,
             ).start()
-        return dial
+        return future
 
     def _await_connection(
         self, name: str, address: str, future: Future[None], *, is_required: bool
@@ -316,15 +322,15 @@ class BrokerFanOut:
         self, queues: Mapping[Any, MessageQueue], faults: _Faults, awaited: Container[str]
     ) -> bool:
         """Log brokers that fail or have recovered; return whether one fails that did not before."""
-        is_news, now = False, time.monotonic()
+        has_new_failure, now = False, time.monotonic()
         for name in dict.fromkeys(queue.broker_name for queue in queues.values()):
             what, fault = _requests_to(name), faults.get(name)
             if fault is None:
                 self._failure_log.record_success(what, now)
                 continue
             reaction = "retrying" if name in awaited else "continuing without it"
-            is_news |= self._failure_log.record_failure(what, fault, now, reaction)
-        return is_news
+            has_new_failure |= self._failure_log.record_failure(what, fault, now, reaction)
+        return has_new_failure
 
     def _timeout_error(self, faults: _Faults, *, has_others: bool) -> BrokersAway | BrokersGone:
         """Return the error for brokers that are down, or for those that no longer exist."""
@@ -332,9 +338,9 @@ class BrokerFanOut:
             known = self.addresses.all_addresses()
         except (*CONNECTION_FAULTS, BrokerRefused):
             known = {}
-        strangers = [name for name in faults if name not in known]
-        if strangers and known and has_others:
-            return BrokersGone(strangers, sorted(known))
+        unknown = [name for name in faults if name not in known]
+        if unknown and known and has_others:
+            return BrokersGone(unknown, sorted(known))
         name, fault = next(iter(faults.items()))
         return BrokersAway(name, self._access.retry_timeout_ms, fault)
 

@@ -291,18 +291,18 @@ class QueueClient(QueueDiscovery):
     def first_at_or_after(self, positions: Iterable[MessagePosition]) -> dict[MessagePosition, int]:
         """Return the offset of the first message at or after each position in its queue."""
         found = {}
-        asked = {place: place for place in positions}
-        while asked:
-            results = self._pull_each(asked.values())
-            further = {}
-            for place, at in asked.items():
+        pending = {place: place for place in positions}
+        while pending:
+            results = self._pull_each(pending.values())
+            next_pending = {}
+            for place, at in pending.items():
                 result = results[at]
                 message = None if result is None else result.first_message(place.queue)
                 if message is not None:
                     found[place] = message.queue_offset
                 elif result is not None and result.next_begin_offset > at.queue_offset:
-                    further[place] = MessagePosition(place.queue, result.next_begin_offset)
-            asked = further
+                    next_pending[place] = MessagePosition(place.queue, result.next_begin_offset)
+            pending = next_pending
         return found
 
     def offsets_for_times(
@@ -350,14 +350,14 @@ class QueueClient(QueueDiscovery):
         """
         found: dict[MessagePosition, PullResult | None] = {}
         timer = self._fan_out.retry_timer()
-        asked = {place: place.queue for place in positions}
-        while asked:
+        pending = {place: place.queue for place in positions}
+        while pending:
             found |= self._fan_out.query_all(
-                asked, lambda address, place: self._pull(address, *place), unknown_value=None
+                pending, lambda address, place: self._pull(address, *place), unknown_value=None
             )
-            asked = {place: place.queue for place in asked if _is_doubtful(place, found[place])}
-            if asked and not timer.sleep_or_expire():
-                for place in asked:
+            pending = {place: place.queue for place in pending if _is_suspect(place, found[place])}
+            if pending and not timer.sleep_or_expire():
+                for place in pending:
                     _log.warning(
                         "the message at offset %d of %s cannot be read, and counts as missing",
                         *(place.queue_offset, str(place.queue)),
@@ -391,7 +391,7 @@ class QueueClient(QueueDiscovery):
         Returns:
             The offsets that were sent to their brokers.
         """
-        told: dict[MessageQueue, int] = {}
+        committed: dict[MessageQueue, int] = {}
         addresses, faults = self._fan_out.connect(offsets)
         for queue, offset in offsets.items():
             if queue.broker_name in faults:
@@ -402,12 +402,12 @@ class QueueClient(QueueDiscovery):
                 self._instance.api.update_consumer_offset(
                     address, group, queue, offset, one_way=True
                 )
-                told[queue] = offset
+                committed[queue] = offset
             except ClientError as error:  # the other brokers still get their offsets
                 self._commit_outages.record_failure(queue, error)
             else:
                 self._commit_outages.record_success(queue)
-        return told
+        return committed
 
     # ---- waiting
 
@@ -443,7 +443,7 @@ class QueueClient(QueueDiscovery):
         return self._instance.api.pull_async(address, header, timeout_ms)
 
 
-def _is_doubtful(place: MessagePosition, result: PullResult | None) -> bool:
+def _is_suspect(place: MessagePosition, result: PullResult | None) -> bool:
     """Return whether a pull found a record that cannot be the first one at or after a position."""
     if result is None or result.pull_status is not PullStatus.FOUND:
         return False

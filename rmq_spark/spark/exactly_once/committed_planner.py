@@ -100,9 +100,9 @@ class CommittedBatchPlanner(MicroBatchPlanner):
             found = [(at, each) for at, each in found if at <= last]
             behind, counting = _select_effective(state, found)
         self._row_pace.record_batch()
-        made = replace(end, committed=CommitStates(behind, state if end.initial_offsets else None))
-        self._planned = made, tuple(manifest for _, manifest in counting)
-        return made
+        plan = replace(end, committed=CommitStates(behind, state if end.initial_offsets else None))
+        self._planned = plan, tuple(manifest for _, manifest in counting)
+        return plan
 
     def plan_ranges(  # type: ignore[override]  # of the rows that manifests name
         self, start: SourceOffset, end: SourceOffset
@@ -236,12 +236,12 @@ def span_groups_of(options: ReadOptions, manifests: Iterable[CommitManifest]) ->
 
 def check_single_queue(queues: Iterable[MessageQueue]) -> None:
     """Refuse a commits topic with several queues, because commits would have no order."""
-    there = sorted(queues)
-    if len(there) > 1:
+    ordered = sorted(queues)
+    if len(ordered) > 1:
         raise OptionError(
             "isolation",
-            f"topic {there[0].topic} has {len(there)} queues, from {there[0]} to "
-            f"{there[-1]}, but batches are ordered within one queue only. Delete "
+            f"topic {ordered[0].topic} has {len(ordered)} queues, from {ordered[0]} to "
+            f"{ordered[-1]}, but batches are ordered within one queue only. Delete "
             "the queues that no sink writes to",
         )
 

@@ -121,11 +121,11 @@ class _SpanCheck(RecordObserver):
             self._count += len(records)
             self.records.append(records)
 
-    def on_unreadable(self, stated_crc: int | None) -> None:
+    def on_unreadable(self, recorded_crc: int | None) -> None:
         """Add an unreadable record of the span, which may still state the CRC of its body."""
         self._unreadable += 1
-        self._crc = add_crc(self._crc, stated_crc or 0)
-        self._has_all_crcs = self._has_all_crcs and stated_crc is not None
+        self._crc = add_crc(self._crc, recorded_crc or 0)
+        self._has_all_crcs = self._has_all_crcs and recorded_crc is not None
 
     @property
     def is_passed(self) -> bool:

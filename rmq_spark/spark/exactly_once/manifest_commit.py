@@ -135,8 +135,8 @@ def is_from_other_driver(
     """
     if first.id.driver_id == batch.driver_id:
         return False
-    lies_elsewhere = bool(origin and first.origin) and first.origin != origin
-    return lies_elsewhere or any(
+    has_other_location = bool(origin and first.origin) and first.origin != origin
+    return has_other_location or any(
         each.id.driver_id == batch.driver_id and each.id.batch_id < batch.batch_id
         for each in manifests
     )
@@ -526,9 +526,9 @@ def _find_commits_queues(instance: ClientInstance, commits: str) -> tuple[Messag
     except RouteNotFound:
         return None
     if len(queues) > 1:
-        there = ", ".join(f"{queue.queue_id} on {queue.broker_name}" for queue in queues)
+        listed = ", ".join(f"{queue.queue_id} on {queue.broker_name}" for queue in queues)
         raise WriteError(
-            f"topic {commits} has the queues {there}: batches are ordered within one queue only. "
+            f"topic {commits} has the queues {listed}: batches are ordered within one queue only. "
             f"Delete it if nothing reads it yet, and {_CREATE_HINT.format(commits)}"
         )
     return queues

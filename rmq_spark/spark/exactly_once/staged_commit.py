@@ -413,12 +413,12 @@ def next_batch_header(options: WriteOptions) -> BatchRequestHeader:
             str(options.sink_name), version, f"{APPLICATION_OWNER_PREFIX}{application}"
         )
     sink = f"{options.sink_name}.writes"
-    chance = uuid.uuid4().int >> (128 - _RANDOM_BITS)
-    number = (int(time.time() * 1000) << _RANDOM_BITS) + chance
+    random_number = uuid.uuid4().int >> (128 - _RANDOM_BITS)
+    number = (int(time.time() * 1000) << _RANDOM_BITS) + random_number
     if address is not None:
         last = producer_of(options).instance.api.staging.last_batch(address, sink)
         if last is not None and last.batch_id >= number:  # by a machine whose clock is ahead
-            number = last.batch_id + 1 + chance
+            number = last.batch_id + 1 + random_number
     return BatchRequestHeader(sink, number, BATCH_WRITES_OWNER)
 
 
@@ -479,11 +479,11 @@ def _has_same_rows(reports: Sequence[StagedReport], committed: Sequence[Committe
     """
     sums = [report.sums for report in reports if report.sums is not None]
     each = (RowSums(span.message_count, span.body_bytes, span.crc) for span in committed)
-    there = reduce(RowSums.add, each, RowSums())
+    total = reduce(RowSums.add, each, RowSums())
     if len(sums) == len(reports):
-        return reduce(RowSums.add, sums, RowSums()) == there
+        return reduce(RowSums.add, sums, RowSums()) == total
     staged = [report.attempt.rows for report in reports if report.attempt is not None]
-    return len(staged) < len(reports) or sum(staged) == there.rows
+    return len(staged) < len(reports) or sum(staged) == total.rows
 
 
 def _reject_changed_rows(

@@ -460,12 +460,12 @@ def _waits_for_topic(options: OptionReader, selection: Selection) -> bool:
 def _check_topics_read(selection: Selection, *positions: Positions | None) -> None:
     """Refuse positions of topics that are not read, so that a typo is not ignored."""
     for each in positions:
-        strangers = sorted(each.topics - set(selection.topics)) if each is not None else []
-        if each is not None and strangers and selection.pattern is None:
+        unread = sorted(each.topics - set(selection.topics)) if each is not None else []
+        if each is not None and unread and selection.pattern is None:
             read = ", ".join(sorted(selection.topics))
             raise OptionError(
                 each.option,
-                f"it names {', '.join(strangers)}, but the topics read are {read}. Correct the "
+                f"it names {', '.join(unread)}, but the topics read are {read}. Correct the "
                 f"name, or add it to option {selection.option}",
             )
 

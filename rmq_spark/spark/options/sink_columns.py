@@ -122,7 +122,7 @@ def _body_faults(schema: StructType, body: BodyOptions, of_body: Sequence[int]) 
     from pyspark.sql.types import StringType, StructType  # noqa: PLC0415  # not for binary bodies
 
     from rmq_spark.spark.schemas.avro_schema import avro_name_faults  # noqa: PLC0415  # brings pyspark
-    from rmq_spark.spark.schemas.schema_text import misfits, writable_schema_faults  # noqa: PLC0415  # the same
+    from rmq_spark.spark.schemas.schema_text import type_mismatches, writable_schema_faults  # noqa: PLC0415  # the same
 
     fields = [schema.fields[at] for at in of_body]
     if not fields or (body.column and len(fields) > 1):
@@ -138,7 +138,9 @@ def _body_faults(schema: StructType, body: BodyOptions, of_body: Sequence[int]) 
     kind = fields[0].dataType if body.column else StructType(fields)
     if not isinstance(kind, StructType):
         return [f"column {body.column} is {kind.simpleString()}, not a struct: use struct(...)"]
-    wrong = writable_schema_faults(kind) if body.schema is None else misfits(kind, body.schema)
+    wrong = (
+        writable_schema_faults(kind) if body.schema is None else type_mismatches(kind, body.schema)
+    )
     if body.format is BodyFormat.AVRO:
         wrong += avro_name_faults(kind)
     if any(field.name.lower() == BODY for field in schema.fields) and body.column != BODY:
@@ -176,9 +178,9 @@ def _unknown_column(name: str) -> str:
     if nearest is not None:
         return f"there is no column {name} (is it {nearest}?): rename it, or {_ADVICE.format(name)}"
     if name.lower() in ("value", "key"):
-        ours = BODY if name.lower() == "value" else KEYS
+        own_name = BODY if name.lower() == "value" else KEYS
         return (
-            f"column {name} is Kafka's, and is named {ours} here: rename it with "
-            f".withColumnRenamed({name!r}, {ours!r})"
+            f"column {name} is Kafka's, and is named {own_name} here: rename it with "
+            f".withColumnRenamed({name!r}, {own_name!r})"
         )
     return f"there is no column {name}, only {', '.join(SINK_COLUMNS)}: {_ADVICE.format(name)}"

@@ -210,13 +210,13 @@ def _parse_tree(
         raise OptionError(option, f"{place} is one level too deep: needed topic, broker, queue")
     tree: dict[str, Any] = {}
     for name, below in found.items():
-        here = (*path, name)
+        item_path = (*path, name)
         if isinstance(below, dict):
-            tree[name] = _parse_tree(option, below, here, leaf)
+            tree[name] = _parse_tree(option, below, item_path, leaf)
             continue
         if path and name != ANY and not (name.isascii() and name.isdigit()):
             raise OptionError(option, f"{place}: needed a queue number, found {name!r}")
-        tree[name] = leaf(option, " > ".join(here), below)
+        tree[name] = leaf(option, " > ".join(item_path), below)
     return tree
 
 

@@ -92,29 +92,29 @@ class LatestOffsets:
             queue: before[queue].next_offset for queue in base.positions if queue in before
         }
         # If a queue's start has no store time, a recreated queue cannot be detected.
-        unproved = {
+        without_store_time = {
             queue
             for queue in ends
             if queue not in base.positions or base.positions[queue].stored_ms is None
         }
         self._newest = self._store_times.positions_at(
-            {**previous_ends, **ends}, self._newest, base, excluding=unproved
+            {**previous_ends, **ends}, self._newest, base, excluding=without_store_time
         )
         self._clamp_withdrawn(base, ends)
         if self._target is not None:
             # Spark requests the target before the start. The start may already be past it, or have
             # queues of a broker that no name server knew at the time.
             brokers = {queue.broker_name for queue in self._target}
-            late = [
+            arrived = [
                 queue
                 for queue in ends
                 if queue in base.positions and queue.broker_name not in brokers
             ]
-            if late and self._options.ending is None:
-                self._target = {**self._target, **{queue: ends[queue] for queue in late}}
-            elif late:  # all are resolved, as the end may name any of them
-                given = self._ending_offsets([*self._target, *late])
-                self._target = {**self._target, **{queue: given[queue] for queue in late}}
+            if arrived and self._options.ending is None:
+                self._target = {**self._target, **{queue: ends[queue] for queue in arrived}}
+            elif arrived:  # all are resolved, as the end may name any of them
+                given = self._ending_offsets([*self._target, *arrived])
+                self._target = {**self._target, **{queue: given[queue] for queue in arrived}}
             at = {queue: position.next_offset for queue, position in base.positions.items()}
             ends = {
                 queue: self.clamp_to_target(queue, at.get(queue, 0), end)
@@ -140,11 +140,11 @@ class LatestOffsets:
             for queue in self._queues.unrouted_queues()
             if queue not in start.positions and queue.broker_name not in start.missing_brokers
         }
-        ahead = readable if self._target is None else self._target
-        asked = dict.fromkeys([*known, *sorted(new.union(ahead))])
+        wanted = readable if self._target is None else self._target
+        queues = dict.fromkeys([*known, *sorted(new.union(wanted))])
         try:
             ends = self._queues.ends(
-                asked, required=() if self._options.skips_unavailable else new.union(known)
+                queues, required=() if self._options.skips_unavailable else new.union(known)
             )
         except BrokersGone as error:
             names = {queue.broker_name for queue in new}
@@ -184,7 +184,7 @@ class LatestOffsets:
                 unread = "it is unknown what followed" if last is None else f"and ended at {last}"
                 losses.append(f"{queue} is gone: it was read to offset {reached}, {unread}")
         self._report(losses)
-        self._queues.forget(deleted)
+        self._queues.discard(deleted)
         known = start.positions.keys() & frozenset(deleted)
         return start.without_queues(known) if known else start  # another offset is another batch
 

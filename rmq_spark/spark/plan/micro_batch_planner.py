@@ -102,22 +102,22 @@ class IdleWaitPolicy:
         self._suspend_ms = suspend_ms
         self._clock = clock
         self._other_batches = 0
-        self._is_alone = True
+        self._is_only_source = True
         self._is_after_batch = False
         self._queried_at = clock()
 
     @property
     def hold_ms(self) -> int:
         """The milliseconds to wait for new messages."""
-        if self._is_alone:
+        if self._is_only_source:
             return self._suspend_ms
-        moment = AFTER_BATCH_WAIT_MS if self._is_after_batch else SHARED_WAIT_MS
-        return min(self._suspend_ms, moment)
+        wait_ms = AFTER_BATCH_WAIT_MS if self._is_after_batch else SHARED_WAIT_MS
+        return min(self._suspend_ms, wait_ms)
 
     @property
     def is_query_due(self) -> bool:
         """True if the queues' ends should be queried although no held pull has returned."""
-        return self._is_alone or self._clock() - self._queried_at >= self._suspend_ms / 1000
+        return self._is_only_source or self._clock() - self._queried_at >= self._suspend_ms / 1000
 
     def record_wait(self) -> None:
         """Record that the source waited for new messages since the last batch ended."""
@@ -127,12 +127,12 @@ class IdleWaitPolicy:
         """Record that brokers were asked where the queues end."""
         self._queried_at = self._clock()
 
-    def record_batch(self, *, is_ours: bool) -> None:
+    def record_batch(self, *, has_own_rows: bool) -> None:
         """Record a batch of the query, and whether this source had rows in it."""
         self._is_after_batch = True
-        self._other_batches = 0 if is_ours else self._other_batches + 1
+        self._other_batches = 0 if has_own_rows else self._other_batches + 1
         if self._other_batches >= _OTHER_BATCHES_MAX:
-            self._is_alone = False
+            self._is_only_source = False
 
 
 # ---- The pace of batches.
@@ -238,10 +238,10 @@ class MicroBatchPlanner:
 
     def fetch_ends(self, offset: SourceOffset) -> SourceOffset:
         """Return the current ends of the queues in an offset."""
-        there = [
+        queues = [
             queue for queue in offset.positions if queue.broker_name not in offset.missing_brokers
         ]
-        return self._store_times.positions_at(self._queues.ends(there), offset)
+        return self._store_times.positions_at(self._queues.ends(queues), offset)
 
     def latest_offset(self, start: SourceOffset, limits: BatchLimits) -> SourceOffset:
         """Return the end of the next batch; ``start`` itself if there is none yet.
@@ -257,9 +257,9 @@ class MicroBatchPlanner:
                 "availableNow=true). Add that, or remove this option",
             )
         if start == self._empty_at and not self.is_closed:
-            has_news = self._queues.wait(self._ends, self._idle_wait.hold_ms)
+            has_messages = self._queues.wait(self._ends, self._idle_wait.hold_ms)
             self._idle_wait.record_wait()
-            if not has_news and not self._idle_wait.is_query_due:
+            if not has_messages and not self._idle_wait.is_query_due:
                 return start
         is_first, is_known = start == self._initial, start == self._last_planned
         self._check_topics(start)
@@ -286,7 +286,7 @@ class MicroBatchPlanner:
 
     def end_batch(self, end: SourceOffset) -> None:
         """Record that a batch of the query has been written, even one of other sources only."""
-        self._idle_wait.record_batch(is_ours=end != self._empty_at)
+        self._idle_wait.record_batch(has_own_rows=end != self._empty_at)
         self._progress.commit(end)
 
     def _resolve_start(self) -> SourceOffset:
@@ -417,14 +417,14 @@ class MicroBatchPlanner:
         are unchanged after that request have reported their own times.
         """
         known = start, self.newest  # the newest was known when the start was checked
-        asked = {
+        positions = {
             queue: start.positions[queue]
             for queue, position in end.positions.items()
             if queue in start.positions
             and queue not in initial_offsets
             and all(each is None or each.positions.get(queue) != position for each in known)
         }
-        return bool(self._queue_identity.replaced_queues(asked)) or self._has_shrunk(end, start)
+        return bool(self._queue_identity.replaced_queues(positions)) or self._has_shrunk(end, start)
 
     def _has_shrunk(self, end: SourceOffset, start: SourceOffset) -> bool:
         """Return whether queues have become shorter since their ends were requested.

@@ -173,29 +173,29 @@ class PartitionPlanner:
             MessagePosition(queue, each.next_offset - 1): each[1:] for queue, each in ends.items()
         }
         cut = divide_ranges(ranges, self._options.partitions_min, self._options.partition_rows_max)
-        cut, asked = align_to_messages(self._queues, cut, known)
-        lasts = [last_position(piece) for piece in cut]
-        wanted = [last for last in lasts if last not in known]
+        cut, stored = align_to_messages(self._queues, cut, known)
+        last_positions = [last_position(offset_range) for offset_range in cut]
+        wanted = [last for last in last_positions if last not in known]
         # If the end now has another message or none, the other messages found may be new as well:
         # no task may read messages of a recreated queue as the planned ones.
-        again = self._queues.fingerprints(
+        confirmed = self._queues.fingerprints(
             MessagePosition(queue, ends[queue].next_offset - 1)
             for queue in dict.fromkeys(each.queue for each in wanted)
             if queue in ends
         )
         unchanged = {
             at.queue
-            for at, found in again.items()
+            for at, found in confirmed.items()
             if ends[at.queue].may_follow(found.timestamp_ms, found.mark)
         }
         for place in wanted:
             if place.queue in ends and place.queue not in unchanged:
                 known[place] = ends[place.queue][1:]
-            elif place in asked:
-                known[place] = asked[place].timestamp_ms, asked[place].mark
+            elif place in stored:
+                known[place] = stored[place].timestamp_ms, stored[place].mark
         return [
-            OffsetRange(*piece[:3], *known.get(last, ()))
-            for piece, last in zip(cut, lasts, strict=True)
+            OffsetRange(*offset_range[:3], *known.get(last, ()))
+            for offset_range, last in zip(cut, last_positions, strict=True)
         ]
 
 
@@ -208,13 +208,13 @@ def align_to_messages(
     extended to the next message: it has no more rows for that, because an offset in a gap has none.
     Brokers are not asked for ``known`` messages.
     """
-    lasts = [last for last in map(last_position, ranges) if last not in known]
-    stored = queues.fingerprints(lasts)
-    within = [last for last in lasts if last not in stored]
-    behind = queues.first_at_or_after(within) if within else {}
-    if not behind:
+    last_positions = [last for last in map(last_position, ranges) if last not in known]
+    stored = queues.fingerprints(last_positions)
+    missing = [last for last in last_positions if last not in stored]
+    first_after = queues.first_at_or_after(missing) if missing else {}
+    if not first_after:
         return list(ranges), stored
-    moved = _extend_to_messages(ranges, behind)
+    moved = _extend_to_messages(ranges, first_after)
     more = {last_position(piece) for piece in moved} - stored.keys()
     return moved, stored | queues.fingerprints(last for last in more if last not in known)
 

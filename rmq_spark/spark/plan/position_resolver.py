@@ -146,18 +146,18 @@ class PositionResolver:
         topics: dict[str, list[MessageQueue]] = {}
         for queue in self.queues:
             topics.setdefault(queue.topic, []).append(queue)
-        strangers = sorted(positions.topics - topics.keys())
+        unread = sorted(positions.topics - topics.keys())
         if self._options.waits_for_topic:
-            to_come = set(self._options.selection.topics).intersection(strangers)
+            awaited = set(self._options.selection.topics).intersection(unread)
             if is_start:
-                for topic in sorted(to_come):
+                for topic in sorted(awaited):
                     _check_awaited_topic(positions, topic)
-            strangers = [topic for topic in strangers if topic not in to_come]
-        if strangers:
+            unread = [topic for topic in unread if topic not in awaited]
+        if unread:
             known = ", ".join(sorted(topics)) or "none"
             raise OptionError(
                 positions.option,
-                f"it names {', '.join(strangers)}, but the topics read are {known}",
+                f"it names {', '.join(unread)}, but the topics read are {known}",
             )
         for topic, queues in topics.items():
             self._check_queues(positions, topic, queues)
@@ -177,14 +177,14 @@ class PositionResolver:
                     f"it names broker {broker} of {topic}, but the brokers read are "
                     f"{', '.join(brokers)}",
                 )
-            there = sorted(
+            queue_ids = sorted(
                 {queue.queue_id for queue in queues if broker in (ANY, queue.broker_name)}
             )
-            if number != ANY and int(number) not in there:
+            if number != ANY and int(number) not in queue_ids:
                 raise OptionError(
                     positions.option,
                     f"it names queue {number} of {topic}, but the queues read are "
-                    f"{', '.join(map(str, there))}",
+                    f"{', '.join(map(str, queue_ids))}",
                 )
 
     def _by_offset(

@@ -99,14 +99,14 @@ class QueueIdentity:
                 losses[queue] = _describe_shrunk(queue, last, position.next_offset)
             else:
                 inside[queue] = position
-        strangers = self.replaced_queues(inside, bounds)
+        replaced = self.replaced_queues(inside, bounds)
         since = {queue: _unread_since_ms(positions[queue]) for queue in losses}
-        since.update({queue: each.since_ms for queue, each in strangers.items()})
-        losses.update({queue: each.loss for queue, each in strangers.items()})
-        go_on = self._resume_offsets(since, bounds)
+        since.update({queue: each.since_ms for queue, each in replaced.items()})
+        losses.update({queue: each.loss for queue, each in replaced.items()})
+        starts = self._resume_offsets(since, bounds)
         for queue, loss in losses.items():
-            where = f"those stored later begin at offset {go_on[queue]}"
-            if go_on[queue] == bounds[queue].next_offset:
+            where = f"those stored later begin at offset {starts[queue]}"
+            if starts[queue] == bounds[queue].next_offset:
                 where = "none is newer than those that were read"
             elif since[queue] == _FROM_THE_FIRST_MS:
                 where = (
@@ -114,9 +114,9 @@ class QueueIdentity:
                     "were read"
                 )
             elif since[queue] == positions[queue].stored_ms:
-                where = f"those of that time or later begin at offset {go_on[queue]}: all are read"
+                where = f"those of that time or later begin at offset {starts[queue]}: all are read"
             found[queue] = Discontinuity(
-                f"{loss}; of the messages that it has now, {where}", go_on[queue]
+                f"{loss}; of the messages that it has now, {where}", starts[queue]
             )
         return dict(sorted(found.items()))
 
@@ -138,12 +138,12 @@ class QueueIdentity:
             for queue, (_, last) in ranges.items()
             if bounds[queue].first_offset < last <= bounds[queue].next_offset
         }
-        strangers = self.replaced_queues(before, bounds)
+        replaced = self.replaced_queues(before, bounds)
         others, empty = self._compare_messages(behind)
         ended = others | self._find_emptied(empty, bounds)
         changed = {
             queue: _unread_since_ms(end.positions[queue]) if each.since_ms else _FROM_THE_FIRST_MS
-            for queue, each in strangers.items()
+            for queue, each in replaced.items()
         }
         changed.update({queue: each.since_ms for queue, each in ended.items()})
         losses = {
@@ -151,7 +151,7 @@ class QueueIdentity:
                 place.queue: _describe_missing(place, stored_ms)
                 for place, stored_ms in empty.items()
             },
-            **{queue: each.loss for queue, each in {**strangers, **ended}.items()},
+            **{queue: each.loss for queue, each in {**replaced, **ended}.items()},
         }
         for queue, (first, last) in ranges.items():
             low, high = bounds[queue]
@@ -161,7 +161,7 @@ class QueueIdentity:
                 losses[queue] = _describe_shrunk(queue, high, last)
                 changed.setdefault(queue, _unread_since_ms(end.positions[queue]))
         since = self._resume_offsets(
-            {queue: each.since_ms for queue, each in strangers.items()}, bounds
+            {queue: each.since_ms for queue, each in replaced.items()}, bounds
         )
         until = self._resume_offsets(changed, bounds)
         left = {
@@ -225,7 +225,7 @@ class QueueIdentity:
 
         A queue that cannot be read at the moment has neither, and proves nothing.
         """
-        asked = {
+        queries = {
             place: TimestampQuery(
                 stored_ms + 1, bounds[place.queue].first_offset, place.queue_offset
             )
@@ -235,22 +235,22 @@ class QueueIdentity:
             < place.queue_offset
             < bounds[place.queue].next_offset
         }
-        begins = self._queues.offsets_for_times({place.queue: asked[place] for place in asked})
+        begins = self._queues.offsets_for_times({place.queue: queries[place] for place in queries})
         later = {
             MessagePosition(place.queue, begins[place.queue]): place
-            for place in asked
+            for place in queries
             if begins[place.queue] < place.queue_offset
         }
-        there = self._queues.first_at_or_after(later)
+        found = self._queues.first_at_or_after(later)
         return {
             place.queue: _replaced_queue(
                 place.queue,
                 f"it has no message at offset {place.queue_offset}, and had one of "
                 f"{positions[place]} ms when",
-                asked[place].timestamp_ms,
+                queries[place].timestamp_ms,
             )
             for begin, place in later.items()
-            if there.get(begin, place.queue_offset) < place.queue_offset
+            if found.get(begin, place.queue_offset) < place.queue_offset
         }
 
     def _resume_offsets(

@@ -115,10 +115,10 @@ def _query_messages(
         )
         page = list(decode_records(addresses.instance.api.admin.query_message(address, header)))
         for message in page:
-            is_it = message.topic == lookup.topic and lookup.key in (message.keys or "").split(
+            is_match = message.topic == lookup.topic and lookup.key in (message.keys or "").split(
                 KEY_SEPARATOR
             )
-            if is_it and lookup.begin_ms <= message.store_timestamp <= lookup.end_ms:
+            if is_match and lookup.begin_ms <= message.store_timestamp <= lookup.end_ms:
                 found[message.physical_offset] = message
         places = {message.physical_offset for message in page}
         if len(page) < FULL_PAGE:

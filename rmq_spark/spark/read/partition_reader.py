@@ -38,7 +38,7 @@ class RecordObserver:
     def on_records(self, records: RecordChunk) -> None:
         """Process the next records."""
 
-    def on_unreadable(self, stated_crc: int | None) -> None:
+    def on_unreadable(self, recorded_crc: int | None) -> None:
         """Process the next record, which is unreadable, and the CRC that it states for its body."""
 
 
@@ -100,11 +100,11 @@ def read_range(
                 at = _skip_lost(options, offset_range, at, moved)
             except UnreadableRecord as unreadable:
                 bad.report([unreadable.bad])
-                observer.on_unreadable(unreadable.stated_crc)
+                observer.on_unreadable(unreadable.recorded_crc)
                 yield from batches.convert_unreadable(queue, unreadable.bad.queue_offset)
                 at = unreadable.bad.queue_offset + 1
-            except QueueRecreated as made_again:
-                _report_loss(options, str(made_again))
+            except QueueRecreated as error:
+                _report_loss(options, str(error))
                 return
             except TRANSIENT_ERRORS as error:
                 if not timer.sleep_or_expire(error):
@@ -126,9 +126,9 @@ def _skip_lost(options: ReadOptions, offset_range: OffsetRange, at: int, moved: 
     """Report messages that are gone; return the offset at which to continue."""
     queue = offset_range.queue
     if at < moved.min_offset:
-        go_on = min(moved.min_offset, offset_range.end)
-        _report_loss(options, describe_lost_offsets(queue, at, go_on))
-        return go_on
+        resume_offset = min(moved.min_offset, offset_range.end)
+        _report_loss(options, describe_lost_offsets(queue, at, resume_offset))
+        return resume_offset
     _report_loss(
         options,
         f"{queue} ends at offset {moved.max_offset}, and the batch was planned to "

@@ -40,11 +40,11 @@ IDLE_CONNECTION_SECONDS: Final = 10.0
 class UnreadableRecord(Exception):
     """A record cannot be read; all records before it have been yielded."""
 
-    def __init__(self, bad: BadRecord, stated_crc: int | None = None) -> None:
+    def __init__(self, bad: BadRecord, recorded_crc: int | None = None) -> None:
         """Take the record, and the CRC that it states for its body."""
-        super().__init__(bad, stated_crc)
+        super().__init__(bad, recorded_crc)
         self.bad = bad
-        self.stated_crc = stated_crc
+        self.recorded_crc = recorded_crc
 
 
 class QueueRecreated(Exception):
@@ -65,7 +65,7 @@ def pull_chunks(
     is_filtered = options.expression != "*"
     pulled = _bulk_pull(addresses, options, offset_range)
     for chunk in readable_chunks(pulled, queue, at, is_filtered=is_filtered):
-        records, next_offset, fault, stated_crc, record = chunk
+        records, next_offset, fault, recorded_crc, record = chunk
         if fault is not None and not is_filtered:
             where = addresses.instance.api, addresses.resolve(queue), queue
             next_offset = first_not_rolled_back(*where, next_offset, end)
@@ -76,7 +76,7 @@ def pull_chunks(
         at = next_offset
         yield records, at
         if fault is not None:
-            raise UnreadableRecord(BadRecord(queue, at, fault, record), stated_crc)
+            raise UnreadableRecord(BadRecord(queue, at, fault, record), recorded_crc)
     if not is_filtered and at < end:
         _report_lost(addresses, options, queue, [(at, end)])
 
@@ -130,10 +130,8 @@ def _check_identity(
         return
     found: tuple[int, int] | None = _stored_ms(records, -1), _mark(records, -1)
     if records.head["queue_offset"][-1] != last.queue_offset:
-        youngest_ms = max(_stored_ms(records, 0), _stored_ms(records, -1))
-        if youngest_ms < planned_ms or (
-            youngest_ms == planned_ms and offset_range.last_mark is None
-        ):
+        newest_ms = max(_stored_ms(records, 0), _stored_ms(records, -1))
+        if newest_ms < planned_ms or (newest_ms == planned_ms and offset_range.last_mark is None):
             return
         stored = QueueClient(options, addresses.instance).fingerprints([last]).get(last)
         found = None if stored is None else (stored.timestamp_ms, stored.mark)

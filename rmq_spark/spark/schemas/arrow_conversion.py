@@ -197,11 +197,11 @@ def _cast_leaf(found: pa.Array, path: str, cast: Cast, kind: pa.DataType) -> pa.
         return cast(found, kind)
     except (pa.ArrowInvalid, OverflowError) as error:
         raise BodyFault(
-            path, _describe_needed(kind), excerpt(_first_misfit(found, cast, kind))
+            path, _describe_needed(kind), excerpt(_first_mismatched_value(found, cast, kind))
         ) from error
 
 
-def _first_misfit(found: pa.Array, cast: Cast, kind: pa.DataType) -> Any:
+def _first_mismatched_value(found: pa.Array, cast: Cast, kind: pa.DataType) -> Any:
     while len(found) > 1:
         middle = len(found) // 2
         first = found.slice(0, middle)
@@ -237,8 +237,8 @@ def _to_decimals(found: pa.Array, kind: pa.DataType) -> pa.Array:
     numbers = found.cast(kind)
     if pa.types.is_string(found.type):
         is_long = pc.greater(pc.binary_length(found), _DECIMAL_DIGITS - kind.scale)
-        is_doubtful = pc.or_(is_long, pc.match_substring(found, "e", ignore_case=True))
-        for row in np.flatnonzero(pc.fill_null(is_doubtful, fill_value=False)):
+        is_unchecked = pc.or_(is_long, pc.match_substring(found, "e", ignore_case=True))
+        for row in np.flatnonzero(pc.fill_null(is_unchecked, fill_value=False)):
             if Decimal(found[int(row)].as_py()) != numbers[int(row)].as_py():
                 raise pa.ArrowInvalid("a number is too large")
     bounds = pc.min_max(numbers)

@@ -257,10 +257,10 @@ class AvroBodies(RowDecoder):
         try:
             return pa.array(trees, self._kind)
         except (pa.ArrowException, *_DECODE_ERRORS) as error:
-            raise _find_misfit(trees[0], self._kind, error) from error
+            raise _find_type_mismatch(trees[0], self._kind, error) from error
 
 
-def _find_misfit(record: Any, kind: pa.StructType, error: Exception) -> BodyFault:
+def _find_type_mismatch(record: Any, kind: pa.StructType, error: Exception) -> BodyFault:
     """Return the fault of the first field that its column cannot hold; of the record if unknown."""
     for field in kind if isinstance(record, dict) else ():
         value = record.get(field.name)

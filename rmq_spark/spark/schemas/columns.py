@@ -56,8 +56,8 @@ def resolve_columns(names: Sequence[str], known: Iterable[str]) -> tuple[str, ..
     right_names = {name.lower(): name for name in known}
     unknown = [name for name in names if name.lower() not in right_names]
     if unknown:
-        there = ", ".join(right_names.values())
-        raise OptionError("columns", f"there is no {', '.join(unknown)}; the columns are {there}")
+        listed = ", ".join(right_names.values())
+        raise OptionError("columns", f"there is no {', '.join(unknown)}; the columns are {listed}")
     found = [right_names[name.lower()] for name in names]
     twice = sorted(duplicates(found))
     if twice:

@@ -438,11 +438,11 @@ def _read_microseconds(
     return pa.array(seconds * _US + np.fix(nanos / 1000).astype(np.int64)).cast(kind)
 
 
-def _with_nulls(found: pa.Array, is_there: list[bool]) -> pa.Array:
+def _with_nulls(found: pa.Array, are_set: list[bool]) -> pa.Array:
     """Return an array with nulls where there is no value."""
-    if all(is_there):
+    if all(are_set):
         return found
-    places = [at if there else None for at, there in enumerate(is_there)]
+    places = [at if is_set else None for at, is_set in enumerate(are_set)]
     return found.take(pa.array(places, pa.int64()))
 
 

@@ -96,7 +96,7 @@ def nesting_faults(schema: sql.StructType) -> list[str]:
     ]
 
 
-def misfits(given: sql.DataType, needed: sql.DataType, path: str = "") -> list[str]:
+def type_mismatches(given: sql.DataType, needed: sql.DataType, path: str = "") -> list[str]:
     """Return a line for each part of a column that bodies of a known schema do not have.
 
     Columns may lack fields. Whether values can be null is not compared.
@@ -108,15 +108,15 @@ def misfits(given: sql.DataType, needed: sql.DataType, path: str = "") -> list[s
         for field in given.fields:
             place = f"{path}.{field.name}".removeprefix(".")
             if field.name in known:
-                found += misfits(field.dataType, known[field.name], place)
+                found += type_mismatches(field.dataType, known[field.name], place)
             else:
-                there = ", ".join(known)
-                found.append(f"bodies have no field {place} for column {place}, only {there}")
+                known_names = ", ".join(known)
+                found.append(f"bodies have no field {place} for column {place}, only {known_names}")
         return found
     if isinstance(given, sql.ArrayType) and isinstance(needed, sql.ArrayType):
-        return misfits(given.elementType, needed.elementType, f"{path}[]")
+        return type_mismatches(given.elementType, needed.elementType, f"{path}[]")
     if isinstance(given, sql.MapType) and isinstance(needed, sql.MapType):
-        return misfits(given.keyType, needed.keyType, f"{path} (key)") + misfits(
+        return type_mismatches(given.keyType, needed.keyType, f"{path} (key)") + type_mismatches(
             given.valueType, needed.valueType, f"{path}[]"
         )
     kind, right = (each.simpleString().partition(" collate ")[0] for each in (given, needed))

@@ -462,20 +462,20 @@ class RowRouter:
     ) -> int:
         if queue_id < 0:
             return -1
-        meant = [
+        matching = [
             at
             for at, queue in enumerate(queues)
             if queue.queue_id == queue_id and name in (None, queue.broker_name)
         ]
-        if len(meant) == 1:
-            return meant[0]
+        if len(matching) == 1:
+            return matching[0]
         which = f"queue {queue_id}" + (f" on {name}" if name else "")
-        there = ", ".join(f"{queue.queue_id} on {queue.broker_name}" for queue in queues)
+        listed = ", ".join(f"{queue.queue_id} on {queue.broker_name}" for queue in queues)
         problem = (
-            f"there is no {which}, only {there}: correct it, or drop queueId and brokerName to "
+            f"there is no {which}, only {listed}: correct it, or drop queueId and brokerName to "
             "let the sink choose"
         )
-        if meant:
+        if matching:
             problem = f"{which} is on several brokers: name one of them in column brokerName"
         raise RowError(self._partition, row, columns.QUEUE_ID, problem)
 

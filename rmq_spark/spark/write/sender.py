@@ -189,20 +189,20 @@ class SendRetries:
         if illegal is not None and illegal.has_cause_other_than_size:
             remedy = None  # the error says what to do
         stored = self.stored_rows
-        whereabouts = self._where
+        location = self._where
         if illegal is not None and failed_row is not None:
-            whereabouts += f", row {failed_row}"
+            location += f", row {failed_row}"
         elif (
             illegal is not None
             and not illegal.has_cause_other_than_size
             and self._longest is not None
         ):
             row, size = self._longest
-            whereabouts += f", the longest body is that of row {row}, with {size} bytes"
+            location += f", the longest body is that of row {row}, with {size} bytes"
         elif first_row is not None:
-            whereabouts += f", row {first_row} or after it"
+            location += f", row {first_row} or after it"
         return WriteError(
-            f"{whereabouts}: {error}"
+            f"{location}: {error}"
             + (f"; {remedy}" if remedy else "")
             + (
                 f". {stored} rows of this partition were stored before, and stay"

@@ -39,8 +39,8 @@ class MessageModel(Enum):
 class ConsumeFromWhere(Enum):
     """The start of a group in a queue for which it has no offset.
 
-    A young queue, whose first message is still there and in the broker's memory, is read from that
-    message, whatever is chosen. The members are in Java's order, because some clients send their
+    A queue whose first message is still there and in the broker's memory is read from that message,
+    whatever is chosen. The members are in Java's order, because some clients send their
     ordinals. The last three are deprecated in RocketMQ, and still sent.
 
     Attributes:

@@ -28,7 +28,7 @@ def is_impatient(monkeypatch):
     monkeypatch.setattr(diagnosis, "STILL_MS", 1)
     monkeypatch.setattr(survey, "STILL_MS", 5)
     monkeypatch.setattr(survey, "AGE_SECONDS_MAX", 0.0)
-    monkeypatch.setattr(survey, "_REST_FACTOR", 0.0)
+    monkeypatch.setattr(survey, "_PAUSE_FACTOR", 0.0)
 
 
 def badges(page, kind):

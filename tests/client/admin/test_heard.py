@@ -137,7 +137,7 @@ def test_reset_reaches_all_brokers_though_one_brokers_members_are_silent(
 
 
 def running_broker_offset(admin, broker):
-    return admin._api.query_consumer_offset(broker.address, "G", QUEUE, zero_if_young=False)
+    return admin._api.query_consumer_offset(broker.address, "G", QUEUE, set_zero_if_not_found=False)
 
 
 def test_reset_notice_is_repeated_after_member_reconnects(

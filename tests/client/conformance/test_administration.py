@@ -45,7 +45,7 @@ def stored(cluster, group, topic, queues=2):
     """What a group has stored, where a young queue counts like any other."""
     return [
         cluster.api.query_consumer_offset(
-            cluster.address, group, cluster.queue(topic, each), zero_if_young=False
+            cluster.address, group, cluster.queue(topic, each), set_zero_if_not_found=False
         )
         for each in range(queues)
     ]

@@ -132,7 +132,7 @@ def test_connect_timeout_of_one_caller_leaves_connection_to_others(connections, 
 
 def test_slow_connect_marks_the_address_as_silent(monkeypatch):
     monkeypatch.setattr(connection_pool, "SLOW_SECONDS", 0.0)
-    monkeypatch.setattr(connection_pool, "REDIAL_SECONDS", 0.0)
+    monkeypatch.setattr(connection_pool, "RECONNECT_SECONDS", 0.0)
     connections = RemotingClient(connect_timeout_ms=100)
     is_back = threading.Event()
 

@@ -172,7 +172,7 @@ def test_connect_timeout_of_one_caller_does_not_stop_the_dialing(lines, wires):
 
 def test_silent_broker_is_redialed_in_background_while_asked_for(lines, wires, monkeypatch):
     monkeypatch.setattr(lines_module, "SLOW_SECONDS", 0.0)
-    monkeypatch.setattr(lines_module, "REDIAL_SECONDS", 0.0)
+    monkeypatch.setattr(lines_module, "RECONNECT_SECONDS", 0.0)
     assert not lines.is_silent(A)
     wires.errors.append(ConnectionFailed(A, "no answer within 3000 ms"))
     with pytest.raises(ConnectionFailed):
@@ -188,7 +188,7 @@ def test_silent_broker_is_redialed_in_background_while_asked_for(lines, wires, m
 
 def test_silent_broker_is_not_redialed_before_the_interval(lines, wires, monkeypatch):
     monkeypatch.setattr(lines_module, "SLOW_SECONDS", 0.0)
-    monkeypatch.setattr(lines_module, "REDIAL_SECONDS", 3_600.0)
+    monkeypatch.setattr(lines_module, "RECONNECT_SECONDS", 3_600.0)
     wires.errors.append(ConnectionFailed(A, "no answer within 3000 ms"))
     with pytest.raises(ConnectionFailed):
         lines.get_or_connect(A)

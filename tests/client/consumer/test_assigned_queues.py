@@ -196,41 +196,41 @@ def test_ten_thousand_revocations_in_flight_lose_nothing():
 
 def handed_out(assigned, request, *, asking_confirms=True):
     assert assigned.acquire(request, one_by_one=True) is PollOutcome.ACQUIRED
-    assigned.handout.confirms_on_next = asking_confirms
-    return assigned.handout
+    assigned.cursor.confirms_on_next = asking_confirms
+    return assigned.cursor
 
 
-def offsets_of(handout, count):
-    return [handout.next().queue_offset for _ in range(count)]
+def offsets_of(cursor, count):
+    return [cursor.next().queue_offset for _ in range(count)]
 
 
 def test_handed_out_message_counts_as_returned_and_earlier_ones_as_processed(assigned):
-    handout = handed_out(assigned, pulled(assigned, 0, 10, 11, 12, then=15))
+    cursor = handed_out(assigned, pulled(assigned, 0, 10, 11, 12, then=15))
     assert (assigned.delivered_offset, assigned.consume_offset) == (10, 10)
-    assert offsets_of(handout, 1) == [10]
+    assert offsets_of(cursor, 1) == [10]
     assert (assigned.delivered_offset, assigned.consume_offset) == (11, 10)
-    assert offsets_of(handout, 2) == [11, 12]
+    assert offsets_of(cursor, 2) == [11, 12]
     assert assigned.process_queue.message_count == 0
     assert (assigned.delivered_offset, assigned.consume_offset) == (15, 12)
-    assert handout.next() is None
-    assert assigned.end_handout() is None
+    assert cursor.next() is None
+    assert assigned.close_cursor() is None
 
 
 def test_handout_without_auto_commit_does_not_confirm_by_asking_for_more(assigned):
-    handout = handed_out(assigned, pulled(assigned, 0, 10, 11, 12, then=13), asking_confirms=False)
-    offsets_of(handout, 2)
+    cursor = handed_out(assigned, pulled(assigned, 0, 10, 11, 12, then=13), asking_confirms=False)
+    offsets_of(cursor, 2)
     assigned.confirm_delivered()
-    offsets_of(handout, 1)
+    offsets_of(cursor, 1)
     assert (assigned.delivered_offset, assigned.consume_offset) == (13, 12)
 
 
 @pytest.mark.parametrize("end", ["seek", "drop", "rewind_to_returned", "rewind_to_delivered"])
 def test_handout_ends_with_seek_drop_or_rewind(assigned, end):
-    handout = handed_out(assigned, pulled(assigned, 0, 10, 11, 12, then=13))
-    offsets_of(handout, 2)
+    cursor = handed_out(assigned, pulled(assigned, 0, 10, 11, 12, then=13))
+    offsets_of(cursor, 2)
     getattr(assigned, end)(*[50] if end == "seek" else [])
-    assert handout.next() is None
-    assert assigned.end_handout() is None
+    assert cursor.next() is None
+    assert assigned.close_cursor() is None
     if end != "drop":
         assert assigned.pull_position() == (1, 50 if end == "seek" else 12)
     assert assigned.consume_offset == (50 if end == "seek" else 11)
@@ -241,12 +241,12 @@ def test_paused_assigned_queue_hands_out_no_messages(assigned):
     assigned.is_paused = True
     assert assigned.acquire(request, one_by_one=True) is PollOutcome.PAUSED
     assigned.is_paused = False
-    handout = handed_out(assigned, request)
-    offsets_of(handout, 1)
+    cursor = handed_out(assigned, request)
+    offsets_of(cursor, 1)
     assigned.is_paused = True
-    assert handout.next() is None
+    assert cursor.next() is None
     assigned.is_paused = False
-    assert offsets_of(handout, 1) == [11]
+    assert offsets_of(cursor, 1) == [11]
 
 
 class HandedOutAsTaken(RuleBasedStateMachine):
@@ -290,7 +290,7 @@ class HandedOutAsTaken(RuleBasedStateMachine):
             is PollOutcome.ACQUIRED
         )
         self.singly.returned_offset = self.singly.delivered_offset
-        found = self.handing.handout and self.handing.handout.next()
+        found = self.handing.cursor and self.handing.cursor.next()
         if found is None:
             if self.confirms:
                 self.handing.confirm_delivered()
@@ -312,7 +312,7 @@ class HandedOutAsTaken(RuleBasedStateMachine):
 
     @rule()
     def end(self):
-        left = self.handing.end_handout()
+        left = self.handing.close_cursor()
         assert left is None or list(left.messages) == self.waiting[: len(left.messages)]
 
     @rule(

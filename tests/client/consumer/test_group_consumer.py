@@ -373,7 +373,7 @@ def test_client_instance_refuses_second_consumer_of_a_group(cluster):
 
 def test_consumer_with_damaged_offset_file_does_not_start_or_end_the_instance(tmp_path):
     with ClientInstance("127.0.0.1:1") as instance:
-        damaged = offset_file(instance.lasting_id, "G", tmp_path)
+        damaged = offset_file(instance.persistent_id, "G", tmp_path)
         damaged.parent.mkdir(parents=True)
         damaged.write_text("{damaged")
         settings = LitePullSettings(

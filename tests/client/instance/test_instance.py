@@ -52,8 +52,8 @@ def test_client_id_names_host_and_process(make):
 
 
 def test_lasting_id_is_stable_across_restarts(make):
-    assert make().lasting_id == make().lasting_id == "127.0.0.1@DEFAULT"
-    assert make(client_id="mine").lasting_id == "mine"
+    assert make().persistent_id == make().persistent_id == "127.0.0.1@DEFAULT"
+    assert make(client_id="mine").persistent_id == "mine"
 
 
 def test_registered_consumer_is_known_to_the_broker_and_notified(make, api, running_broker):

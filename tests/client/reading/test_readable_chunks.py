@@ -73,12 +73,12 @@ def test_unreadable_record_ends_a_chunk_and_gives_its_offset(is_filtered, expect
     assert chunk.records.head["queue_offset"].tolist() == [7]
     assert chunk.next_offset == expected
     assert "magic" in str(chunk.fault)
-    assert chunk.stated_crc == body_crc_of(b"x")
+    assert chunk.recorded_crc == body_crc_of(b"x")
 
 
 def test_truncated_record_head_gives_no_stated_crc():
     [chunk] = readable_chunks([RawChunk(record(7) + bytes(9), None, 9)], QUEUE, 7, is_filtered=True)
-    assert (len(chunk.records), chunk.next_offset, chunk.stated_crc) == (1, 8, None)
+    assert (len(chunk.records), chunk.next_offset, chunk.recorded_crc) == (1, 8, None)
 
 
 def test_records_that_can_all_be_read_have_no_fault():

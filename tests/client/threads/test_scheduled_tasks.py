@@ -177,7 +177,7 @@ def test_wake_runs_repeated_task_at_once_and_restarts_its_period():
 
 def test_repeated_task_rests_between_runs_however_often_it_is_woken(tasks):
     ran = threading.Semaphore(0)
-    repeated = RepeatedTask(tasks, ran.release, 3_600_000, rest_ms=3_600_000)
+    repeated = RepeatedTask(tasks, ran.release, 3_600_000, pause_ms=3_600_000)
     repeated.wake()
     assert ran.acquire(timeout=PATIENCE_S)
     wait_until("it waits for the next run", lambda: tasks.pending == 1)

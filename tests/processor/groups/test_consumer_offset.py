@@ -116,7 +116,7 @@ def test_deleted_and_recreated_topic_has_no_old_offsets(processor, parts):
     processor.update_consumer_offset(CLIENT, commit(processor, 2))
     parts.topics.delete("T")
     parts.store.delete_topic("T")
-    parts.offsets.forget_topic("T")
+    parts.offsets.discard_topic("T")
     late = commit(processor, 2)
     assert refused(processor.update_consumer_offset, CLIENT, late)[0] == Answer.TOPIC_NOT_EXIST
     parts.make_topic("T")

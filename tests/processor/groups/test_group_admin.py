@@ -209,7 +209,7 @@ def test_rollback_of_an_unsaved_group_deletion_keeps_later_commits(room):
     room.offsets.commit("G", "T", 0, 7)
     room.create_topic("Gone")
     room.topics.begin_deletion("Gone")
-    room.offsets.forget_topic("Gone")
+    room.offsets.discard_topic("Gone")
     room.topics.delete("Gone")
     waiting.pop()(OSError(28, "no space left"))
     assert room.offsets.queues("G", "T") == {0: 7, 1: 5}

@@ -286,7 +286,7 @@ class ClientSendCache:
         self._on_count_change(len(self.headers) - before)
         return True
 
-    def forget_headers(self, access_version: int) -> None:
+    def discard_headers(self, access_version: int) -> None:
         """Discard the templates of headers, because users or lists have changed."""
         before = len(self.headers)
         self.headers.clear()

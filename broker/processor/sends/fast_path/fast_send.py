@@ -148,7 +148,7 @@ class FastSend:
         if not self._access.is_enabled:
             return plans.learn(bytes(header), request)
         if plans.access_version != self._access.version:
-            plans.forget_headers(self._access.version)
+            plans.discard_headers(self._access.version)
         unsigned, _ = cut_signature(bytes(header))
         return plans.learn(
             unsigned, request, partial(self._access.template_of, connection, request)
@@ -211,8 +211,8 @@ class FastSend:
         """Answer the sends of a turn, now or when they are on the disk."""
         unanswered, self._unacknowledged = self._unacknowledged, []
         for connection, result, puts in unanswered:
-            tell = partial(self._acknowledge, connection, puts)
-            self._acknowledger.when_stored(result, tell, sends=len(puts))
+            acknowledge = partial(self._acknowledge, connection, puts)
+            self._acknowledger.when_stored(result, acknowledge, sends=len(puts))
 
     def _parse_run(self, plans: ClientSendCache, data: bytes, start: int) -> Iterator[_ParsedSend]:
         """Cut the sends that begin at ``start`` of ``data``, up to the first of unknown shape."""
@@ -257,7 +257,7 @@ class FastSend:
             ):
                 return
             born_timestamp, text, opaque = cut
-            if planned.signed is not None and not planned.signed.is_genuine(
+            if planned.signed is not None and not planned.signed.is_valid_signature(
                 rest[:BORN_DIGITS], unescape(text), data[body_at:start], signature
             ):
                 return
@@ -266,9 +266,9 @@ class FastSend:
     def _rewrite_properties(self, cuts: Sequence[_ParsedSend]) -> list[bytes]:
         """Return the properties to store of the first sends, up to one for the normal path."""
         texts = [text for _, _, text, _, _, _ in cuts]
-        together = self._rewrite_all(texts)
-        if together is not None:
-            return together
+        rewritten = self._rewrite_all(texts)
+        if rewritten is not None:
+            return rewritten
         stored: list[bytes] = []
         for text in texts:
             own = self._rewrite_all([text])

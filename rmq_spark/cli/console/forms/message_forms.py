@@ -238,9 +238,9 @@ def _parse_body(text: str, kind: str) -> bytes:
     """Return the bytes of a body that was typed as text, JSON or hex."""
     if kind == "hex":
         digits = "".join(text.split())
-        strange = re.search("[^0-9a-fA-F]", digits)
-        if strange is not None:
-            raise ValueError(f"{strange[0]!r} is not a hex digit. Write bytes as 68 65 6c 6c 6f.")
+        wrong = re.search("[^0-9a-fA-F]", digits)
+        if wrong is not None:
+            raise ValueError(f"{wrong[0]!r} is not a hex digit. Write bytes as 68 65 6c 6c 6f.")
         if len(digits) % 2:
             raise ValueError("The last byte has one digit. Write two hex digits for each byte.")
         body = bytes.fromhex(digits)

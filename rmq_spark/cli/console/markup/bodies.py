@@ -40,8 +40,8 @@ def render_body(body: bytes, fault: str | None = None) -> BodyView:
     shown = None if len(body) <= _HEX_BYTES_MAX else _HEX_BYTES_MAX
     in_hex = el("pre.body.hex", "\n".join(_hex_lines(body[:_HEX_BYTES_MAX])))
     if fault is not None:
-        said = el("p.notice", f"This message cannot be read: {fault}. Its stored bytes are:")
-        return BodyView("stored bytes", join(said, in_hex), shown)
+        notice = el("p.notice", f"This message cannot be read: {fault}. Its stored bytes are:")
+        return BodyView("stored bytes", join(notice, in_hex), shown)
     document = _json_of(body)
     if document is not None:
         pieces, is_whole = _indent_json(document)

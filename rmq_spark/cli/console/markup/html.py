@@ -90,9 +90,11 @@ def path(*segments: object, **query: object) -> str:
         segments: Parts between slashes; each may contain slashes itself.
         query: Parameters; None and empty text are omitted.
     """
-    made = "/" + "/".join(quote(str(each), safe="", errors="surrogatepass") for each in segments)
+    url_path = "/" + "/".join(
+        quote(str(each), safe="", errors="surrogatepass") for each in segments
+    )
     given = {key.rstrip("_"): str(value) for key, value in query.items() if value not in (None, "")}
-    return f"{made}?{urlencode(given, errors='surrogatepass')}" if given else made
+    return f"{url_path}?{urlencode(given, errors='surrogatepass')}" if given else url_path
 
 
 def _escape_text(text: str) -> str:

@@ -35,7 +35,7 @@ from rmq_spark.errors import format_count
 from rmq_spark.wire.names import dlq_topic
 
 _GROUP_COLUMNS: Final = ("Group.grow", "Dead letters.number", "Last stored.number")
-_LETTER_COLUMNS: Final = (
+_DEAD_LETTER_COLUMNS: Final = (
     *(".tick", "Stored.stamp", "From topic", "Failures.number"),
     *("Keys.wide", "Body.grow"),
 )
@@ -50,11 +50,11 @@ def dead_letters(visit: Visit) -> Page:
     rows = [
         ui.HtmlTableRow(
             (
-                el("a", each.source.name, href=_letters_path(each.source.name)),
+                el("a", each.source.name, href=_dead_letters_path(each.source.name)),
                 each.messages,
                 ui.age(each.last_stored_ms),
             ),
-            _letters_path(each.source.name),
+            _dead_letters_path(each.source.name),
         )
         for each in found
     ]
@@ -88,7 +88,7 @@ def letters(visit: Visit) -> Page:
     rows = [_row(each) for each in found.messages]
     older = None
     if found.older is not None:
-        older = el("a.button", "Older", href=_letters_path(group, **found.older))
+        older = el("a.button", "Older", href=_dead_letters_path(group, **found.older))
     content = el(
         "form",
         el("p.hint", "Fix the cause of the failures first. Resending a dead letter sends a new "
@@ -97,7 +97,7 @@ def letters(visit: Visit) -> Page:
         el("div.switches", el("label.switch", el("input", type="checkbox", data_all=True),
                               " All on this page"),
            el("button.primary", "Preview resend", type="submit"), older),
-        ui.table(_LETTER_COLUMNS, rows),
+        ui.table(_DEAD_LETTER_COLUMNS, rows),
         action=path("dead-letters", group, "resend"),
     )  # fmt: skip
     return _page(group, content)
@@ -106,15 +106,15 @@ def letters(visit: Visit) -> Page:
 def resend_plan(visit: Visit) -> Page:
     """Return the letters that would be resent, and the form that does so. Nothing is sent."""
     group = visit.request.segments[1]
-    chosen = _chosen_letters(visit, group, visit.request.query)
+    chosen = _selected_dead_letters(visit, group, visit.request.query)
     count = format_count(len(chosen), "message")
     places = [("at", location_text(letter.queue, letter.queue_offset)) for letter in chosen]
-    action, back = path("dead-letters", group, "resend"), _letters_path(group)
+    action, back_path = path("dead-letters", group, "resend"), _dead_letters_path(group)
     query = urlencode(places)
     content = join(
         el("p", ui.badge("dry run"), " Nothing has been sent. These messages would be:"),
         ui.table(_RESEND_COLUMNS, [_plan_row(letter) for letter in chosen]),
-        visit.confirmation(f"Resend {count}", places, action, f"{action}?{query}", back),
+        visit.confirmation(f"Resend {count}", places, action, f"{action}?{query}", back_path),
         ui.card(
             "On the command line",
             visit.command("dlq resend", group, *(each.offset_message_id for each in chosen)),
@@ -126,7 +126,7 @@ def resend_plan(visit: Visit) -> Page:
 def resend(visit: Visit) -> Page:
     """Resend dead letters to their original topics, and return the page with the results."""
     group = visit.request.segments[1]
-    chosen = _chosen_letters(visit, group, visit.request.form)
+    chosen = _selected_dead_letters(visit, group, visit.request.form)
     done = list(resend_dead_letters(visit.admin, chosen))
     sent = sum(each.result is not None for each in done)
     state = ui.badge("sent", "good") if sent == len(chosen) else ui.badge("not all", "bad")
@@ -135,13 +135,13 @@ def resend(visit: Visit) -> Page:
             "div.card.notice", state, f" {sent} of {format_count(len(chosen), 'was', 'were')} sent."
         ),
         ui.table(_RESEND_COLUMNS, [_resent_row(visit, each) for each in done]),
-        el("p", el("a.button", "Back to the dead letters", href=_letters_path(group))),
+        el("p", el("a.button", "Back to the dead letters", href=_dead_letters_path(group))),
     )
     page = _page(group, content, "Resent")
     return replace(page, outcome=f"{sent} of {len(chosen)} sent")
 
 
-def _chosen_letters(
+def _selected_dead_letters(
     visit: Visit, group: str, parameters: Sequence[tuple[str, str]]
 ) -> list[MessageExt]:
     topic = dlq_topic(group)
@@ -199,18 +199,18 @@ def _plan_row(letter: MessageExt) -> ui.HtmlTableRow:
         return _resend_row(letter, error.message)
 
 
-def _resend_row(letter: MessageExt, goes_to: Child, href: str | None = None) -> ui.HtmlTableRow:
+def _resend_row(letter: MessageExt, target: Child, href: str | None = None) -> ui.HtmlTableRow:
     body = el("span.preview", preview_body(letter.body, letter.fault))
     stored = ui.timestamp(letter.store_timestamp)
-    return ui.HtmlTableRow((stored, goes_to, " ".join(letter.keys), body), href)
+    return ui.HtmlTableRow((stored, target, " ".join(letter.keys), body), href)
 
 
-def _letters_path(group: str, **query: str) -> str:
+def _dead_letters_path(group: str, **query: str) -> str:
     return path("dead-letters", group, **query)
 
 
 def _page(group: str, content: Html, title: str | None = None) -> Page:
     trail = [("Dead letters", "/dead-letters")]
     if title is not None:
-        trail.append((group, _letters_path(group)))
+        trail.append((group, _dead_letters_path(group)))
     return Page(title or group, content, "dead-letters", trail)

@@ -114,8 +114,8 @@ def seek_form(group: str, topics: Sequence[str]) -> Html:
 
 def seek_plan(visit: Visit) -> Page:
     """Return the page with a plan, and the form that applies it. Nothing is changed."""
-    wish = _parse_seek(visit, visit.request.parameter)
-    return _plan_page(visit, wish, _plan_moves(visit, wish), None)
+    request = _parse_seek(visit, visit.request.parameter)
+    return _plan_page(visit, request, _plan_moves(visit, request), None)
 
 
 def seek(visit: Visit) -> Page:
@@ -124,25 +124,25 @@ def seek(visit: Visit) -> Page:
     If a plan is relative to offsets that have changed since, it is shown again instead: a form that
     is submitted twice skips one message, not two.
     """
-    wish = _parse_seek(visit, visit.request.field)
-    moves = _plan_moves(visit, wish)
-    is_relative = wish.position.kind in (PositionKind.BACKWARD, PositionKind.FORWARD)
+    request = _parse_seek(visit, visit.request.field)
+    moves = _plan_moves(visit, request)
+    is_relative = request.position.kind in (PositionKind.BACKWARD, PositionKind.FORWARD)
     if is_relative and visit.request.field("seen") != _digest(moves):
         changed = ui.alert(
             "The group's offsets have changed since the preview",
             "Nothing was changed. The table shows the seek from the present offsets.",
         )
-        page = _plan_page(visit, wish, moves, changed)
+        page = _plan_page(visit, request, moves, changed)
         return replace(page, outcome="nothing changed: the offsets differ from the preview")
-    apply_seek(visit.admin, wish.group, moves, wish.position, is_all=wish.queue is None)
-    visit.surveys.groups.discard(wish.group)
+    apply_seek(visit.admin, request.group, moves, request.position, is_all=request.queue is None)
+    visit.surveys.groups.discard(request.group)
     done = el(
         "div.card.notice",
         ui.badge("moved", "good"),
-        f" {wish.group} continues from the new offsets. Online members have been notified.",
+        f" {request.group} continues from the new offsets. Online members have been notified.",
     )
-    back = el("a.button", f"Back to {wish.group}", href=group_path(wish.group))
-    return _page(wish, join(done, _move_table(moves), el("p", back)))
+    back_link = el("a.button", f"Back to {request.group}", href=group_path(request.group))
+    return _page(request, join(done, _move_table(moves), el("p", back_link)))
 
 
 def _parse_seek(visit: Visit, read_field: Callable[[str], str]) -> _SeekRequest:

@@ -111,7 +111,7 @@ def _location(message: MessageExt) -> Html:
 
 
 def _trace(visit: Visit, message: MessageExt) -> Html:
-    made = trace_deliveries(visit.admin, message)
+    deliveries = trace_deliveries(visit.admin, message)
     steps = [
         _step("plain", "Sent", ui.timestamp(message.born_timestamp), f"from {message.born_host}"),
         _step("good", "Stored", ui.timestamp(message.store_timestamp),
@@ -121,12 +121,12 @@ def _trace(visit: Visit, message: MessageExt) -> Html:
         group = message.topic.removeprefix(DLQ_PREFIX)
         link = el("a", "all dead letters", href=path("dead-letters", group))
         steps.append(_step("bad", f"Dead letter of {group}", link, ""))
-    steps += [_delivery_step(each) for each in made]
+    steps += [_delivery_step(each) for each in deliveries]
     transaction = transaction_of(visit.admin, message)
     if transaction is not None:
         to = f"to {transaction.topic} by {transaction.producer_group}, {transaction.checks} checks"
         steps.append(_step("plain", f"Transaction: {transaction.state}", None, to))
-    elif not made:
+    elif not deliveries:
         steps.append(_step("plain", "No group consumes this topic", None, ""))
     steps += [_traced_step(each) for each in traced_events(visit.admin, message.message_id)]
     return el("div.card.pad", el("ol.way", steps))

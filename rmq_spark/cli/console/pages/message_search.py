@@ -54,24 +54,26 @@ def ranges_before(
     Queues without such an offset are left out; a time of None is now.
     """
     end = LATEST if until_ms is None else until_ms + 1
-    spans = resolve_read_ranges(admin.instance, topic, EARLIEST, end)
+    ranges = resolve_read_ranges(admin.instance, topic, EARLIEST, end)
     if ends is None:
-        return spans
+        return ranges
     return [
-        span._replace(end=max(span.start, min(span.end, ends[span.queue])))
-        for span in spans
-        if span.queue in ends
+        bounds._replace(end=max(bounds.start, min(bounds.end, ends[bounds.queue])))
+        for bounds in ranges
+        if bounds.queue in ends
     ]
 
 
-def read_newest_first(admin: Admin, topic: str, spans: Iterable[ReadRange]) -> Iterator[MessageExt]:
+def read_newest_first(
+    admin: Admin, topic: str, ranges: Iterable[ReadRange]
+) -> Iterator[MessageExt]:
     """Yield the messages in ranges of a topic, the newest first; read as few as possible."""
     offsets = admin.topic_offsets(topic)
     queues = [
-        _BackwardReader(admin.instance, span, offsets[span.queue].last_update_timestamp)
-        if span.queue in offsets
-        else _BackwardReader(admin.instance, span, 0)
-        for span in spans
+        _BackwardReader(admin.instance, bounds, offsets[bounds.queue].last_update_timestamp)
+        if bounds.queue in offsets
+        else _BackwardReader(admin.instance, bounds, 0)
+        for bounds in ranges
     ]
     heap = [
         (queue.sort_key, number) for number, queue in enumerate(queues) if not queue.is_exhausted
@@ -91,10 +93,10 @@ def read_newest_first(admin: Admin, topic: str, spans: Iterable[ReadRange]) -> I
 class _BackwardReader:
     """Reads one queue backwards, in pulls sized by the length of its messages."""
 
-    def __init__(self, instance: ClientInstance, span: ReadRange, last_stored_ms: int) -> None:
+    def __init__(self, instance: ClientInstance, bounds: ReadRange, last_stored_ms: int) -> None:
         self._instance = instance
-        self._span = span
-        self._end = span.end
+        self._bounds = bounds
+        self._end = bounds.end
         self._newest_ms = last_stored_ms or _UNKNOWN_TIME_MS
         self._count = _FIRST_PULL_MESSAGES
         self.messages: list[MessageExt] = []
@@ -114,10 +116,10 @@ class _BackwardReader:
 
     @property
     def is_exhausted(self) -> bool:
-        return not self.messages and self._end <= self._span.start
+        return not self.messages and self._end <= self._bounds.start
 
     def read_previous(self) -> None:
-        queue, address, first, _ = self._span
+        queue, address, first, _ = self._bounds
         start = max(first, self._end - self._count)
         at = start
         while at < self._end:
@@ -208,7 +210,7 @@ _SCAN_SECONDS_MAX: Final = 2.0
 _PAGE_BYTES_MAX: Final = 32 * 1024 * 1024
 _CONTINUED_QUEUES_MAX: Final = 128
 """The number of queues whose positions fit into a link."""
-_LOOKED_MAX: Final = 1 << 50
+_SCANNED_MAX: Final = 1 << 50
 
 SEARCH_KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "key": ("Key", "order-42"),
@@ -246,7 +248,7 @@ class MessageQuery(NamedTuple):
     before: str
     before_ms: int | None
     ends: str
-    looked: int
+    scanned: int
 
     @classmethod
     def of(cls, request: Request) -> MessageQuery:
@@ -255,8 +257,8 @@ class MessageQuery(NamedTuple):
         if kind not in SEARCH_KINDS or not text:
             kind = text = ""
         queue, before = request.parameter("queue"), request.parameter("before")
-        looked = request.parameter("looked")
-        is_number = looked.isascii() and looked.isdigit() and len(looked) < 16
+        scanned = request.parameter("looked")
+        is_number = scanned.isascii() and scanned.isdigit() and len(scanned) < 16
         return cls(
             kind,
             text,
@@ -264,7 +266,7 @@ class MessageQuery(NamedTuple):
             before,
             parse_time_field(before) if before else None,
             request.parameter("ends"),
-            min(int(looked), _LOOKED_MAX) if is_number else 0,
+            min(int(scanned), _SCANNED_MAX) if is_number else 0,
         )
 
     @property
@@ -325,30 +327,32 @@ def search_messages(visit: Visit, topic: str) -> MessageSearchResult:
 def _search_newest(visit: Visit, topic: str, query: MessageQuery) -> MessageSearchResult:
     condition = _CONDITIONS[query.kind](query.text) if query.kind else None
     ends = dict(parse_location(topic, each) for each in query.ends.split(" ") if each) or None
-    spans = ranges_before(visit.admin, topic, query.before_ms if ends is None else None, ends)
+    ranges = ranges_before(visit.admin, topic, query.before_ms if ends is None else None, ends)
     if query.queue is not None:
-        spans = [span for span in spans if query.queue.matches(span.queue)]
-        query.queue.require_match([span.queue for span in spans], topic)
-    places = {span.queue: span.end for span in spans if span.end > span.start}
-    found, looked, is_over = _scan(read_newest_first(visit.admin, topic, spans), condition, places)
-    looked += query.looked
+        ranges = [bounds for bounds in ranges if query.queue.matches(bounds.queue)]
+        query.queue.require_match([bounds.queue for bounds in ranges], topic)
+    places = {bounds.queue: bounds.end for bounds in ranges if bounds.end > bounds.start}
+    found, scanned, is_over = _scan(
+        read_newest_first(visit.admin, topic, ranges), condition, places
+    )
+    scanned += query.scanned
     result = MessageSearchResult(found, is_filtered=not query.is_plain)
     if condition is not None:
-        result = result._replace(scope=_scope_text(query, looked, is_over=is_over))
+        result = result._replace(scope=_scope_text(query, scanned, is_over=is_over))
     if is_over:
         return result
     if len(places) > _CONTINUED_QUEUES_MAX:
         return result._replace(note="For older ones, name a queue or a time.")
     older = " ".join(location_text(queue, at) for queue, at in sorted(places.items()))
     return result._replace(
-        older={**query.parameters, "ends": older, "looked": str(looked) if condition else ""},
+        older={**query.parameters, "ends": older, "looked": str(scanned) if condition else ""},
         is_window=len(found) < PAGE_MESSAGES and condition is not None,
     )
 
 
-def _scope_text(query: MessageQuery, looked: int, *, is_over: bool) -> str:
+def _scope_text(query: MessageQuery, scanned: int, *, is_over: bool) -> str:
     """Return in words which messages a search has read."""
-    count = format_count(looked, "message")
+    count = format_count(scanned, "message")
     place = "" if query.queue is None else f" of queue {query.queue}"
     if query.before:
         return f"{'all ' * is_over}{count}{place} stored before {query.before}"
@@ -366,19 +370,19 @@ def _scan(
         The messages, how many were scanned, and whether there are no more.
     """
     found: list[MessageExt] = []
-    looked = held_bytes = 0
+    scanned = held_bytes = 0
     deadline = time.monotonic() + _SCAN_SECONDS_MAX
     for message in messages:
         if (
             len(found) == PAGE_MESSAGES
-            or looked == SCANNED_MESSAGES_MAX
+            or scanned == SCANNED_MESSAGES_MAX
             or held_bytes > _PAGE_BYTES_MAX
             or time.monotonic() > deadline
         ):
-            return found, looked, False
-        looked += 1
+            return found, scanned, False
+        scanned += 1
         offsets[message.queue] = message.queue_offset
         if condition is None or condition(message):
             found.append(message)
             held_bytes += len(message.body)
-    return found, looked, True
+    return found, scanned, True

@@ -43,7 +43,7 @@ class _Timers(NamedTuple):
     """Waiting messages, the next one first, and how many messages were read to find them."""
 
     messages: list[tuple[int, MessageExt]]
-    looked: int
+    read_count: int
 
 
 def timers_tab(visit: Visit, topic: str) -> Html:
@@ -57,10 +57,10 @@ def timers_tab(visit: Visit, topic: str) -> Html:
             f"{TIMER_TOPIC}.",
         )
     if not found.messages:
-        says = f"The newest {found.looked:,} messages with a timer were read."
+        says = f"The newest {found.read_count:,} messages with a timer were read."
         return ui.empty_state("No message of this topic waits for its time", says)
     rows = [_row(visit, due_ms, each) for due_ms, each in found.messages[:_SHOWN_MAX]]
-    says = f"Read the newest {found.looked:,} messages with a timer"
+    says = f"Read the newest {found.read_count:,} messages with a timer"
     if len(found.messages) > _SHOWN_MAX:
         says += f"; {len(found.messages):,} of this topic wait, the next {_SHOWN_MAX} are shown"
     return ui.live_region("timers", ui.table(_COLUMNS, rows), el("p.hint", f"{says}."))
@@ -69,14 +69,14 @@ def timers_tab(visit: Visit, topic: str) -> Html:
 def _read_timers(visit: Visit, topic: str) -> _Timers:
     admin = visit.admin
     full = admin.instance.namespace.wrap(topic)
-    spans = ranges_before(admin, TIMER_TOPIC, None, None)
-    newest_first = islice(read_newest_first(admin, TIMER_TOPIC, spans), SCANNED_MESSAGES_MAX)
+    ranges = ranges_before(admin, TIMER_TOPIC, None, None)
+    newest_first = islice(read_newest_first(admin, TIMER_TOPIC, ranges), SCANNED_MESSAGES_MAX)
     deadline = time.monotonic() + _SCAN_SECONDS_MAX
     waiting: dict[str, tuple[int, MessageExt]] = {}
     recalled: set[str] = set()
-    looked = 0
+    read_count = 0
     for message in newest_first:
-        looked += 1
+        read_count += 1
         found = message.properties
         if found.get(REAL_TOPIC) == full:
             if TIMER_RECALLED_KEY in found:
@@ -91,7 +91,7 @@ def _read_timers(visit: Visit, topic: str) -> _Timers:
         for unique_id, (due_ms, each) in waiting.items()
         if due_ms > now_ms and unique_id not in recalled
     ]
-    return _Timers(sorted(messages, key=lambda found: found[0]), looked)
+    return _Timers(sorted(messages, key=lambda found: found[0]), read_count)
 
 
 def _handle_of(message: MessageExt) -> RecallHandle | None:

@@ -155,8 +155,8 @@ def _size_table(shown: Sequence[str], known_sizes: Known[TopicSize], names: Sequ
         "first and last messages of each queue."
     )
     if not known_sizes.is_complete:
-        asked = sum(name in sizes for name in names)
-        says = f"Reading sizes: {asked:,} of {format_count(len(names), 'topic')} so far."
+        read_count = sum(name in sizes for name in names)
+        says = f"Reading sizes: {read_count:,} of {format_count(len(names), 'topic')} so far."
     problem = (
         None
         if known_sizes.error is None

@@ -189,8 +189,8 @@ class GroupBrokerClient:
         present = self._subscription_of(spec.queue.topic)
         if present not in (None, spec.subscription) and not is_illegal:
             bounds = result.min_offset, result.max_offset
-            status, asked = PullStatus.NO_MATCHED_MSG, spec.queue_offset
-            return DecodedPull(status, asked, *bounds, (), may_be_recreated=may_be_recreated)
+            status, queue_offset = PullStatus.NO_MATCHED_MSG, spec.queue_offset
+            return DecodedPull(status, queue_offset, *bounds, (), may_be_recreated=may_be_recreated)
         try:
             decoded = decode_pull(
                 *(result.records, spec.queue, spec.queue_offset, result.next_begin_offset),

@@ -115,12 +115,12 @@ class ConsumeMessageConcurrentlyService:
                 sent, delay_level
             ):
                 kept.append((message, sent))
-        again = [replace(sent, reconsume_times=sent.reconsume_times + 1) for _, sent in kept]
-        here = [message for message, _ in kept]
-        request.process_queue.replace_messages(list(zip(here, again, strict=True)))
-        given = [message for message, _ in failed if message not in here]
-        if self.acknowledge(request, given) and again:
-            self.threads.schedule(lambda: self._consume(request, again), LOCAL_RETRY_MS)
+        incremented = [replace(sent, reconsume_times=sent.reconsume_times + 1) for _, sent in kept]
+        kept_messages = [message for message, _ in kept]
+        request.process_queue.replace_messages(list(zip(kept_messages, incremented, strict=True)))
+        acknowledged = [message for message, _ in failed if message not in kept_messages]
+        if self.acknowledge(request, acknowledged) and incremented:
+            self.threads.schedule(lambda: self._consume(request, incremented), LOCAL_RETRY_MS)
 
     def call_listener(self, request: PullRequest, batch: Sequence[MessageExt]) -> tuple[int, int]:
         """Call the listener; return the index of the first failure, and the retry's delay level."""
@@ -350,12 +350,12 @@ class BrokerQueueLocks:
             and each.ownership.acquire(self)
         ]
         # The lock counts from the request on: the broker may grant it long before it answers.
-        asked_at_ms = monotonic_ms()
+        requested_at_ms = monotonic_ms()
         for request in requests:
-            request.lock_requested_at_ms = asked_at_ms
+            request.lock_requested_at_ms = requested_at_ms
         locked = self.brokers.lock(request.queue for request in requests)
         for request in requests:
-            request.process_queue.set_locked(asked_at_ms, locked=request.queue in locked)
+            request.process_queue.set_locked(requested_at_ms, locked=request.queue in locked)
         self.prefetch_offsets(
             request.queue
             for request in requests
@@ -364,10 +364,10 @@ class BrokerQueueLocks:
 
     def ensure_locked(self, request: PullRequest) -> bool:
         """Return whether a queue is locked; if not, request the lock, at most once a second."""
-        queue, asked_at_ms = request.process_queue, request.lock_requested_at_ms
+        queue, requested_at_ms = request.process_queue, request.lock_requested_at_ms
         if queue.is_locked:
             return True
-        if asked_at_ms is None or monotonic_ms() - asked_at_ms >= NOT_LOCKED_MS:
+        if requested_at_ms is None or monotonic_ms() - requested_at_ms >= NOT_LOCKED_MS:
             self._lock(request.queue.broker_name)
         return queue.is_locked
 

@@ -213,8 +213,8 @@ def call_listener(
 ) -> _Status | None:
     """Call a listener and return its status; None if it raised, or returned a wrong value."""
     try:
-        said: object = listener(list(messages), context)  # a list that the listener may change
-        return _parse_status(said, messages, success, failures)  # runs code of the listener's, too
+        status: object = listener(list(messages), context)  # a list that the listener may change
+        return _parse_status(status, messages, success, failures)  # runs its code, too
     except BaseException as error:  # noqa: BLE001  # sys.exit and CancelledError, too: the thread serves others as well
         failures.record_exception(error, messages)
         return None

@@ -59,25 +59,25 @@ class Redelivery:
     def send_back(self, message: MessageExt, delay_level: int) -> bool:
         """Send a message back for redelivery; return whether any broker has accepted it."""
 
-        def give_back() -> None:
+        def send_to_broker() -> None:
             self.brokers.send_back(message, delay_level, self.max_reconsume_times)
 
         failed = "sending %s back failed (%s): sending it to the retry topic"
-        return _try(message, give_back, failed) or _try(
+        return _try(message, send_to_broker, failed) or _try(
             message, lambda: self._send(message), "sending %s to the retry topic failed: %s"
         )
 
     def send_to_dlq(self, message: MessageExt) -> bool:
         """Make a dead letter of a message without retries left; return whether a broker took it."""
 
-        def bury() -> None:
+        def send_or_return() -> None:
             try:
                 self._send(message)
             except (MessageIllegal, RouteNotFound) as refused:
                 _log.info("%s is sent back as a dead letter: %s", message.message_id, refused)
                 self.brokers.send_back(message, DEAD_LETTER, self.max_reconsume_times)
 
-        return _try(message, bury, "making %s a dead letter failed, retrying: %s")
+        return _try(message, send_or_return, "making %s a dead letter failed, retrying: %s")
 
     def _send(self, message: MessageExt) -> None:
         queues = self.routes.publish_queues(retry_topic(self.group))
@@ -173,38 +173,38 @@ class DeadLetterQueue:
         Each try asks ``is_wanted`` first, and gives up if it returns False.
         """
         if _message_key(message) not in self._sent:
-            letters = dlq_topic(self._group)
-            becomes = f"it is sent to {letters}" if self._is_enabled else "it is skipped"
+            topic = dlq_topic(self._group)
+            consequence = f"it is sent to {topic}" if self._is_enabled else "it is skipped"
             _log.error(
                 "the message at offset %d of %s cannot be read, and %s: %s",
                 message.queue_offset,
                 message.queue,
-                becomes,
+                consequence,
                 message.fault,
             )
         executor = self._executor.for_broker(message.queue.broker_name)
 
-        def bury() -> None:
+        def send_until_done() -> None:
             if is_wanted():
                 if self._try_send(message):
                     on_done()
                 else:
-                    executor.schedule(bury, DLQ_RETRY_MS)
+                    executor.schedule(send_until_done, DLQ_RETRY_MS)
 
-        executor.schedule(bury)
+        executor.schedule(send_until_done)
 
     def _try_send(self, message: MessageExt) -> bool:
         if not self._is_enabled or _message_key(message) in self._sent:
             return True
 
-        def bury() -> None:
+        def send_to_broker() -> None:
             try:
                 self._brokers.send_back(message, DEAD_LETTER, 0)
             except BrokerRefused as error:
                 _log.info("%s is sent to the dead-letter topic: %s", message.message_id, error)
                 self._brokers.send_dead_letter(message)
 
-        if not _try(message, bury, "making %s a dead letter failed, retrying: %s"):
+        if not _try(message, send_to_broker, "making %s a dead letter failed, retrying: %s"):
             return False  # a dropped message would hold the queue's offset back forever
         while len(self._sent) >= SENT_MAX:
             del self._sent[next(iter(self._sent))]

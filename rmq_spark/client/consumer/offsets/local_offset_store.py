@@ -57,9 +57,9 @@ class OffsetSerializeWrapper:
     last_messages: Mapping[MessageQueue, LastMessage] | None = None
 
 
-def offset_file(lasting_id: str, group: str, directory: Path | None = None) -> Path:
-    """Return the path of a consumer's offset file, by its client's `lasting_id`."""
-    return (directory or Path.home() / DIRECTORY) / lasting_id / group / "offsets.json"
+def offset_file(persistent_id: str, group: str, directory: Path | None = None) -> Path:
+    """Return the path of a consumer's offset file, by its client's `persistent_id`."""
+    return (directory or Path.home() / DIRECTORY) / persistent_id / group / "offsets.json"
 
 
 class LocalFileOffsetStore(OffsetStore):

@@ -105,7 +105,7 @@ class OffsetPrefetcher:
 
     def get(self, queue: MessageQueue) -> StartPosition:
         """Return the position where a queue begins; raise an error if the lookup fails."""
-        me = object()
+        owner = object()
         with self._mutex:
             outcome, queues = self._pop_prefetched(queue), [queue]
             if outcome is None:
@@ -113,9 +113,9 @@ class OffsetPrefetcher:
                 queues += [each for each in expected if each != queue][: OFFSET_THREADS_MAX - 1]
                 for each in queues:
                     self._discard(each)
-                    self._in_progress[each] = me
+                    self._in_progress[each] = owner
         if outcome is None:
-            outcome = self._fetch_together(queues, me)
+            outcome = self._fetch_together(queues, owner)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -284,13 +284,13 @@ class OffsetManager:
         self._prefetcher.discard(queue)
         self._releasing.add(queue)
 
-        def forget() -> None:
+        def discard() -> None:
             self._persist_unchanged({queue: fingerprint})
             self._store.remove_offset(queue)
             self._recently_released.add(queue)
             self._releasing.discard(queue)
 
-        self._executor.for_broker(queue.broker_name).schedule(forget)
+        self._executor.for_broker(queue.broker_name).schedule(discard)
 
     def _is_recently_released(self, queue: MessageQueue) -> bool:
         """Return whether a queue was just released: its last offset may overwrite an operator's."""
@@ -312,7 +312,7 @@ class OffsetManager:
             return
         self._reset_offsets[queue] = offset
 
-        def store() -> None:  # after `forget`, and before the queue may restart
+        def store() -> None:  # after `discard`, and before the queue may restart
             self._reset_offsets.pop(queue, None)
             try:
                 self._store.persist(queue, offset)

@@ -292,27 +292,27 @@ class PullTask(ABC, Generic[_Queue, _Consumer]):
 
     def _pull(self, epoch: int, offset: int) -> None:
         # a response handled in this thread must not start the next pull
-        asking = [threading.get_ident()]
+        sender_thread_ids = [threading.get_ident()]
 
-        def take_over(outcome: DecodedPull | BaseException, *, goes_on: bool) -> None:
+        def take_over(outcome: DecodedPull | BaseException, *, is_other_thread: bool) -> None:
             try:
                 delay_ms = self._on_outcome(epoch, offset, outcome)
             except Exception as error:  # noqa: BLE001  # as above
                 delay_ms = self._on_failure(error)
-            self._finish_pull(epoch, delay_ms, continues_in_thread=goes_on)
+            self._finish_pull(epoch, delay_ms, continues_in_thread=is_other_thread)
 
-        def then(outcome: DecodedPull | BaseException) -> None:
+        def on_outcome(outcome: DecodedPull | BaseException) -> None:
             last_known = self._queue.fingerprint
             if last_known.needs_verification(outcome):
                 # This waits for brokers, which the thread that reads responses must not do.
                 ask = self._consumer.message_at
-                look = partial(last_known.verify_outcome, self._queue.queue, ask, outcome)
-                self._scheduler.schedule(lambda: take_over(look(), goes_on=False))
+                verify = partial(last_known.verify_outcome, self._queue.queue, ask, outcome)
+                self._scheduler.schedule(lambda: take_over(verify(), is_other_thread=False))
             else:
-                take_over(outcome, goes_on=asking != [threading.get_ident()])
+                take_over(outcome, is_other_thread=sender_thread_ids != [threading.get_ident()])
 
         try:
-            abandon = self._send(offset, then)
+            abandon = self._send(offset, on_outcome)
             with self._mutex:
                 if is_pulling := self._pulling_epoch == epoch:
                     self._abandon = abandon
@@ -321,7 +321,7 @@ class PullTask(ABC, Generic[_Queue, _Consumer]):
         except Exception as error:  # noqa: BLE001  # as above
             self._finish_pull(epoch, self._on_failure(error))
         finally:
-            asking.clear()
+            sender_thread_ids.clear()
 
     def _on_outcome(
         self, epoch: int, offset: int, outcome: DecodedPull | BaseException

@@ -40,7 +40,7 @@ class AssignedQueue:
     def __init__(self, queue: MessageQueue, clock: Clock) -> None:
         self.queue = queue
         self._process_queue: ProcessQueue = ProcessQueue(clock)
-        self.handout: Handout | None = None
+        self.cursor: MessageCursor | None = None
         """The messages that are handed out one by one, if there are any."""
         self.is_paused = False
         self.fingerprint = QueueFingerprint()
@@ -58,9 +58,9 @@ class AssignedQueue:
     @property
     def process_queue(self) -> ProcessQueue:
         """The messages that were pulled and not acquired yet."""
-        if self.handout is not None:
+        if self.cursor is not None:
             with self._mutex:
-                self._sync_handout()
+                self._acknowledge_returned()
         return self._process_queue
 
     @property
@@ -72,14 +72,14 @@ class AssignedQueue:
     def consume_offset(self) -> int | None:
         """Offset before which everything was consumed; None before any is known."""
         with self._mutex:
-            self._sync_handout()
+            self._acknowledge_returned()
             return self._consume_offset
 
     @property
     def delivered_offset(self) -> int | None:
         """Offset past the messages that `poll` has acquired."""
         with self._mutex:
-            self._sync_handout()
+            self._acknowledge_returned()
             return self._delivered_offset
 
     def is_stale(self, epoch: int) -> bool:
@@ -111,7 +111,7 @@ class AssignedQueue:
             self.seek(offset)
 
     def _restart_at(self, offset: int) -> None:
-        self._end_handout()
+        self._close_cursor()
         self._epoch += 1
         self._process_queue.clear()
         self._set_offsets(offset)
@@ -123,14 +123,14 @@ class AssignedQueue:
     def rewind_to_returned(self) -> None:
         """Resume past what `poll` has returned: later messages have not reached its caller."""
         with self._mutex:
-            self._sync_handout()
+            self._acknowledge_returned()
             if self.returned_offset is not None:
                 self.restart_at(self._epoch, self.returned_offset)
 
     def rewind_to_delivered(self) -> None:
         """Resume past what `poll` has acquired: the rest was selected by another subscription."""
         with self._mutex:
-            self._sync_handout()
+            self._acknowledge_returned()
             if self._delivered_offset is not None:
                 returned = self.returned_offset  # a `poll` in another thread may be about to return
                 self.restart_at(self._epoch, self._delivered_offset)
@@ -144,7 +144,7 @@ class AssignedQueue:
         """
         with self._mutex:
             if epoch == self._epoch:
-                self._sync_handout()
+                self._acknowledge_returned()
                 consumed = self._consume_offset
                 self._restart_at(offset)
                 if consumed is not None:
@@ -163,7 +163,7 @@ class AssignedQueue:
         with self._mutex:
             if epoch != self._epoch:
                 return False
-            self._sync_handout()
+            self._acknowledge_returned()
             if not self._process_queue.put_messages(tuple(messages), tuple(unreadable)):
                 return False
             self._pull_offset = next_offset
@@ -179,7 +179,7 @@ class AssignedQueue:
     def acquire(self, request: ConsumeRequest, *, one_by_one: bool = False) -> PollOutcome:
         """Acquire the messages that `poll` is about to return.
 
-        With ``one_by_one``, each is acquired when the `handout` hands it out.
+        With ``one_by_one``, each is acquired when the `cursor` returns it.
         """
         with self._mutex:
             if self.is_stale(request.epoch):
@@ -187,37 +187,37 @@ class AssignedQueue:
             if self.is_paused:
                 return PollOutcome.PAUSED
             if one_by_one:
-                self._end_handout()
-                self.handout = Handout(self, request.messages, len(request.messages))
+                self._close_cursor()
+                self.cursor = MessageCursor(self, request.messages, len(request.messages))
             else:
                 self._acknowledge(request.messages)
             return PollOutcome.ACQUIRED
 
-    def end_handout(self) -> ConsumeRequest | None:
-        """End the handout, and return the messages that are left, if any."""
+    def close_cursor(self) -> ConsumeRequest | None:
+        """Close the cursor, and return the messages that are left, if any."""
         with self._mutex:
-            handout = self.handout
-            self._end_handout()
-            left = () if handout is None else handout.messages[handout.handed :]
+            cursor = self.cursor
+            self._close_cursor()
+            left = () if cursor is None else cursor.messages[cursor.next_index :]
             return ConsumeRequest(self, self._epoch, left) if left else None
 
-    def _end_handout(self) -> None:
-        self._sync_handout()
-        if self.handout is not None:
-            self.handout.is_over = True
-            self.handout = None
+    def _close_cursor(self) -> None:
+        self._acknowledge_returned()
+        if self.cursor is not None:
+            self.cursor.is_over = True
+            self.cursor = None
 
-    def _sync_handout(self) -> None:
+    def _acknowledge_returned(self) -> None:
         """Acknowledge the messages that were handed out since the last call."""
-        handout = self.handout
-        if handout is None or (handed := handout.handed) == handout.acknowledged:
+        cursor = self.cursor
+        if cursor is None or (next_index := cursor.next_index) == cursor.acknowledged:
             return
-        before = handout.messages[handout.acknowledged : handed - 1]
-        last = handout.messages[handed - 1]
-        handout.acknowledged = handed
+        before = cursor.messages[cursor.acknowledged : next_index - 1]
+        last = cursor.messages[next_index - 1]
+        cursor.acknowledged = next_index
         if before:
             self._acknowledge(before)
-        if handout.confirms_on_next:
+        if cursor.confirms_on_next:
             self._consume_offset = self._delivered_offset
         self._acknowledge((last,))
         self.returned_offset = self._delivered_offset
@@ -226,7 +226,7 @@ class AssignedQueue:
         """Acknowledge an unreadable message that is a dead letter now."""
         with self._mutex:
             if not self.is_stale(epoch):
-                self._sync_handout()
+                self._acknowledge_returned()
                 self._acknowledge((message,))
 
     def _acknowledge(self, messages: Sequence[MessageExt]) -> None:
@@ -240,7 +240,7 @@ class AssignedQueue:
     def confirm_delivered(self) -> None:
         """Count all that `poll` has returned as consumed, as its caller confirms."""
         with self._mutex:
-            self._sync_handout()
+            self._acknowledge_returned()
             if not self.is_dropped:
                 self._consume_offset = self._delivered_offset
 
@@ -250,14 +250,14 @@ class AssignedQueue:
         A concurrent seek publishes its offset after this call.
         """
         with self._mutex:
-            self._sync_handout()
+            self._acknowledge_returned()
             if self._consume_offset is not None and not self.is_dropped:
                 publish(self.queue, self._consume_offset)
 
     def drop(self) -> int | None:
         """Revoke the queue and return its consume offset, which nothing moves from now on."""
         with self._mutex:
-            self._end_handout()
+            self._close_cursor()
             self._process_queue.drop()
             return self._consume_offset
 
@@ -277,10 +277,10 @@ class ConsumeRequest:
 
 
 @dataclass(slots=True, eq=False)
-class Handout:
+class MessageCursor:
     """The messages of a request that are handed out one by one, all in one thread.
 
-    A handout takes no lock and moves no offset: the queue reads its progress when needed. A message
+    A cursor takes no lock and moves no offset: the queue reads its progress when needed. A message
     that is handed out during that read counts with the next one. With ``confirms_on_next``,
     requesting a message confirms that the earlier ones were consumed.
     """
@@ -289,7 +289,7 @@ class Handout:
     messages: tuple[MessageExt, ...]
     count: int
     confirms_on_next: bool = False
-    handed: int = 0
+    next_index: int = 0
     acknowledged: int = 0
     is_over: bool = False
 
@@ -298,11 +298,11 @@ class Handout:
 
         Also return None if the queue was revoked, or sought in.
         """
-        at = self.handed
+        at = self.next_index
         if at == self.count or self.is_over or self.assigned.is_paused:
             return None
         message = self.messages[at]
-        self.handed = at + 1  # last step: no signal's exception can follow
+        self.next_index = at + 1  # last step: no signal's exception can follow
         return message
 
 
@@ -339,7 +339,7 @@ class ConsumeRequestCache:
         """Return the next request; None if none comes within the timeout, or once closed.
 
         With ``messages_max``, a larger request is split: the rest stays for the next call. With
-        ``one_by_one``, its messages are not acquired yet, but handed out by its queue's `handout`.
+        ``one_by_one``, its messages are not acquired yet, but handed out by its queue's `cursor`.
         """
         deadline = time.monotonic() + timeout_ms / 1000
         with self._mutex:
@@ -439,14 +439,14 @@ class AssignedQueues:
         wanted = frozenset(queues)
         with self._mutex:
             held = frozenset(self._queues if topic is None else self._by_topic.get(topic, ()))
-            gone = [self._remove(queue) for queue in sorted(held - wanted)]
+            removed = [self._remove(queue) for queue in sorted(held - wanted)]
             new = [
                 AssignedQueue(queue, self._clock) for queue in sorted(wanted - self._queues.keys())
             ]
             for assigned in new:
                 self._queues[assigned.queue] = assigned
                 self._by_topic.setdefault(assigned.queue.topic, set()).add(assigned.queue)
-            return new, gone
+            return new, removed
 
     def _remove(self, queue: MessageQueue) -> AssignedQueue:
         of_topic = self._by_topic[queue.topic]

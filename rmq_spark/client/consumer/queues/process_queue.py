@@ -91,8 +91,8 @@ class ProcessQueue:
     def commit_offset(self) -> int | None:
         """Offset before which all is acknowledged; None if nothing was ever pulled."""
         with self._mutex:
-            firsts = [*self._waiting_offsets[:1], *self._taken]
-            return min(firsts) if firsts else self._end_offset
+            uncommitted = [*self._waiting_offsets[:1], *self._taken]
+            return min(uncommitted) if uncommitted else self._end_offset
 
     # ---- adding and removing messages
 
@@ -240,10 +240,10 @@ class ProcessQueue:
         """
         with self._mutex:
             started, now = self._started_ms.items(), self._clock()
-            late = [at for at, since_ms in started if now - since_ms > timeout_ms]
-            for at in late:
+            expired = [at for at, since_ms in started if now - since_ms > timeout_ms]
+            for at in expired:
                 del self._started_ms[at]
-            return [self._waiting[at] for at in sorted(late) if at in self._waiting]
+            return [self._waiting[at] for at in sorted(expired) if at in self._waiting]
 
     # ---- ownership
 

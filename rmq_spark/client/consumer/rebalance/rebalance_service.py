@@ -54,16 +54,16 @@ class RebalanceRound:
     def consumer_ids(self, topic: str) -> tuple[str, ...]:
         """Return the members of the group, as a broker of the topic knows them."""
         names = self._group.broker_names(topic)
-        said = self._member_ids.get(names)
-        if said is None:
+        members = self._member_ids.get(names)
+        if members is None:
             try:
-                said = self._group.consumer_ids(topic)
+                members = self._group.consumer_ids(topic)
             except ClientError as error:
-                said = error
-            self._member_ids[names] = said
-        if isinstance(said, ClientError):
-            raise said
-        return said
+                members = error
+            self._member_ids[names] = members
+        if isinstance(members, ClientError):
+            raise members
+        return members
 
     def reset(self) -> None:
         """Drop the cached lists, because a heartbeat has made this member known to brokers."""
@@ -100,9 +100,9 @@ class Rebalance(NamedTuple):
             return None
         is_known = view.client_id in members
         # Pass copies: a user's strategy may modify the lists.
-        mine = tuple(self.strategy.allocate(view.client_id, list(queues), members))
+        own_queues = tuple(self.strategy.allocate(view.client_id, list(queues), members))
         known = frozenset(queues)
-        for queue in mine:
+        for queue in own_queues:
             if queue not in known:
                 raise wrong_kind(
                     "the result of allocate",
@@ -110,7 +110,7 @@ class Rebalance(NamedTuple):
                     excerpt(queue),
                     "queues[:2]",
                 )
-        return TopicAssignment(queues, mine, is_known)
+        return TopicAssignment(queues, own_queues, is_known)
 
 
 # ---- SubscriptionCheck: a warning where members of a group subscribe to different topics.
@@ -158,21 +158,21 @@ class SubscriptionCheck:
             _log.debug("%s: the topics of other members are not known: %s", self._group, error)
             return
         self._checked_at_ms = now
-        mine = _without_retry_topics(topics)
-        seen = {} if mine != self._own_topics else self._suspected
+        own_topics = _without_retry_topics(topics)
+        seen = {} if own_topics != self._own_topics else self._suspected
         self._suspected = {each: at for each, at in seen.items() if now - at <= SUSPICION_MS}
         self._warned &= self._suspected.keys()
-        self._own_topics = mine
-        if mine == others or not others:
+        self._own_topics = own_topics
+        if own_topics == others or not others:
             return
-        is_seen_again = others in self._suspected
+        is_repeated = others in self._suspected
         self._suspected[others] = now
-        if is_seen_again and others not in self._warned:
+        if is_repeated and others not in self._warned:
             self._warned.add(others)
             _log.warning(
                 "%s: one member subscribes to %s, another to %s: some queues are not read. Use "
                 "the same topics, or separate groups",
-                *(self._group, ", ".join(sorted(mine)), ", ".join(sorted(others))),
+                *(self._group, ", ".join(sorted(own_topics)), ", ".join(sorted(others))),
             )
 
 

@@ -58,10 +58,10 @@ class AllocateMessageQueueAveragely(NamedTuple):
         """Return the member's range of the queues."""
         if my_id not in client_ids:
             return []
-        mine = client_ids.index(my_id)
-        each, left_over = divmod(len(queues), len(client_ids))
-        start = mine * each + min(mine, left_over)
-        return list(queues[start : start + each + (mine < left_over)])
+        index = client_ids.index(my_id)
+        each, remainder = divmod(len(queues), len(client_ids))
+        start = index * each + min(index, remainder)
+        return list(queues[start : start + each + (index < remainder)])
 
 
 class AllocateMessageQueueAveragelyByCircle(NamedTuple):
@@ -106,15 +106,15 @@ class AllocateMessageQueueByMachineRoom(NamedTuple):
         """Return the member's range of these rooms' queues, and one of the remainder."""
         if my_id not in client_ids:
             return []
-        mine = client_ids.index(my_id)
-        near = [queue for queue in queues if self._is_near(queue)]
-        each, left_over = divmod(len(near), len(client_ids))
-        share = near[mine * each : (mine + 1) * each]
-        if mine < left_over:
-            share.append(near[each * len(client_ids) + mine])
+        index = client_ids.index(my_id)
+        room_queues = [queue for queue in queues if self._is_in_rooms(queue)]
+        each, remainder = divmod(len(room_queues), len(client_ids))
+        share = room_queues[index * each : (index + 1) * each]
+        if index < remainder:
+            share.append(room_queues[each * len(client_ids) + index])
         return share
 
-    def _is_near(self, queue: MessageQueue) -> bool:
+    def _is_in_rooms(self, queue: MessageQueue) -> bool:
         # Java's split drops trailing empty parts: "room@" has no second part.
         parts = queue.broker_name.rstrip(_ROOM_SEPARATOR).split(_ROOM_SEPARATOR)
         return len(parts) == 2 and parts[0] in self.rooms
@@ -146,9 +146,13 @@ class AllocateMachineRoomNearby(NamedTuple):
             members_by_room.setdefault(
                 _check_room(self.consumer_room(client_id), client_id), []
             ).append(client_id)
-        my_room = self.consumer_room(my_id)
-        near = queues_by_room.pop(my_room, [])
-        share = self.strategy.allocate(my_id, near, members_by_room[my_room]) if near else []
+        own_room = self.consumer_room(my_id)
+        own_room_queues = queues_by_room.pop(own_room, [])
+        share = (
+            self.strategy.allocate(my_id, own_room_queues, members_by_room[own_room])
+            if own_room_queues
+            else []
+        )
         for room in in_java_order(queues_by_room):
             if room not in members_by_room:
                 share += self.strategy.allocate(my_id, queues_by_room[room], client_ids)

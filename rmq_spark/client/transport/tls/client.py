@@ -116,18 +116,18 @@ def explain_tls_error(error: OSError) -> str:
 
 
 def _explain_verification_error(error: ssl.SSLCertVerificationError) -> str:
-    said = error.verify_message.rstrip(".")
+    cause = error.verify_message.rstrip(".")
     if error.verify_code in NAME_MISMATCH_CODES:
         return (
-            f"its certificate is for another name ({said}). Connect to a name that it has, or set "
+            f"its certificate is for another name ({cause}). Connect to a name that it has, or set "
             "one as server name"
         )
     if error.verify_code in VALIDITY_CODES:
         return (
-            f"its certificate is out of date ({said}). Renew it at the broker, or correct this "
+            f"its certificate is out of date ({cause}). Renew it at the broker, or correct this "
             "machine's clock"
         )
-    return _NOT_TRUSTED.format(said)
+    return _NOT_TRUSTED.format(cause)
 
 
 # ---- TlsSocket: a socket under TLS for one thread that reads and others that write.
