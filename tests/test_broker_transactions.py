@@ -6,7 +6,7 @@ import pytest
 from support.brokers.access import WITH_USERS, Users, signed
 from support.brokers.in_process import tell
 from support.clients.remoting_clients import batch_request, pull_request, pulled, send_request
-from support.disks.faulty_disk import ManualClock
+from support.disks.faulty_disk import FaultyDisk, ManualClock
 
 from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import HeartbeatData, ProducerData
@@ -162,6 +162,33 @@ def test_repeated_commit_delivers_nothing_and_ends_the_copy_that_a_check_has_sto
         assert broker.controller.transactions.committed_total == 1
 
     tell(story, tmp_path, now_ms=clock)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_commits_that_arrive_while_the_first_waits_for_the_disk_deliver_it_once(tmp_path, is_late):
+    disk = FaultyDisk(slow="commitlog")
+
+    async def story(broker):
+        broker.make_topic("T")
+        acknowledger = broker.controller.processors.acknowledger
+        client = await broker.connect()
+        sent = await client.call(half_request())
+        disk.keep_waiting()
+        for _ in range(3):
+            client.send(end_request(sent))
+        await broker.until(lambda: disk.is_waiting.is_set() and acknowledger.queue().size == 3)
+        if is_late:
+            broker.move(5.1)
+        else:
+            disk.let_go()
+        assert {(await client.receive()).code for _ in range(3)} == {ResponseCode.SUCCESS}
+        disk.let_go()
+        await broker.until(lambda: broker.store.queue_offsets("T", 0).next == 1)
+        assert (await client.pull()).bodies == ["half"]
+        assert broker.controller.transactions.committed_total == 1
+
+    settings = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": 5_000}
+    tell(story, tmp_path, disk, now_ms=Clock(), **settings)
 
 
 def test_commit_after_a_rollback_is_delivered_as_by_rocketmq(tmp_path):

@@ -150,6 +150,8 @@ class TransactionalMessageService:
         self._round: _Round | None = None
         self._ending: set[int] = set()
         """Half messages whose end was requested, and whose op message was not read yet."""
+        self._pending_commits: dict[tuple[int, str], PutMessageResult] = {}
+        """The puts of committed messages that are not on the disk yet, by their half messages."""
         self._commits: dict[tuple[int, str], None] = {}
         """The last committed half messages: their first queue offset, and their message id."""
         self._read: deque[StoredMessage] = deque()
@@ -189,9 +191,22 @@ class TransactionalMessageService:
         """Check a half message after all, because its op message could not be stored."""
         self._ending.discard(half_offset)
 
-    def record_commit(self, half: StoredMessage) -> None:
-        """Remember that the message of a half message is on the disk in its topic."""
-        self._commits[_original_position(half)] = None
+    def begin_commit(self, half: StoredMessage, result: PutMessageResult) -> None:
+        """Remember the put of a committed message until `end_commit`."""
+        self._pending_commits[_original_position(half)] = result
+
+    def pending_commit(self, half: StoredMessage) -> PutMessageResult | None:
+        """Return the put of the message of this half message, or of a copy, if it is pending."""
+        return self._pending_commits.get(_original_position(half))
+
+    def end_commit(self, half: StoredMessage, *, is_stored: bool) -> None:
+        """Remember whether the message of a half message is on the disk in its topic."""
+        position = _original_position(half)
+        self._pending_commits.pop(position, None)
+        if not is_stored:
+            self.cancel_end(half.queue_offset)
+            return
+        self._commits[position] = None
         if len(self._commits) > COMMITS_MAX:
             del self._commits[next(iter(self._commits))]
 

@@ -9,8 +9,9 @@
 The op message is appended only when the committed message is on the disk, so that a half message
 never counts as ended while a crash could take its message back. A crash between both leaves the
 half message to the next check, whose answer delivers it a second time. Another commit of a message
-that this process has committed delivers nothing, and adds only an op message. A commit that follows
-a rollback delivers the message, as in RocketMQ: its producer's work is done after all.
+that this process has committed, or is writing, delivers nothing and adds only an op message. A
+commit that follows a rollback delivers the message, as in RocketMQ: its producer's work is done
+after all.
 
 Most producers end transactions one-way: they do not learn of a refusal, and the check settles what
 was refused.
@@ -88,15 +89,22 @@ class EndTransactionProcessor(Processor):
         half = self._find(connection, header)
         bare = request.without_content()
         is_rollback = header.commit_or_rollback == ROLLBACK
-        if is_rollback or self._broker.transactions.is_committed(half):
+        transactions = self._broker.transactions
+        if is_rollback or transactions.is_committed(half):
             result = self._put_op(half)
             if is_rollback and result.is_stored:
-                self._broker.transactions.rolled_back_total += 1
+                transactions.rolled_back_total += 1
             self._acknowledger.when_stored(result, partial(self._reply, connection, bare))
             return None
+        pending = transactions.pending_commit(half)
+        if pending is not None:
+            on_stored = partial(self._repeat_commit, connection, bare, half)
+            self._acknowledger.when_stored(pending, on_stored)
+            return None
         committed = self._committed(half)
-        self._broker.transactions.begin_end(half.queue_offset)
+        transactions.begin_end(half.queue_offset)
         result = self._broker.store.put_message(committed)
+        transactions.begin_commit(half, result)
         self._acknowledger.when_stored(result, partial(self._end_commit, connection, bare, half))
         return None
 
@@ -155,8 +163,9 @@ class EndTransactionProcessor(Processor):
             broker.transactions.committed_total += 1
             topic = half.properties[REAL_TOPIC]
             broker.stats.record_put(topic, 1, result.end_offset - result.physical_offset)
-        if result.status is PutMessageStatus.PUT_OK:
-            broker.transactions.record_commit(half)
+        is_on_disk = result.status is PutMessageStatus.PUT_OK
+        broker.transactions.end_commit(half, is_stored=is_on_disk)
+        if is_on_disk:
             op = self._put_op(half)
             if op.status is not PutMessageStatus.PUT_OK:
                 _log.warning(
@@ -165,9 +174,19 @@ class EndTransactionProcessor(Processor):
                     op.remark,
                 )
             self._acknowledger.when_stored(op, lambda _: None, waits=False)
-        else:
-            broker.transactions.cancel_end(half.queue_offset)
         self._reply(connection, request, result)
+
+    def _repeat_commit(
+        self,
+        connection: Channel,
+        request: RemotingCommand,
+        half: StoredMessage,
+        result: PutMessageResult,
+    ) -> None:
+        """Answer a commit that arrived while an equal one waited for the disk."""
+        if result.status is PutMessageStatus.PUT_OK:
+            result = self._put_op(half)
+        self._acknowledger.when_stored(result, partial(self._reply, connection, request))
 
     def _put_op(self, half: StoredMessage) -> PutMessageResult:
         transactions = self._broker.transactions
