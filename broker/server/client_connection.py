@@ -41,10 +41,10 @@ from .limits import RESPONSE_BYTES_MIN, ConcurrencyLimit, Permit, SendBufferLimi
 from .tls.server_tls import ServerTls
 from .tls.transport import HANDSHAKE_BYTE, TlsTransport
 
-# ---- Fast paths of one client, selected by how its next request begins.
-
 if TYPE_CHECKING:
-    from ..common.channel import Channel
+    from ..common.channel import Channel, ResponseSteps
+
+# ---- Fast paths of one client, selected by how its next request begins.
 
 _HEADER_START_BYTES = 12
 """The length of ``{"code":310,``, with which most headers begin."""
@@ -133,10 +133,6 @@ class ConnectionTable(Protocol[_Connection_contra]):
 
     def unregister(self, connection: _Connection_contra) -> None:
         """Forget a connection that has ended."""
-
-
-if TYPE_CHECKING:
-    from ..common.channel import Channel, ResponseSteps
 
 
 # ---- Client sockets: the bytes in the system's buffers.

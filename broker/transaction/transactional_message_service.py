@@ -192,7 +192,8 @@ class TransactionalMessageService:
         self._ending.discard(half_offset)
 
     def begin_commit(self, half: StoredMessage, result: PutMessageResult) -> None:
-        """Remember the put of a committed message until `end_commit`."""
+        """Remember the put of a committed message, and check its half message no more."""
+        self.begin_end(half.queue_offset)
         self._pending_commits[_original_position(half)] = result
 
     def pending_commit(self, half: StoredMessage) -> PutMessageResult | None:

@@ -1,7 +1,7 @@
 """ConsumerOffsetProcessor: stores and reports offsets of groups, and the bounds of queues.
 
-It also finds offsets by time. As in RocketMQ, a group without an offset starts at 0 in a
-queue whose messages are all in memory still. The queues of a topic that does not exist look empty,
+It also finds offsets by time. As in RocketMQ, a group without an offset starts at 0 in a queue
+whose messages are all still in memory. The queues of a topic that does not exist look empty,
 as in RocketMQ; but no offset is stored for them.
 """
 

@@ -101,9 +101,7 @@ class EndTransactionProcessor(Processor):
             on_stored = partial(self._repeat_commit, connection, bare, half)
             self._acknowledger.when_stored(pending, on_stored)
             return None
-        committed = self._committed(half)
-        transactions.begin_end(half.queue_offset)
-        result = self._broker.store.put_message(committed)
+        result = self._broker.store.put_message(self._committed(half))
         transactions.begin_commit(half, result)
         self._acknowledger.when_stored(result, partial(self._end_commit, connection, bare, half))
         return None
