@@ -8,8 +8,9 @@
                  broker makes dead letters of them; a message that added properties make too large
                  for that is sent back to its broker, which makes a dead letter of the stored record
 
-No error makes this module drop a message: if no broker accepts it, it stays with its consumer. A
-dropped message would hold its queue's offset back forever.
+No error makes this module drop a message: if no broker accepts it, it stays with its consumer, and
+`consume_services` calls the listener again after a pause. A dropped message would hold its queue's
+offset back forever.
 """
 
 from __future__ import annotations
