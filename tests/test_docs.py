@@ -154,6 +154,80 @@ def test_names_in_a_recipe_are_in_the_files_that_it_lists(recipe):
     assert sorted(names - words) == []
 
 
+CONTRIBUTING = _BLOCK.sub("", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+_PLACE = r"`([\w*-]+/[\w./*-]+)`"
+_NAMES_AT = re.compile(
+    rf"((?:`[A-Za-z_][\w.]*`(?:,? and |, | or ))*`[A-Za-z_][\w.]*`)(?: (?:in|of) | \(){_PLACE}"
+)
+"""Names in backticks with the file they are in: `name` in `file`, `name` (`file`)."""
+
+
+def names_elsewhere(text):
+    """Return the names that are not in the file that a text gives for them."""
+    elsewhere = []
+    for names, place in _NAMES_AT.findall(" ".join(text.split())):
+        paths = ROOT.glob(place.rstrip("/"))
+        files = [file for path in paths for file in (path, *path.rglob("*.py")) if file.is_file()]
+        words = set(re.findall(r"\w+", " ".join(file.read_text("utf-8") for file in files)))
+        elsewhere += [
+            (name, place)
+            for name in re.findall(r"`([^`]+)`", names)
+            if name.rpartition(".")[2] not in words and not (ROOT / name).exists()
+        ]
+    return elsewhere
+
+
+def test_names_in_contributing_are_in_the_file_beside_them():
+    assert len(_NAMES_AT.findall(" ".join(CONTRIBUTING.split()))) >= 80
+    assert names_elsewhere(CONTRIBUTING) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "elsewhere"),
+    [
+        ("`TooMany` (`broker/state/tables/table.py`)", []),
+        ("`TooMany` in\n`broker/state/tables/`", []),
+        (
+            "`Nowhere.TooMany`, `Few` and `TooFew` of `broker/state/tables/table.py`",
+            ["Few", "TooFew"],
+        ),
+        ("`TooMany` (`broker/controller.py`)", ["TooMany"]),
+        ("`TooMany` in `broker/state/no_such_file.py`", ["TooMany"]),
+    ],
+)
+def test_name_that_is_not_in_the_file_beside_it_is_found(text, elsewhere):
+    assert [name for name, _ in names_elsewhere(text)] == elsewhere
+
+
+def test_paths_of_all_kinds_in_contributing_exist():
+    """Also those of bugs, settings, dashboards and folders, which other pages have of stores."""
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"build"}
+    paths = [
+        code
+        for code in re.findall(r"`([\w./*-]+)`", CONTRIBUTING)
+        if "/" in code and code.partition("/")[0] in folders
+    ]
+    assert len(paths) >= 200
+    assert [path for path in paths if not any(ROOT.glob(path.rstrip("/")))] == []
+
+
+def test_links_within_pages_of_contributing_lead_to_headings():
+    links = re.findall(r"\]\(([^)#:]*)#([^)]+)\)", CONTRIBUTING)
+    assert len(links) >= 10
+    anchors = {
+        page: {
+            re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-")
+            for heading in re.findall(
+                r"^#+ (.+)$",
+                _BLOCK.sub("", (ROOT / (page or "CONTRIBUTING.md")).read_text(encoding="utf-8")),
+                re.MULTILINE,
+            )
+        }
+        for page, _ in links
+    }
+    assert [(page, anchor) for page, anchor in links if anchor not in anchors[page]] == []
+
+
 def test_exempt_paths_are_still_on_their_pages():
     for name, paths in _NOT_OURS.items():
         text = (ROOT / name).read_text(encoding="utf-8")
