@@ -8,7 +8,7 @@ from rmq_spark.errors import RecordError
 from rmq_spark.wire.bodies.configs import SubscriptionGroupConfig, TopicConfig
 from rmq_spark.wire.codes import ResponseCode, TopicPermission
 from rmq_spark.wire.framing import Buffer
-from rmq_spark.wire.record import decode_record
+from rmq_spark.wire.record import StoredMessage, decode_record
 
 from ..auth.rights import Action, ResourceType
 from ..common.channel import Channel
@@ -132,8 +132,13 @@ def may_read(broker: BrokerParts, connection: Channel, record: Buffer, *actions:
         return False
     if reads_all:
         return True
-    place = message.topic, message.queue_id, QueueOffset(message.queue_offset)
-    return b"".join(broker.store.get_message(*place, count_max=1).buffers) == record
+    return is_in_queue(broker.store, message, record)
+
+
+def is_in_queue(store: MessageStore, message: StoredMessage, record: Buffer) -> bool:
+    """Return whether a record of the log is the one at the position in a queue that it states."""
+    position = message.topic, message.queue_id, QueueOffset(message.queue_offset)
+    return b"".join(store.get_message(*position, count_max=1).buffers) == record
 
 
 # ---- Young queues, which new groups always read from the start.

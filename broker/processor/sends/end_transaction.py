@@ -42,9 +42,10 @@ from ...auth.rights import Action, ResourceType
 from ...common.channel import Channel
 from ...schedule.delayed_message import REAL_QUEUE_ID, UndeliverableMessage
 from ...schedule.real_topic_delivery import RealTopicDelivery
-from ...store.results import PhysicalOffset, PutMessageResult, PutMessageStatus, QueueOffset
+from ...store.results import PhysicalOffset, PutMessageResult, PutMessageStatus
 from ...transaction.half_message import op_message, to_committed, to_resumed
 from ..processor import BrokerParts, Processor, handles
+from ..queues import is_in_queue
 from ..request import (
     RequestRejected,
     TopicNotSaved,
@@ -133,8 +134,7 @@ class EndTransactionProcessor(Processor):
         ):
             return False
         # A message's body may look like a half message: only real ones are in the queue.
-        place = half.topic, half.queue_id, QueueOffset(half.queue_offset)
-        return b"".join(self._broker.store.get_message(*place, count_max=1).buffers) == record
+        return is_in_queue(self._broker.store, half, record)
 
     def _committed(self, half: StoredMessage) -> StoredMessage:
         try:
