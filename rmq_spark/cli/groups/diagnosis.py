@@ -35,7 +35,8 @@ STILL_MS: Final = 6_000
 _QUEUES_EXAMINED_MAX: Final = 64
 """Queues whose next messages are looked at, of one of many groups: the least recently consumed."""
 _QUEUES_NAMED_MAX: Final = 5
-_NEVER_MS: Final = 1 << 63
+NEVER_MS: Final = 1 << 63
+"""Later than all other times: sorts queues in which no message waits last."""
 
 
 class GroupCondition(Enum):
@@ -217,7 +218,7 @@ def longest_waiting_queue(state: GroupState) -> QueueState | None:
     """Return the queue whose next message has waited longest; None if no queue has lag."""
     behind = (each for each in state.queues if each.lag.messages)
     return min(
-        behind, key=lambda each: (each.waiting_since_ms or _NEVER_MS, each.lag.queue), default=None
+        behind, key=lambda each: (each.waiting_since_ms or NEVER_MS, each.lag.queue), default=None
     )
 
 
@@ -277,7 +278,7 @@ def examine_group(
         condition = GroupCondition.OFFLINE if is_offline else GroupCondition.OK
         return GroupExamination(summary, condition)
     if not summary.member_count:
-        found = _longest_wait(admin, summary.lags, _NEVER_MS)
+        found = _longest_wait(admin, summary.lags, NEVER_MS)
         since_ms = None if found is None else found[1]
         return GroupExamination(summary, GroupCondition.OFFLINE, waiting_since_ms=since_ms)
     found = _longest_wait(admin, summary.lags, now_ms - WAIT_MS)

@@ -17,6 +17,7 @@ from typing import Final
 import click
 
 from rmq_spark.cli.groups.diagnosis import (
+    NEVER_MS,
     GroupCondition,
     GroupDiagnosis,
     current_time_ms,
@@ -42,7 +43,6 @@ QUEUE_COLUMNS: Final = (
 )
 _TOPICS_SHOWN_MAX: Final = 10
 _MEMBERS_SHOWN_MAX: Final = 10
-_NEVER_MS: Final = 1 << 63
 _COLORS: Final = {
     GroupCondition.OK: "green",
     GroupCondition.BEHIND: None,
@@ -100,7 +100,7 @@ class GroupView:
         )
         if is_shortened:
             self._show_topics(queues)
-            queues.sort(key=lambda each: (each.waiting_since_ms or _NEVER_MS, -each.lag.messages))
+            queues.sort(key=lambda each: (each.waiting_since_ms or NEVER_MS, -each.lag.messages))
         shown = queues[:QUEUES_SHOWN_MAX] if is_shortened else queues
         self._show_queues(state, shown)
         if is_shortened:
@@ -169,7 +169,7 @@ class GroupView:
                 "topic": topic,
                 "queues": len(found),
                 "behind": total_lag(each.lag for each in found),
-                "waiting": _age(min(each.waiting_since_ms or _NEVER_MS for each in found)),
+                "waiting": _age(min(each.waiting_since_ms or NEVER_MS for each in found)),
             }
             for topic, found in by_topic.items()
         ]
@@ -274,7 +274,7 @@ def _queue_row(
 
 def _age(timestamp_ms: int | None) -> str | None:
     """Return how long ago a time was, for a narrow column."""
-    if not timestamp_ms or timestamp_ms == _NEVER_MS:
+    if not timestamp_ms or timestamp_ms == NEVER_MS:
         return None
     return format_age((current_time_ms() - timestamp_ms) / 1_000).removesuffix(" ago")
 
