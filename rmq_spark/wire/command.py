@@ -54,7 +54,7 @@ class RemotingCommand(NamedTuple):
 
     @property
     def is_response(self) -> bool:
-        """True if this is the response to a request, not a request."""
+        """True for a response, False for a request."""
         return bool(self.flag & _RESPONSE)
 
     @property

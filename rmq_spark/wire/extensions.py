@@ -58,9 +58,9 @@ class LogLocation(NamedTuple):
 def proof_content(nonce: str, broker: Host, client: Host, machine: str) -> bytes:
     """Return the content of a proof file.
 
-    A broker that relays the nonce to another broker does so on its own connection, whose hosts
-    differ. Two connections can have the same hosts only on different machines, or in network
-    namespaces of one machine, which ``machine`` tells apart.
+    The hosts of the connection are part of it: a broker that relays the nonce to another broker
+    does so on a connection with other hosts. Two connections have the same hosts only on different
+    machines or in different network namespaces, which ``machine`` distinguishes.
 
     Args:
         nonce: The number that the client has just drawn.

@@ -6,10 +6,7 @@
          header
          body         the rest
 
-The reader is fed pieces of any size and returns frames. It checks both length words before it
-buffers the bytes that they announce. It holds one incomplete frame, and the bytes that were fed and
-not yet read; the caller decides how many these are. A caller that trusts the peer may receive the
-rest of a large frame directly into its final memory, instead of feeding it.
+`FrameReader` checks both length words before it buffers the bytes that they announce.
 """
 
 from __future__ import annotations
@@ -64,8 +61,9 @@ _new_frame: Callable[[type[Frame], tuple[Any, ...]], Frame] = tuple.__new__
 class FrameReader:
     """Splits a stream into frames: `feed` bytes, then call `next_frame` until it returns None.
 
-    Bytes may be fed at any time. A reader that is always read until None holds no more than one
-    incomplete frame.
+    Bytes may be fed at any time, in pieces of any size. A reader that is always read until None
+    holds no more than one incomplete frame. A caller that trusts the peer may receive the rest of a
+    large frame directly into its final memory (`get_buffer`).
 
     After a `FrameError` the reader is empty, as if new, and has returned all frames before the bad
     one. The stream is out of step from there on: close it.
@@ -171,10 +169,9 @@ class FrameReader:
     def contiguous_data(self) -> tuple[bytes, int] | None:
         """Return bytes that contain the whole next frame, and the position where it starts.
 
-        None if the frame is incomplete, or if it is large and was fed in pieces; pieces of a short
-        one are joined with the bytes after it. The bytes end with the last byte fed, perhaps within
-        another frame. A caller that reads complete frames from them without `next_frame` must call
-        `skip`.
+        Return None if the frame is incomplete, or large and fed in pieces; the pieces of a short
+        frame are joined. The bytes end with the last byte fed, which may lie within a later frame.
+        A caller that reads frames from them itself must call `skip`.
         """
         if self._partial and not self._join_partial():
             return None

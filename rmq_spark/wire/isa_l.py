@@ -1,9 +1,12 @@
 """zlib's functions, by ISA-L where that is installed.
 
-ISA-L computes the CRC-32 of 100 bytes in the time that zlib takes or in a third of it, depending on
-the CPU, of a kilobyte in half of it, and of a megabyte in a tenth. It inflates in half of the time,
-and deflates JSON to about the same size in a fifth. It has no wheels for some platforms, and a
-Spark worker that gets the sources by ``--py-files`` may not have it (docs/adr/0044).
+    CRC-32 of 100 bytes      ISA-L takes a third to all of zlib's time, depending on the CPU
+           of 1 KB, 1 MB     a half, a tenth
+    inflate                  a half
+    deflate JSON             a fifth, to about the same size
+
+ISA-L has no wheels for some platforms, and a Spark worker that gets the sources by ``--py-files``
+may not have it (docs/adr/0044).
 """
 
 from __future__ import annotations

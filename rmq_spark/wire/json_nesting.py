@@ -47,9 +47,9 @@ def _has_many_brackets(text: bytes) -> bool:
 def _levels(text: bytes) -> int:
     """Return the number of levels, at most one above the maximum; meaningless if it is not JSON.
 
-    Only brackets and quotes are kept. Text between quotes does not count; nearly always no bracket
-    is left in it, so that both quotes are removed together. Then the innermost pairs of brackets,
-    of one kind by now, are removed again and again: one level each time.
+    Only brackets and quotes are kept, and then what lies between quotes is dropped: nearly always
+    nothing, so that both quotes go at once. Each further pass removes the innermost pairs of
+    brackets, which is one level.
     """
     if b"\\" in text:
         text = text.replace(rb"\\", b"").replace(rb"\"", b"")

@@ -7,7 +7,7 @@
 
 The ids are written in upper-case hexadecimal: 32 characters with IPv4, 56 with IPv6. The broker
 assigns the first, which says where the message is stored; the producer assigns the second
-(UNIQ_KEY). Clocks and process numbers are arguments.
+(UNIQ_KEY).
 
 A broker of RocketMQ 5 returns a recall handle for each send with a timer. Its time is that of the
 message's slot in the timer wheel plus one millisecond; its id is the unique id of the message.

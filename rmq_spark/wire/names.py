@@ -1,8 +1,8 @@
 """Names: the valid names of topics and groups, and those that RocketMQ reserves.
 
-A topic's name becomes a directory's, and a group's is part of its retry topic's: so neither may
-contain path separators or be longer than a directory's name can be. Brokers check them, and clients
-before they send.
+A topic's name becomes the name of a directory, and a group's name a part of its retry topic's. So
+neither may contain path separators or be longer than a directory's name can be. Clients check names
+before they send, and brokers check them again.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _SHOWN_MAX = 60
 
 
 def topic_characters_max(topic: str) -> int:
-    """Return how many characters this topic's name may have."""
+    """Return the maximum length of this topic's name."""
     is_long = topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
     return LONG_TOPIC_CHARACTERS_MAX if is_long else TOPIC_CHARACTERS_MAX
 

@@ -38,10 +38,10 @@ _NO_HOST = Host(bytes(4), 0)
 class StoredMessage:
     """A message as the commit log has it; ``body`` and ``properties_text`` are as stored.
 
-    A checksum of the whole record is not part of the message, and is dropped when it is decoded.
+    Decoding drops the checksum of the whole record.
 
-    The two IPv6 bits of ``sys_flag`` follow from the hosts and the magic from the topic's length: a
-    message that contradicts them cannot be written.
+    The two IPv6 bits of ``sys_flag`` follow from the hosts, and the magic from the topic's length:
+    a message that contradicts them cannot be written.
     """
 
     topic: str
@@ -97,7 +97,7 @@ def body_crc_of(body: Buffer) -> int:
 
 
 def magic_of(topic: str) -> int:
-    """Return the magic for a topic: that of the first version, which all can read, if it fits."""
+    """Return the magic of a topic's records: MAGIC_V2 if the topic is too long for MAGIC_V1."""
     return layout.MAGIC_V1 if len(topic.encode()) <= layout.TOPIC_BYTES_MAX_V1 else layout.MAGIC_V2
 
 
@@ -300,7 +300,7 @@ def _check_encodable(message: StoredMessage, topic: bytes, properties: bytes) ->
 PlainRecord: TypeAlias = tuple[
     int, str, bytes, str, int, int, int, int, int, int, Host, int, Host, int, int
 ]
-"""The end of a record, and the fields of its `StoredMessage`, in their order, up to the magic."""
+"""The end of a record, then its `StoredMessage`'s fields up to `prepared_transaction_offset`."""
 
 _FIXED: Final = struct.Struct(
     layout.struct_format(layout.HEAD)

@@ -19,7 +19,7 @@ ACCESS_KEY = "AccessKey"
 SECURITY_TOKEN = "SecurityToken"  # noqa: S105  # the name of a field
 SIGNATURE = "Signature"
 _COPIED_BYTES_MAX: Final = 65_536
-"""Up to this length, copying the body for a MAC in one call takes less time than two calls."""
+"""The longest body that is copied for a MAC in one call; for longer ones, two calls are faster."""
 
 
 def sign(

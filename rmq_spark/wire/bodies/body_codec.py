@@ -318,7 +318,7 @@ def _read_bool(value: Any, path: JsonPath) -> bool | None:
 
 
 NULLS = ("", "null")
-"""The texts that count as null in members that are not text."""
+"""Texts that members of other types read as null."""
 _BOOLEANS = {
     **dict.fromkeys(("true", "1", "y", "t"), True),
     **dict.fromkeys(("false", "0", "n", "f"), False),

@@ -108,8 +108,8 @@ def _topic_text(config: TopicConfig) -> str:
 class SubscriptionGroupConfig:
     """The configuration of one consumer group.
 
-    The body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, and the answer to GET_SUBSCRIPTIONGROUP_CONFIG.
-    Fields that 5.x added are None if 4.9 wrote the configuration.
+    The body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, and the response to
+    GET_SUBSCRIPTIONGROUP_CONFIG. Fields that 5.x added are None if 4.9 wrote the configuration.
     """
 
     group_name: str

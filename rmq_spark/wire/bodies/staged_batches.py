@@ -57,7 +57,7 @@ class CommittedBatch:
     rows: int
     spans: tuple[BatchSpan, ...] = ()
     committed_ms: int = 0
-    """Milliseconds since the epoch at which it was committed."""
+    """The time of the commit, in ms since the epoch."""
     user: str | None = None
     """The user to whom the sink belongs; None if nobody has signed its batches."""
 

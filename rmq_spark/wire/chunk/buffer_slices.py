@@ -5,12 +5,12 @@ The way depends on the slices:
 - Slices of one width at equal distances, as in records of one size, are a strided array, which is
   copied.
 - For other slices of one width, the buffer is viewed as overlapping structures, one starting at
-  every byte, and indexed. This takes half as long again.
+  every byte, and indexed. This takes 1.5 times as long.
 - Slices of different widths become an Arrow array of views into the buffer, which Arrow casts to an
-  array with contiguous bytes. If some are so short that Arrow would store them in the views, the
-  buffer is viewed as an array whose elements are alternately a slice and the gap after it, and
-  every second element is taken. Arrow underestimates the size of that result by half, and copies
-  the bytes twice.
+  array with contiguous bytes.
+- If some of these are shorter than 13 bytes, Arrow would store them in the views. So the buffer is
+  viewed as an array whose elements are alternately a slice and the gap after it, and every second
+  element is taken. Arrow underestimates the size of the result by half, and copies the bytes twice.
 """
 
 from __future__ import annotations

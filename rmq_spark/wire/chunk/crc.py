@@ -1,7 +1,7 @@
 """CRC-32 of many byte strings in one buffer, and of concatenated strings from those of their parts.
 
 ISA-L computes the CRC of a kilobyte in less time than a call from Python takes. So each string gets
-one call, and this module saves byte code: `map` makes the calls, and numpy cuts the strings.
+one call, and the work around it is done in C: `map` makes the calls, and numpy cuts the strings.
 """
 
 from __future__ import annotations

@@ -92,8 +92,7 @@ class RecordChunk:
         """Find the parts of each record, checking every length before it is used.
 
         Nearly all chunks have only IPv4 hosts and the first magic. For these, widths are plain
-        numbers instead of arrays, which saves as much time as the checks take. Negative numbers are
-        checked as the large unsigned numbers with the same bits.
+        numbers instead of arrays, which saves as much time as the checks take.
         """
         head = self.head
         self._reject(head["total_size"] != self.sizes, "totalSize", head["total_size"])
@@ -171,8 +170,8 @@ class RecordChunk:
     def has_topic(self, topic: bytes) -> npt.NDArray[np.bool_]:
         """Return which records are of a topic.
 
-        If the bytes after the bodies were packed together, the topics are compared by words, each
-        with its length in front.
+        If the bytes after the bodies were packed, each topic is compared with its length byte in
+        front, eight bytes at a time.
         """
         part = bytes([len(topic) & 0xFF]) + topic
         width = len(self._tail) // max(len(self), 1)
@@ -199,7 +198,7 @@ class RecordChunk:
 
     @cached_property
     def body_crcs(self) -> Crcs:
-        """The CRCs of the bodies, all 32 bits."""
+        """The computed CRCs of the bodies, with all 32 bits, of which records store 31."""
         return crcs_of_strings(self.data, self.body_at, self.body_length)
 
     def check_crcs(self) -> None:
@@ -239,7 +238,10 @@ class RecordChunk:
 
 
 def _exceeds(lengths: Positions, room: Positions) -> npt.NDArray[np.bool_]:
-    """Return which lengths are negative or exceed the available room, which is never negative."""
+    """Return which lengths are negative or exceed the room, which is never negative.
+
+    As unsigned numbers, negative lengths are larger than any room.
+    """
     is_beyond: npt.NDArray[np.bool_] = lengths.view(np.uint64) > room.view(np.uint64)
     return is_beyond
 

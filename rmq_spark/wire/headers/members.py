@@ -272,7 +272,7 @@ class NotificationRequestHeader(NamedTuple):
 
 
 class NotificationResponseHeader(NamedTuple):
-    """The answer: there are messages to pop, or not, or too many requests wait for them."""
+    """The response: there are messages to pop, or not, or too many requests wait for them."""
 
     has_msg: bool
     polling_full: bool = False
@@ -401,7 +401,7 @@ class LastBatchRequestHeader(NamedTuple):
 
 
 class ForgetSinkRequestHeader(NamedTuple):
-    """The sink whose state is deleted: its last batch, and what it has staged."""
+    """The sink whose last batch and staged rows are deleted."""
 
     sink: str
 
