@@ -458,7 +458,6 @@ def _user_of(info: UserInfo) -> ClusterUser:
 
 
 def _policies(acl: AclInfo) -> Iterator[AclPolicy]:
-    """Yield the entries of an access list."""
     user = (acl.subject or "").removeprefix("User:")
     for policy in acl.policies or ():
         for entry in policy.entries or ():

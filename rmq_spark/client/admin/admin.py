@@ -1,10 +1,11 @@
 """Admin: an operator's view of a whole cluster, with names instead of addresses.
 
-This module creates and deletes topics and consumer groups. Offsets, lag and resets are in
-`group_offsets`; users and access lists in `access_lists`; lookups of brokers, routes and messages
-in `lookups`. `Admin` asks every broker that has the topic, or that belongs to the cluster, and
-merges the answers. If one broker does not answer, the call fails, because a partial result would
-look complete.
+`Admin` asks every broker that has the topic, or that belongs to the cluster, and merges the
+responses. If one broker does not answer, the call fails, because a partial result would look
+complete.
+
+Topics and groups are created and deleted here. Offsets, lag and resets are in `group_offsets`;
+users and access lists in `access_lists`; lookups of brokers, routes and messages in `lookups`.
 """
 
 from __future__ import annotations
@@ -192,7 +193,7 @@ def _check_settings(config: TopicConfig | SubscriptionGroupConfig) -> None:
 _LIST_BYTES_MAX: Final = 200_000
 """Most bytes of a list; our broker accepts 262,144 (maxJsonBodyBytes)."""
 _REQUESTS_MAX: Final = 32
-"""Most pending requests at one broker, which needs some 20 ms for each if it has many topics."""
+"""Most pending requests at one broker, which takes some 20 ms for each if it has many topics."""
 
 
 def create_topics(api: BrokerApi, address: str, configs: Sequence[TopicConfig]) -> None:

@@ -1,10 +1,9 @@
 """BrokerReport: the state of all topics and groups of one broker, for exporters.
 
 A report costs one request for each topic, one for the online members of each group, and one for all
-committed offsets. Lag is computed from these: the messages of a topic are counted once for all its
-groups. One more request for a group returns its times and messages in flight, a row for each queue.
-It is sent for groups that lag, and for all groups while the broker counts popped messages in
-flight, up to `ROWS_MAX` rows in total.
+committed offsets. Lag is computed from these. One more request for a group returns its times and
+messages in flight, a row for each queue. It is sent for groups that lag, and for all groups while
+the broker counts popped messages in flight, up to `ROWS_MAX` rows in total.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """GroupOffsets: reads the lag of consumer groups, and sets, resets and clones their offsets.
 
 Online members hold offsets in memory. A change is therefore sent to them as well as stored at the
-broker, and `confirm_members` checks that each one still answers. If one broker does not answer, a
-call fails, because a partial result would look complete.
+broker, and `confirm_members` checks that each one still answers.
 """
 
 from __future__ import annotations
@@ -120,7 +119,6 @@ def confirm_members(api: BrokerApi, address: str, group: str) -> Iterator[frozen
 
 
 def _member_addresses(api: BrokerApi, address: str, group: str) -> Mapping[str, str]:
-    """Return the members of a group, and the address that each comes from."""
     return {each.client_id: each.client_addr for each in api.admin.online_members(address, group)}
 
 

@@ -1,8 +1,7 @@
 """Lookups: an operator's requests that read from a cluster and change nothing.
 
-Messages of a topic by key, id or offset, or all of them as a table; brokers, routes, settings of
-topics, members of groups. If one broker does not answer, a lookup fails, because a partial result
-would look complete. `broker_info` asks only one broker, to identify it.
+They return messages of a topic by key, id or offset, or all of them as a table; brokers, routes,
+settings of topics, and members of groups.
 """
 
 from __future__ import annotations
@@ -293,7 +292,7 @@ class Lookups:
         """Return the rows of a topic that Spark sinks have committed, as a pyarrow Table.
 
         Each row of a batch that was written with ``delivery=exactly_once`` appears once. Rows of
-        other producers, and of batches that do not count, are omitted.
+        other producers, of batches that were not committed, and of repeated commits are omitted.
 
         Args:
             topic: The topic to read.

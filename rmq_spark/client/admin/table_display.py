@@ -109,10 +109,7 @@ def _format_time(timestamp_ms: int) -> str:
 
 
 def _format_body(body: bytes) -> str:
-    """Return the beginning of a body.
-
-    A body that is text is returned as text, any other as Python's representation of its bytes.
-    """
+    """Return the beginning of a body: UTF-8 as text, other bytes as Python represents them."""
     head = body[: 4 * CHARACTERS_MAX]
     try:
         text = getincrementaldecoder("utf-8")().decode(head, final=len(head) == len(body))

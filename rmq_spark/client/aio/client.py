@@ -254,7 +254,6 @@ class Client(ForkAware):
         return "the client"
 
     def _after_fork(self) -> None:
-        """Leave this client to the parent process."""
         self._mutex = threading.RLock()
         self._creation_lock = threading.Lock()
         self._is_parents = True

@@ -143,7 +143,6 @@ class LoopConsumer(LitePullConsumerImpl):
             self._request_cache.put_first(left)
 
     def _after_fork(self) -> None:
-        """Drop the messages that the parent process pulled."""
         super()._after_fork()
         self.cursor = self._cursor_queue = None
 

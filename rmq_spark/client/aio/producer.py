@@ -309,7 +309,7 @@ class Producer(AsyncWrapper["LoopProducer"]):
         promise: LoopPromise[SendResult] = LoopPromise(bridge, line.wake_first)
         if producer.send_nonblocking(prepared, None, timeout_ms, promise, bridge.loop.call_soon):
             return promise.future
-        place = RoomWaiter(line)  # before the task begins: a later send of this turn follows it
+        place = RoomWaiter(line)  # here, not in the task: later sends of this turn come after it
         waiting = asyncio.ensure_future(
             self._send_when_room(bridge, producer, prepared, None, timeout_ms, place)
         )

@@ -130,7 +130,7 @@ class _Receive:
         return is_pending
 
     def resume_for(self, other: _Receive, promise: LoopPromise[list[MessageExt]]) -> bool:
-        """Give the messages to a promise, if ``other`` asks for the same and waits long enough."""
+        """Give the messages to a promise if ``other`` asks for the same and waits no shorter."""
         if self._form != other._form or self._deadline > other._deadline:
             return False
         with self._lock:

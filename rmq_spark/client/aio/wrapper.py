@@ -41,7 +41,7 @@ class AsyncWrapper(ForkAware, Generic[_Threaded]):
         start: Callable[[_Threaded], object],
         stop: Callable[[_Threaded], object],
     ) -> None:
-        # Creating, starting and stopping the threaded object; `stop` works in any state.
+        # `create`, `start` and `stop` are for the threaded object; `stop` works in any state.
         self._client = client
         self._create = create
         self._start = start

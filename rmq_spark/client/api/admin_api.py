@@ -180,11 +180,7 @@ class AdminApi:
         return self._connections.request_async(address, command, timeout_ms, interpret)
 
     def create_topic_list(self, address: str, configs: Iterable[TopicConfig]) -> None:
-        """Create topics on a broker by one request, or change them.
-
-        RocketMQ from 5.3 on knows the request. It changes nothing, and reports success, if one of
-        the topics exists with the same settings.
-        """
+        """Create or change topics of a broker by one request, which RocketMQ has from 5.3 on."""
         body = CreateTopicListRequestBody(
             topic_config_list=tuple(
                 replace(config, attributes=_signed(config.attributes)) for config in configs
@@ -363,7 +359,6 @@ class StagingApi:
     """The requests for staged batches, one method each; the broker's address comes first."""
 
     def __init__(self, connections: RemotingClient, timeout_ms: int) -> None:
-        """Make requests over these connections; ``timeout_ms`` is the default for each."""
         self._connections = connections
         self._requests = TypedRequests(connections.request, timeout_ms)
 
@@ -436,7 +431,7 @@ class NameServerAccess(Protocol):
     address_overrides: AddressOverrides
 
     def ask_any(self, call: Callable[[str], _Found]) -> _Found:
-        """Return the answer of the first name server that answers."""
+        """Return the response of the first name server that answers."""
 
 
 class NameServerApi:
@@ -447,7 +442,7 @@ class NameServerApi:
         self._requests = servers.requests
 
     def _ask_with_retry(self, call: Callable[[str], _Found]) -> _Found:
-        """Return the answer of any name server; if it closes the connection, retry.
+        """Return the response of any name server; if it closes the connection, retry.
 
         A restarted name server has closed the idle connection, which may show only after the next
         request was sent. An operator's request has time for a second attempt; a send that looks up
@@ -502,9 +497,9 @@ class NameServerApi:
         return max(counts)
 
     def _ask_all(self, call: Callable[[str], _Found]) -> list[_Found]:
-        """Ask all name servers and return their answers.
+        """Ask all name servers and return their responses.
 
-        If one cannot be reached, its error is raised once the others were asked.
+        If one cannot be reached, its error is raised after the others were asked.
         """
         if not self._servers.addresses:
             raise NoNameServer
@@ -581,7 +576,7 @@ class AccessApi:
         return True
 
     def acl(self, address: str, user: str) -> AclInfo | None:
-        """Return the access list of a user; None if the broker has none, or not that user."""
+        """Return the access list of a user; None if the broker has no such list or user."""
         header = AclRequestHeader(_SUBJECT + user)
         try:
             return self._body_or_none(AclInfo, address, RequestCode.AUTH_GET_ACL, header)
@@ -598,7 +593,7 @@ class AccessApi:
     def _body_or_none(
         self, body_type: type[_Body], address: str, code: int, header: Any
     ) -> _Body | None:
-        """Return the body of the answer; None if it is empty, because there is no such item."""
+        """Return the body of the response; None if it is empty, because there is no such item."""
         answer = self._requests.call(address, code, header)
         return response_body(address, body_type, answer) if answer.body else None
 

@@ -102,8 +102,8 @@ _SUSPEND: Final = PullSysFlag.SUSPEND.value
 class BrokerApi:
     """The requests that clients make of brokers, one method each, as in RocketMQ's protocol.
 
-    ``timeout_ms`` is the time for each, unless a method says otherwise; readers of the records in a
-    response apply ``max_body_bytes``. Methods may be called from any thread.
+    ``timeout_ms`` is the default timeout of a request; ``max_body_bytes`` is for callers that
+    decode the records of a response. Methods may be called from any thread.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class BrokerApi:
         *,
         is_reply: bool = False,
     ) -> None:
-        """Send a message, a batch or a reply; the waiter gets the response, for `send_result`."""
+        """Send a message, a batch or a reply; ``pending`` gets the response, for `send_result`."""
         command = build_send_request(header, body, is_reply=is_reply)
         self.connections.submit(address, pending, command)
 
@@ -317,9 +317,9 @@ class BrokerApi:
         )
 
     def notifies_topic_deletion(self, address: str) -> bool:
-        """Return whether a connected broker answers a pull that it holds when its topic is deleted.
+        """Return whether a connected broker answers pulls that it holds if their topic is deleted.
 
-        RocketMQ's brokers keep holding it, and answer it from the topic that was recreated
+        RocketMQ's brokers keep holding them, and answer them from a topic that was recreated
         meanwhile.
         """
         return bool(self.connections.known_agreement(address).extensions)

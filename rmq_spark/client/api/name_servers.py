@@ -78,7 +78,6 @@ class NameServers:
         timeout_ms: int,
         address_overrides: AddressOverrides = NO_ADDRESS_OVERRIDES,
     ) -> None:
-        """Set up the name servers; ``request`` sends a request to one and returns the answer."""
         self.address_overrides = address_overrides
         self.addresses = parse_addresses(addresses)
         self.requests = TypedRequests(request, timeout_ms)
@@ -105,7 +104,7 @@ class NameServers:
         return NameServerApi(self)
 
     def ask_any(self, call: Callable[[str], _Found]) -> _Found:
-        """Return the answer of the first name server that answers; it is asked first next time."""
+        """Return the response of the first name server that answers; the next call asks it first."""
         tries: list[ClientError] = []
         count = len(self.addresses)
         first = self._preferred_index

@@ -125,7 +125,7 @@ class ThreadScheduler(ForkAware):
     def _wake_another(self) -> None:
         """Wake or start a thread for the tasks that are left.
 
-        An idle thread that was woken before wakes the next one.
+        One call wakes one thread, which wakes the next if tasks are left (`_next_due`).
         """
         if self._idle:
             self._state.notify()
