@@ -104,7 +104,7 @@ class NameServers:
         return NameServerApi(self)
 
     def ask_any(self, call: Callable[[str], _Found]) -> _Found:
-        """Return the response of the first name server that answers; the next call asks it first."""
+        """Return the response of the first name server that answers; the next call begins there."""
         tries: list[ClientError] = []
         count = len(self.addresses)
         first = self._preferred_index

@@ -84,7 +84,6 @@ class BaseConsumerImpl(GroupLifecycle):
         settings: ConsumerSettings,
         namespace: str | None = None,
     ) -> None:
-        """Check the settings, and make the parts of a consumer without starting it."""
         group = check_group(group)
         settings.check()
         super().__init__(group, namesrv, instance, namespace)
@@ -203,12 +202,7 @@ class BaseConsumerImpl(GroupLifecycle):
         self._instance.heartbeat()
 
     def shutdown(self) -> None:
-        """Store the offsets and leave the group, within two seconds, whatever is running.
-
-        If an orderly listener is still busy with a queue, no other consumer gets the queue before
-        it has finished. A `start` that is running, perhaps in the very thread that a signal has
-        interrupted, gives up and raises `ClientShutDown`.
-        """
+        """Store the offsets and leave the group within two seconds (`GroupConsumer.close`)."""
         self._shut_down()
 
     def _leave_group(self) -> None:

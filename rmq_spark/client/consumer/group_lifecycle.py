@@ -80,11 +80,9 @@ class GroupLifecycle(ForkAware, ABC):
         instance: ClientInstance | None,
         namespace: str | None,
     ) -> None:
-        """Create the parts of the start and the end; the caller has checked the ``group``.
+        """Create the parts; the caller has checked the ``group``.
 
-        Subclasses call `ForkAware.__init__` last, because a fork may come at any time. Without a
-        shared ``instance``, the consumer makes one of its own for the name servers and the
-        ``namespace``.
+        Subclasses call `ForkAware.__init__` last, because a fork may come at any time.
         """
         is_instance = hasattr(instance, "register_consumer") and not isinstance(instance, type)
         if instance is not None and not is_instance:

@@ -82,8 +82,6 @@ if TYPE_CHECKING:
     from rmq_spark.wire.bodies.operators import ProcessQueueInfo
 
 
-# ---- TopicChangeMonitor: notifies listeners when the queues of a topic change.
-
 TopicMessageQueueChangeListener: TypeAlias = Callable[[str, frozenset[MessageQueue]], object]
 """Called with the topic and its queues, after an operator has changed them."""
 
@@ -416,7 +414,6 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         self._request_cache.close()
 
     def _after_fork(self) -> None:
-        """Leave the queues of a consumer that was started to the parent process."""
         super()._after_fork()
         is_mine = self.service_state is ServiceState.CREATE_JUST
         self._assigned_queues = (
@@ -441,10 +438,7 @@ class LitePullConsumerImpl(BaseConsumerImpl):
         callback: PullCallback,
         room_bytes: RoomFunction,
     ) -> AbandonFunction:
-        """Ask the queue's broker for messages at ``queue_offset``; ``callback`` gets the answer.
-
-        Compressed bodies of the answer are inflated while there is room.
-        """
+        """Pull messages of a queue from ``queue_offset``; ``callback`` gets the response."""
         subscription = self._subscriptions.get(queue.topic)
         if subscription is None:
             subscription = subscription_data(queue.topic, self._assign_selector, 0)

@@ -22,8 +22,6 @@ from rmq_spark.client.consumer.settings import PushSettings
 from rmq_spark.client.instance.instance import ClientInstance
 from rmq_spark.client.times import Start
 
-# ---- GroupConsumer: what users see of both kinds of consumers.
-
 _Arguments = ParamSpec("_Arguments")
 _Member = TypeVar("_Member", bound=BaseConsumerImpl)
 _Result = TypeVar("_Result")
@@ -59,7 +57,6 @@ class GroupConsumer(StartsInBlock):
     """
 
     def __init__(self, impl: BaseConsumerImpl) -> None:
-        """Wrap the member that does the work."""
         self._impl = impl
 
     @property

@@ -79,9 +79,6 @@ if TYPE_CHECKING:
     from rmq_spark.wire.bodies.operators import ConsumeMessageDirectlyResult, ProcessQueueInfo
 
 
-# ---- Direct consumption: the listener is called with one message that an operator has sent.
-
-
 def call_listener_directly(
     service: ConsumeMessageConcurrentlyService | ConsumeMessageOrderlyService,
     message: MessageExt,
@@ -271,7 +268,6 @@ class PushConsumerImpl(BaseConsumerImpl):
         self._listener_scheduler.stop(0)
 
     def _after_fork(self) -> None:
-        """Drop all queues of a consumer that was started: the parent process consumes them."""
         super()._after_fork()
         self._requests_lock = threading.RLock()
         for request in self._requests.values():
@@ -416,10 +412,7 @@ class PushConsumerImpl(BaseConsumerImpl):
     def pull(
         self, request: PullRequest, callback: PullCallback, room_bytes: RoomFunction
     ) -> AbandonFunction:
-        """Ask the broker of a ``request`` for messages; ``callback`` gets the answer.
-
-        Compressed bodies of the answer are inflated while there is room.
-        """
+        """Pull messages for a ``request``; ``callback`` gets the response."""
         subscription = self._subscriptions.get(request.queue.topic)
         if subscription is None:
             request.process_queue.retire()  # unsubscribed just now

@@ -73,9 +73,9 @@ INVISIBLE_MS_MIN: Final = 1_000
 RECEIVE_TIMEOUT_MS: Final = 20_000
 
 PopSteps: TypeAlias = Generator[tuple[str, PopMessageRequestHeader], "PopResult", list[MessageExt]]
-"""The steps of a `receive`, whose caller does the waiting.
+"""The steps of a `receive`: a generator whose caller does the waiting.
 
-They yield each address to pop from, with the request, are sent the result, and return the messages.
+It yields the address and the header of each pop, is sent the result, and returns the messages.
 """
 
 
@@ -95,7 +95,6 @@ class PopMember:
     """
 
     def __init__(self, group: str, subscriptions: Callable[[], Iterable[SubscriptionData]]) -> None:
-        """Answer for a group; ``subscriptions`` returns its present ones."""
         self._group = group
         self._subscriptions = subscriptions
 
@@ -251,7 +250,6 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
             )
 
     def _after_fork(self) -> None:
-        """Leave a started consumer to the parent process; in the child it does nothing."""
         super()._after_fork()
         self._pending_pops = set()
 

@@ -132,7 +132,7 @@ class GroupBrokerClient:
         """Ask for messages and return a function that abandons the pull.
 
         ``callback`` is called with the outcome, in the reading thread or in this one. Before that,
-        ``room_bytes`` is called: it returns how many bytes inflated bodies of the answer may take.
+        ``room_bytes`` is called for the number of bytes that inflated bodies may take.
         """
         queue = spec.queue
         broker_id, address = self._read_address(queue)

@@ -3,16 +3,16 @@
     a body that cannot be inflated    unreadable: its sender damaged it, or it inflates to more than
                                       `max_body_bytes`; another pull would not help
     a damaged record                  pulled again, in case transport damaged it; then unreadable
-    a record of another queue         likewise: the answer or the queue is damaged
+    a record of another queue         likewise: the response or the queue is damaged
     a record with a wrong magic       likewise, if its size leads to another record or to the end
     an offset that is not possible    unreadable: offsets grow, and lie in the range that was pulled
     an offset out of order            pulled again, because no other record has the offset
-    a copy instead of a record        an error: no damage makes a copy, so the answer is wrong
+    a copy instead of a record        an error: no damage makes a copy, so the response is wrong
     a size that is not possible       an error: where the next record begins is unknown
 
 To pull a damaged record again, the messages before it are returned and the next pull begins with
-it. If an answer begins with a damaged record, it fails with `SuspectRecord`, unless that record was
-the `suspect` of the last answer. So a damaged message does not block the others.
+it. If a response begins with a damaged record, it fails with `SuspectRecord`, unless that record
+was the `suspect` of the last response. So a damaged message does not block the others.
 
 A few hundred bytes may inflate to 16 MiB, so compressed bodies are inflated until they take more
 than the reader has room for, at most `INFLATED_BYTES_MAX` in all; the next pull begins after them.
@@ -57,7 +57,7 @@ class DecodedRecords(NamedTuple):
 
 
 class SuspectRecord(RecordError):
-    """The first record of an answer is damaged; transport may have damaged it."""
+    """The first record of a response is damaged; transport may have damaged it."""
 
     def __init__(self, record: bytes, queue: MessageQueue, offset: int) -> None:
         super().__init__(

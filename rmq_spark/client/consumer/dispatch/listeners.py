@@ -197,7 +197,6 @@ class ListenerFailureLog:
 
 
 def _raised_at(error: BaseException) -> tuple[str, int]:
-    """Return the file and the line that raised an error."""
     at = error.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next

@@ -7,13 +7,13 @@
 Java's consumers read and write the same file, without the last messages. These show whether a topic
 was deleted and recreated while no consumer ran here.
 
-Each write makes a new file, which replaces the old one once it is on disk: if the power fails, one
-of the two is whole. If both are damaged, loading raises an error, because otherwise everything
-would silently be consumed again, or nothing. If the file cannot be written, consuming continues,
-and the next write stores the same offsets or later ones.
+Each write makes a new file under a unique name, which replaces the old one once it is on disk. So
+every reader sees a complete file, and if the power fails, one of the two is whole. If both are
+damaged, loading raises an error, because otherwise everything would silently be consumed again, or
+nothing. If the file cannot be written, consuming continues, and the next write stores the same
+offsets or later ones.
 
-Several processes of one machine and group may share the file. Each writes a new file under a unique
-name and renames it, so that readers always see a complete file. A writer holds a shared lock of the
+Several processes of one machine and group may share the file. A writer holds a shared lock of the
 directory, which ends with its process. A consumer that starts while no process writes removes the
 files that killed writers left.
 """
@@ -75,10 +75,7 @@ class LocalFileOffsetStore(OffsetStore):
         self._failure_log = FailureLog()
 
     def load(self) -> None:
-        """Load the offsets of the file; a missing file counts as empty.
-
-        Files that killed writers have left beside it are removed.
-        """
+        """Load the offsets of the file; a missing file counts as empty."""
         kept = self._read()
         with self._mutex:
             self._offsets = {**kept.offset_table, **self._offsets}

@@ -34,8 +34,6 @@ from rmq_spark.wire.bodies.clients import ConsumeFromWhere
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import RETRY_PREFIX
 
-# ---- InitialOffsetRule: where a group starts in a queue without a stored offset.
-
 _FROM_FIRST_OFFSET = frozenset(
     [ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, ConsumeFromWhere.CONSUME_FROM_MIN_OFFSET]
 )
@@ -65,8 +63,6 @@ class InitialOffsetRule(NamedTuple):
         return brokers.max_offset(queue)
 
 
-# ---- OffsetPrefetcher: looks up the initial offsets of queues that start together, in parallel.
-
 OFFSET_THREADS_MAX: Final = 16
 """Most first offsets looked up at a time."""
 
@@ -75,7 +71,7 @@ PREFETCH_MS_MAX: Final = 1_000
 
 
 class OffsetPrefetcher:
-    """Looks up where a member's queues begin, several at once. All methods are thread-safe."""
+    """Looks up where queues that start together begin, in parallel. All methods are thread-safe."""
 
     def __init__(self, fetch: Callable[[MessageQueue], StartPosition], clock: Clock) -> None:
         """Make a prefetcher; ``fetch`` looks up the position of one queue at its broker."""
@@ -165,8 +161,6 @@ class OffsetPrefetcher:
         return first if isinstance(first, Exception) else first[0]
 
 
-# ---- OffsetManager
-
 _log = logging.getLogger(__name__)
 
 PERSIST_WAIT_MS = 500
@@ -185,7 +179,6 @@ class _RecentQueues:
         """Offset and expiry of each queue, the earliest expiry first."""
 
     def add(self, queue: MessageQueue, offset: int | None = None) -> None:
-        """Add a queue, with or without an offset; drop entries that have expired."""
         now = monotonic_ms()
         with self._mutex:
             self._entries.pop(queue, None)
@@ -215,10 +208,9 @@ class OffsetManager:
         fingerprints: Callable[[], Mapping[MessageQueue, QueueFingerprint]],
         message_at: Callable[[MessageQueue, int], MessageExt | None],
     ) -> None:
-        """Use an offset store; ``fingerprints`` returns the present fingerprint of each queue.
+        """Make a manager; ``fingerprints`` returns the present fingerprint of each queue.
 
-        ``message_at`` is the member's method, which also applies an operator's reset that the
-        answer contains.
+        ``message_at`` also applies an operator's reset that the response contains.
         """
         self._store = store
         self._brokers = brokers
@@ -382,11 +374,8 @@ class OffsetManager:
         return StartPosition.resolve(queue, first, self._message_at, last_message)
 
 
-# ---- AutoCommit: counts what `poll` has returned as consumed, as soon as it is called again.
-
-
 class AutoCommit:
-    """Tracks the messages that one consumer has returned. All methods are thread-safe."""
+    """Counts what `poll` has returned as consumed when it is called again. Thread-safe."""
 
     def __init__(self, queues: AssignedQueues, store: OffsetStore, *, is_enabled: bool) -> None:
         self._queues = queues
@@ -473,9 +462,6 @@ def store_offsets(
     The store holds them in memory already. If an operator moves a queue while its broker is storing
     the offset, the operator's offset is sent after it, because this commit may have overwritten it.
     Any other change does not matter: it is stored with the next offsets.
-
-    Brokers get their requests in parallel, and several queues of a broker at a time, because each
-    request may take milliseconds.
 
     Raises:
         RocketPollError: A broker has not answered. Its offsets are remembered, and stored later.

@@ -361,16 +361,14 @@ class PullTask(ABC, Generic[_Queue, _Consumer]):
 NOT_LOCKED_MS = 1_000
 
 
-# ---- QueueOwnership: which member of this process owns an orderly queue, and if it is in use.
-
-
 class QueueOwnership:
     """The ownership of one queue among the members of this process.
 
     A broker locks a queue for a client, and does not distinguish its members. If a member is made
     just after another of the same group was shut down, the broker grants it the lock at once,
-    although a listener of the first may still be busy. So a member acquires a queue here only when
-    no listener uses it, and a member that has lost a queue to another no longer unlocks it.
+    although a listener of the first may still be busy. So a member acquires an orderly queue here
+    only when no listener uses it, and a member that has lost a queue to another no longer unlocks
+    it.
     """
 
     def __init__(self) -> None:

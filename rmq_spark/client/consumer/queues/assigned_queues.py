@@ -281,7 +281,7 @@ class MessageCursor:
     """The messages of a request that are handed out one by one, all in one thread.
 
     A cursor takes no lock and moves no offset: the queue reads its progress when needed. A message
-    that is handed out during that read counts with the next one. With ``confirms_on_next``,
+    that is handed out during that read counts at the next one. With ``confirms_on_next``,
     requesting a message confirms that the earlier ones were consumed.
     """
 
@@ -375,7 +375,7 @@ class ConsumeRequestCache:
     def discard_stale(self) -> None:
         """Drop requests of revoked queues, and those from before a seek.
 
-        Requests that a queue has delivered since stay: its next pull may be faster than the caller.
+        Requests of the present epoch stay: a queue's next pull may already have added one.
         """
         with self._mutex:
             self._requests = deque(request for request in self._requests if not request.is_stale)

@@ -277,10 +277,7 @@ class ProcessQueue:
         self._locked_at_ms = requested_at_ms if locked else None
 
     def invalidate_lock(self) -> None:
-        """Note that the broker may have forgotten the lock.
-
-        Locks that were requested before no longer count.
-        """
+        """Note that the broker may have forgotten all locks that were requested before now."""
         self._lock_invalidated_at_ms = self._clock()
 
     def touch_pull(self) -> None:

@@ -42,8 +42,6 @@ from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.isa_l import crc32
 from rmq_spark.wire.message_queue import MessageQueue
 
-# ---- LastMessage: the marks that identify the last message pulled from a queue.
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastMessage:

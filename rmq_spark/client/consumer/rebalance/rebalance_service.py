@@ -32,11 +32,9 @@ from rmq_spark.wire.bodies.clients import MessageModel
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import RETRY_PREFIX
 
-# ---- RebalanceRound: the queues and members of a group, as one round of rebalancing sees them.
-
 
 class RebalanceRound:
-    """The group's queues and members; caches the brokers' lists of members. For one thread."""
+    """The group's queues and members in one round; caches the brokers' lists. For one thread."""
 
     def __init__(self, group: GroupBrokerClient) -> None:
         self._group = group
@@ -70,9 +68,6 @@ class RebalanceRound:
         self._member_ids.clear()
 
 
-# ---- Rebalance: a member's share of a topic, from the queues and the group's members.
-
-
 class TopicAssignment(NamedTuple):
     """All queues of a topic, and this member's; ``is_registered`` if brokers know the member."""
 
@@ -82,7 +77,7 @@ class TopicAssignment(NamedTuple):
 
 
 class Rebalance(NamedTuple):
-    """Computes the share of one member."""
+    """Computes a member's share of a topic, from its queues and the group's members."""
 
     message_model: MessageModel
     strategy: AllocateMessageQueueStrategy
@@ -113,23 +108,23 @@ class Rebalance(NamedTuple):
         return TopicAssignment(queues, own_queues, is_known)
 
 
-# ---- SubscriptionCheck: a warning where members of a group subscribe to different topics.
-
 _log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_MS: Final = 10_000
 """Least milliseconds between two checks."""
 
 SUSPICION_MS: Final = 600_000
-"""Milliseconds within which the same conflict must be seen twice: among a hundred members with
-different subscriptions, that takes a dozen checks."""
+"""Milliseconds within which a conflict must be seen twice, before it is logged.
+
+Among a hundred members with different subscriptions, that takes a dozen checks.
+"""
 
 MEMBERS_MAX: Final = 100
-"""Largest group that is checked, because a broker's answer contains all members."""
+"""Largest group that is checked, because a broker's response contains all members."""
 
 
 class SubscriptionCheck:
-    """Checks whether the members of a group subscribe to the same topics."""
+    """Logs a warning if members of a group subscribe to different topics."""
 
     def __init__(
         self,

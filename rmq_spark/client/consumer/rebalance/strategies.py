@@ -103,7 +103,7 @@ class AllocateMessageQueueByMachineRoom(NamedTuple):
     def allocate(
         self, my_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        """Return the member's range of these rooms' queues, and one of the remainder."""
+        """Return the member's range of the queues in these rooms, and perhaps one left over."""
         if my_id not in client_ids:
             return []
         index = client_ids.index(my_id)
