@@ -21,7 +21,7 @@ from rmq_spark.wire.bodies.clients import HeartbeatData
 _log = logging.getLogger(__name__)
 
 SEND_WAIT_MS: Final = 1_000
-"""Milliseconds that brokers are waited for; the rest is done in the background."""
+"""Milliseconds to wait for brokers; what is left continues in the background."""
 
 RETRY_MS: Final = 1_000
 """Milliseconds until a heartbeat that failed is sent again."""
@@ -75,9 +75,7 @@ class HeartbeatSender(ForkAware):
             self.send(outdated, min(timeout_ms, SEND_WAIT_MS))
 
     def resend(self, address: str) -> None:
-        """Send a heartbeat to a broker that is now connected, if it does not know this client.
-
-        Return at once.
+        """Send a heartbeat soon to a broker that is now connected, if it does not know this client.
 
         Until the broker knows this client, other members of a group treat its queues as unassigned,
         and an operator's changes do not reach it. The broker may never have got a heartbeat: a

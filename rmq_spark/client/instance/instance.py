@@ -90,9 +90,6 @@ if TYPE_CHECKING:
     )
 
 
-# ---- ClientRequestProcessor: requests that brokers make of a client, passed to the member that
-# each is for.
-
 _log = logging.getLogger(__name__)
 
 CONCURRENT_REQUESTS_MAX: Final = 16
@@ -228,11 +225,7 @@ class ClientRequestProcessor(ForkAware):
         max_body_bytes: int = PLAIN_BYTES_MAX,
         requests: RequestFutureHolder | None = None,
     ) -> None:
-        """Make a processor; both mappings are by group, and may change at any time.
-
-        Compressed bodies of messages in requests may inflate to ``max_body_bytes``. Replies go to
-        the ``requests`` that wait for them.
-        """
+        """Make a processor; both mappings are by group, and may change at any time."""
         self._requests = requests or RequestFutureHolder()
         self._client_id = client_id
         self._consumers = consumers
@@ -808,9 +801,6 @@ def local_address(peers: Iterable[str]) -> str:
         except (OSError, ClientError):  # noqa: PERF203  # another peer may be reachable
             continue
     return _LOOPBACK_ADDRESS
-
-
-# ---- Topic lookup: an error of a topic that does not exist names the nearest one.
 
 
 def require_topics(instance: ClientInstance, topics: Iterable[str]) -> None:

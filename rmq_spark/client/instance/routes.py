@@ -53,7 +53,7 @@ class TopicRoute(NamedTuple):
 
 
 def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
-    """Return the route in a name server's answer."""
+    """Return the route in a name server's response."""
     brokers = {broker.broker_name: broker for broker in data.broker_datas}
     queues = sorted(data.queue_datas, key=lambda queue: queue.broker_name)
     writable = {
@@ -76,7 +76,6 @@ class Routes(ForkAware):
     """The routes that one client knows. All methods may be called from any thread."""
 
     def __init__(self, fetch: Callable[[str], TopicRouteData]) -> None:
-        """Make an empty table; ``fetch`` returns a name server's answer about a topic."""
         self._fetch = fetch
         self._lock = threading.Lock()
         self._refresh_threads: dict[str, threading.Thread] = {}
@@ -292,7 +291,6 @@ class Routes(ForkAware):
             self._table.pop(topic, None)
 
     def _after_fork(self) -> None:
-        """Keep the routes, but not the lock, which another thread of the parent may hold."""
         self._lock = threading.Lock()
         self._refresh_threads = {}  # those threads belong to the parent
 

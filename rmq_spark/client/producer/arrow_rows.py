@@ -117,7 +117,6 @@ def _split_by_size(
 
 
 def _property_lengths(rows: pa.RecordBatch) -> Any:
-    """Return the number of bytes that the properties of each row take."""
     total = np.zeros(rows.num_rows, np.int64)
     for name in ("keys", "tags"):
         if name in rows.schema.names:

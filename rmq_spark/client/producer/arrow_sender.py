@@ -175,7 +175,6 @@ class _TableSend:
         return CHUNK_ROWS
 
     def _supports_chunks(self, broker_name: str) -> bool:
-        """Return whether the broker of this name takes chunks."""
         instance = self._sender.instance
         try:
             agreement = instance.api.agreement(instance.routes.master_address(broker_name))
@@ -380,7 +379,6 @@ class StagedSender:
                 self._pending.popleft().response.result()
 
     def _add(self, rows: pa.RecordBatch, queue: MessageQueue) -> None:
-        """Make a chunk of rows, the next one, and send it."""
         chunk = _StagedChunk(self._next_number, queue, self._encode(rows, queue))
         self._next_number += 1
         self._rows += rows.num_rows

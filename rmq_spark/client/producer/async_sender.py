@@ -1,12 +1,12 @@
 """AsyncSender: sends that return futures, retried if a connection fails.
 
     send ──> request ──> response: the future has the result, or the refusal
-                └─ connection fails ──> retried at another broker, by a thread of the sender: the
-                                        thread that notices has other responses to read
+                └─ connection fails ──> retried at another broker, by a thread of the sender,
+                                        because the one that notices has responses to read
 
-Limits bound the sends, and their bytes, that wait for responses, and the callbacks that wait to
-run. A caller past a limit waits, and gets an error if that takes too long. A send whose deadline
-has passed counts until none of its bytes is kept for writing.
+Limits apply to the sends that wait for responses, to their bytes, and to the callbacks that wait to
+run. At a limit the caller waits, and gets an error if that takes too long. A send that has timed
+out keeps its permit until its request is written or dropped, because until then it occupies memory.
 """
 
 from __future__ import annotations
@@ -41,11 +41,9 @@ from rmq_spark.wire.codes import RequestCode
 from rmq_spark.wire.command import RemotingCommand
 from rmq_spark.wire.message_queue import MessageQueue
 
-# ---- SendPermits: limits the sends that wait for their answers, and the bytes of their bodies.
-
 
 class SendPermits:
-    """The permits for pending sends. All methods may be called from any thread."""
+    """Limits the sends that wait for responses, and the bytes of their bodies. Thread-safe."""
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
         self.count_max = count_max
@@ -99,8 +97,6 @@ class SendPermits:
         if self._wait_queue:
             self._wait_queue[0].notify()  # only one: waking hundreds costs more than their sends
 
-
-# ---- SendFuture: the result of a send, for its caller; and the thread that runs its callbacks.
 
 _log = logging.getLogger(__name__)
 

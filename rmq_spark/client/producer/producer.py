@@ -279,7 +279,6 @@ class Producer(ForkAware, StartsInBlock):
         self.instance.stop()
 
     def _after_fork(self) -> None:
-        """Let a producer that was running start again when the child process first uses it."""
         self._restarts_after_fork |= self._is_running
         self._is_running = False
         self._current_stop = None

@@ -55,23 +55,14 @@ class SyncSender:
     """The blocking sends of one producer. All methods may be called from any thread."""
 
     def __init__(self, sender: TopicSender, *, retries: int, is_retried_when_not_ok: bool) -> None:
-        """Set up the sender.
-
-        With ``is_retried_when_not_ok``, a message that is stored with a status other than SEND_OK
-        is sent again.
-        """
+        """With ``is_retried_when_not_ok``, resend what is not stored with SEND_OK."""
         self.retries = retries
         self._sender = sender
         self._instance = sender.instance
         self._is_retried_when_not_ok = is_retried_when_not_ok
 
     def send(self, prepared: PreparedMessage, timeout_ms: int) -> SendResult:
-        """Send to a queue of the topic, and retry elsewhere if that fails.
-
-        Raises:
-            BrokerRefused: A broker refused for a reason that makes trying again useless.
-            SendFailed: All tries failed.
-        """
+        """Send to a queue of the topic, and retry elsewhere if that fails."""
         tries: list[ClientError] = []
         stored: SendResult | None = None
         for each in self._attempts(prepared.topic, timeout_ms):
@@ -127,13 +118,7 @@ class SyncSender:
         return result
 
     def send_batch(self, messages: Iterable[Message], timeout_ms: int) -> list[SendResult]:
-        """Send messages of one topic together, in as few requests as the brokers' limits allow.
-
-        Raises:
-            MessageRejected: One of the messages cannot be sent, or not with the others.
-            PartlySent: A request failed after others had succeeded.
-            ClientError: The first request failed.
-        """
+        """Send messages of one topic together, in as few requests as the brokers' limits allow."""
         todo = self._sender.prepare_batches(messages)
         todo.reverse()
         results: list[SendResult] = []
@@ -171,13 +156,7 @@ class SyncSender:
             return send(self._sender.prepare(first))
 
     def send_one_way(self, prepared: PreparedMessage, timeout_ms: int) -> None:
-        """Send to a queue of the topic without a response; elsewhere if its broker is unreachable.
-
-        Raises:
-            ConnectionClosed: The connection failed meanwhile: part of the message may have been
-                sent.
-            SendFailed: No broker that was tried can be reached.
-        """
+        """Send to a queue without a response; elsewhere if this broker is unreachable."""
         tries: list[ClientError] = []
         for each in self._attempts(prepared.topic, timeout_ms):
             try:
@@ -222,8 +201,9 @@ class SyncSender:
     def _refresh_route_after(self, error: ClientError, topic: str, attempt: _Attempt) -> None:
         """Refresh the topic's route if the error of a try suggests that it has changed.
 
-        This does not wait for the route if there is no further try, or if the next try goes to
-        another broker. A broker's error says nothing about other brokers' queues.
+        This does not wait for the route if there is no further try, or if a connection failed and
+        another broker is next. After a broker's refusal it waits: the next broker's queues may have
+        changed as well.
         """
         if not is_route_stale(error):
             return

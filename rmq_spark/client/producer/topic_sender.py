@@ -102,10 +102,7 @@ class QueueSelector:
         *,
         send_latency_fault_enable: bool = False,
     ) -> None:
-        """Make a selector; ``clock`` is in seconds and monotonic.
-
-        ``is_silent`` returns whether a broker, by name, cannot be reached.
-        """
+        """Make a selector; ``is_silent`` returns whether a broker, by name, cannot be reached."""
         self._clock = clock
         self._is_silent = is_silent
         self._is_latency_fault_enabled = send_latency_fault_enable
@@ -154,7 +151,7 @@ class QueueSelector:
         )
 
     def next_turn(self) -> int:
-        """Return the number of this thread's next turn."""
+        """Return the next index into a topic's queues, which each thread counts for itself."""
         turn: int = getattr(self._turns, "turn", None) or random.randrange(1 << 16)  # noqa: S311  # any will do
         self._turns.turn = turn + 1
         return turn
@@ -175,10 +172,7 @@ class SendTracer(Protocol):
 
 
 class TopicSender:
-    """Selects queues and prepares messages for one producer.
-
-    All methods may be called from any thread.
-    """
+    """Selects queues and prepares messages for one producer. All methods are thread-safe."""
 
     def __init__(
         self,

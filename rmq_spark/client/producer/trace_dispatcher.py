@@ -104,7 +104,6 @@ class TraceDispatcher(ForkAware):
         ForkAware.__init__(self)
 
     def _after_fork(self) -> None:
-        """Drop the parent's traces, which the parent sends."""
         self._mutex = threading.Lock()
         self._pending: deque[MessageTrace] = deque()
         self._is_flush_scheduled = False

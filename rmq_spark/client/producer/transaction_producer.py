@@ -298,7 +298,6 @@ class TransactionProducer(Producer):
     # ---- for Transaction
 
     def _send_observed_half(self, half: _HalfMessage) -> SendResult:
-        """Store a half message, and return where it is."""
         sending = observer.observe_send((half.message,))
         if sending is None:
             return self._send_half(half)
