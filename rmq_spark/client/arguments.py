@@ -32,8 +32,7 @@ _Result = TypeVar("_Result")
 _Class = TypeVar("_Class")
 
 LIKELY_SECONDS: Final = range(100_000_000, 100_000_000_000)
-"""Times that are likely to be in seconds: in milliseconds they would be before March 1973, in
-seconds they are after it. Smaller numbers count as milliseconds: the very beginning."""
+"""Numbers that are more likely seconds than milliseconds: as milliseconds, they lie before 1973."""
 
 TIMESTAMP_MAX: Final = INT64_MAX
 
@@ -177,8 +176,7 @@ def message_rejected(error: WireError) -> MessageRejected:
     return MessageRejected(str(error.at), error.needed, Verbatim(error.found))
 
 
-# ---- Names of topics and groups, checked before anything is sent by RocketMQ's rules
-# (`wire.names`).
+# ---- Names of topics and groups, checked by RocketMQ's rules (`wire.names`) before they are sent.
 
 CLIENT_ID_BYTES_MAX: Final = 255
 """Most bytes of the name of a directory; brokers take longer ids."""

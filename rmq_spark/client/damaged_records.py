@@ -28,7 +28,7 @@ _MAGICS: Final = (layout.MAGIC_V1, layout.MAGIC_V2)
 class BadRecord(NamedTuple):
     """A stored message that cannot be read: its place, the problem, and its record.
 
-    ``record`` is None if the broker's answer does not show where the record ends.
+    ``record`` is None if the broker's response does not show where the record ends.
     """
 
     queue: MessageQueue

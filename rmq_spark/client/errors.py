@@ -335,7 +335,7 @@ class NoPermission(BrokerRefused):
 
 
 class AuthenticationFailed(NoPermission, page=_ACCESS_PAGE):
-    """The broker does not accept the credentials of a request, or requires some.
+    """The broker does not accept the credentials of a request, or the request has none.
 
     Trying again does not help: correct the credentials, or have the user created.
     """

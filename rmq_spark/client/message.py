@@ -90,7 +90,7 @@ def _plain(text: _Text) -> _Text:
 
 
 def _only_key(key: str, keys: str | Sequence[str] | None) -> str:
-    """Return the key of a message that was given by ``key=``."""
+    """Return the value of ``key=``; raise a TypeError if ``keys=`` is given as well."""
     if keys is not None:
         raise TypeError("both key and keys were given. Pass all keys in keys, as a list")
     return check_text("key", key, "order-42")

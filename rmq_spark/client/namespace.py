@@ -27,11 +27,6 @@ class Namespace:
     """The namespace of one client; without a name, all names are the same for users and brokers."""
 
     def __init__(self, name: str | None = None) -> None:
-        """Check the name.
-
-        Raises:
-            MessageRejected: It cannot be a namespace.
-        """
         if name is not None:
             name = check_text("namespace", name, "eu")
             if not is_namespace(name):
@@ -41,16 +36,7 @@ class Namespace:
 
     @staticmethod
     def check_unshared(namespace: str | None, shared: object | None, name: str) -> None:
-        """Raise an error if a namespace is given with a shared client, which has its own.
-
-        Args:
-            namespace: The namespace that a caller gives.
-            shared: The client, or None.
-            name: The argument with the client.
-
-        Raises:
-            MessageRejected: Both are given.
-        """
+        """Raise an error if a namespace is given with a shared client, which has its own."""
         if namespace is not None and shared is not None:
             needed = f"none with {name}, which has its own. Give the namespace to the {name}"
             raise MessageRejected("namespace", needed, namespace)

@@ -80,10 +80,7 @@ def observe_send(messages: Sequence[Message]) -> SendObservation | None:
 
 
 def observe_poll(group: str, messages: Sequence[MessageExt]) -> list[MessageExt]:
-    """Return the messages of a poll of a group's consumer in a new list, for the caller.
-
-    The observer is called with them.
-    """
+    """Call the observer with the messages of a poll, and return them in a new list."""
     if _observer is not None:
         _observer.on_poll(group, messages)
     return list(messages)

@@ -79,11 +79,7 @@ class Profile:
 
 
 def read_profile(name: str) -> Profile:
-    """Read a profile.
-
-    Args:
-        name: Its section in the file.
-    """
+    """Return the profile of a name in the file of profiles."""
     path = profiles_path(name)
     text, others_may_read = _read_file(name, path)
     return parse_profile(name, text, path, others_may_read=others_may_read)
@@ -132,14 +128,7 @@ def current_profile_path() -> Path:
 
 
 def parse_profile(name: str, text: str, path: Path, *, others_may_read: bool = False) -> Profile:
-    """Return a profile of the text of a file.
-
-    Args:
-        name: Its section in the file.
-        text: The text.
-        path: The path of the file, for errors.
-        others_may_read: Whether other users can read the file.
-    """
+    """Return a profile in the text of a file; ``path`` is for errors."""
     parser = _sections(text, name, path)
     if not parser.has_section(name):
         there = ", ".join(parser.sections()) or "none"

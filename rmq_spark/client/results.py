@@ -124,7 +124,7 @@ class PullResult(NamedTuple):
     def first_message(self, queue: MessageQueue | None = None) -> StoredMessage | None:
         """Return the first message; None if it cannot be read, or is of another queue.
 
-        Reading the queue then shows what is wrong, and handles it.
+        A reader of the queue then reports the fault.
         """
         if self.pull_status is not PullStatus.FOUND:
             return None

@@ -213,7 +213,7 @@ class SchemaRegistry:
         return RegisteredSchema(schema_id, kind, text, tuple(references))
 
     def _ask(self, path: str, what: object = None, body: bytes | None = None) -> dict[str, Any]:
-        """Return the answer of the first address that gives one."""
+        """Return the response of the first address that gives one."""
         *others, last = self._access.urls
         for url in others:
             with suppress(RegistryAway):

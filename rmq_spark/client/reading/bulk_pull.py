@@ -4,16 +4,13 @@
     answered       the whole range, or its first part: then the rest is requested before the next
     yielded        in order, each offset once
 
-How many messages a broker returns at once (RocketMQ: 32, or 256 KiB) is learned from its answers.
-Our broker is asked for chunks of megabytes, with the records' sizes in front. How many messages a
-chunk holds is known from the first answer, and until it arrives nothing more is requested. A filter
-runs at the broker and makes the ranges unpredictable: then only one pull is in flight while the
-caller works on the last answer.
+How many messages a RocketMQ broker returns at once (32, or 256 KiB) is learned from its responses.
+Our broker returns chunks of megabytes, with the records' sizes in front; nothing more is requested
+until the first has shown how many messages fit. A filter runs at the broker, so nobody can predict
+where a response ends: then only one pull is in flight while the caller works on the last response.
 
 If the caller allows reading files, and the broker has proven that its files are on this machine, it
 returns positions instead of records (`log_files`). Records missing from the files are pulled.
-
-The caller chooses the broker. After a failure, the reader reconnects and repeats the pulls.
 """
 
 from __future__ import annotations
@@ -126,7 +123,7 @@ class PullRules:
 
 
 class _PendingPull(NamedTuple):
-    """Requested offsets, and the future of their answer."""
+    """Requested offsets, and the future of the response."""
 
     start: int
     end: int
@@ -291,7 +288,7 @@ class BulkPull(ForkAware):
         self._pending_pulls.clear()
         self._requested_end = self._next_offset
 
-    # ---- answers
+    # ---- responses
 
     def _process_result(self, result: PullResult) -> RawChunk | None:
         """Return the chunk in the response to the first pull, if it has one, and pull more."""
@@ -385,9 +382,9 @@ class BulkPull(ForkAware):
     def _truncate_at_end(self, result: PullResult) -> tuple[Buffer, Any]:
         """Return the records up to the last one before the end; a filter may have led past it.
 
-        In an answer that is out of order, a record past the end may precede one before it: it
-        stays, so that the answer is refused and no record is lost. All records after an unreadable
-        one stay as well, because decoding stops there.
+        In a response that is out of order, a record past the end may precede one before it: it
+        stays, so that the response is refused and no record is lost. All records after an
+        unreadable one stay as well, because decoding stops there.
         """
         records = memoryview(result.records)
         at = kept_bytes = kept_count = count = 0

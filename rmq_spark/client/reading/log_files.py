@@ -109,7 +109,6 @@ class LogFiles:
     """The files of a log, in a directory that holds a proof."""
 
     def __init__(self, directory: LogDirectory, place: LogLocation, proof: bytes) -> None:
-        """Set the directory of the store, as the broker describes it, and the proof to find."""
         self._directory = directory
         self._place = place
         self._proof = proof

@@ -101,7 +101,6 @@ def _select_queues(
 
 
 def _resolve_offset(instance: ClientInstance, available: ReadRange, bound: Bound) -> int:
-    """Return a start or an end as an offset of one queue."""
     if isinstance(bound, Mapping):
         queue_offset = bound[available.queue]
         if not available.start <= queue_offset <= available.end:
@@ -115,8 +114,8 @@ def _resolve_offset(instance: ClientInstance, available: ReadRange, bound: Bound
 def _offset_at_time(instance: ClientInstance, available: ReadRange, timestamp_ms: int) -> int:
     """Return the offset of the first message stored at a time or later; the end if there is none.
 
-    Releases of RocketMQ answer differently where times are equal, or later than the last: their
-    answer is where the search begins, and not its result.
+    RocketMQ's releases differ where times are equal, or where the time is later than the last
+    message's. So the search only begins at the broker's answer.
     """
     api, queue = instance.api, available.queue
     try:

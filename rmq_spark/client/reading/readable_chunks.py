@@ -49,7 +49,8 @@ def readable_chunks(
 ) -> Iterator[ReadableChunk]:
     """Yield the records of a bulk pull of a queue that began at offset ``start``, in order.
 
-    After a fault, the iteration continues with what follows the answer that contained it.
+    After a fault, the iteration continues with the next response; what follows the faulty record in
+    its own response is not yielded.
     """
     at = start
     for chunk in merge_chunks(chunks):
@@ -165,7 +166,7 @@ def _read_record(chunk: RawChunk, readable: RecordChunk) -> bytes | None:
         return None
 
 
-# ---- Offsets that an answer omits. If our broker cannot commit a batch, it rolls it back. If
+# ---- Offsets that a response omits. If our broker cannot commit a batch, it rolls it back. If
 # others sent to its queues meanwhile, offsets without messages remain. The entries of the consume
 # queue show that, even if a RocketMQ broker serves them now. They are fetched only for such a gap.
 

@@ -1,7 +1,7 @@
 """AddressOverrides: replaces broker addresses that cannot be reached as name servers give them.
 
 A broker behind a NAT, or in a container, registers an address that only its neighbors can use. The
-overrides are applied to name servers' answers before anything else reads them.
+overrides are applied to name servers' responses before anything else reads them.
 """
 
 from __future__ import annotations

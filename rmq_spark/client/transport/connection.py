@@ -285,7 +285,7 @@ class RemotingConnection:
     def endpoints(self) -> tuple[Host, Host] | None:
         """The hosts of this side and of the peer; None once the system has ended the connection.
 
-        While they exist, no other connection of this machine has the same.
+        While both ends exist, no other connection of this machine has the same two hosts.
         """
         try:
             return host_of(self._socket.getsockname()), host_of(self._socket.getpeername())
@@ -412,7 +412,7 @@ class RemotingConnection:
     def _read_rest(self) -> None:
         """Read what the broker sent before it closed the connection: under TLS, also why.
 
-        Its requests are not answered: the caller holds the lock that an answer would wait for.
+        Its requests get no response, because the caller holds the lock that writing one needs.
         """
         if not self._reads_itself:
             if threading.current_thread() is not self._reader:

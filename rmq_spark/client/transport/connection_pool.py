@@ -61,10 +61,7 @@ class NegotiatedConnection(NamedTuple):
 
 
 class ConnectionPool(ForkAware, ABC):
-    """The connections of one client, at most one to each address.
-
-    All methods may be called from any thread.
-    """
+    """The connections of one client, at most one to each address. All methods are thread-safe."""
 
     def __init__(
         self,
@@ -295,7 +292,6 @@ class ConnectionPool(ForkAware, ABC):
             entry.connection.join(deadline)
 
     def _after_fork(self) -> None:
-        """Drop the parent's connections without sending anything, and start with none."""
         entries, self._connections = self._connections, {}
         self._lock = threading.Lock()
         self._pending_connections = {}

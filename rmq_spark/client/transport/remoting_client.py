@@ -76,10 +76,7 @@ class Credentials:
 
 
 def _check_key(name: str, found: object, example: str) -> None:
-    """Raise an error if a key cannot be signed with.
-
-    The error does not show the key, because it may be secret.
-    """
+    """Raise an error, which does not show the key, if a key cannot be signed with."""
     if not isinstance(found, str):
         raise wrong_kind(name, "a string (str)", type(found).__name__, repr(example))
     try:
@@ -178,7 +175,7 @@ class RemotingClient(ConnectionPool):
         return connection.request_async(command, timeout_ms, interpret, may_batch=may_batch)
 
     def submit(self, address: str, pending: PendingRequest, command: RemotingCommand) -> None:
-        """Send a request to a broker, gathered with others; the reading thread calls the waiter."""
+        """Send a request to a broker, gathered with others; ``pending`` gets the response."""
         connection, command = self._prepare(address, command)
         connection.submit(pending, command, may_batch=True)
 
@@ -283,7 +280,7 @@ class RemotingClient(ConnectionPool):
     def _query_extensions(
         self, connection: RemotingConnection, nonce: str | None = None
     ) -> ExtensionsHeader | None:
-        """Return a broker's answer to the request for its extensions; None if it refuses."""
+        """Return a broker's response about its extensions; None if it refuses."""
         request_header = ExtensionsHeader.of(self._extensions)._replace(nonce=nonce)
         question = self._sign(connection, build_request(RequestCode.EXTENSIONS, request_header))
         answer = connection.request(question, self._negotiation_timeout_ms)
@@ -314,7 +311,6 @@ class RemotingClient(ConnectionPool):
 
 
 _Body = TypeVar("_Body")
-# ---- TypedRequests: sends typed headers and bodies; any response but success raises an exception.
 
 SUCCESS: Final = frozenset({int(ResponseCode.SUCCESS)})
 
@@ -348,7 +344,7 @@ def check_response(
 
 
 def response_header(address: str, request_code: int, response: RemotingCommand) -> Any:
-    """Return the typed header of an answer."""
+    """Return the typed header of a response."""
     codec = exchange_of(request_code).response
     if codec is None:
         raise TypeError(f"the answer to request {request_code} has no header")
@@ -367,10 +363,12 @@ def response_body(address: str, body_type: type[_Body], response: RemotingComman
 
 
 class TypedRequests:
-    """Typed requests to any address, through a function that sends them."""
+    """Sends requests with typed headers and bodies, through a function that returns any response.
+
+    Its methods raise an exception if the response is not a success.
+    """
 
     def __init__(self, request: RequestFunction, timeout_ms: int) -> None:
-        """Send requests by ``request``, which returns the response, with any code."""
         self.request = request
         self.timeout_ms = timeout_ms
 
@@ -384,7 +382,7 @@ class TypedRequests:
         accepted: Collection[int] = SUCCESS,
         timeout_ms: int | None = None,
     ) -> RemotingCommand:
-        """Make a request and return the answer."""
+        """Make a request and return the response."""
         command = build_request(code, header, body)
         answer = self.request(
             address, command, self.timeout_ms if timeout_ms is None else timeout_ms
@@ -392,7 +390,7 @@ class TypedRequests:
         return check_response(address, code, answer, accepted)
 
     def header(self, address: str, code: int, header: Any = None) -> Any:
-        """Make a request and return the typed header of the answer."""
+        """Make a request and return the typed header of the response."""
         return response_header(address, code, self.call(address, code, header))
 
     def body(
@@ -403,6 +401,6 @@ class TypedRequests:
         header: Any = None,
         timeout_ms: int | None = None,
     ) -> _Body:
-        """Make a request and return the JSON body of the answer."""
+        """Make a request and return the JSON body of the response."""
         answer = self.call(address, code, header, timeout_ms=timeout_ms)
         return response_body(address, body_type, answer)

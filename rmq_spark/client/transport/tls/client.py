@@ -105,10 +105,7 @@ def explain_handshake_error(error: OSError) -> str:
 
 
 def explain_tls_error(error: OSError) -> str:
-    """Return the explanation of an error after the handshake.
-
-    A server may still refuse a client after the handshake.
-    """
+    """Return the explanation of an error after the handshake, where a server may still refuse."""
     reason = getattr(error, "reason", None) or ""
     if any(part in reason for part in _BAD_RECORD_REASONS):
         return f"{_TAMPERED} ({reason})"
@@ -130,7 +127,7 @@ def _explain_verification_error(error: ssl.SSLCertVerificationError) -> str:
     return _NOT_TRUSTED.format(cause)
 
 
-# ---- TlsSocket: a socket under TLS for one thread that reads and others that write.
+# ---- TlsSocket.
 
 _RECORD_BYTES: Final = 16_384
 """Most bytes of one TLS record: after a full one, more are likely to follow."""
