@@ -121,7 +121,7 @@ class PullResult(NamedTuple):
     sizes: Any = None
     places: Any = None
 
-    def first_message(self, queue: MessageQueue | None = None) -> StoredMessage | None:
+    def first_message(self, queue: MessageQueue) -> StoredMessage | None:
         """Return the first message; None if it cannot be read, or is of another queue.
 
         A reader of the queue then reports the fault.
@@ -132,7 +132,7 @@ class PullResult(NamedTuple):
             found = decode_record(self.records, check_crc=False)
         except RecordError:
             return None
-        return found if queue is None or queue.is_of(found.topic, found.queue_id) else None
+        return found if queue.is_of(found.topic, found.queue_id) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,6 @@ class TopicReport(NamedTuple):
     message_type: str  # as declared, such as NORMAL
     begin: int  # sum of the offsets of the first messages
     end: int  # sum of the end offsets: the number of messages that were ever sent
-    last_update_ms: int  # store time of the newest message, in ms since the epoch; or 0
 
 
 class GroupReport(NamedTuple):
@@ -109,7 +108,6 @@ def _topic_offsets(api: BrokerApi, address: str) -> Iterator[_TopicOffsets]:
                 (config.attributes or {}).get("message.type", "UNSPECIFIED"),
                 sum(each.min_offset for each in offsets),
                 sum(each.max_offset for each in offsets),
-                max((each.last_update_timestamp for each in offsets), default=0),
             )
             ends = {
                 queue.queue_id: each.max_offset

@@ -49,7 +49,6 @@ from rmq_spark.wire.bodies.operators import (
     BrokerStatsData,
     ClusterInfo,
     Connection,
-    ConsumeMessageDirectlyResult,
     ConsumerConnection,
     ConsumerRunningInfo,
     ConsumeStats,
@@ -84,7 +83,6 @@ from rmq_spark.wire.headers.operators import (
     AclRequestHeader,
     BrokerNameRequestHeader,
     CloneGroupOffsetRequestHeader,
-    ConsumeMessageDirectlyResultRequestHeader,
     CreateTopicRequestHeader,
     DeleteAclRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
@@ -298,18 +296,6 @@ class AdminApi:
         code = RequestCode.GET_CONSUMER_RUNNING_INFO
         header = GetConsumerRunningInfoRequestHeader(group, client_id)
         return self.requests.body(ConsumerRunningInfo, address, code, header, RELAY_TIMEOUT_MS)
-
-    def consume_message_directly(
-        self, address: str, header: ConsumeMessageDirectlyResultRequestHeader
-    ) -> ConsumeMessageDirectlyResult:
-        """Make a consumer consume one message now, by way of the broker."""
-        return self.requests.body(
-            ConsumeMessageDirectlyResult,
-            address,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY,
-            header,
-            RELAY_TIMEOUT_MS,
-        )
 
     # ---- the broker
 

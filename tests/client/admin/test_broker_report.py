@@ -39,7 +39,6 @@ def test_broker_report_sums_up_the_queues_of_a_topic(report):
     read, _ = report
     (topic,) = [each for each in read.topics if each.topic == "T"]
     assert (topic.message_type, topic.begin, topic.end) == ("FIFO", 0, 5)
-    assert topic.last_update_ms > 1_700_000_000_000
 
 
 def test_broker_report_lag_of_a_group_sums_its_queues(report):

@@ -38,7 +38,6 @@ def test_broker_report_contains_topics_and_groups_with_offsets(filled):
     topic, group, report = filled
     (found,) = [each for each in report.topics if each.topic == topic]
     assert (found.begin, found.end) == (0, 10)
-    assert found.last_update_ms > 1_700_000_000_000
     (progress,) = [each for each in report.groups if (each.group, each.topic) == (group, topic)]
     assert (progress.messages, progress.consumed) == (6, 4)
     assert progress.last_timestamp_ms > 1_700_000_000_000
