@@ -73,6 +73,18 @@ def check_utf8(name: str, found: str) -> None:
         raise MessageRejected(name, "text that UTF-8 can encode", ascii(found)) from error
 
 
+def check_secret(name: str, found: object, example: str) -> None:
+    """Raise an error, which does not show the value, if it is not a text that UTF-8 can encode."""
+    if not isinstance(found, str):
+        raise wrong_kind(name, "a string (str)", type(found).__name__, repr(example))
+    try:
+        found.encode()
+    except UnicodeEncodeError:
+        raise MessageRejected(
+            name, "text that UTF-8 can encode", Verbatim("a lone surrogate")
+        ) from None
+
+
 def check_name(name: str, found: object, example: str) -> str | None:
     """Return a text as a plain str, if UTF-8 can encode it; None is returned as it is."""
     if found is None:

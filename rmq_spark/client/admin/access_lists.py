@@ -19,10 +19,10 @@ from rmq_spark.client.arguments import (
     check_flag,
     check_kind,
     check_name,
+    check_secret,
     check_text,
     check_utf8,
     explain_all_keywords,
-    wrong_kind,
 )
 from rmq_spark.client.errors import (
     AccessDenied,
@@ -117,7 +117,7 @@ class AccessLists(Lookups):
         """
         return {
             name: {user.name: user for user in map(_user_of, self._api.access.users(address))}
-            for name, address in self._access_masters(cluster, broker_name).items()
+            for name, address in self._selected_masters(cluster, broker_name).items()
         }
 
     def user(
@@ -135,7 +135,7 @@ class AccessLists(Lookups):
             NotSupported: A broker has no users: RocketMQ has them from 5.3 on.
         """
         name = _check_user(name)
-        masters = self._access_masters(cluster, broker_name)
+        masters = self._selected_masters(cluster, broker_name)
         found = {
             broker: self._api.access.user(address, name) for broker, address in masters.items()
         }
@@ -273,7 +273,7 @@ class AccessLists(Lookups):
             user = _check_user(user, "user")
         return {
             name: tuple(policy for acl in self._acls_at(address, user) for policy in _policies(acl))
-            for name, address in self._access_masters(cluster, broker_name).items()
+            for name, address in self._selected_masters(cluster, broker_name).items()
         }
 
     def create_acl(
@@ -345,15 +345,6 @@ class AccessLists(Lookups):
         return () if found is None else (found,)
 
     # ---- brokers
-
-    def _access_masters(self, cluster: str | None, broker_name: str | None) -> Mapping[str, str]:
-        broker_name = check_name("broker_name", broker_name, "broker-a")
-        masters = self.masters(cluster)
-        if broker_name is None:
-            return masters
-        if broker_name not in masters:
-            raise BrokerNotFound(broker_name, "the name servers know no such master")
-        return {broker_name: masters[broker_name]}
 
     def _access_brokers(self, cluster: str | None, broker_name: str | None) -> tuple[str, ...]:
         """Return the addresses of all brokers, slaves as well, in the order of their names."""
@@ -434,14 +425,7 @@ def _check_user(name: str, what: str = "name") -> str:
 
 def _check_password(found: str) -> str:
     """Return a valid password, or raise an error that does not show it."""
-    if not isinstance(found, str):
-        raise wrong_kind("password", "a text (str)", type(found).__name__, "'correct horse'")
-    try:
-        found.encode()
-    except UnicodeEncodeError:
-        raise MessageRejected(
-            "password", "text that UTF-8 holds", Verbatim("a lone surrogate")
-        ) from None
+    check_secret("password", found, "correct horse")
     if not found or found != found.strip():
         what = "spaces at an end" if found.strip() else "none"
         needed = "at least one character, no spaces at the ends"

@@ -37,7 +37,6 @@ from rmq_spark.client.arguments import (
 )
 from rmq_spark.client.errors import (
     AccessDenied,
-    BrokerNotFound,
     MessageRejected,
     NotSupported,
     ProtocolError,
@@ -399,19 +398,13 @@ class Admin(GroupOffsets, AccessLists):
             raise wrong_kind("topics", "several names", f"str {excerpt(topics)}", example)
         check_kind("topics", topics, Iterable, "several names", example)
         names = dict.fromkeys(self._names.wrap(check_topic(each)) for each in topics)
-        broker_name = check_name("broker_name", broker_name, "broker-a")
         check_range("queues", queues, 1, INT32_MAX)
         check_topic_config(config)
         settings = config or TopicConfig(
             topic_name="", read_queue_nums=queues, write_queue_nums=queues
         )
         configs = [replace(settings, topic_name=name) for name in names]
-        masters = self.masters(cluster)
-        if broker_name is not None:
-            if broker_name not in masters:
-                raise BrokerNotFound(broker_name, "the name servers know no such master")
-            masters = {broker_name: masters[broker_name]}
-        for address in masters.values():
+        for address in self._selected_masters(cluster, broker_name).values():
             create_topics(self._api, address, configs)
 
     def delete_topic(

@@ -347,6 +347,16 @@ class Lookups:
             raise BrokerNotFound("", f"{whose} has no master that the name servers know")
         return found
 
+    def _selected_masters(self, cluster: str | None, broker_name: str | None) -> Mapping[str, str]:
+        """Return `masters`, or only the one of that name."""
+        broker_name = check_name("broker_name", broker_name, "broker-a")
+        masters = self.masters(cluster)
+        if broker_name is None:
+            return masters
+        if broker_name not in masters:
+            raise BrokerNotFound(broker_name, "the name servers know no such master")
+        return {broker_name: masters[broker_name]}
+
     def runtime_info(self) -> Mapping[str, Mapping[str, str]]:
         """Return what each master reports about itself, by broker name: version, rates, disk."""
         return {

@@ -31,7 +31,7 @@ from rmq_spark.client.arguments import (
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.lifecycle import StartsInBlock, run_steps
 from rmq_spark.client.consumer.group_lifecycle import GroupLifecycle
-from rmq_spark.client.errors import BrokerNotFound, ClientShutDown, MessageRejected
+from rmq_spark.client.errors import ClientShutDown, MessageRejected
 from rmq_spark.client.instance.instance import ClientInstance, require_topics
 from rmq_spark.client.message import MessageExt, to_message
 from rmq_spark.client.subscriptions import (
@@ -475,11 +475,7 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
 
     def _address(self, topic: str, broker_name: str) -> str:
         routes = self._instance.routes
-        try:
-            return routes.master_address(broker_name)
-        except BrokerNotFound:
-            routes.refresh(topic)
-            return routes.master_address(broker_name)
+        return routes.refresh_if_missing(topic, lambda: routes.master_address(broker_name))
 
 
 def check_receive(max_messages: int, invisible_ms: int, timeout_ms: int) -> None:

@@ -179,6 +179,14 @@ class Routes(ForkAware):
                 return addresses[number]
         raise BrokerNotFound(broker_name, "its route names no address")
 
+    def refresh_if_missing(self, topic: str, find_address: Callable[[], str]) -> str:
+        """Return the address found; if there is none, refresh the topic's route and look again."""
+        try:
+            return find_address()
+        except BrokerNotFound:
+            self.refresh(topic)
+            return find_address()
+
     def addresses(self, *, masters_only: bool = False) -> tuple[str, ...]:
         """Return the addresses of all known brokers, each once."""
         found = {

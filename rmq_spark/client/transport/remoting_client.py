@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rmq_spark.client.arguments import (
     check_kind,
+    check_secret,
     explain_all_keywords,
     message_rejected,
-    wrong_kind,
 )
-from rmq_spark.client.errors import ConnectionClosed, MessageRejected, ProtocolError, refusal
+from rmq_spark.client.errors import ConnectionClosed, ProtocolError, refusal
 from rmq_spark.client.transport.connection import (
     CONNECT_TIMEOUT_MS,
     OnRequest,
@@ -30,7 +30,7 @@ from rmq_spark.client.transport.connection_pool import (
     ConnectionPool,
 )
 from rmq_spark.client.transport.pending_requests import PendingRequest, ResponseFuture
-from rmq_spark.errors import Verbatim, WireError
+from rmq_spark.errors import WireError
 from rmq_spark.wire.bodies import decode_body, encode_body
 from rmq_spark.wire.codes import RequestCode, ResponseCode, SerializeType
 from rmq_spark.wire.command import VERSION_5, RemotingCommand
@@ -69,22 +69,10 @@ class Credentials:
     security_token: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        _check_key("access_key", self.access_key, "billing")
-        _check_key("secret_key", self.secret_key, "12345678")
+        check_secret("access_key", self.access_key, "billing")
+        check_secret("secret_key", self.secret_key, "12345678")
         if self.security_token is not None:
-            _check_key("security_token", self.security_token, "token")
-
-
-def _check_key(name: str, found: object, example: str) -> None:
-    """Raise an error, which does not show the key, if a key cannot be signed with."""
-    if not isinstance(found, str):
-        raise wrong_kind(name, "a string (str)", type(found).__name__, repr(example))
-    try:
-        found.encode()
-    except UnicodeEncodeError:
-        raise MessageRejected(
-            name, "text that UTF-8 can encode", Verbatim("a lone surrogate")
-        ) from None
+            check_secret("security_token", self.security_token, "token")
 
 
 class RemotingClient(ConnectionPool):

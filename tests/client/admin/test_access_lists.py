@@ -147,7 +147,7 @@ def test_rejected_password_is_not_shown(admin, password):
     with pytest.raises(MessageRejected) as raised:
         admin.create_user("billing", password)
     assert "s3cret" not in str(raised.value)
-    with pytest.raises(TypeError, match="password: needed a text"):
+    with pytest.raises(TypeError, match="password: needed a string"):
         admin.create_user("billing", 5)
 
 

@@ -398,21 +398,14 @@ class GroupBrokerClient:
     def _read_address(self, queue: MessageQueue) -> tuple[int, str]:
         """Return the id and the address of the broker to pull a queue from."""
         broker_id = self._suggested_broker_ids.get(queue, MASTER_ID)
-        return broker_id, self._lookup_with_refresh(
+        return broker_id, self._routes.refresh_if_missing(
             queue.topic, lambda: self._routes.address_for_read(queue.broker_name, broker_id)
         )
 
     def _master_address(self, queue: MessageQueue) -> str:
-        return self._lookup_with_refresh(
+        return self._routes.refresh_if_missing(
             queue.topic, lambda: self._routes.master_address(queue.broker_name)
         )
-
-    def _lookup_with_refresh(self, topic: str, lookup: Callable[[], str]) -> str:
-        try:
-            return lookup()
-        except BrokerNotFound:
-            self._routes.refresh(topic)
-            return lookup()
 
 
 def restore_original_topics(messages: list[MessageExt], topic: str) -> list[MessageExt]:
