@@ -315,7 +315,7 @@ class _Resolver:
                 self._by_java_text[id(value)] = items
             if name in items:
                 return items[name]
-        raise _reference_error(path, "one object that is there")
+        raise _reference_error(path, "the path of exactly one object")
 
 
 def _java_text(key: Any) -> str | None:

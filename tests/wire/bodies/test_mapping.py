@@ -111,7 +111,7 @@ def test_javas_bodies_are_read_as_java_means_them(vector, name):
     version = name.partition("-")[0]
     body_class = JAVA_NAMES[vector["class"]]
     if (version, vector["class"], vector["variant"]) in AMBIGUOUS:
-        with pytest.raises(BodyError, match="needed one object that is there"):
+        with pytest.raises(BodyError, match="needed the path of exactly one object"):
             decode_body(body_class, vector["text"].encode())
         return
     body = decode_body(body_class, vector["text"].encode())

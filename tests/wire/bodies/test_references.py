@@ -34,7 +34,7 @@ def test_json_reference_in_a_map_with_one_key_is_resolved():
 
 def test_among_several_keys_no_guess_is_made():
     with pytest.raises(
-        BodyError, match=r"\$ref: needed one object that is there, found '\$.t.null'"
+        BodyError, match=r"\$ref: needed the path of exactly one object, found '\$.t.null'"
     ):
         loads(b'{"t":{{"queueId":3}:1,{"queueId":4}:1},"u":{{"$ref":"$.t.null"}:2}}')
 
