@@ -191,7 +191,7 @@ def message_rejected(error: WireError) -> MessageRejected:
 # ---- Names of topics and groups, checked by RocketMQ's rules (`wire.names`) before they are sent.
 
 CLIENT_ID_BYTES_MAX: Final = 255
-"""Most bytes of the name of a directory; brokers take longer ids."""
+"""Most bytes of a client id, because a directory has its name; brokers take longer ones."""
 
 _SHOWN_CHARACTERS_MAX: Final = 60
 _ADDRESS: Final = re.compile(r":[0-9]{1,5}\Z")

@@ -243,7 +243,7 @@ class AsyncTransaction:
         return await self.end(TransactionState.COMMIT)
 
     async def rollback(self) -> TransactionResult:
-        """Roll back now; the block may end without an error."""
+        """Roll back now, although the block may end without an error."""
         return await self.end(TransactionState.ROLLBACK)
 
     def leave_open(self) -> None:

@@ -171,7 +171,7 @@ class ThreadScheduler(ForkAware):
         return not any(thread.is_alive() for thread in threads)
 
     def _after_fork(self) -> None:
-        """Stop, if any thread was started: the parent runs the tasks."""
+        """Stop in the child, if any thread was started: the parent runs the tasks."""
         self._lock = threading.RLock()
         self._state = threading.Condition(self._lock)
         self._is_stopped = self._is_stopped or bool(self._threads)
@@ -378,7 +378,7 @@ class PerBrokerExecutor(ForkAware):
         _stop_all(schedulers, wait_ms)
 
     def _after_fork(self) -> None:
-        """Stop, if any scheduler was made; the schedulers stop themselves."""
+        """Stop in the child, if any scheduler was made; the schedulers stop themselves."""
         self._lock = threading.Lock()
         self.is_stopped = self.is_stopped or bool(self._schedulers)
 

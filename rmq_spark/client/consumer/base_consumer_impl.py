@@ -359,7 +359,7 @@ class BaseConsumerImpl(GroupLifecycle):
             return None
 
     def assigned_topics(self) -> Iterable[str]:
-        """Return the topics of queues to revoke if they are no longer subscribed to."""
+        """Return topics whose queues this consumer may have without a subscription to them."""
         return ()
 
     @abstractmethod

@@ -368,7 +368,7 @@ class PushConsumerImpl(BaseConsumerImpl):
             request.process_queue.drop()
             return True
         request.process_queue.retire()
-        # if a listener is busy, it is another member's
+        # without the ownership, no listener of this member has its messages
         if request.ownership.owner is not self._locks:
             request.process_queue.drop()
             return True

@@ -94,7 +94,7 @@ _log = logging.getLogger(__name__)
 
 CONCURRENT_REQUESTS_MAX: Final = 16
 WAITING_CHECKS_MAX: Final = 2_000
-"""Most waiting checks: a broker sends those of all open transactions at once, and counts each."""
+"""Most waiting checks: a broker sends those of all open transactions at once."""
 WAITING_CHECKS_BYTES_MAX: Final = 32 << 20
 
 

@@ -245,8 +245,8 @@ class Routes(ForkAware):
     def refresh_within(self, topic: str, seconds: float) -> None:
         """Fetch a topic's route again, waiting at most ``seconds``; the response may come later.
 
-        If no thread can be started to fetch it, the route stays as it is. The fetching thread may
-        call this itself, because a logging handler may send: then it does not wait.
+        If no thread can be started to fetch it, the route stays as it is. If the fetching thread
+        itself calls this, as a logging handler that sends does, it does not wait.
         """
         with self._lock:
             thread = self._refresh_threads.get(topic)

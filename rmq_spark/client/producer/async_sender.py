@@ -424,7 +424,7 @@ class _AsyncSend(PendingRequest):
         sender = self._async_sender.sender
         queues = sender.instance.routes.known_publish_queues(self._prepared.topic)
         if not queues:
-            # in the order of callers, not of threads
+            # now, so that turns go by the order of calls, not by that of the threads that send
             self._turn = sender.queue_selector.next_turn()
             return None
         if self._selected_queue is None:

@@ -288,7 +288,8 @@ class TopicSender:
     def _check_brokers_have_timers(self, topic: str) -> None:
         """Raise an error if a broker of a topic would deliver timer messages at once.
 
-        RocketMQ 4.9 ignores the time. A broker that cannot be reached gets no message now.
+        RocketMQ 4.9 ignores the time. A broker that cannot be reached is not checked: it gets no
+        message now.
         """
         routes, connections = self.instance.routes, self.instance.connections
         for name in {queue.broker_name for queue in self.publish_queues(topic)}:

@@ -405,7 +405,7 @@ class Transaction:
         return self.end(TransactionState.COMMIT)
 
     def rollback(self) -> TransactionResult:
-        """Roll back now; the block may end without an error."""
+        """Roll back now, although the block may end without an error."""
         return self.end(TransactionState.ROLLBACK)
 
     def leave_open(self) -> None:

@@ -78,7 +78,7 @@ class RecordBatchConverter:
             schema: Names and types of the columns; of Spark, the result of
                 `schema.arrow_schema_of`.
             bad_records: Handles records that cannot be read.
-            tags: The tags of which messages must have one, if any.
+            tags: If there are any, messages without one of these tags are left out.
             checks_crc: Check bodies against their CRC, if they are among the columns.
             max_body_bytes: Most bytes that a compressed body may inflate to.
             namespace: The namespace to strip from the names in the topic column.

@@ -1,4 +1,4 @@
-"""AddressOverrides: replaces broker addresses that cannot be reached as name servers give them.
+"""AddressOverrides: replaces addresses from name servers at which brokers cannot be reached.
 
 A broker behind a NAT, or in a container, registers an address that only its neighbors can use. The
 overrides are applied to name servers' responses before anything else reads them.

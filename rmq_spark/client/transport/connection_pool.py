@@ -27,7 +27,7 @@ from rmq_spark.wire.codes import SerializeType
 from rmq_spark.wire.extensions import Extension
 
 SLOW_SECONDS: Final = 0.5
-"""An attempt that fails sooner costs no time, and does not mark a broker as silent."""
+"""Seconds of a failed attempt from which on a broker is silent: a shorter one costs no time."""
 
 RECONNECT_SECONDS: Final = 1.0
 """Seconds between two attempts to connect to a silent broker while requests need it."""
@@ -212,7 +212,7 @@ class ConnectionPool(ForkAware, ABC):
         except Exception as error:  # noqa: BLE001  # any error must reach the future
             entry = error
         if isinstance(entry, NegotiatedConnection):
-            # A caller interrupted just after a thread began this has left that thread running.
+            # There may be two such threads: an interrupted caller may have left this one running.
             with self._lock:
                 is_late = self._is_shut_down
                 other = self._get_usable(address, is_broker=False)

@@ -47,7 +47,7 @@ _LARGE_BODY_BYTES: Final = 1 << 16
 _FLUSH_BYTES: Final = 1 << 16
 
 TURN_SECONDS: Final = 0.05
-"""Seconds after which the thread writes a turn's requests, because the loop is busy."""
+"""Seconds after which the writer's thread writes for a loop that is too busy to do it."""
 
 CallSoon = Callable[[Callable[[], object]], object]
 """Makes this thread call a function soon: at the end of its event loop's turn."""

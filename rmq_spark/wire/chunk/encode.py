@@ -247,8 +247,8 @@ _WAIT_PROPERTY = encode_properties({WAIT: "true"}).encode()
 def encode_batch_columns(columns: Mapping[str, Any], unique_ids: Sequence[str]) -> pa.Buffer:
     """Encode the body of SEND_BATCH_MESSAGE from ``body`` and optional columns such as ``tags``.
 
-    Every message gets an id (UNIQ_KEY), and the property WAIT, by which its sender waits until it
-    is stored, as messages of RocketMQ's own producers do.
+    Like messages of RocketMQ's own producers, each gets an id (UNIQ_KEY), and the property WAIT,
+    with which a broker with SYNC_FLUSH answers only when the message is on disk.
     """
     given = InputColumns(columns)
     bodies = given.array("body")
@@ -273,7 +273,7 @@ def encode_batch_columns(columns: Mapping[str, Any], unique_ids: Sequence[str]) 
 # ---- The columns that a caller passes, and the parts that records and batches share.
 
 ENCODED_PROPERTIES = "encodedProperties"
-"""A column for encoding only: properties as text, as in records, which follow all others.
+"""A column for encoding only: properties as text, as in records, written after all others.
 
 The caller ensures that each text ends with a separator and has no property with its own column.
 """

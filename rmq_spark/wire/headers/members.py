@@ -381,7 +381,7 @@ class StageChunkRequestHeader(NamedTuple):
 
 
 class StageChunkResponseHeader(NamedTuple):
-    """The response to a chunk, which the broker ignores if the batch is committed already."""
+    """The response to a chunk; the broker ignores chunks of a batch that is committed already."""
 
     is_committed: bool
 

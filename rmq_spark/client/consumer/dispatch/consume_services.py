@@ -171,7 +171,7 @@ class ConsumeMessageConcurrentlyService:
 CONTINUOUSLY_MS_MAX = 60_000
 YIELD_MS = 10
 JAVA_DEFAULT = -1
-"""Stands in Java's context for the consumer's setting, as None does here."""
+"""Delay that stands for the consumer's setting in Java; here None stands for it as well."""
 
 
 @dataclass(slots=True, eq=False)

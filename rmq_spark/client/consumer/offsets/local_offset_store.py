@@ -14,8 +14,8 @@ nothing. If the file cannot be written, consuming continues, and the next write 
 offsets or later ones.
 
 Several processes of one machine and group may share the file. A writer holds a shared lock of the
-directory, which ends with its process. A consumer that starts while no process writes removes the
-files that killed writers left.
+directory, which ends with its process. A consumer that starts while no process writes removes what
+killed writers have left.
 """
 
 from __future__ import annotations

@@ -318,8 +318,8 @@ class OffsetManager:
     def store_reset_while_leaving(self, queue: MessageQueue, offset: int) -> bool:
         """Store an operator's offset of a queue while this member leaves the group.
 
-        Messages that listeners finish later no longer move it. Return False if the queue is not
-        assigned to this member and was not until recently.
+        Messages that listeners finish later no longer move it. Return False for a queue that this
+        member neither has nor has just released.
         """
         if queue not in self._fingerprints() and not self._is_recently_released(queue):
             return False
@@ -349,7 +349,7 @@ class OffsetManager:
             self._executor.for_broker(broker).schedule(partial(self.prefetch, own))
 
     def prefetch(self, queues: Iterable[MessageQueue]) -> None:
-        """Let the initial offsets of one broker's queues be looked up together; in its executor."""
+        """Note that these queues of one broker begin soon; their offsets are looked up together."""
         self._prefetcher.schedule(queues)
 
     def start_position(self, queue: MessageQueue) -> StartPosition:

@@ -2,7 +2,7 @@
 
     pull offset        where the next pull begins
     delivered offset   past what `poll` has acquired in order to return it
-    returned offset    past what it has returned; an exception from a signal may cut it short
+    returned offset    past what it has returned; less, if a signal's exception interrupted it
     consume offset     past what was returned before the last `poll`: the caller has finished that
 
 A pull and its result belong to one assignment and one epoch of it. When a queue is revoked,
@@ -281,7 +281,7 @@ class MessageCursor:
     """The messages of a request that are handed out one by one, all in one thread.
 
     A cursor takes no lock and moves no offset: the queue reads its progress when needed. A message
-    that is handed out during that read counts at the next one. With ``confirms_on_next``,
+    that is handed out during that read is part of the next read. With ``confirms_on_next``,
     requesting a message confirms that the earlier ones were consumed.
     """
 

@@ -193,7 +193,7 @@ class RebalancedConsumer(Protocol):
         """The topics that are subscribed to."""
 
     def assigned_topics(self) -> Iterable[str]:
-        """Return the topics of queues to revoke if they are no longer subscribed to."""
+        """Return topics whose queues the member may have without a subscription to them."""
 
     def apply_assignment(self, topic: str, assignment: TopicAssignment) -> bool:
         """Apply these queues of a topic, and no others; return False to be called again soon."""

@@ -201,7 +201,7 @@ class TlsSocket:
             self._socket.close()
 
     def fileno(self) -> int:
-        """Return the descriptor, for polling the peer's close, but not for data to read."""
+        """Return the descriptor; polling it shows the peer's close, but not all data."""
         return self._socket.fileno()
 
     def getsockname(self) -> tuple[str, int]:
