@@ -105,5 +105,4 @@ def _queues(queues: int = _QUEUES) -> int:
 
 
 def _topic_name(name: str) -> str:
-    """Return a test's name, shortened to a valid topic name."""
     return re.sub(r"[^a-zA-Z0-9_]+", "-", name)[:_NAME_CHARACTERS_MAX].strip("-")

@@ -946,13 +946,9 @@ _READ_ONLY: Final = (
 def needed_actions(request_code: int, resource_type: str) -> tuple[str, ...]:
     """Return the actions, as access lists call them, one of which a request needs.
 
-    Args:
-        request_code: RocketMQ's code of the request.
-        resource_type: ``Topic``, ``Group`` or ``Cluster``; empty if the answer does not say.
-
-    Returns:
-        The actions, the most usual first; none for a request that this client does not make, or
-        that needs different actions on several resources.
+    ``resource_type`` is ``Topic``, ``Group`` or ``Cluster``; empty if the answer does not say. The
+    most usual action comes first. There are none for a request that this client does not make, or
+    that needs different actions on several resources.
     """
     is_of_group = resource_type == "Group"  # a retry topic counts as its group
     if request_code in _NEEDED_ACTIONS:

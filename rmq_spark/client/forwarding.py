@@ -216,7 +216,6 @@ def _stored_message(record: bytes | None) -> StoredMessage | None:
 
 
 def _property_value(text: object) -> str:
-    """Return a text that a property can hold."""
     found = _SEPARATORS.sub(" ", escape_surrogates(str(text)))
     return found[:_ERROR_CHARACTERS_MAX] or "?"
 
@@ -300,7 +299,6 @@ def message_of_dead_letter(letter: MessageExt, to: str | None = None) -> Message
 
 
 def _message_in_record(letter: MessageExt) -> MessageExt:
-    """Return the message in the record that is the body of a dead letter."""
     stored = decode_damaged_record(letter.body.ljust(layout.RECORD_BYTES_MIN, b"\0"))
     if not stored.topic:
         what = "has a damaged record, whose parts cannot be told apart"

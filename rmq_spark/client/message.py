@@ -237,7 +237,6 @@ class Message:
         self._timer()
 
     def _timer(self) -> Mapping[str, str]:
-        """Return the property that requests a time of delivery."""
         if self.deliver_at is not None:
             return {TIMER_DELIVER_MS: str(normalize_time("deliver_at", self.deliver_at))}
         after = "" if self.deliver_after is None else self.deliver_after

@@ -302,7 +302,6 @@ def decode_value(body: Any, serializer: Serializer, subject: str, at: str) -> An
 
 
 def _is_model(value: Any) -> bool:
-    """Return whether a value is a model of pydantic."""
     return callable(getattr(value, "model_dump", None)) and not isinstance(value, type)
 
 

@@ -101,11 +101,7 @@ class PopReceipt(NamedTuple):
 
     @classmethod
     def decode(cls, text: str) -> PopReceipt:
-        """Return the receipt in a text.
-
-        Raises:
-            HeaderError: The text is not a receipt.
-        """
+        """Return the receipt in a text, or raise HeaderError."""
         parts = text.split(_SEPARATOR)[: len(cls._fields)]
         if len(parts) < len(cls._fields):
             raise HeaderError(
@@ -151,11 +147,7 @@ def encode_order_counts(
 
 
 def decode_offsets(text: str | None) -> dict[tuple[str, str], str]:
-    """Return the entries of one of the three lists, by mark and queue.
-
-    Raises:
-        HeaderError: The text is not such a list.
-    """
+    """Return the entries of one of the three lists, by mark and queue; or raise HeaderError."""
     entries: dict[tuple[str, str], str] = {}
     for piece in text.split(";") if text else ():
         parts = piece.split(_SEPARATOR)
@@ -179,11 +171,7 @@ def encode_bits(offsets: Iterable[int]) -> str:
 
 
 def decode_bits(text: str, bytes_max: int) -> list[int]:
-    """Return the indexes in a BitSet, in ascending order.
-
-    Raises:
-        HeaderError: The text is not base64, or the set takes more than ``bytes_max``.
-    """
+    """Return the indexes in a BitSet, in ascending order; refuse one of more than ``bytes_max``."""
     try:
         data = base64.b64decode(text, validate=True)
     except ValueError:

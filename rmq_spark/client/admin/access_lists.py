@@ -367,11 +367,7 @@ class AccessLists(Lookups):
 
 
 def parse_resource(text: str) -> str:
-    """Return a resource in RocketMQ's spelling, such as ``Topic:orders``.
-
-    Raises:
-        MessageRejected: The text names no resource.
-    """
+    """Return a resource, such as ``Topic:orders``, in RocketMQ's spelling; refuse other texts."""
     text = check_text("resource", text, "Topic:orders")
     check_utf8("resource", text)
     if text == "*":

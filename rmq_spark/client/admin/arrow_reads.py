@@ -127,7 +127,6 @@ def read_topic_table(
 
 
 def _strip_topic(instance: ClientInstance, table: pa.Table) -> pa.Table:
-    """Return a table with the topic's name within the client's namespace."""
     names = instance.namespace
     if not names or _FIRST[0] not in table.column_names:
         return table
@@ -253,7 +252,6 @@ class _TableBadRecords:
         self.keeps_rows = action == "null"
 
     def report(self, records: Sequence[BadRecord]) -> None:
-        """Raise MessageUnreadable, or log whether the messages are nulled or skipped."""
         for queue, queue_offset, problem, _ in records:
             place = f"offset {queue_offset} of queue {queue.queue_id} of {queue.topic} on "
             why = f"the message at {place}{queue.broker_name} cannot be read: {problem}"
@@ -424,7 +422,6 @@ class _FailOnBadRecord:
     keeps_rows = False
 
     def report(self, records: Sequence[BadRecord]) -> None:
-        """Raise an error that names the first message."""
         queue, queue_offset, problem, _ = records[0]
         raise ManifestError(
             f"{queue} has a message at offset {queue_offset}, where rows were committed, that "

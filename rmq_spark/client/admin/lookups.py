@@ -348,7 +348,6 @@ class Lookups:
         return found
 
     def _selected_masters(self, cluster: str | None, broker_name: str | None) -> Mapping[str, str]:
-        """Return `masters`, or only the one of that name."""
         broker_name = check_name("broker_name", broker_name, "broker-a")
         masters = self.masters(cluster)
         if broker_name is None:

@@ -178,7 +178,6 @@ class Producer(AsyncWrapper["LoopProducer"]):
         self._request_slots: asyncio.Semaphore | None = None
 
     def _create_threaded(self, **settings: Any) -> LoopProducer:
-        """Return the threaded producer that does the work, with these settings."""
         return LoopProducer(self.group, **settings)
 
     def _on_close(self) -> None:

@@ -117,7 +117,6 @@ class _Receive:
 
     @property
     def is_over(self) -> bool:
-        """True if this receive has ended, so that there is nothing to continue."""
         return self._is_over
 
     def abandon(self) -> bool:

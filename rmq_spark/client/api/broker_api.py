@@ -442,11 +442,7 @@ class BrokerApi:
         return response_body(address, GetConsumerListByGroupResponseBody, answer).consumer_id_list
 
     def check_client_config(self, address: str, body: CheckClientRequestBody) -> None:
-        """Raise an error unless a broker can filter by an expression.
-
-        Raises:
-            BrokerRefused: The broker does not support the filter, or cannot parse the expression.
-        """
+        """Raise an error unless a broker supports a filter and can parse its expression."""
         self.requests.call(address, RequestCode.CHECK_CLIENT_CONFIG, None, body)
 
     # ---- popping

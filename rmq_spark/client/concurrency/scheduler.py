@@ -218,7 +218,6 @@ class _SchedulerView:
         self._is_stopped = False
 
     def schedule(self, action: Action, delay_ms: int = 0) -> Task:
-        """Run an action after a delay in milliseconds; a stopped view discards it."""
         return self._scheduler.schedule(lambda: self._is_stopped or action(), delay_ms)
 
     def stop(self, wait_ms: int) -> bool:  # noqa: ARG002  # the threads run for others

@@ -235,7 +235,6 @@ class BaseConsumerImpl(GroupLifecycle):
             each.stop(wait_ms)
 
     def _check_startable_or_running(self) -> None:
-        """Raise an error if the consumer has stopped for good."""
         if self._state_machine.state not in {ServiceState.CREATE_JUST, ServiceState.STARTING}:
             self._check_running()
 

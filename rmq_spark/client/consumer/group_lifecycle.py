@@ -132,7 +132,6 @@ class GroupLifecycle(ForkAware, ABC):
             raise ClientShutDown("the instance of the consumer was shut down: make a new one")
 
     def _new_subscription(self, topic: str, selector: MessageSelector | str) -> SubscriptionData:
-        """Check the arguments of `subscribe`, and return the subscription."""
         selector = by_tag(selector) if isinstance(selector, str) else selector
         check_selector(selector)
         topic = self._instance.namespace.wrap(check_topic(topic))

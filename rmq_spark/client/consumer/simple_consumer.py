@@ -352,7 +352,6 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
                 return []
 
     def _popped(self, broker_name: str, result: PopResult) -> list[MessageExt]:
-        """Return the messages of a pop, each with its receipt."""
         starts, api = decode_offsets(result.start_offset_info), self._instance.api
         return [
             self._namespace.strip_message(

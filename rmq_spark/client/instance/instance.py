@@ -811,11 +811,7 @@ def require_topics(instance: ClientInstance, topics: Iterable[str]) -> None:
 
 @contextmanager
 def suggest_similar_topics(name_servers: NameServers) -> Iterator[None]:
-    """Enter a context that adds the nearest topic name to RouteNotFound errors.
-
-    Raises:
-        RouteNotFound: As raised within the context, with a suggested topic.
-    """
+    """Enter a context that adds the nearest topic name to RouteNotFound errors."""
     try:
         yield
     except TopicNotUsable:

@@ -380,7 +380,6 @@ def _check_years(times: pa.Array) -> None:
 
 
 def _join_keys(keys: pa.ListArray) -> pa.Array:
-    """Return the keys of each row in one text; null for a row without keys."""
     if keys.flatten().null_count:
         raise ValueError("a key in a list is null")
     is_one = pc.greater(pc.list_value_length(keys), 0)

@@ -109,7 +109,6 @@ class _CheckResponder:
     def check_transaction_state(
         self, address: str, message: MessageExt, header: CheckTransactionStateRequestHeader
     ) -> None:
-        """Call the check listener with a message, and send its answer."""
         instance = self._instance()
         namespace = instance.namespace
         try:

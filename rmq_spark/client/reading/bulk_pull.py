@@ -123,8 +123,6 @@ class PullRules:
 
 
 class _PendingPull(NamedTuple):
-    """Requested offsets, and the future of the response."""
-
     start: int
     end: int
     response: Future[PullResult]

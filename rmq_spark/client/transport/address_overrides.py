@@ -28,12 +28,7 @@ class AddressOverrides:
     """Addresses to use, by a broker's name (which stands for its master) or its given address."""
 
     def __init__(self, overrides: Mapping[str, str] | None = None) -> None:
-        """Take the addresses to use, by the names or addresses that they replace.
-
-        Raises:
-            TypeError: The argument is not a mapping of texts.
-            MessageRejected: An address to use is not valid.
-        """
+        """Take the addresses to use, by the names or addresses that they replace."""
         check_kind(_NAME, overrides, (Mapping, NoneType), "a mapping of strings", _EXAMPLE)
         self._overrides = dict(overrides or {})
         for each in (*self._overrides, *self._overrides.values()):

@@ -274,7 +274,6 @@ def readable_records(
 
 
 def _sizes_before_fault(data: Buffer) -> list[int]:
-    """Return the sizes of the records before the first one with an invalid size."""
     sizes: list[int] = []
     position = 0
     with suppress(RecordError):

@@ -304,7 +304,6 @@ def _values_of_maps(maps: pa.MapArray, name: str) -> pa.StringArray:
 
 
 def _texts(buffer: pa.Buffer, found: ValueRanges) -> pa.StringArray:
-    """Return the values that were found, null for the others."""
     rows = len(found.starts)
     texts = as_text(take_bytes(buffer, found.starts, found.lengths))
     if found.is_present.all():

@@ -66,11 +66,7 @@ def encode_inline(sizes: npt.ArrayLike) -> bytes:
 
 
 def decode_located(data: Buffer) -> LocatedRecords:
-    """Return the records in a response, or their locations.
-
-    Raises:
-        RecordError: The response is inconsistent.
-    """
+    """Return the records in a response, or their locations; raise RecordError if it is damaged."""
     view = memoryview(data)
     if len(view) < _COUNT.size:
         raise RecordError("placed records", at=0, needed="the number of runs", found=view)

@@ -117,7 +117,6 @@ class OffsetPrefetcher:
         return outcome
 
     def _pop_prefetched(self, queue: MessageQueue) -> StartPosition | Exception | None:
-        """Remove and return the prefetched offset of a queue, unless it has expired."""
         outcome, since_ms = self._prefetched.pop(queue, (None, 0))
         if outcome is None or self._clock() - since_ms > PREFETCH_MS_MAX:
             return None

@@ -150,11 +150,7 @@ class TlsSocket:
         self._timeout = seconds
 
     def handshake(self) -> None:
-        """Do the handshake, within the timeout of one call.
-
-        Raises:
-            OSError: It failed, with OpenSSL's error unchanged, or timed out.
-        """
+        """Do the handshake, within the timeout of one call; OpenSSL's errors are not changed."""
         self._retry_until_ready(self._socket.do_handshake, None)
 
     def recv(self, count: int) -> bytes:
