@@ -398,15 +398,10 @@ class BrokerApi:
         found: int = self.requests.header(address, RequestCode.GET_MIN_OFFSET, header).offset
         return max(found, 0)  # 4.9 answers -1 for a queue that has no file yet
 
-    def search_offset(
-        self, address: str, queue: MessageQueue, timestamp_ms: int, boundary_type: str | None = None
-    ) -> int:
-        """Return the first offset stored at a time or after it (LOWER), or the last before (UPPER).
-
-        ``timestamp_ms`` is in milliseconds since the epoch; RocketMQ 4.9 does not know UPPER.
-        """
+    def search_offset(self, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the first offset stored at a time, in ms since the epoch, or after it."""
         header = SearchOffsetRequestHeader(
-            queue.topic, queue.queue_id, timestamp_ms, boundary_type, queue.broker_name
+            queue.topic, queue.queue_id, timestamp_ms, broker_name=queue.broker_name
         )
         found: int = self.requests.header(
             address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header
