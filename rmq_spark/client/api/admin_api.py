@@ -46,7 +46,6 @@ from rmq_spark.wire.bodies.operators import (
     ACL_LIST,
     USER_LIST,
     AclInfo,
-    BrokerStatsData,
     ClusterInfo,
     Connection,
     ConsumerConnection,
@@ -97,7 +96,6 @@ from rmq_spark.wire.headers.operators import (
     ResetOffsetRequestHeader,
     TopicRequestHeader,
     UserRequestHeader,
-    ViewBrokerStatsDataRequestHeader,
     ViewMessageRequestHeader,
 )
 from rmq_spark.wire.message_queue import MessageQueue
@@ -310,13 +308,6 @@ class AdminApi:
         lines = bytes(answer.body).decode("utf-8", "replace").splitlines()
         pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
         return {name.strip(): value.strip() for name, _, value in pairs}
-
-    def broker_stats(self, address: str, stats_name: str, stats_key: str) -> BrokerStatsData:
-        """Return one counter of a broker, which refuses (SYSTEM_ERROR) if nothing was counted."""
-        header = ViewBrokerStatsDataRequestHeader(stats_name, stats_key)
-        return self.requests.body(
-            BrokerStatsData, address, RequestCode.VIEW_BROKER_STATS_DATA, header
-        )
 
 
 def _create_topic_header(config: TopicConfig) -> CreateTopicRequestHeader:
