@@ -4,12 +4,12 @@
         ─> the application's own work, such as the commit of a database
         ─> COMMIT: delivered     ROLLBACK: dropped     neither: the broker asks `check_listener`
 
-The broker asks a client of the group until the transaction has ended: after a crash of this
-process, a lost request, or UNKNOWN. So the listener must find out from what the work has stored,
-for example from a row of the database, and not from memory.
+If this process crashes, the request is lost, or the state is UNKNOWN, the broker asks a client of
+the group until it knows the end. So the listener must find out from what the work has stored, for
+example from a row of the database, and not from memory.
 
-The end is a request with a response, so that the log of a producer shows an end that no broker has
-accepted. The caller gets no error, because the work is done by then, and the check decides.
+The request that ends a transaction has a response, so that a producer's log shows if no broker has
+accepted the end. The caller gets no error, because the work is done by then, and the check decides.
 """
 
 from __future__ import annotations
