@@ -2,8 +2,7 @@
 
 A pull passes through server, processor and store. If the store has no message for it, longpolling
 holds it. The store's reput notifies longpolling of arrivals, and longpolling replays the pull
-through the same processor. The broker imports only `rmq_spark.wire` and `rmq_spark.errors` from the
-rest of the project.
+through the same processor.
 
 The folder is at the top of the repository, and ``rocketpoll/broker`` links to it. Other
 distributions and users' own files are named ``broker`` too, so nothing imports it by that name.

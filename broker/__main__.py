@@ -57,7 +57,6 @@ class _UncleanStop(RocketPollError):
     """A broker could not save everything when it stopped; the argument lists what was lost."""
 
     def __str__(self) -> str:
-        """Return the text of the error."""
         return (
             f"the broker did not stop cleanly: {super().__str__()}. The next start "
             "recovers as after a crash"
@@ -307,7 +306,6 @@ def _limit_to_descriptors(config: BrokerConfig) -> BrokerConfig:
 
 
 def _reload(controller: BrokerController, load: Callable[[], BrokerConfig]) -> None:
-    """Reload the settings, and apply the reloadable ones."""
     try:
         config = _limit_to_descriptors(load())
     except RocketPollError as error:

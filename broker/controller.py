@@ -6,8 +6,7 @@
             then close connections; save state tables; close the store, which removes its abort
             file
 
-Everything except file housekeeping runs on the event loop's thread. Each part receives what it
-needs from the controller.
+Everything except file housekeeping runs on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ _HOUR_MS = 3_600_000
 _DRAIN_SECONDS = 5.0
 _LOOPBACK = bytes([127, 0, 0, 1])
 _VIP_PORT_DISTANCE = 2
-"""The VIP channel's port is this far below the broker's, as hard-coded in RocketMQ's clients."""
+"""RocketMQ's clients hard-code that the VIP channel's port is this far below the broker's."""
 
 
 def time_of_day_ms() -> int:
@@ -107,7 +106,7 @@ class BrokerController:
         random_bytes: Callable[[int], bytes] = os.urandom,
         watch_opening: ProgressCallback | None = None,
     ) -> None:
-        """Prepare a broker without side effects; ``now_ms`` is the time of day, which may jump."""
+        """Prepare a broker without side effects; the time of day of ``now_ms`` may jump."""
         self._watch_opening = watch_opening
         self._config = config
         self._disk = disk or LocalDisk()
@@ -133,9 +132,9 @@ class BrokerController:
 
         Raises:
             StoreError: The directory is in use, or cannot be read. Nothing was changed.
-            StartInterrupted: ``watch_opening`` has interrupted the start.
+            StartInterrupted: ``watch_opening`` interrupted the start.
             CannotListen: The port is in use.
-            TlsFileRejected: A certificate or key cannot be used.
+            TlsFileRejected: A certificate or key is invalid.
         """
         config = self._config
         self._loop = asyncio.get_running_loop()
@@ -205,7 +204,7 @@ class BrokerController:
         )
         self.transactions = self._transactional_message_service(config)
         self.timers = self._open_timers(config)
-        # the schedule's table is loaded by now, too
+        # by now the schedule's table is loaded, too
         self._reconciliation.log_warnings(config.store)
         self.deletion_log = DeletionLog(
             lambda: self._config.store,
@@ -331,7 +330,7 @@ class BrokerController:
         )
 
     def _is_system_topic_saved(self, topic: str) -> bool:
-        """Create a topic of the broker's own with one queue, and return whether it is saved."""
+        """Create a system topic with one queue, and return whether it is saved."""
         topics = self.tables.topics
         return topics.is_saved(topics.create_in_send_back(topic, 1))
 
@@ -381,7 +380,7 @@ class BrokerController:
             )
 
     async def stop(self) -> str | None:
-        """Stop cleanly: every request gets a response, and no acknowledged message is lost.
+        """Stop cleanly: answer every request and lose no acknowledged message.
 
         Returns:
             What could not be saved, and why; None if everything was saved.
@@ -430,7 +429,7 @@ class BrokerController:
         return "; ".join(unsaved) or None
 
     async def _drain_batches(self, seconds: float) -> None:
-        """Wait for running commits; the next start rolls back one that the disk delays longer."""
+        """Wait for running commits; if the disk delays one longer, the next start rolls it back."""
         until = self._loop.time() + seconds
         while (under_way := self.store.staged_batches.under_way) and self._loop.time() < until:
             ended = asyncio.wrap_future(under_way)
@@ -582,10 +581,10 @@ class BrokerController:
     # ---- requests
 
     def advertised_host(self, connection: Channel) -> Host:
-        """Return this broker's address for a client: the one it connected to, or a fixed one.
+        """Return this broker's address for a client: the one it connected to, or brokerIP1.
 
         The port is always the main one, so that the id of a message sent through the VIP channel
-        works from everywhere.
+        works for every client.
         """
         return Host(self._advertised_address or connection.local_host.address, self.port)
 
@@ -594,7 +593,6 @@ class BrokerController:
         self.processors.connection_closed(connection)
 
     def _busy_reason(self) -> str | None:
-        """Return why messages are not accepted now, or None."""
         if self.server.is_overloaded:
             return (
                 f"[REJECTREQUEST]system busy, requests of {self.server.waiting_bytes} bytes wait "
@@ -622,7 +620,7 @@ class BrokerController:
         self.scheduler.run(self._reput, at_once=True)
 
     def _reput(self, until: float) -> bool:
-        """Run reput while there is time; return whether it has caught up."""
+        """Run reput until a time; return whether it has caught up, or waits for a shortage."""
         began = time.perf_counter()
         is_done = self.store.reput(lambda: self._loop.time() >= until)
         self._reput_latency.add(time.perf_counter() - began)
@@ -678,7 +676,7 @@ class BrokerController:
         )
 
     def schedule_transaction_checks(self) -> None:
-        """Schedule a check of half messages, after which the next one is a deadline if any wait."""
+        """Schedule a check of half messages."""
         self._checks.schedule()
 
     def _queue_nums(self, topic: str) -> int | None:

@@ -1,4 +1,4 @@
 """Access control: who a client is, and what it may do.
 
-`access_control` is what the other rooms use. `request_rights` says what each request needs.
+Other packages use `access_control`. `request_rights` lists the rights that each request needs.
 """

@@ -33,7 +33,7 @@ _MIXED_TOPICS: Final = frozenset([SCHEDULE_TOPIC, HALF_TOPIC])
 
 
 class AccessRules(Protocol):
-    """Users with their secrets, and what each may do; one of RocketMQ's two kinds."""
+    """Users, their secrets and their rights: of RocketMQ 5, or of plain_acl.yml."""
 
     @property
     def version(self) -> int:
@@ -59,12 +59,10 @@ class AccessControl:
     """The check of all requests of a broker."""
 
     def __init__(self, rules: AccessRules | None = None, cluster: str = "") -> None:
-        """Store the rules; without any, nothing is checked. ``cluster`` is the broker's cluster."""
         self._rules: AccessRules | None = None
         self._cluster = cluster
         self._failure_log = LogLimit()
         self.is_enabled = False
-        """False if clients need not authenticate; then nothing is checked."""
         self.failures = 0
         """Requests whose sender has not proven an identity."""
         self.denials = 0
@@ -89,7 +87,7 @@ class AccessControl:
         first identity that it proves: on it, a captured request of another user is refused.
 
         Raises:
-            NotAuthenticated: The signature is not of a known identity, or of another than before.
+            NotAuthenticated: The signature is invalid, or the connection belongs to another user.
         """
         if self._rules is None:
             raise ValueError("there is no identity without authentication")
@@ -260,7 +258,7 @@ class AccessControl:
 def _refusal(
     rules: AccessRules, identity: Identity, address: str, need: Need
 ) -> RequestRejected | None:
-    """Return the rules' refusal or None; a topic with all topics' messages needs a right on all."""
+    """Return the refusal by the rules, or None; `_MIXED_TOPICS` need a right on every topic."""
     refused = rules.refusal(identity, address, need)
     if (
         refused is None

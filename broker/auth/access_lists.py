@@ -1,13 +1,12 @@
-"""Access lists: the rules of RocketMQ 5's ACL 2.0, and which of them decides. Pure values.
+"""Access lists: the rules of RocketMQ 5's ACL 2.0, and which of them decides.
 
-    Topic:orders   one resource      Topic:or*   those whose names begin so      Topic:*   any
+    Topic:orders   one resource      Topic:or*   names with this prefix      Topic:*   any
     *              any resource of any type
 
 A rule is a candidate if it covers the resource, one of the needed actions, and the client's
-address. Custom rules come first; default ones count only where no custom rule is a candidate. Of
-the candidates the one with the most specific resource decides: a rule of a type before ``*``, one
-resource before a prefix, a longer prefix before a shorter one, any prefix before ``Topic:*``.
-Without a candidate nothing is allowed.
+address. If any custom rule is a candidate, default rules do not count. The candidate with the most
+specific resource decides: a rule of a type before ``*``, one resource before a prefix, a longer
+prefix before a shorter one, any prefix before ``Topic:*``. Without a candidate nothing is allowed.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from .rights import Action, Need, ResourceType
 _EnumT = TypeVar("_EnumT", bound=Enum)
 
 RULES_MAX: Final = 1_000
-"""The maximum number of rules of one user: all may have to be looked at for a request."""
+"""Limit on the rules of one user, because a request may have to look at all of them."""
 NAME_CHARACTERS_MAX: Final = 255
 SOURCES_MAX: Final = 100
 
@@ -37,7 +36,7 @@ class AccessListError(RocketPollError, ValueError, page="troubleshooting.md#refu
 
 
 class Decision(Enum):
-    """The decision of a rule for those whom it covers; the value is RocketMQ's word."""
+    """The effect of a rule; the value is RocketMQ's word."""
 
     ALLOW = "Allow"
     DENY = "Deny"
@@ -77,7 +76,6 @@ class ResourcePattern:
         return cls(resource, PatternKind.LITERAL, name)
 
     def __str__(self) -> str:
-        """Return the pattern in RocketMQ's form."""
         if self.resource is None:
             return "*"
         star = "" if self.kind is PatternKind.LITERAL else "*"
@@ -197,7 +195,6 @@ class AccessList:
     """The rules of each kind by resource, because a request may have thousands of needs."""
 
     def __post_init__(self) -> None:
-        """Index the rules by resource."""
         kinds = tuple({rule.pattern: rule for rule in of} for of in (self.custom, self.default))
         object.__setattr__(self, "_by_pattern", kinds)
 

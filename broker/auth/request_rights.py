@@ -49,7 +49,6 @@ class BodyRow:
     """A row whose needs are in the body, which may name thousands of resources."""
 
     def __init__(self, body_type: type[Any], needs: Callable[[Any], Iterator[Need]]) -> None:
-        """Store the type of the body, and the function that yields its needs."""
         self._body_type = body_type
         self._needs = needs
 
@@ -68,7 +67,6 @@ _CREATE, _UPDATE, _DELETE = Action.CREATE, Action.UPDATE, Action.DELETE
 
 
 def _identity(_: RemotingCommand, __: str) -> Needs:
-    """Need nothing but a proven identity."""
     return ()
 
 
@@ -120,7 +118,7 @@ def _topic_and_group(field: str, *actions: Action) -> NeedsOf:
 
 
 def _group_and_topic(field: str, *actions: Action) -> NeedsOf:
-    """Need the same in the other order: RocketMQ's refusal names the group's right first."""
+    """Need rights on group and topic in this order, in which RocketMQ refuses them."""
     topic_first = _topic_and_group(field, *actions)
 
     def needs(request: RemotingCommand, cluster: str) -> Needs:
@@ -224,7 +222,6 @@ def _create_groups(body: SubscriptionGroupList) -> Iterator[Need]:
 
 
 def _consume_stats(request: RemotingCommand, _: str) -> Needs:
-    """Need Get on the group, and on each topic that is named."""
     header = header_of(request)
     named = [header.topic, *(header.topic_list or "").split(";")]
     topics = [topic_need(topic, _GET) for topic in named if topic and topic.strip()]
@@ -232,7 +229,6 @@ def _consume_stats(request: RemotingCommand, _: str) -> Needs:
 
 
 def _clone_offsets(request: RemotingCommand, _: str) -> Needs:
-    """Need Update on the group and topic that are changed, and Get on the group that is read."""
     header = header_of(request)
     found = [group_need(header.dest_group, _UPDATE)]
     if header.topic:

@@ -44,13 +44,13 @@ _OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
 
 
 class SignedTemplate:
-    """HMAC-SHA1 over all that requests of one form have in common, to be continued for each.
+    """HMAC-SHA1 of what all requests of one form share, continued for each request.
 
         signed content      AccessKey, a, b, .. f | g | h | i | j, .. m | body
         in one template     ------- before -------   ^       ^   - after -
 
-    Fast paths take requests whose headers are the same but for two fields. The values around these
-    are hashed once, so that a signature costs a third of what the usual path takes for it.
+    Fast paths take requests that differ in two fields of the header only. The other values are
+    hashed once, so that a signature costs a third of that of the usual path.
     """
 
     __slots__ = ("_after", "_between", "_inner", "_outer")

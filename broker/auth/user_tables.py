@@ -114,7 +114,6 @@ class UserTable(NamedTable[UsersBody, str, User]):
         super().__init__(table, users, self.body)
 
     def __iter__(self) -> Iterator[User]:
-        """Return all users, sorted by name."""
         return iter(sorted(self._values.values(), key=lambda user: user.name))
 
     def put(self, user: User, change: Change[str, User] | None = None) -> None:

@@ -1,1 +1,1 @@
-"""Shared parts of the broker's rooms: connections, settings, histograms, threads, local time."""
+"""Parts that several packages of the broker share: connections, settings, histograms, threads."""

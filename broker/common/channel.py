@@ -1,7 +1,6 @@
 """Channel: the interface of a client's connection for the rest of the broker.
 
-`server` implements it; the other rooms use it. Call it only on the broker's one thread; every call
-returns at once.
+`server` implements it. Call it only on the broker's one thread; every call returns at once.
 """
 
 from __future__ import annotations

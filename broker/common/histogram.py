@@ -1,4 +1,4 @@
-"""Histogram: counts durations in buckets, since the start, as plain integers.
+"""Histogram: counts durations in buckets, since the start of the broker.
 
 One thread adds, any thread reads.
 """
@@ -15,7 +15,7 @@ SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 
 
 
 class Histogram:
-    """Counts of durations, in buckets that include their upper bounds; the last has none."""
+    """Counts of durations in buckets that include their upper bounds; the last bucket has none."""
 
     __slots__ = ("_bounds", "_counts", "seconds")
 

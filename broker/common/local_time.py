@@ -1,7 +1,7 @@
 """local_time: converts a timestamp to this machine's time zone, for hours, dates and file names.
 
-A clock can be set to years that a date cannot represent. Such a time becomes the last representable
-one, so that nothing fails.
+A clock can be set to years that a date cannot represent. Such a time becomes the last time that a
+date can represent, so that nothing fails.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Final
 
 _LATEST: Final = datetime.max.replace(tzinfo=timezone.utc) - timedelta(days=2)
-"""A moment that all time zones still have a date for."""
+"""A moment that a date can represent in every time zone."""
 
 
 def local_time(now_ms: int) -> datetime:

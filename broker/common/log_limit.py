@@ -18,10 +18,7 @@ class _LoggedKey:
 
 
 class LogLimit:
-    """Decides which of many similar events get a log line.
-
-    Memory and the number of lines are bounded, however many keys there are.
-    """
+    """Decides which of many similar events get a log line, with bounded memory."""
 
     def __init__(self) -> None:
         self._keys: dict[Hashable, _LoggedKey] = {}

@@ -1,7 +1,6 @@
 """OutgoingRequests: the broker's requests to one client that wait for their responses.
 
-A request ends with its response, with its timeout, or when the client disconnects. The caller sends
-it.
+A request ends with its response, with its timeout, or when the client disconnects.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from typing import TypeAlias
 from rmq_spark.wire.command import RemotingCommand
 
 ReplyCallback: TypeAlias = Callable[["RemotingCommand | None"], None]
-"""A callback that is called with the response, or with None if there is none."""
+"""Called with the response, or with None if there is none."""
 
 
 class OutgoingRequests:
-    """The pending requests to one client."""
+    """The pending requests to one client; the caller sends them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -37,11 +37,11 @@ class RequestRejected(RocketPollError, page="troubleshooting.md#refused-by-a-bro
 
 
 class NotAuthenticated(RequestRejected):
-    """A refusal of a request whose sender has proven no identity, which was logged already."""
+    """A refusal of a request whose sender has proven no identity; it is logged already."""
 
 
 def system_error(remark: str) -> RequestRejected:
-    """Return the refusal of a request that is invalid in a way without a code of its own."""
+    """Return the refusal of an invalid request for which RocketMQ has no code of its own."""
     return RequestRejected(ResponseCode.SYSTEM_ERROR, remark)
 
 

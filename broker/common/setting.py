@@ -1,11 +1,10 @@
 """Setting: declares a setting with its key, the type of its values, its default and its purpose.
 
-A setting is a field of a frozen dataclass, in the room that uses it, declared by `setting`. That
-declaration is the one place that describes it; `KEYS` in `settings` has all settings by their
-keys.
+A setting is a field of a frozen dataclass, beside the code that uses it, declared by `setting`.
+That declaration alone describes it; `KEYS` in `settings` has all settings by their keys.
 
-A value type parses the text of a value, and formats it as in a file. If a text is invalid, it
-raises a ValueError whose message says what is expected.
+A value type parses the text of a value, and formats it as in a file. For an invalid text it raises
+a ValueError whose message says what is expected.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ def _hours(text: str) -> tuple[int, ...]:
 
 _UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LEVELS_MAX: Final = 1_024
-"""Each level has a queue."""
+"""Limit on the delay levels, because each has a queue."""
 _DELAY_MS_MAX: Final = 36_500 * _UNITS_MS["d"]
 
 
@@ -145,7 +144,6 @@ class Secret:
     text: str = field(default="", repr=False)
 
     def __str__(self) -> str:
-        """Return a replacement of the text, or nothing for an empty one."""
         return HIDDEN if self.text else ""
 
 
@@ -156,11 +154,11 @@ def _secret(text: str) -> Secret:
 
 
 HIDDEN: Final = "********"
-"""The text that is shown for a secret."""
+"""The text shown instead of a secret."""
 SIZE: Final = number(1, 1 << 50)
 OPTIONAL_SIZE: Final = number(0, 1 << 50)
 JAVA_INT_MAX: Final = (1 << 31) - 1
-"""The number of bytes up to which RocketMQ opens a file."""
+"""RocketMQ opens files of up to this many bytes."""
 MS: Final = number(0, 1 << 40)
 COUNT: Final = number(1, 1 << 30)
 FLAG: Final = ValueType(_flag, lambda value: str(value).lower())
@@ -206,7 +204,7 @@ class Setting:
 
 
 SETTING: Final = "setting"
-"""Key of a field's metadata under which its `Setting` is found."""
+"""The key under which a field's metadata has its `Setting`."""
 
 
 def setting(

@@ -1,8 +1,8 @@
 """Threads: starts all threads of a broker, without ever waiting for one to begin.
 
 `threading.Thread.start` waits without limit until the new thread reports that it runs. A thread
-that gets no memory for its first steps never does, and its starter hangs forever: on the thread of
-the event loop, that stops the whole broker. ``ThreadPoolExecutor.submit`` has the same problem.
+that gets no memory for its first steps never does, and its starter hangs forever: on the event
+loop's thread, that stops the whole broker. ``ThreadPoolExecutor.submit`` has the same problem.
 Therefore a broker starts all its threads through `DaemonThreadPool`:
 
     submit ── starts a thread if there may be one more ── returns a future at once
@@ -30,7 +30,7 @@ from weakref import WeakSet
 
 Result = TypeVar("Result")
 THREAD_START_TIMEOUT_SECONDS: Final = 5.0
-"""Seconds until a thread that has not started is abandoned; even a loaded machine takes less."""
+"""Seconds until a thread that has not started is abandoned; loaded machines need less."""
 
 
 _Job = tuple[Future[Any], Callable[[], Any]]
@@ -38,10 +38,9 @@ _POLL_SECONDS: Final = 0.2
 
 
 class _NonBlockingEvent(threading.Event):
-    """The event that a thread sets when it begins, and that its starter does not wait for."""
+    """The event that a new thread sets, and for which its starter does not wait."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Return without waiting for the thread."""
         del timeout
         return True
 
@@ -64,7 +63,6 @@ class _PoolThread:
 
     @property
     def has_started(self) -> bool:
-        """True if the thread runs jobs."""
         return not self._start_token
 
     def abandon_if_late(self) -> bool:
@@ -77,8 +75,8 @@ class _PoolThread:
 class DaemonThreadPool:
     """Threads that run jobs in order of submission; each is started when a job needs it.
 
-    They are daemons. A program that ends waits for running jobs, because a library that is being
-    loaded may crash otherwise; ``waits_at_exit=False`` disables that.
+    They are daemons. At its end, a program waits for running jobs, because a library that is still
+    being loaded may crash otherwise; ``waits_at_exit=False`` disables that.
     """
 
     def __init__(self, name: str, count_max: int = 1, *, waits_at_exit: bool = True) -> None:
@@ -117,8 +115,7 @@ class DaemonThreadPool:
     def fail_stuck_jobs(self) -> None:
         """Fail the jobs of a thread that has not started in time, if no other can run them.
 
-        Call it periodically. It never blocks: if another thread is submitting a job, it leaves the
-        work to the next call.
+        Call it periodically. It never blocks: while another thread submits a job, it does nothing.
         """
         lost: list[Future[Any]] = []
         if not self._lock.acquire(blocking=False):

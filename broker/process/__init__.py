@@ -1,1 +1,1 @@
-"""The broker as a process: its log, its service manager, its imports."""
+"""The broker as a process: its log, its service manager, and the first steps of a start."""

@@ -30,7 +30,7 @@ _TEXT: Final = "%(asctime)s %(levelname)s %(module_name)s: %(message)s"
 
 
 class TextFormatter(logging.Formatter):
-    """A record as text, with the last part of its logger's name: the module that logs."""
+    """A record as text, with the last part of its logger's name."""
 
     def __init__(self) -> None:
         super().__init__(_TEXT)
@@ -72,7 +72,7 @@ _MIB = 1 << 20
 def log_start(config: BrokerConfig, controller: BrokerController) -> None:
     """Log the broker's version, the recovery and its duration, the limits, and the addresses.
 
-    With a usual configuration, no line has more than 100 columns.
+    With common settings, no line has more than 100 columns.
     """
     _log.info(
         "rocketpoll %s, Python %s, %s",
@@ -195,7 +195,7 @@ def log_stopping(controller: BrokerController) -> None:
 
 
 def log_stopped(seconds: float) -> None:
-    """Log that the broker has stopped cleanly, and how long that took."""
+    """Log a clean stop, and how long it took."""
     _log.info("stopped cleanly in %.3f s", seconds)
 
 

@@ -3,7 +3,6 @@
 A daemon may be started with standard descriptors closed. The first files that the process opens
 would then get their numbers, and some libraries abort the process in that case. SIGHUP asks a
 broker with a settings file to reload it; until the broker can do that, the signal must not end it.
-This module imports next to nothing.
 """
 
 from __future__ import annotations
@@ -61,8 +60,8 @@ def block_pandas() -> Iterator[None]:
     """Return a context in which pandas cannot be imported, unless it is loaded already.
 
     pyarrow loads pandas, where it is installed, to check whether its arguments are pandas objects.
-    That takes 28 MiB and as much time as a broker needs to start. If the import fails, pyarrow
-    treats pandas as not installed. A process that is not the broker's own may need pandas.
+    That takes 28 MiB, and as long as the start of a broker. If the import fails, pyarrow treats
+    pandas as not installed. Use it only in the broker's own process: others may need pandas.
     """
     finder = _PandasBlocker()
     sys.meta_path.insert(0, finder)

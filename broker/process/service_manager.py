@@ -24,8 +24,7 @@ _TITLE: Final = "rocketpoll"
 _FIRST_REPORT_SECONDS: Final = 5.0
 _REPORT_SECONDS: Final = 10.0
 _EXTENSION_SECONDS: Final = 600
-"""Each report extends the time of a start by these seconds, which equal the unit's TimeoutStartSec.
-"""
+"""Each report gives a start this much more time; the unit's TimeoutStartSec is the same."""
 
 
 class ServiceManager:
@@ -62,7 +61,7 @@ class ServiceManager:
 
 
 class StartProgress:
-    """The progress of a start: logged and reported to the supervisor; `request_stop` interrupts it.
+    """The progress of a start, logged and reported to the supervisor; `request_stop` interrupts it.
 
     A start that makes progress gets more time, without a limit. The supervisor kills one that
     reports nothing for `_EXTENSION_SECONDS`.
@@ -78,10 +77,9 @@ class StartProgress:
         self._phase_start_bytes = 0
         self._next_report = clock() + _FIRST_REPORT_SECONDS
         self.is_stop_requested = False
-        """True if the start is to be interrupted where the next one can resume it."""
 
     def request_stop(self) -> None:
-        """Interrupt the start at the next point where a later one can resume it."""
+        """Interrupt the start at the next point from which a later one can resume."""
         self.is_stop_requested = True
 
     def __call__(self, activity: str, done_bytes: int, total_bytes: int) -> bool:

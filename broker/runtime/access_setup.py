@@ -1,8 +1,8 @@
 """AccessSetup: gives a broker's access control its rules at the start, and reads files again.
 
-With authenticationEnabled, somebody must be able to administer the broker: if no enabled super user
-is left, initAuthenticationUser becomes one again, which is the way back for an operator who is
-locked out. Without that setting the start is refused.
+With authenticationEnabled, somebody must be able to administer the broker. If no enabled super user
+is left, initAuthenticationUser becomes one again: so an operator who is locked out gets back in.
+Without that setting the start is refused.
 
 The files contain secrets in clear, because signatures can only be verified with them: the broker
 warns of each file that other users can read.
@@ -51,8 +51,8 @@ class AccessSetup:
             ConfigError: Nobody could administer the broker.
         """
         self.reload: Callable[[], None] | None = None
-        """A function that reads plain_acl.yml again if it has changed, and warns of files that
-        others can read by now; it blocks. None if nothing is checked.
+        """Reads plain_acl.yml again if it has changed, and warns of files with secrets that others
+        can read; it blocks. None if nothing is checked.
         """
         access = config.access
         files: PlainAclFiles | None = None
@@ -80,14 +80,14 @@ class AccessSetup:
 
 
 class ExposedFiles:
-    """The files with secrets that other users can read; each is warned of once."""
+    """The files with secrets that other users can read; each is logged once."""
 
     def __init__(self, disk: LocalDisk) -> None:
         self._disk = disk
         self._known: frozenset[Path] = frozenset()
 
     def warn(self, paths: Iterable[Path]) -> None:
-        """Warn of the files that other users can read now, and could not at the last call."""
+        """Log the files that other users can read now, and could not at the last call."""
         exposed = frozenset(path for path in paths if self._disk.is_readable_by_others(path))
         for secret_path in sorted(exposed - self._known):
             _log.warning(

@@ -1,8 +1,8 @@
 """DeletionLog: reports what retention deleted, in the log, in metrics and in health checks.
 
-Deleting expired messages that all groups have consumed is routine. Deleting messages that a group
-has not consumed, or that a full disk forces out before `fileReservedTime`, is a loss that operators
-need to know about: it is logged as a warning with the groups concerned, counted, and forced
+Deleting expired messages that all groups have consumed is routine. Operators need to know of two
+losses: messages that a group has not consumed, and messages that a full disk forces out before
+`fileReservedTime`. Both are logged as warnings, with the groups concerned, and counted. Forced
 deletions keep `rocketpoll cluster health` failing for an hour.
 """
 
@@ -35,10 +35,7 @@ class DeletionLog:
         delay_offsets: Callable[[], Mapping[int, int]],
         losses: RecentLosses,
     ) -> None:
-        """Store the settings, the groups' offsets, and the record of recent losses.
-
-        ``delay_offsets`` returns the offset to which each delay level has been delivered.
-        """
+        """Store the sources; ``delay_offsets`` returns how far each level has been delivered."""
         self._config = config
         self._offsets = offsets
         self._delay_offsets = delay_offsets
@@ -85,7 +82,7 @@ class DeletionLog:
 
 
 def _describe(deleted: DeletedFiles) -> tuple[str, str]:
-    """Return what was deleted, and why: a line of the log each."""
+    """Return two log lines: what was deleted, and why."""
     count = deleted.expired_files + deleted.forced_files
     stored = ""
     if deleted.first_ms is not None and deleted.next_ms is not None:
@@ -106,7 +103,7 @@ def _describe(deleted: DeletedFiles) -> tuple[str, str]:
 
 
 def _affected_groups(unconsumed: Mapping[str, int], undelivered: int) -> Iterator[str]:
-    """Yield lines on deleted messages that groups had not consumed, or that were delayed."""
+    """Yield a log line on groups that had not consumed the messages, and one on delayed ones."""
     shown = sorted(unconsumed.items(), key=lambda item: (-item[1], item[0]))
     texts = [f"{group} ({count:,})" for group, count in shown[:_GROUPS_SHOWN]]
     if len(shown) > _GROUPS_SHOWN:

@@ -1,10 +1,10 @@
-"""Housekeeping: the periodic jobs of a broker, which run without a request.
+"""Housekeeping: the periodic jobs of a broker.
 
-Memory is checked on the loop's thread. Jobs on small files and jobs that clients wait for share one
-thread and run one at a time. Staged batches have another thread, because copying one would delay
-all other jobs. Jobs on the whole store, which may take minutes, have threads of their own, and no
-other job waits for them. A job that fails is logged and runs again. A shortage, or a disk that
-refuses a job, is logged once when it begins and once when it ends.
+Jobs on small files and jobs that clients wait for share one thread and run one at a time. Staged
+batches have another thread, because copying one would delay all other jobs. Jobs on the whole
+store, which may take minutes, have threads of their own, and no other job waits for them. A job
+that fails is logged and runs again. A shortage, or a disk that refuses a job, is logged once when
+it begins and once when it ends.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ _EARLY_FLUSH_CHECK_MS = 1_000
 _REPUT_RETRY_MS = 1_000
 _THREAD_CHECK_MS = 1_000
 _LOAD_NUMPY_MS = 1_000
-"""Loads numpy after the first responses, and before enough messages have arrived to need it."""
+"""Loads numpy after the first responses, and before many messages need it."""
 _DELETED_TOPICS_MS = 1_000
 _EXPIRY_CHECK_MS = 86_400_000
 _ACCESS_RELOAD_MS = 5_000
 _CRASH_CHECKPOINT_MS = 1_000
-"""Soon after the start, because a second crash before this checkpoint would repeat the recovery."""
+"""Short, because a second crash before this checkpoint would repeat the recovery."""
 _STORE_JOBS = 2
-"""Two at a time: a checkpoint; and retention, deletion of files, or the rest of a start."""
+"""Two at a time: a checkpoint, and retention, deletion of files or the rest of a start."""
 _POLL_SECONDS = 0.5
-"""Seconds after which `stop` checks whether the thread of the job has started."""
+"""Seconds between checks of `stop` whether a thread has started."""
 _MEMORY_RETRY_SECONDS = 0.05
 _STORE_JOBS_STOP_SECONDS = 5.0
 """Seconds that `stop` waits for jobs on the whole store, which end early unless the disk hangs."""
@@ -113,9 +113,10 @@ class Housekeeping:
     ) -> None:
         """Schedule all periodic jobs; none runs immediately.
 
-        ``on_opened`` is called if the store finishes opening later. ``log_expiry`` warns of
-        certificates that expire. ``reload_access``, called in a thread, reads plain_acl.yml again
-        if it has changed, and warns of files with secrets that others can read; None without users.
+        ``on_opened`` is called when the store finishes opening, if that is after the start.
+        ``log_expiry`` warns of certificates that expire. ``reload_access``, called in a thread,
+        reads plain_acl.yml again if it has changed, and warns of files with secrets that others can
+        read; None without users.
         """
         config = self._config
         self._on_opened = on_opened
@@ -167,9 +168,8 @@ class Housekeeping:
     async def stop(self) -> None:
         """Start no more jobs, drop those that have not started, and wait for running ones.
 
-        No further thread is started, because that may be impossible by now. The wait for a disk
-        that does not flush is short; a job on the whole store that is unfinished by then records no
-        progress.
+        It starts no thread, because that may be impossible by now. It waits only briefly for a job
+        on the whole store: one that is unfinished by then has recorded no progress.
         """
         for timer in self._timers.values():
             timer.cancel()
@@ -216,7 +216,7 @@ class Housekeeping:
     def run_in_batch_thread(
         self, job: Callable[[], object], callback: Callable[[BaseException | None], None]
     ) -> None:
-        """Run a job in the thread of staged batches, where no other kind of job delays it."""
+        """Run a job as `run_in_thread` does, in the thread of staged batches."""
         self._run_counted(self._batch_pool, job, callback)
 
     def run_in_network_thread(
@@ -294,7 +294,7 @@ class Housekeeping:
         self._store.flusher.ensure_running()
 
     def retry_now(self) -> None:
-        """Retry immediately the jobs that a shortage delayed, now that the shortage has ended."""
+        """Retry the jobs that a shortage has delayed, without waiting for their timers."""
         self._finish_opening()
         self._store.retry_degraded()
 
@@ -344,12 +344,12 @@ class Housekeeping:
     def _start_in_thread(self, failure: str, job: Callable[[], object]) -> None:
         """Run a job in the thread, unless its previous run is unfinished.
 
-        ``failure`` is the log text for what remains undone if the job fails.
+        If it fails, ``failure`` is logged: what remains undone.
         """
         self._start_unless_running(failure, job, self.run_in_thread)
 
     def _start_in_store_pool(self, failure: str, job: Callable[[], object]) -> None:
-        """Run a job that may take minutes in the pool for the whole store; no job waits for it."""
+        """Run a job that may take minutes in the store pool, unless its last run is unfinished."""
         self._start_unless_running(
             failure, job, partial(self._run, self._store_pool, self._store_jobs)
         )

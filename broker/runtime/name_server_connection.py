@@ -1,7 +1,7 @@
 """NameServerConnection: the broker's connection to one name server of a RocketMQ cluster.
 
-It blocks, so each is used by one thread at a time, never by the loop's. A name server forgets a
-broker when this connection closes, so it stays open between requests.
+It blocks: use each from one thread at a time, never from the loop's. A name server forgets a broker
+whose connection closes, so the connection stays open between requests.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class NameServerConnection:
         timeout_seconds: float,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Store the address, as ``host:port``, without connecting to it."""
+        """Store the address, ``host:port``, without connecting."""
         self.address = address
         self._timeout_seconds = timeout_seconds
         self._monotonic = monotonic

@@ -5,8 +5,9 @@
     stop ──> UNREGISTER_BROKER
 
 Only saved topics are registered, with the version under which they are saved: name servers take
-topics of a known version for unchanged. A name that a master at another address has is not
-registered, because clients would lose that master. Each name server is retried by itself.
+topics of a known version for unchanged. If a master at another address has the broker's name, the
+broker is not registered, because clients would lose that master. Each name server is retried by
+itself.
 """
 
 from __future__ import annotations
@@ -34,15 +35,14 @@ from ..store.errors import Degradation
 from .name_server_connection import NameServerConnection, NameServerError, build_request
 
 RETRY_SECONDS: Final = 5.0
-"""The time after which a failed registration is tried again."""
 CHANGE_SECONDS: Final = 0.2
-"""The least time between two registrations, when topics change quickly."""
+"""The minimum time between two registrations while topics change quickly."""
 _UNREGISTER_SECONDS: Final = 2.0
 _READ_WRITE: Final = int(TopicPermission.READ | TopicPermission.WRITE)
 _log = logging.getLogger(__name__)
 
 JobRunner = Callable[[Callable[[], object], Callable[["BaseException | None"], None]], None]
-"""Runs a job in a thread, then a function on the loop with its error or None."""
+"""Runs a job in a thread, then a callback on the loop with its error or None."""
 
 
 class Loop(Protocol):
@@ -60,8 +60,6 @@ class RegisteredBroker:
     """The broker as name servers list it.
 
     Attributes:
-        cluster: Name of its cluster.
-        name: Its name.
         address: The address that clients get, as ``host:port``.
         ha_address: The address for slaves, which name servers demand; nothing listens there.
         permission: The bits of the broker's own permission, which limits that of each topic.
@@ -130,7 +128,7 @@ class NameServerRegistration:
         loop: Loop,
         run_in_thread: JobRunner,
     ) -> None:
-        """Prepare; ``topics`` returns the saved topics, and is called in any thread."""
+        """Store the parts; ``topics`` returns the saved topics, and may be called in any thread."""
         self._broker = broker
         self._registrations = [_Registration(each) for each in connections]
         self._topics = topics
@@ -164,7 +162,7 @@ class NameServerRegistration:
     async def stop(self) -> None:
         """Unregister where the broker is registered, and close the connections.
 
-        Elsewhere it would unregister another master of its name.
+        At another name server it would unregister another master with its name.
         """
         self._is_stopping = True
         waiting: list[asyncio.Future[None]] = []

@@ -56,7 +56,7 @@ class Processors:
     def __init__(
         self, broker: BrokerParts, commits: RealTopicDelivery, choose: Callable[[int], int]
     ) -> None:
-        """Build them; ``commits`` finds topics of committed messages, ``choose`` picks numbers."""
+        """Build them; ``choose(n)`` returns a random number below n."""
         self.broker = broker
         self._is_busy = False
         self._closed_connections: deque[Channel] = deque()
@@ -144,17 +144,15 @@ class Processors:
         return self.dispatch.wrap_errors(connection, request, steps)
 
     def _redispatch(self, connection: Channel, request: RemotingCommand) -> ResponseSteps | None:
-        """Dispatch a request outside of its connection's turns; return the remaining steps."""
+        """Dispatch a request again, outside its connection's turns; return the remaining steps."""
         return self._answer(connection, self.dispatch(connection, request))
 
     def _store_reply(self, connection: Channel, request: RemotingCommand, code: int) -> None:
-        """Store and answer a reply as a send of this code."""
         steps = self._answer(connection, self.dispatch.dispatch_as(code, connection, request))
         if steps is not None:
             self.broker.run_steps(steps)
 
     def _answer(self, connection: Channel, answer: Answer) -> ResponseSteps | None:
-        """Send a response, or return the steps that do."""
         if answer is None:
             return None
         if not isinstance(answer, RemotingCommand):
@@ -179,7 +177,6 @@ class Processors:
             self.broker.run_steps(self._unregister_closed())
 
     def _unregister_closed(self) -> BackgroundSteps:
-        """Remove disconnected clients from their groups, in steps."""
         try:
             while self._closed_connections:
                 connection = self._closed_connections.popleft()
@@ -206,7 +203,7 @@ class Processors:
         self.locks.skip_time(milliseconds)
 
     def sample_stats(self) -> None:
-        """Add the counters to their windows."""
+        """Add the current values of the counters to their windows."""
         self.broker.run_steps(self.stats.sample(self.broker.now_ms()))
 
     def log_busy(self) -> None:

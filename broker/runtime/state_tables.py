@@ -43,13 +43,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class _TopicQueueMappings:
-    """The content of RocketMQ's topicQueueMapping.json, by topic."""
-
     topic_queue_mapping_info_map: Mapping[str, Any] = field(default_factory=dict)
 
 
 class _SaveAfterFlush:
-    """A table of offsets, which is saved after the messages that they refer to."""
+    """A table of offsets, saved after the messages to which they refer."""
 
     def __init__(
         self,
@@ -69,8 +67,8 @@ class _SaveAndFinishDeletions:
     """Saves the table of topics, then completes the deletion of topics missing from it.
 
     The store has recorded that these topics are being deleted. That record is removed last: until
-    then, the next start removes such a topic and its offsets. The topic cannot be recreated before:
-    see `TopicConfigManager`.
+    then, the next start removes such a topic and its offsets, and `TopicConfigManager` does not
+    recreate it.
     """
 
     def __init__(
@@ -126,10 +124,10 @@ class StateTables:
         """Load all tables from the directory of an open store.
 
         ``make_log_durable`` is called in the thread that saves offsets of groups, before they are
-        saved: after a power loss, no offsets may refer to lost messages, or groups would skip the
-        next ones. ``half_deleted_topics`` returns the topics whose deletion the store has recorded:
-        ``finish_deletion`` is called in the thread that saves topics when such a topic and its
-        offsets are gone from the tables.
+        saved: after a power loss, offsets that refer to lost messages would make groups skip the
+        next ones. ``half_deleted_topics`` returns the topics whose deletion the store has recorded.
+        ``finish_deletion`` is called with each of them, in the thread that saves topics, when the
+        topic and its offsets are gone from the tables.
 
         Raises:
             DamagedTable: Neither a table nor its backup can be read.

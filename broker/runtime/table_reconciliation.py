@@ -33,7 +33,7 @@ class TableReconciliation:
     """The reconciliation at one start."""
 
     def __init__(self, store: MessageStore, tables: StateTables, default_queue_nums: int) -> None:
-        """Prepare with the opened parts, and the number of queues of an auto-created topic."""
+        """Store the opened parts, and the number of queues of an auto-created topic."""
         self._store = store
         self._tables = tables
         self._queue_nums_min = min(_DEFAULT_QUEUE_NUMS, default_queue_nums)
@@ -72,7 +72,7 @@ class TableReconciliation:
                     topics.add_queues(topic, queue_nums)
 
     def recreate_topic(self, topic: str, queue_nums: int) -> int | None:
-        """Create a topic again and return its number of queues; None if it is being deleted."""
+        """Create a topic again; return its number of queues, or None if it is being deleted."""
         topics = self._tables.topics
         if topic in topics.deleting:
             return None
@@ -185,7 +185,6 @@ def _warn_of_long_delays(config: StoreConfig) -> None:
 
 
 def _describe_topics(names: Sequence[str]) -> str:
-    """Return the number of topics and a few names, for a log line."""
     shown = ", ".join(sorted(names)[:_NAMES_MAX])
     more = ", ..." if len(names) > _NAMES_MAX else ""
     return f"{format_count(len(names), 'topic')} ({shown}{more})"

@@ -41,7 +41,7 @@ Ranges: TypeAlias = tuple[range, ...]
 
 @dataclass(frozen=True, slots=True)
 class AddressPattern:
-    """One or several addresses, or all; without alternatives, none.
+    """A pattern that covers one address, several, all or none.
 
         10.1.2.3                    one address                    10.1.2.3,10.1.2.4   several
         10.1.2.*   10.1.*.*         any number in these places     10.1.2-5.*          a range
@@ -167,7 +167,7 @@ _OTHERS: Final = {
     Action.LIST: PlainRight.PUB | PlainRight.SUB,
     Action.UPDATE: PlainRight.SUB,
 }
-"""The rights of which one suffices for an action that 4.9 does not know; others need an admin."""
+"""For actions that 4.9 does not know, the rights of which one suffices; others need an admin."""
 
 
 def _sufficient(actions: Iterable[Action]) -> PlainRight:
@@ -197,7 +197,7 @@ class PlainAccount:
 
     @property
     def is_super(self) -> bool:
-        """True for an admin without rights by name; with such, RocketMQ checks these as well."""
+        """True for an admin without rights by name; RocketMQ checks those of an admin, too."""
         return self.is_admin and not self.topic_rights and not self.group_rights
 
     def fault(self, need: Need) -> str | None:
@@ -254,7 +254,6 @@ class PlainAcl:
 def _read_file(
     name: str, text: str, accounts: dict[str, PlainAccount], addresses: list[AddressPattern]
 ) -> None:
-    """Add the accounts and the white addresses of one file to those of all."""
     try:
         node = parse_yaml(text)
         if node is None:

@@ -14,7 +14,7 @@ from rmq_spark.errors import nearest_name
 
 _EMPTY: Final = ("", "~", "null")
 _QUOTED: Final = re.compile(r"'(<[a-z ]+>|[^\w']{1,2})'|'.*?'")
-"""A quotation in an error of PyYAML: a token or sign, or a part of the file, which is hidden."""
+"""A quotation in PyYAML's errors: a token, or text of the file, which must not be shown."""
 _NOT_TEXT: Final = re.compile(
     r"~|null|true|false|yes|no|on|off|y|n|[-+]?(0[0-9_x]|[0-9][0-9_]*[_.:eE])[0-9a-fA-F_.:eE+-]*"
     r"|[-+][0-9]+|[-+]?\.(inf|nan|[0-9_]+)|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}.*|<<|=",
