@@ -7,7 +7,7 @@
 
 The query applies the user's function to a source that reads the topic. Its sink keeps the rows of
 each batch by the batch's number: a batch that runs again replaces its earlier rows, as in an
-idempotent sink. The module never imports Spark; it only calls methods of the session.
+idempotent sink.
 """
 
 from __future__ import annotations
@@ -115,7 +115,6 @@ class StreamTest:
         options: dict[str, str | int | bool],
         timeout: float,
     ) -> None:
-        """Prepare a stream without starting it; `stream_test` has checked the arguments."""
         self._spark = spark
         self._broker = broker
         self._topic = topic
@@ -151,7 +150,7 @@ class StreamTest:
             self._remove_checkpoint()
 
     def _stop_query(self) -> BaseException | None:
-        """Stop the query, if any, and return the error that had made it fail."""
+        """Stop the query, if any; return the error that made it fail, if any."""
         query, self._query = self._query, None
         if query is None:
             return None
@@ -162,7 +161,7 @@ class StreamTest:
     def _wait_until_started(self) -> None:
         """Wait until the query has asked the broker where its topic begins, which it does once.
 
-        So a test that makes the broker unavailable in its first line does so to a running stream.
+        So a test can make the broker unavailable in its first line, and the stream is running.
         """
         query, until = self._running(), time.monotonic() + self._timeout
         while query.isActive and time.monotonic() < until:
@@ -368,7 +367,7 @@ class StreamTest:
         return self._checkpoint
 
     def _last_batch_in(self, name: str) -> int | None:
-        """Return the number of the last batch in one of the checkpoint's logs, or None."""
+        """Return the last batch number in one of the checkpoint's logs, or None."""
         numbers: list[int] = []
         with suppress(FileNotFoundError):
             names = [each.name for each in (self._checkpoint_path() / name).iterdir()]
@@ -415,7 +414,7 @@ def _check_rows(found: Sequence[Row], expected: Sequence[object]) -> None:
 def _is_same(found: Any, expected: Any) -> bool:
     """Return whether a value equals the expected one, as Spark compares them.
 
-    NaN equals NaN. A Row is compared by its names, if it has some; a tuple has no names, and a dict
+    NaN equals NaN. Rows with names are compared by their names; a tuple has no names, and a dict
     has no order.
     """
     names, needed = (getattr(each, "__fields__", None) for each in (found, expected))

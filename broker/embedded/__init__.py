@@ -7,7 +7,7 @@
                       its certificates, if it has TLS
     faults            its clock, which its owner can advance, and faults of disk, network and power
 
-Only this room and `rocketpoll.broker.testing` use the client.
+This package and `rocketpoll.broker.testing` use the client; the rest of the broker does not.
 """
 
 from ..settings.settings import ConfigError

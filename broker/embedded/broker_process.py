@@ -1,11 +1,11 @@
 """BrokerProcess: runs a broker in a process of its own, which ends with this process.
 
-    its stdin    a pipe that nobody writes to: when this process ends, however that happens, so does
-                 the pipe
+    its stdin    a pipe to which nobody writes: it closes when this process ends in any way, and
+                 then the broker stops
     its stdout   one line when it serves
-    its stderr   an unnamed file that keeps what it prints, in case it ends on its own
+    its stderr   an unnamed file that keeps its output, in case it ends on its own
 
-It runs in a session of its own, so that Ctrl-C reaches only the process that started it.
+It has a session of its own, so that Ctrl-C reaches only the process that started it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STDERR_TAIL_BYTES = 4_000
 
 
 class BrokerProcess:
-    """A broker in a child process, which is started once and stopped once."""
+    """A broker in a child process; it can be started once and stopped once."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = [*command, UNTIL_INPUT_ENDS]
@@ -92,10 +92,7 @@ class BrokerProcess:
         self._process.send_signal(signal.SIGCONT)
 
     def descriptors(self) -> Iterable[int]:
-        """Return the descriptors that a fork of this process must not keep open.
-
-        With them open in a fork, the broker would outlive this process.
-        """
+        """Return the descriptors that a forked child must close, or the broker would not stop."""
         stdin = _require_pipe(self._process.stdin)
         return () if stdin.closed else (stdin.fileno(),)
 

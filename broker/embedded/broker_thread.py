@@ -1,7 +1,4 @@
-"""BrokerThread: a broker on an event loop and a thread of its own, in this process.
-
-The thread is a daemon, so that a program that never stops its broker still ends.
-"""
+"""BrokerThread: a broker on its own event loop in a daemon thread of this process."""
 
 from __future__ import annotations
 
@@ -27,8 +24,8 @@ from .faults.network import EmbeddedNetwork
 # ---- Advance of the clock.
 
 STOPS_MAX: Final = 5_000
-"""The maximum number of stops of one move. Past it, as on a disk that stays full for days, the move
-stops only at each full hour.
+"""The maximum number of stops of one move. After that, as on a disk that stays full for days, the
+move stops only at each full hour.
 """
 
 _HOUR_SECONDS: Final = 3_600.0
@@ -46,10 +43,10 @@ async def advance(controller: BrokerController, loop: EmbeddedLoop, seconds: flo
         a stop    due timers fire. The stop ends when no job is running: messages are visible,
                   expired files are deleted, and changed tables are saved
 
-    Nothing is read from clients during a move: what they send waits until its end. Clients use the
-    machine's time, and cannot send during the time that is skipped, so it does not count as
-    silence: their connections, group memberships and queue locks stay. Requests that the
-    broker holds for a while, such as pulls, expire. The machine's time runs normally.
+    During a move nothing is read from clients: what they send waits until its end. Clients use the
+    machine's time and cannot send during the skipped time, so it does not count as silence: their
+    connections, group memberships and queue locks stay. Requests that the broker holds, such as
+    pulls, expire.
     """
     loop.network.pause_reading(is_paused=True)
     try:
@@ -69,7 +66,7 @@ async def _advance_in_steps(
         moment = loop.next_deadline() if moments < STOPS_MAX else None
         if moment is not None and moment - loop.time() < step:
             moments += 1
-            # Not past the end, and not below the resolution of timers.
+            # not past the end, and not below the resolution of timers
             step = min(max(moment - loop.time(), _STEP_SECONDS_MIN), left)
         left -= step
         loop.advance(step)
@@ -83,7 +80,7 @@ async def _advance_in_steps(
 
 
 async def _find_deadlines(controller: BrokerController, loop: EmbeddedLoop) -> None:
-    """Wait until everything due is done; then let the check of transactions be a deadline."""
+    """Finish everything due; then schedule the check of transactions, which is a deadline."""
     await wait_idle(controller, loop)
     controller.schedule_transaction_checks()
     await wait_idle(controller, loop)
@@ -100,7 +97,6 @@ async def wait_idle(controller: BrokerController, loop: EmbeddedLoop) -> None:
 
 
 async def _wait_until_idle(controller: BrokerController, loop: EmbeddedLoop) -> None:
-    """Wait until no job is running and no timer fires."""
     while not _is_idle(controller, loop):
         await controller.housekeeping.wait_idle()
         written_offset = controller.store.state().written_offset
@@ -124,11 +120,11 @@ def _is_idle(controller: BrokerController, loop: EmbeddedLoop) -> bool:
 
 _STOP_SECONDS = 30.0
 _POLL_SECONDS = 1.0
-"""Seconds after which `start` checks whether the thread has started."""
+"""Seconds between checks of `start` whether the thread has started."""
 
 
 class BrokerThread:
-    """A broker on a daemon thread of this process; it can be started once and stopped once."""
+    """A broker on a daemon thread; it can be started once and stopped once."""
 
     def __init__(
         self,
@@ -137,10 +133,10 @@ class BrokerThread:
         disk: EmbeddedDisk,
         network: EmbeddedNetwork,
     ) -> None:
-        """Prepare a broker with these settings, without running it yet.
+        """Prepare a broker without running it.
 
-        The broker's time is the machine's plus ``clock_offset``, which each `advance` increases.
-        Clock, ``disk`` and ``network`` may come from an earlier thread, before a restart.
+        Its time is the machine's plus ``clock_offset``, which each `advance` increases. After a
+        restart, clock, ``disk`` and ``network`` come from the earlier thread.
         """
         self._clock_offset = clock_offset
         self._network = network
@@ -202,9 +198,7 @@ class BrokerThread:
     def advance(self, seconds: float, timeout: float) -> None:
         """Move the broker's time forward; return when everything due is done.
 
-        Raises:
-            concurrent.futures.TimeoutError: The broker is still at work after ``timeout`` seconds
-                of the machine's time.
+        ``timeout`` is in seconds of the machine's time.
         """
         self.run(lambda controller: advance(controller, self._loop, seconds), timeout)
 
@@ -228,16 +222,12 @@ class BrokerThread:
     ) -> Future[None]:
         """Queue a function for the broker's loop; it runs as soon as the loop continues.
 
-        Functions run one at a time, in the order in which they were submitted. A stop cancels those
-        that are unfinished.
+        Functions run one at a time, in order. A stop cancels those that are unfinished.
         """
         return asyncio.run_coroutine_threadsafe(self._run_serially(operation), self._loop)
 
     def descriptors(self) -> Iterable[int]:
-        """Return the descriptors that a fork of this process must close.
-
-        If a fork kept them open, clients would not notice that the broker has ended.
-        """
+        """Return the descriptors that a forked child must close, or clients would miss a stop."""
         return self._controller.descriptors()
 
     async def _run_serially(
@@ -272,7 +262,7 @@ class BrokerThread:
         self._stop = asyncio.Event()
         self._started.set_result(await self._controller.start())
         await self._stop.wait()
-        # A fault that ends now would open the port again after the broker has closed it.
+        # a fault that ends now would open the port again after the broker has closed it
         works = tuple(self._operations)
         for work in works:
             work.cancel()

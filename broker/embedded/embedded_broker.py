@@ -147,7 +147,6 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         if self._is_temporary:
             self._texts = {**_TEMPORARY_STORE_DEFAULTS, **self._texts}
         self._tls: EmbeddedTls | None = None
-        """The certificates of the throw-away authority, while they exist."""
         self._client_tls = tls if isinstance(tls, TlsSettings) else None
         self._makes_certificate = tls is True
         made_later = {}
@@ -561,20 +560,19 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
             self._directory = None
 
     def _after_fork(self) -> None:
-        """In a forked child, release all that would keep the parent's port or process alive."""
+        """Release what would keep the parent's port or process alive in a forked child."""
         super()._after_fork()
         self._lifecycle_lock = threading.RLock()
         if self._runner is not None:
             nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
             for descriptor in self._runner.descriptors():
-                # Replace instead of close: a new file must not get a descriptor that the loop still
-                # uses.
+                # Replace instead of close: a new file must not get a descriptor that the loop uses.
                 os.dup2(nothing, descriptor, inheritable=False)
             os.close(nothing)
 
 
 def _name_methods_of(*bases: type) -> None:
-    """Make Python's TypeErrors name the class that users know, not its bases."""
+    """Make Python's TypeErrors name `EmbeddedBroker`, which users know, not its bases."""
     for base in bases:
         for each in vars(base).values():
             if isinstance(each, FunctionType):
@@ -589,11 +587,7 @@ async def _suspend_listening(controller: BrokerController) -> None:
 
 
 def _texts_of(settings: dict[str, object]) -> dict[str, str]:
-    """Return settings as text, in the form of the settings file.
-
-    Raises:
-        EmbeddedBrokerError: A setting is also an argument of `EmbeddedBroker`.
-    """
+    """Return settings as text, in the form of the settings file."""
     for name, argument in _SETTINGS_OF_ARGUMENTS.items():
         if name in settings:
             raise EmbeddedBrokerError(

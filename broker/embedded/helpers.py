@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 QUEUES: Final = 4
-"""The default number of queues in `BrokerHelpers.create_topic`."""
 
 WAIT_SECONDS: Final = 10.0
 STREAM_SECONDS: Final = 60
@@ -61,7 +60,6 @@ class BrokerHelpers(ABC):
     """
 
     def __init__(self) -> None:
-        """Prepare the helpers; the first call of a method connects a client."""
         self._client: _HelperClient | None = None
         self._client_lock = threading.Lock()
 
@@ -311,7 +309,7 @@ class BrokerHelpers(ABC):
     # ---- internals
 
     def _connect(self) -> _HelperClient:
-        """Return this process's client; connect it first if needed, for example after a fork."""
+        """Return this process's client, which the first call connects."""
         address = self.address
         with self._client_lock:
             if self._client is None or self._client.process != os.getpid():
@@ -329,7 +327,6 @@ class BrokerHelpers(ABC):
         self._client_lock = threading.Lock()
 
     def _shown(self, title: str, *, answers: bool) -> str:
-        """Return a title in HTML, with a table of the topics if the broker responds."""
         rows: list[tuple[object, ...]] = []
         count = 0
         if answers:
@@ -340,7 +337,7 @@ class BrokerHelpers(ABC):
         return format_html(title, ("topic", "queues", "messages"), rows, count)
 
     def _topic_rows(self) -> tuple[list[tuple[object, ...]], int]:
-        """Return the first user topics with their message counts, and the number of all topics."""
+        """Return rows for the first user topics, and the number of user topics."""
         admin = self._connect().admin
         cluster = admin.cluster_info()
         own = {*cluster.cluster_addr_table, *cluster.broker_addr_table}
@@ -353,7 +350,7 @@ class BrokerHelpers(ABC):
         return rows, len(topics)
 
     def _lag(self, group: str, topic: str) -> Iterable[Lag]:
-        """Return the progress of a group, also if none of its consumers has started yet."""
+        """Return the progress of a group, even if none of its consumers has started yet."""
         admin = self._connect().admin
         try:
             return admin.lag(group, topic)
@@ -368,7 +365,7 @@ class BrokerHelpers(ABC):
             return 0
 
     def _ends(self, topic: str) -> dict[MessageQueue, int] | None:
-        """Return the end offset of each queue of a topic, or None if the topic does not exist."""
+        """Return the end offset of each queue of a topic; None if the topic does not exist."""
         try:
             spans = self._connect().admin.topic_offsets(topic)
         except RouteNotFound:
@@ -419,7 +416,7 @@ def checked_seconds(timeout: float) -> float:
 
 
 def _is_internal_topic(topic: str) -> bool:
-    """Return whether a topic was created by the broker for itself or for a group."""
+    """Return whether the broker created a topic for itself or for a group."""
     return is_system_topic(topic) or topic.startswith("%") or topic.endswith("_REPLY_TOPIC")
 
 
@@ -435,7 +432,7 @@ class _HelperClient:
 
     @property
     def sender(self) -> Producer:
-        """The one producer of all messages that `BrokerHelpers.send` sends."""
+        """The producer that `BrokerHelpers.send` uses."""
         with self._lock:
             if self._sender is None:
                 self._sender = self._start_producer("embedded")

@@ -1,11 +1,11 @@
-"""ThrowawayAuthority: certificates for tests, which nobody else trusts; made without a library.
+"""ThrowawayAuthority: certificates for tests, made without a library.
 
     authority ── signs ──> a server's certificate, for names and addresses
               └─ signs ──> a client's certificate
 
-Keys are ECDSA P-256, and all certificates are valid from 2020 to 2120, whatever a test does to its
-clock. The authority's own key is in memory only, so nothing can be signed later. The arithmetic is
-not constant-time, so its timing can reveal keys: use it for tests only.
+Keys are ECDSA P-256. Certificates are valid from 2020 to 2120, so that tests can move their clocks.
+The authority's own key is in memory only, so nothing can be signed later. The arithmetic is not
+constant-time, so its timing can reveal keys: use it for tests only.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class EcKey(NamedTuple):
 
     @classmethod
     def generate(cls, random_bytes: Callable[[int], bytes]) -> EcKey:
-        """Return a new key."""
+        """Generate a key."""
         secret = _random_factor(random_bytes)
         x, y = _multiply_base(secret)
         return cls(secret, b"\x04" + x.to_bytes(_BYTES, "big") + y.to_bytes(_BYTES, "big"))
@@ -167,7 +167,7 @@ _CLIENT_AUTH: Final = "1.3.6.1.5.5.7.3.2"
 
 
 class ThrowawayAuthority:
-    """An authority with its certificate, that signs others while it is in memory."""
+    """An authority that signs certificates; its own is in `certificate`."""
 
     def __init__(self, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
         self._random_bytes = random_bytes
@@ -218,19 +218,17 @@ class ThrowawayAuthority:
 
 _LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 MADE_SETTINGS: Final = ("tls.server.certPath", "tls.server.keyPath", "tls.server.keyPassword")
-"""The settings of files that a broker with a throw-away authority makes itself."""
+"""Settings that name the files made for a broker with a throw-away authority."""
 _NEED_CLIENT_AUTH: Final = "tls.server.need.client.auth"
 
 
 class EmbeddedTls:
-    """A throw-away authority with the certificates that it has signed, in a temporary directory."""
+    """A throw-away authority and the certificates that it signed, in a temporary directory."""
 
     def __init__(self, addresses: Iterable[str], settings: Mapping[str, str]) -> None:
-        """Make the files.
+        """Make the files for a broker at these addresses and localhost.
 
-        Args:
-            addresses: The addresses at which clients find the broker, besides localhost.
-            settings: The broker's settings. If they ask clients for a certificate, one is made.
+        If its settings ask clients for a certificate, one is made.
         """
         self._directory = Path(tempfile.mkdtemp(prefix="rocketpoll-tls-"))  # for its user alone
         authority = ThrowawayAuthority()
@@ -246,7 +244,7 @@ class EmbeddedTls:
         )
 
     def broker_settings(self) -> dict[str, str]:
-        """Return the settings of the broker that name the files."""
+        """Return the settings that name the broker's files."""
         settings = {"tls.server.certPath": str(self._cert_file)}
         if self.client_file is not None:
             settings["tls.server.trustCertPath"] = str(self.ca_file)
@@ -269,7 +267,7 @@ def asks_clients(settings: Mapping[str, str]) -> bool:
 
 
 def default_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return the defaults of a broker with a throw-away authority: clients have to use TLS."""
+    """Return the defaults of a broker with a throw-away authority: it accepts TLS only."""
     defaults = {"tls.server.mode": "enforcing"}
     if asks_clients(settings):
         defaults["tls.server.authClient"] = "true"

@@ -8,12 +8,11 @@ from rmq_spark.errors import RocketPollError, excerpt
 class FilterError(RocketPollError, page="troubleshooting.md#refused-by-a-broker"):
     """An expression is invalid; the message says where, what was expected, and what was found.
 
-    ``at`` is the number of the character, counted from 1, or None if the error concerns the whole
-    text.
+    ``at`` is the number of the character, counted from 1, or None for the whole text.
     """
 
     def __init__(self, subject: str, *, at: int | None = None, needed: str, found: object) -> None:
-        """Compose the message; ``found`` is cut short, as bad input may be kilobytes long."""
+        """Compose the message; ``found`` is cut short, because bad input may be kilobytes long."""
         self.subject = subject
         self.at = at
         self.needed = needed

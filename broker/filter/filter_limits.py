@@ -1,7 +1,4 @@
-"""FilterLimits: whether SQL92 expressions are allowed, and their maximum size.
-
-It is separate from the parser, which is only loaded for the first expression.
-"""
+"""FilterLimits: whether SQL92 expressions are allowed, and their maximum size."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from ..common.setting import COUNT, FLAG, number, setting
 
 @dataclass(frozen=True, kw_only=True)
 class FilterLimits:
-    """The settings of SQL92 expressions. The parser recurses three calls deep a level at most."""
+    """The settings of SQL92 expressions. The parser recurses at most three calls for a level."""
 
     expression_bytes_max: int = setting(
         "maxFilterExpressionBytes",

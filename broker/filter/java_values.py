@@ -1,9 +1,9 @@
-"""Java values: compares values as Java does; a text becomes the type that it is compared with.
+"""Java values: compares values as Java does, and reads the numbers in texts as Java does.
 
-The types are Boolean, Integer, Long, Double and String. Python's `int` stands for two of them: what
-fits in Integer is one. (The one value that fits and is a Long, -2147483648 as the negative of
-2147483648, counts as Long here too.) A text that cannot be converted raises ValueError, and its
-message does not match.
+A text is converted to the type of the value that it is compared with: Boolean, Integer, Long or
+Double. If it cannot be converted, ValueError is raised, and its message does not match. Python's
+`int` stands for Integer, if the number fits, and for Long. One value that fits counts as Long:
+-2147483648, because in Java it is the negative of the Long 2147483648.
 
 Everything here takes at most linear time in the length of a text.
 """
@@ -25,7 +25,7 @@ _Number = TypeVar("_Number", int, float)
 _DIGITS_WITHIN_INTEGER = 10  # fewer of them always fit
 _DIGITS_MAX = 40  # characters that java_numbers reads
 _BASIC_PLANE_LAST = (
-    "\uffff"  # Java looks at a digit beyond it as two characters, neither of them a digit
+    "\uffff"  # past it, Java sees a digit as two characters, neither of them a digit
 )
 _DECIMAL_CHARACTERS = "0123456789.eE+-"
 
@@ -54,7 +54,7 @@ def compare(left: Value, right: Value) -> int:
 def _convert(text: str, like: Value, *, boolean: bool = True) -> Value:
     """Convert a text to the type of ``like``, or raise ValueError.
 
-    As in Java, a text cannot become a boolean if it is on the right: then ``boolean`` is False.
+    ``boolean`` is False for a text on the right, which in Java cannot become a boolean.
     """
     if isinstance(like, bool):
         if not boolean:
@@ -70,7 +70,7 @@ def _as_float(number: Value) -> float:
 
 
 def _compare_doubles(left: float, right: float) -> int:
-    """Compare in Java's total order: -0.0 is below 0.0, NaN equal to itself and the greatest."""
+    """Compare in Java's total order: -0.0 is below 0.0; NaN equals itself and is the greatest."""
     if left < right:
         return -1
     if left > right:
@@ -86,7 +86,7 @@ def parse_boolean(text: str) -> bool:
 
 
 def parse_integer(text: str, like: int) -> int:
-    """Return the integer in a text, of as many bits as Java gives ``like``, or raise ValueError."""
+    """Return the integer in a text, with as many bits as Java gives ``like``; else ValueError."""
     if not text.isascii() and max(text) > _BASIC_PLANE_LAST:
         raise ValueError
     if len(text) > _DIGITS_MAX:
@@ -107,8 +107,8 @@ def _without_leading_zeros(text: str) -> str:
 def parse_double(text: str) -> float:
     """Return the number in a text as Java reads it, possibly NaN or infinite, or raise ValueError.
 
-    Python's own ``float`` accepts more names for these, digits of other scripts and underscores;
-    Java accepts hexadecimal numbers, and type letters after the digits.
+    Python's ``float`` also accepts other names for these, digits of other scripts and underscores;
+    Java also accepts hexadecimal numbers, and type letters after the digits.
     """
     text = text.strip(BLANKS)
     if text and not text.strip(_DECIMAL_CHARACTERS):  # only digits, as nearly always
@@ -134,7 +134,7 @@ def parse_double(text: str) -> float:
 def parse_numbers(texts: list[str], like: float) -> Sequence[float | None]:
     """Parse each text by `parse_integer` or `parse_double`, with None in place of a ValueError.
 
-    Most columns contain only digits, which one check of the whole column finds out.
+    Most columns contain only digits, which one check of the whole column shows.
     """
     all_of_them = "".join(texts)
     if isinstance(like, float):

@@ -1,8 +1,8 @@
 """SQL columns: evaluates an SQL92 expression for thousands of messages at once.
 
-Only the properties that the expression names are read. Conditions on one property are evaluated for
-its distinct values; AND, OR and NOT of their results are looked up in tables. Everything else, such
-as a comparison of two conditions on different properties, is evaluated row by row.
+Only the properties that the expression names are read. A condition on one property is evaluated for
+its distinct values; AND, OR and NOT look up the result in tables. Everything else, such as a
+comparison of two conditions on different properties, is evaluated row by row.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _SIGN_BIT = 63
 
 
 class NumericKeys(NamedTuple):
-    """A key for each value, in the order of the numbers; the last key is for an absent value."""
+    """Integers in the order of the values, one for each; the last key is for an absent value."""
 
     keys: npt.NDArray[np.int64]
     states: States
@@ -62,10 +62,10 @@ class NumericKeys(NamedTuple):
 class TextColumn:
     """The distinct values of a property, and the index of each row's value.
 
-    Simple conditions compare the property with a number, or search a text: most expressions consist
-    of these. A number becomes an integer with the order that Java gives to numbers, so that one
-    comparison by numpy serves all rows; which texts are numbers is determined once. Any other
-    condition on the one property is evaluated for each distinct value.
+    Most expressions compare a property with a number, or search a text. Each number becomes an
+    integer with the order that Java gives to numbers, so that one numpy comparison serves all rows;
+    which texts are numbers is determined once. Any other condition on the property is evaluated for
+    each distinct value.
     """
 
     def __init__(self, column: pa.StringArray) -> None:
@@ -127,7 +127,7 @@ class TextColumn:
 
 
 def compare_columns(left: TextColumn, sign: str, right: TextColumn) -> States:
-    """Compare two properties in each row: as numbers, or as texts for an equality."""
+    """Compare two properties in each row: as texts for an equality, otherwise as numbers."""
     if sign != "=":
         numbers, others = left.numbers(0.0), right.numbers(0.0)
         keys, missing = others.keys[right.row_values], others.states[right.row_values]
@@ -163,7 +163,6 @@ def _compare_keys(numbers: NumericKeys, sign: str, keys: npt.NDArray[np.int64]) 
 
 
 def _constant(operand: Expression) -> str | int | float | None:
-    """Return the text or number of a constant operand, or None."""
     if isinstance(operand, Negation) and isinstance(operand.operand, Literal):
         value = operand.value({})
     else:
@@ -183,7 +182,7 @@ def _sort_keys(numbers: list[Any], like: float) -> npt.NDArray[np.int64]:
 # The result of NOT, indexed by the operand's state.
 _NOT = np.array([TRUE, FALSE, NULL, FAILED], np.uint8)
 
-# Indexed by the left side's state, then the right one's; the left may decide alone.
+# Indexed by the left side's state, then the right side's; the left may decide alone.
 _AND = np.array(
     [
         [FALSE, FALSE, FALSE, FALSE],
@@ -220,7 +219,7 @@ def matching_rows(expression: SqlExpression, columns: Columns, rows: int) -> npt
 
 
 class _ColumnEvaluator:
-    """One expression and some messages; each property is decoded once."""
+    """Evaluates one expression for some messages; decodes each property once."""
 
     def __init__(self, columns: Columns, rows: int) -> None:
         self._columns = columns
@@ -228,7 +227,6 @@ class _ColumnEvaluator:
         self._texts: dict[str, TextColumn] = {}
 
     def states(self, condition: Expression) -> States:
-        """Return the state of a condition for each message."""
         if isinstance(condition, Not):
             return _NOT[self.states(condition.operand)]
         if isinstance(condition, (And, Or)):

@@ -1,9 +1,9 @@
 """SqlExpression: a compiled SQL92 tree that matches the properties of messages.
 
-Its logic has three values: a missing property is NULL, and so are most results of it. An operation
-that cannot be evaluated, such as comparing a number with non-numeric text, raises a ValueError, and
-the message does not match. `value` evaluates in RocketMQ's order, because a result decided before
-the ValueError counts.
+The logic has three values: a missing property is NULL, and so are most results of it. An operation
+that cannot be evaluated, such as comparing a number with non-numeric text, raises ValueError, and
+the message does not match. `value` evaluates in RocketMQ's order, because a result that is decided
+before the ValueError counts.
 
 `sql_parser` builds the nodes, and ensures that their operands have suitable types.
 """
@@ -49,12 +49,12 @@ class Expression:
 
     @cached_property
     def depth(self) -> int:
-        """The height of the tree below and including this node."""
+        """The height of the tree that begins at this node."""
         return 1 + max((each.depth for each in self.operands), default=0)
 
     @cached_property
     def nodes(self) -> int:
-        """The number of nodes, including this one."""
+        """The number of nodes in the tree that begins at this node."""
         return 1 + sum(each.nodes for each in self.operands)
 
     @cached_property
@@ -239,7 +239,7 @@ class In(Condition):
 
 @dataclass(frozen=True)
 class TextMatch(_Unary, Condition):
-    """CONTAINS, STARTSWITH or ENDSWITH, or its negation, which is also true only of text."""
+    """CONTAINS, STARTSWITH or ENDSWITH; a negation is true only of texts, too."""
 
     kind: str
     text: str
@@ -270,7 +270,7 @@ def _compare_ordered(
 
 @dataclass(frozen=True)
 class SqlExpression:
-    """A whole expression, and the rest of its text, which was ignored."""
+    """A whole expression, and the rest of its text, which is ignored."""
 
     condition: Expression
     ignored: str = ""

@@ -1,7 +1,6 @@
 """SqlFilter: the filter of an SQL92 subscription, which reads messages, not queue entries.
 
-It implements the store's `MessageFilter` and the filter that held pulls need, without importing
-either.
+It implements the store's `MessageFilter` and the hold service's `HoldFilter`.
 """
 
 from __future__ import annotations
@@ -33,13 +32,10 @@ class SqlFilter:
     """The filter of messages whose properties match an expression."""
 
     needs_messages = True
-    """Always true: the tags code alone never decides that a message matches."""
+    """True, because the tags code alone never decides that a message matches."""
 
     def __init__(self, expression: SqlExpression, characters: int = 0) -> None:
-        """Store an expression, and the length of its text in characters.
-
-        The length accounts for the memory of the values in it.
-        """
+        """Store an expression; ``characters``, the length of its text, accounts for its memory."""
         self.expression = expression
         self.size_bytes = _NODE_BYTES * expression.condition.nodes + _CHARACTER_BYTES * characters
         """The approximate memory of the expression, in bytes."""
@@ -75,7 +71,7 @@ class SqlFilter:
         )
 
     def cost_of(self, chunk: RecordChunk) -> int:
-        """Return the cost of a check of all properties, in bytes that could be read instead."""
+        """Return the cost of checking all properties, in bytes that could be read instead."""
         return self._weight * int(chunk.properties_length.sum())
 
     def matches_code(self, code: int) -> bool:  # noqa: ARG002  # the shape of a filter

@@ -12,7 +12,7 @@ The grammar is RocketMQ 5's:
     unary      = ("+" | "-" | NOT) unary | TRUE | FALSE | NULL | number | text | name | "(" or ")"
 
 The cost of an expression is limited here, before it is built: bytes of text, nodes of the tree, and
-nesting, which limits the depth of all recursion, here and in `sql_expression`.
+nesting, which limits the depth of all recursion.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _WORD = re.compile(
 
 
 class Token(NamedTuple):
-    """A token: its kind (keywords and signs are their own kinds), its spelling, its position."""
+    """A token; keywords and signs are their own kinds."""
 
     kind: str
     text: str
@@ -178,7 +178,7 @@ class _SqlParser:
         self._depth = 0
 
     def parse(self) -> SqlExpression:
-        """Return the whole expression."""
+        """Return the expression at the start of the text."""
         start = self._tokens.peek()
         condition = self._condition(self._expression(_OR), start)
         following = self._tokens.peek()
@@ -189,10 +189,9 @@ class _SqlParser:
     # ---- levels
 
     def _expression(self, level: int) -> Expression:
-        """Parse an expression of this precedence level or a tighter one."""
         start = self._tokens.peek()
         left = self._unary()
-        # No operator here binds tighter than the last one: it would have been consumed already.
+        # No operator here binds tighter than the last one, which would have consumed it.
         highest = _COMPARISON
         while level <= (found := _LEVELS.get(self._tokens.peek().kind, 0)) <= highest:
             if found == _COMPARISON:
@@ -377,7 +376,7 @@ def _float(token: Token) -> float:
 
 
 def _require_number(operand: Expression, token: Token) -> Expression:
-    """Return an operand that may be a number, as far as is known now, or raise FilterError."""
+    """Return an operand that may be a number, as far as is known before evaluation."""
     is_number = not isinstance(operand, Literal) or type(operand.constant) in (int, float)
     if isinstance(operand, Condition) or not is_number:
         raise _operand_error(token, f"numbers and properties around {token.kind}", operand)

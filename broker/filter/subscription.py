@@ -1,4 +1,4 @@
-"""Subscriptions: parse a client's subscription to a `SubscriptionData`, and build its filter.
+"""Subscriptions: parses a client's subscription to a `SubscriptionData`, and builds its filter.
 
 Parsing follows RocketMQ's ``FilterAPI``, and the filters follow RocketMQ's broker.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SUB_ALL = "*"
 RETRY_TOPIC_PREFIX = "%RETRY%"
 TAGS_CHARACTERS_MAX = 65_536
-"""The maximum length of the text of a TAG subscription, as each character costs a step."""
+"""The maximum length of the text of a TAG subscription, because parsing steps through it."""
 TAGS_MAX = 4_096
 """The maximum number of tags of a TAG subscription; that many take 8 ms. RocketMQ has no limit."""
 
@@ -34,7 +34,7 @@ def build_subscription_data(
 ) -> SubscriptionData:
     """Build the subscription of a topic from its text.
 
-    An SQL92 text is compiled by `message_filter`, not here.
+    An SQL92 text is not compiled here, but by `message_filter`.
 
     Raises:
         FilterError: An SQL92 text is empty, or the text names no tag.
@@ -88,13 +88,13 @@ def message_filter(
     if subscription.sub_string in ("", SUB_ALL):
         return None
     if not subscription.code_set or (by_text and not subscription.tags_set):
-        # The client has left out the tags and codes, which follow from the text.
+        # The client left out the tags and codes; they follow from the text.
         subscription = build_subscription_data(subscription.topic, subscription.sub_string)
     return TagsFilter(subscription.code_set, subscription.tags_set if by_text else None)
 
 
 def tag_count(sub_string: str) -> int:
-    """Return the maximum number of tags in a TAG subscription's text, without parsing it."""
+    """Return an upper bound of the number of tags in a TAG subscription, without parsing it."""
     return sub_string.count(TAG_SEPARATOR) + 1
 
 

@@ -1,10 +1,9 @@
 """TagsFilter: the filter of a TAG subscription, by tags codes, and by tag texts if requested.
 
-Different tags can have equal codes. Java's clients compare the text themselves, so a broker that
-compares codes alone, as RocketMQ's does, sends all matching messages and rarely one too many.
+Different tags can have equal codes. Java's clients compare the text themselves, so RocketMQ's
+broker compares codes alone, and may send a message too many.
 
-It implements the store's `MessageFilter` and the filter that held pulls need, without importing
-either.
+It implements the store's `MessageFilter` and the hold service's `HoldFilter`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _TAG_BYTES = 96
 
 
 class TagsFilter:
-    """The filter of messages by a set of tags codes and, if ``tags`` are given, by their text."""
+    """The filter of messages by tags codes and, if ``tags`` are given, by their text."""
 
     evaluated_max = 1 << 31
 
@@ -38,7 +37,7 @@ class TagsFilter:
 
     @property
     def size_bytes(self) -> int:
-        """The approximate memory of its codes and tags, in bytes."""
+        """The approximate memory of the codes and tags, in bytes."""
         tags = self.tags or ()
         sets = sys.getsizeof(self.codes) + sys.getsizeof(tags)
         return sets + _CODE_BYTES * len(self.codes) + _TAG_BYTES * len(tags) + sum(map(len, tags))

@@ -9,7 +9,7 @@ from ..common.setting import COUNT, FLAG, MS, setting
 
 @dataclass(frozen=True, kw_only=True)
 class HoldLimits:
-    """The limits of held pulls: how long they may be held, in milliseconds, and how many."""
+    """Limits on how long pulls are held, and how many."""
 
     long_polling_enable: bool = setting(
         "longPollingEnable",

@@ -25,7 +25,7 @@ from .pull_request import PullRequest
 PopHeader: TypeAlias = "PopMessageRequestHeader | NotificationRequestHeader"
 _SEPARATOR: Final = "@"
 _REGISTERED_MIN: Final = 10_000
-"""The minimum number of registrations after which unused keys are removed."""
+"""The number of registrations after which unused keys are removed, unless more are in use."""
 
 
 def polling_key(
@@ -38,7 +38,7 @@ def polling_key(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PopRequest(PullRequest):
-    """A pop or a notification that found nothing, with the times and the filter of a held pull."""
+    """A pop or a notification that found nothing."""
 
     header: PopHeader  # type: ignore[assignment]  # has the fields that a hold needs, but a pull's
     is_notification: bool = False
@@ -63,15 +63,15 @@ class PopRequest(PullRequest):
 
     @property
     def texts(self) -> tuple[object, ...]:
-        """The texts of unlimited length."""
+        """The texts of unlimited length, which count for the quota."""
         return self.header.exp, self.header.exp_type, self.header.attempt_id
 
 
 class PopWaiters:
     """The polling keys of pops by the topics whose messages they get.
 
-    Each arrival gets a number, which the hold service compares as it compares offsets: a pop waits
-    for an arrival with a higher number than that at its start.
+    Each arrival gets a number, which the hold service compares as it compares offsets: an arrival
+    wakes the pops that were registered before it.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class PopWaiters:
         notify: Callable[[str, int, int, Collection[int] | None], None],
         waiting: Callable[[QueueKey], int],
     ) -> None:
-        """Store the hold service's functions: to report an arrival, and to count held requests."""
+        """Store the hold service's functions: report an arrival, and count held requests."""
         self._notify = notify
         self._waiting = waiting
         self._keys: dict[str, dict[QueueKey, None]] = {}
@@ -89,7 +89,7 @@ class PopWaiters:
         self.arrivals = 0
 
     def register(self, held: PopRequest) -> None:
-        """Note that a pop waits for messages of its topic and of its group's retry topics."""
+        """Register a pop for messages of its topic and of its group's retry topics."""
         self._registered += 1
         if self._registered > self._registered_max:
             self._discard_unused_keys()
@@ -127,7 +127,7 @@ class PopWaiters:
             is_normal = key[0].startswith(f"{topic}{_SEPARATOR}")
             if is_normal and key[1] not in (ANY_QUEUE, queue_id):
                 continue
-            # a filter is for messages of the topic itself: redelivered ones have passed it
+            # redelivered messages have passed the filter already
             self._notify(*key, self.arrivals, tags_codes if is_normal else None)
         if not keys:
             del self._keys[topic]

@@ -1,8 +1,7 @@
 """PullRequest: one held pull, with the minimum that its replay needs.
 
 The request's ext fields are dropped, because the typed header has the same content in a fraction of
-the memory. The parts of unlimited length, the subscription and its filter, use more than one unit
-of the quota.
+the memory.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from rmq_spark.wire.message_queue import QueueKey
 from ..common.channel import Channel
 
 QUOTA_UNIT_BYTES: Final = 1_400
-"""Bytes of memory that a usual pull takes, with a short subscription and a filter of a few tags."""
+"""Bytes of a usual pull in memory, with a short subscription and a filter of a few tags."""
 
 
 class HoldFilter(Protocol):
@@ -28,7 +27,7 @@ class HoldFilter(Protocol):
 
     @property
     def needs_messages(self) -> bool:
-        """True if a matching code is not enough, so that the messages must be checked."""
+        """True if messages must be read, because a matching code is not enough."""
 
     @property
     def size_bytes(self) -> int:
@@ -66,20 +65,17 @@ class PullRequest:
 
     @property
     def texts(self) -> tuple[object, ...]:
-        """The texts of unlimited length."""
+        """The texts of unlimited length, which count for the quota."""
         return self.header.subscription, self.header.expression_type
 
     @property
     def quota_cost(self) -> int:
-        """The number of units that the pull uses without its filter.
-
-        A long subscription uses several units.
-        """
+        """The units that the pull uses without its filter; a long subscription uses several."""
         return 1 + sum(map(sys.getsizeof, self.texts)) // QUOTA_UNIT_BYTES
 
     @property
     def filter_quota_cost(self) -> int:
-        """The units of the filter, which all pulls of one client with this filter share."""
+        """The units of the filter, which one client's pulls with this filter share."""
         return (
             0 if self.message_filter is None else self.message_filter.size_bytes // QUOTA_UNIT_BYTES
         )
@@ -91,7 +87,7 @@ class PullRequest:
 
     @property
     def deadline_ms(self) -> int:
-        """The time, in milliseconds, at which the pull is answered at the latest."""
+        """The monotonic time, in milliseconds, by which the pull is answered."""
         return self.suspend_timestamp_ms + self.timeout_ms
 
     def may_match(self, tags_codes: Iterable[int] | None) -> bool:
@@ -101,15 +97,17 @@ class PullRequest:
         return any(map(self.message_filter.matches_code, tags_codes))
 
 
-# ---- ManyPullRequest: the pulls that wait for one queue, each with the offset before which no
-# message matches it.
+# ---- ManyPullRequest: the pulls that wait for one queue.
 
 _Owner: TypeAlias = tuple[Channel, str]
 """A client, and the group for which it pulls."""
 
 
 class ManyPullRequest:
-    """The held pulls of one queue, those of each client in the order of arrival."""
+    """The held pulls of one queue, those of each client in the order of arrival.
+
+    Each has an offset before which no message matches it.
+    """
 
     def __init__(self) -> None:
         self._scanned_to: dict[PullRequest, int] = {}
@@ -127,11 +125,11 @@ class ManyPullRequest:
         return next(iter(self._scanned_to)).is_pop
 
     def of_owner(self, request: PullRequest) -> list[PullRequest]:
-        """Return the waiting pulls of the same client and group as this one's."""
+        """Return the held pulls of this one's client and group."""
         return list(self._by_owner.get(_owner_of(request), ()))
 
     def by_turns(self) -> Iterator[PullRequest]:
-        """Yield the pulls that are here now: the first of each client, the second of each, ...
+        """Yield the pulls that are here now: the first of each client, then the second of each, ...
 
         Pulls may be added and removed meanwhile.
         """
@@ -155,7 +153,7 @@ class ManyPullRequest:
         return self._scanned_to[request]
 
     def add(self, request: PullRequest) -> None:
-        """Add a pull that waits."""
+        """Add a pull."""
         self._scanned_to[request] = request.no_match_before
         self._by_owner.setdefault(_owner_of(request), {})[request] = None
 
@@ -164,7 +162,7 @@ class ManyPullRequest:
         self._scanned_to[request] = queue_offset
 
     def remove(self, request: PullRequest) -> None:
-        """Remove a pull that waits no longer."""
+        """Remove a pull."""
         del self._scanned_to[request]
         owner = _owner_of(request)
         of_owner = self._by_owner[owner]
@@ -189,8 +187,8 @@ class FairTurns(Generic[_Item]):
         10.0.0.1  a: 1 2 3 4    b: 5 6     ─> 1, 7, 5, 2, 6, 3, 4
         10.0.0.2  c: 7
 
-    A client that queues much has its items served in order, but never ahead of another's first one.
-    Every operation takes constant time, however many items, connections and addresses there are.
+    A client that queues many items has them served in order, but only one in each turn of its
+    address. Every operation takes constant time.
     """
 
     def __init__(self) -> None:

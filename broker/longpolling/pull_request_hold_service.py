@@ -23,12 +23,12 @@ event loop serves other clients. Three kinds of work take turns, one step each:
     searches    of new messages for a filter that has to read them, which takes a third of a
                 millisecond or more: by turns of addresses and connections
 
-So a client that holds thousands of pulls with expensive filters delays its own pulls, and those of
-others by at most one step for each client. A pull has at most one search, which includes messages
-that arrive meanwhile. The arrivals of one queue are processed in order, or a match would be missed.
+So a client with thousands of pulls and expensive filters mostly delays itself: it delays others by
+at most one step for each client. A pull has at most one search, which includes messages that arrive
+meanwhile. The arrivals of one queue are processed in order, or a match would be missed.
 
 Nothing can arrive between a pull's read of its queue and its suspension: both happen in one turn of
-the one thread that also reports arrivals. Hence the sweep never has anything to rescue;
+the loop, whose thread also reports arrivals. Hence the sweep never has anything to rescue;
 ``rescued_total`` shows if that ever changes.
 """
 
@@ -51,24 +51,22 @@ from .pull_request import FairTurns, HoldFilter, ManyPullRequest, PullRequest
 
 
 class HoldQuota:
-    """The quota of one kind of pulls: the units that each pull uses, in order of acquisition.
+    """The units that the pulls of one kind use, with the pulls in order of acquisition.
 
-    A pull with a long subscription uses several units. A large filter uses units once for each
-    client that waits with it. Every operation takes constant time, however many pulls are held.
+    A long subscription uses several units. A large filter uses units once for each client that
+    waits with it. Every operation takes constant time.
     """
 
     def __init__(self) -> None:
         self._count = 0
         self.used = 0
-        """The units that all pulls use together."""
         self._requests: dict[Channel, dict[PullRequest, None]] = {}
         self._used_by: dict[Channel, int] = {}
         self._filter_users: dict[tuple[Channel, HoldFilter], int] = {}
-        """How many pulls of a client wait with the same filter, if the filter uses units."""
+        """The number of a client's pulls with the same filter, if the filter uses units."""
         self._connections_by_use: dict[int, dict[Channel, None]] = {}
-        """The clients by the number of units that they use."""
         self.used_max = 0
-        """The number of units of the client that uses most."""
+        """The units of the client that uses most."""
 
     def __len__(self) -> int:
         return self._count
@@ -80,15 +78,15 @@ class HoldQuota:
         return (request for requests in self._requests.values() for request in requests)
 
     def used_by(self, connection: Channel) -> int:
-        """Return the number of units that a client uses."""
+        """Return the units that a client uses."""
         return self._used_by.get(connection, 0)
 
     def of(self, connection: Channel) -> tuple[PullRequest, ...]:
-        """Return the pulls of a client, the one held for longest first."""
+        """Return the pulls of a client, the oldest first."""
         return tuple(self._requests.get(connection, ()))
 
     def oldest_of(self, connection: Channel) -> PullRequest | None:
-        """Return the pull that a client has had held for longest, or None if it has none."""
+        """Return the oldest pull of a client, or None if it has none."""
         return next(iter(self._requests.get(connection, ())), None)
 
     def oldest_of_largest(self) -> PullRequest:
@@ -97,7 +95,7 @@ class HoldQuota:
         return next(iter(self._requests[largest]))
 
     def cost_of(self, request: PullRequest) -> int:
-        """Return how many units a pull that is not held yet would use."""
+        """Return the units that a pull would use if it were acquired."""
         filter_places = request.filter_quota_cost
         if filter_places and (request.connection, request.message_filter) in self._filter_users:
             filter_places = 0
@@ -129,10 +127,7 @@ class HoldQuota:
             del self._requests[request.connection]
 
     def _adjust(self, connection: Channel, by: int) -> None:
-        """Change the number of units of a client by one.
-
-        After a change by one, `used_max` is known without a search.
-        """
+        """Change the units of a client by one, so that `used_max` is known without a search."""
         before = self._used_by.get(connection, 0)
         after = before + by
         self.used += by
@@ -156,11 +151,11 @@ EXPIRED_MAX: Final = 250
 """The maximum number of pulls that one call expires, which take a millisecond."""
 
 LATE_MS: Final = 1_000
-"""A busy loop may wake a pull this late; a later one counts as overlooked."""
+"""How late a busy loop may wake a pull; a later one counts as overlooked."""
 
 _Codes: TypeAlias = "frozenset[int] | None"
 _SameSearch: TypeAlias = "tuple[QueueKey, str, int, HoldFilter | None, int]"
-"""The equal parts of pulls that share a search: queue, group, flags, filter, first offset."""
+"""Queue, group, flags, filter and first offset, which are equal in pulls that share a search."""
 _END: Final = object()
 
 
@@ -182,7 +177,7 @@ class _Search:
         self.clients: set[Channel] = set()
         self.begin = self.end = begin
         self.is_sweep = True
-        """True if only the sweep has asked for it, so that a match was overlooked."""
+        """True if only the sweep has asked for it: a match was then overlooked."""
         self.is_over = False
         self.steps: Iterator[None] = iter(())
 
@@ -215,7 +210,6 @@ class PullRequestHoldService:
         self._holds = HoldQuota()
         self._deferred = HoldQuota()
         self._deadlines: dict[int, dict[PullRequest, None]] = {}
-        """The pulls by the millisecond of their deadline."""
         self._deadline_heap: list[int] = []
         """The keys of `_deadlines` as a heap; some may have no pulls left."""
         self._is_working = False
@@ -224,7 +218,7 @@ class PullRequestHoldService:
         self._arrivals: dict[QueueKey, _Arrival] = {}
         """The arrivals of each queue whose check has not begun."""
         self._checks: dict[QueueKey, Iterator[None] | None] = {}
-        """The steps of each check, the next one first; None if it has not begun."""
+        """The remaining steps of each check, the next one first; None if it has not begun."""
         self._searches = FairTurns[_ClientSearch]()
         """The searches that have not ended, once for each client that waits for one."""
         self._search_by_key: dict[_SameSearch, _Search] = {}
@@ -232,7 +226,7 @@ class PullRequestHoldService:
         self.deferred_total = 0
         self._deferred_at_sweep = 0
         self._deferred_before: int | None = None
-        """The number of deferred pulls before the current period of deferrals, if any."""
+        """`deferred_total` before the current period of deferrals; None if there is none."""
         self.rescued_total = 0
 
     @property
@@ -247,9 +241,9 @@ class PullRequestHoldService:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """The time to call `expire`, in milliseconds, or None.
+        """The time of the next call of `expire`, in milliseconds, or None.
 
-        The time may be too early after very many pulls with earlier deadlines were removed.
+        It may be too early if very many pulls with earlier deadlines were removed.
         """
         for _ in range(EXPIRED_MAX):
             if not self._deadline_heap or self._deadlines[self._deadline_heap[0]]:
@@ -262,7 +256,7 @@ class PullRequestHoldService:
         return len(self._pull_request_table.get(queue, ()))
 
     def suspend_pull_request(self, request: PullRequest) -> bool:
-        """Hold a pull; return False to refuse it, because too many pulls are even deferred.
+        """Hold or defer a pull; return False if too many pulls are deferred, too.
 
         An immediate response would bring the same pull back immediately.
         """
@@ -273,8 +267,7 @@ class PullRequestHoldService:
             if request.is_pop
             else limits.holds_per_connection_and_queue
         ):
-            # A client that exceeds its limit for a queue has probably given up the older ones: the
-            # oldest is the least likely to be wanted.
+            # A client that exceeds its limit for a queue has probably given up the oldest pull.
             self._evict(of_owner[0], request.suspend_timestamp_ms)
         while not self._has_room(self._holds, request):
             used_after = self._holds.used_by(request.connection) + self._holds.cost_of(request)
@@ -304,19 +297,19 @@ class PullRequestHoldService:
 
     def check_hold_request(self, now_ms: int) -> Iterator[None]:
         """Check every deadline and every queue, in steps, as if no arrival had been reported."""
-        # reported arrivals are queued already; this is for those that were missed
+        # reported arrivals are queued already: this finds those that were missed
         self._report_rescued(self.expire(now_ms - LATE_MS), "deadlines")
         self._log_deferred()
         for queue in list(self._pull_request_table if self._limits.long_polling_enable else ()):
             many = self._pull_request_table.get(queue)
-            # pops wait for no offset, so that the sweep cannot find one that was overlooked
+            # pops wait for no offset, so the sweep cannot find one that was overlooked
             if queue not in self._checks and many is not None and not many.is_of_pops:
                 max_offset = self._max_offset_in_queue(*queue)
                 self._add_arrival(queue, _Arrival(max_offset, None, is_sweep=True))
             yield
 
     def expire(self, now_ms: int) -> int:
-        """Wake pulls whose deadline has passed, at most `EXPIRED_MAX`, and return their number."""
+        """Wake at most `EXPIRED_MAX` pulls whose deadline has passed, and return their number."""
         expired = 0
         while (
             (next_ms := self.next_deadline_ms) is not None
@@ -390,7 +383,6 @@ class PullRequestHoldService:
         return True
 
     def _add_deadline(self, request: PullRequest) -> None:
-        """Add a pull to the table of deadlines."""
         requests = self._deadlines.get(request.deadline_ms)
         if requests is None:
             requests = self._deadlines[request.deadline_ms] = {}
@@ -398,7 +390,6 @@ class PullRequestHoldService:
         requests[request] = None
 
     def _schedule_wake(self, request: PullRequest) -> None:
-        """Remove a pull from the table and queue it to be woken."""
         self._remove(request)
         self._wake_queue.append(request.connection, request)
 
@@ -457,12 +448,11 @@ class PullRequestHoldService:
             return
         try:
             self._wake(request)
-        except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting
+        except Exception:  # noqa: BLE001  # an error in one must not keep the others waiting
             _log.exception("replaying a pull of %s failed", request.queue)
             request.connection.close("its pull could not be answered")
 
     def _discard_next(self) -> None:
-        """Remove one pull of a disconnected client."""
         connection = self._closed_connections[0]
         for places in (self._holds, self._deferred):
             request = places.oldest_of(connection)
@@ -494,7 +484,7 @@ class PullRequestHoldService:
                 if request.is_pop:
                     break
             yield
-        for client, search in searches:  # begin them when all pulls that can share one have joined
+        for client, search in searches:  # all pulls that can share one have joined by now
             self._searches.append(client, (client, search))
             yield
         if arrival.is_sweep:
@@ -508,7 +498,7 @@ class PullRequestHoldService:
             )
 
     def _log_deferred(self) -> None:
-        """Log when pulls are first deferred, and their number when none is deferred any more."""
+        """Log when deferrals begin, and their number when they end."""
         since_sweep = self.deferred_total - self._deferred_at_sweep
         self._deferred_at_sweep = self.deferred_total
         if since_sweep and self._deferred_before is None:
@@ -533,7 +523,7 @@ class PullRequestHoldService:
         arrival: _Arrival,
         searches: list[_ClientSearch],
     ) -> bool:
-        """Return whether a pull is to be woken now; a search that it needs is added to a list."""
+        """Return whether to wake a pull now; add a search that it needs to ``searches``."""
         scanned_to = many.scanned_to(request)
         if arrival.max_offset <= scanned_to:
             return False
@@ -575,9 +565,8 @@ class PullRequestHoldService:
         return search
 
     def _search_next(self) -> None:
-        """Do a step of the next search."""
         connection, search = self._searches.popleft()
-        # a search that is over has ended in the turn of another client that waits for it
+        # a search that is over has ended in the turn of another client
         if not search.is_over and next(search.steps, _END) is not _END:
             self._searches.append(connection, (connection, search))
 
@@ -609,7 +598,7 @@ class PullRequestHoldService:
     ) -> Generator[None, None, bool]:
         try:
             return (yield from self._is_matched_by_commit_log(request, from_queue_offset))
-        except Exception:  # noqa: BLE001  # whatever it is, its replay will say so to the client
+        except Exception:  # noqa: BLE001  # the replay reports the error to the client
             _log.exception("looking for a match of a waiting pull of %s failed", request.queue)
             return True
 
@@ -629,9 +618,6 @@ class NotifyMessageArrivingListener:
     def arriving(
         self, topic: str, queue_id: int, max_offset: int, tags_codes: Collection[int] | None
     ) -> None:
-        """Report that a queue now ends at ``max_offset``, with the tags codes of all new messages.
-
-        None as the codes stands for any.
-        """
+        """Report the new end of a queue, and the tags codes of its new messages; None for any."""
         self._hold_service.notify_message_arriving(topic, queue_id, max_offset, tags_codes)
         self._on_arrival(topic, queue_id, tags_codes)

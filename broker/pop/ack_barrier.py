@@ -1,8 +1,8 @@
 """AckBarrier: makes redelivery wait until stored acknowledgements are in the revive topic.
 
-Acknowledgements reach the revive topic through the log, and most of them through a timer. If the
-broker stood still, or if many timers were due at once, they come late, and the redelivery of their
-messages must not overtake them:
+Acknowledgements reach the revive topic through the log, and most of them through a timer. They come
+late if the broker stood still, or if many timers were due at once. The redelivery of their messages
+must not overtake them:
 
     direct ones    the log is dispatched up to its end ─> in the revive topic
     with a timer   ─> indexed ─> delivered, if due ─> the log is dispatched again ─> there as well
@@ -27,7 +27,7 @@ _TIMER_LEAD_MS: Final = REVIVE_AFTER_MS - ACK_INTERVAL_MS
 
 
 class AckBarrier:
-    """Waits for acknowledgements, without a thread; times are those of a monotonic clock, in ms."""
+    """Waits for acknowledgements, without a thread; times are monotonic, in milliseconds."""
 
     def __init__(self, store: MessageStore, timers: TimerMessageStore, start_ms: int) -> None:
         """Set `passed_ms` to ``start_ms``; ``timers`` deliver check points and acknowledgements."""
@@ -38,7 +38,7 @@ class AckBarrier:
         """For check points due by this time, all acknowledgements are in the revive topic."""
 
     def advance(self, now_ms: int) -> None:
-        """Move `passed_ms` to a time, now or in one of the next calls."""
+        """Move `passed_ms` to a time, in this call or a later one."""
         if self._steps is None:
             self._steps = self._pass(now_ms)
         if next(self._steps, self) is self:

@@ -1,4 +1,4 @@
-"""PopCounters: how many messages were popped, acknowledged and redelivered, and are in flight."""
+"""PopCounters: messages popped, acknowledged, redelivered and in flight."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PopQueue: TypeAlias = tuple[str, str, int]
 
 
 class PopCounters:
-    """Plain counters; those of messages in flight begin with the broker's start."""
+    """Counters of popped messages, since the start of the broker."""
 
     def __init__(self, started_ms: int) -> None:
         """Begin with nothing in flight; messages popped before ``started_ms`` are not counted."""

@@ -5,16 +5,12 @@
                another attempt in %RETRY%group_topic; after the group's retryMaxTimes, %DLQ%group
         ─> the offset of CID_RMQ_SYS_REVIVE_GROUP moves past the check point
 
-The service keeps nothing that the log does not have: a start reads the revive queues again from the
-group's offsets, which move only when the redelivered messages are stored. Redelivery is at least
-once.
+The log has all state of the service: a start reads the revive queues again from the group's
+offsets, which move only when the redelivered messages are stored. Redelivery is at least once.
 
-It needs only a monotonic clock. Timers deliver a check point a second before its messages are
-visible again, and the acknowledgements when they are visible. So two seconds after a check point
-came, all its acknowledgements have been there for a second. If timers are late, `AckBarrier` makes
-the redelivery wait.
-
-The caller provides the thread, the timer and the clock, as for delay levels.
+Timers deliver a check point a second before its messages are visible again, and acknowledgements
+when they are visible. So two seconds after a check point came, all its acknowledgements have been
+there for a second. If timers are late, `AckBarrier` makes the redelivery wait.
 """
 
 from __future__ import annotations
@@ -72,8 +68,6 @@ _KEPT_FLAGS = ~MessageSysFlag.TRANSACTION_MASK.value
 
 @dataclass(slots=True)
 class _Pending:
-    """A check point that is not done."""
-
     check_point: PopCheckPoint
     key: CheckPointKey
     revive_offset: int
@@ -94,7 +88,7 @@ class _ReviveQueue:
 
 
 class ReviveRules(NamedTuple):
-    """The revive topic, its number of queues, the broker's name, and the form of retry topics."""
+    """The names and numbers that the service needs."""
 
     topic: str
     queue_nums: int
@@ -132,9 +126,9 @@ class PopReviveService:
         self._queues = [self._open(queue_id) for queue_id in range(rules.queue_nums)]
 
     def revive_due(self, now_ms: int) -> int | None:
-        """Redeliver messages that are due, or some of them.
+        """Redeliver some or all of the messages that are due.
 
-        Return when to call again, by the monotonic clock; None to wait for an arrival.
+        Return the monotonic time of the next call; None to wait for an arrival.
         """
         budget = DeliveryBudget()
         if self._is_due(now_ms):
@@ -162,7 +156,7 @@ class PopReviveService:
         return -1 if done is None else done
 
     def _try_queue(self, queue: _ReviveQueue, now_ms: int, budget: DeliveryBudget) -> int | None:
-        """Work on one queue; an unreadable file does not delay the other queues."""
+        """Work on one queue; if its file is unreadable, the other queues go on."""
         try:
             next_ms = self._revive_queue(queue, now_ms, budget)
         except EndUnknown:  # the store logs the cause
@@ -197,7 +191,7 @@ class PopReviveService:
         return None
 
     def _read(self, queue: _ReviveQueue, now_ms: int) -> bool:
-        """Read some messages of the queue; return whether that was all."""
+        """Read some messages of the queue; return whether it is read to its end."""
         if len(queue.pending) >= PENDING_MAX:
             return False
         found = self._store.get_message(
@@ -225,7 +219,7 @@ class PopReviveService:
         return queue.next_offset >= found.max_offset
 
     def _take(self, queue: _ReviveQueue, record: memoryview, now_ms: int) -> None:
-        """Take a message of the queue: a check point, or the acknowledgement of an earlier one."""
+        """Add a check point, or an acknowledgement to its earlier check point."""
         try:
             message = decode_record(record)
             content = decode_revive_message(message)
@@ -276,7 +270,7 @@ class PopReviveService:
             yield offsets[index]
 
     def _group_of(self, check_point: PopCheckPoint) -> SubscriptionGroupConfig | None:
-        """Return the group of a check point; None if it, or the topic, is deleted."""
+        """Return the group of a check point; None if it or the topic is deleted."""
         if check_point.topic is None or check_point.group is None:
             return None
         if self._topics.get(normal_topic(check_point.topic, check_point.group)) is None:
@@ -335,7 +329,7 @@ class PopReviveService:
     def _retry_message(
         self, check_point: PopCheckPoint, message: StoredMessage, *, is_dead: bool
     ) -> StoredMessage:
-        """Return the message that is stored for the next attempt, or as a dead letter."""
+        """Return the message to be stored for the next attempt, or as a dead letter."""
         group, topic = check_point.group or "", check_point.topic or ""
         origin = normal_topic(topic, group)
         properties = message.properties
@@ -365,7 +359,7 @@ class PopReviveService:
         )
 
     def _commit(self, queue_id: int, revive_offset: int) -> None:
-        """Store the progress in one queue, once all redelivered messages are stored."""
+        """Commit the progress in one queue when all redelivered messages are stored."""
         if revive_offset < 0:
             return
 

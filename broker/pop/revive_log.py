@@ -3,9 +3,9 @@
     waiting    topic rmq_sys_wheel_timer, as any message with a timer
     delivered  topic rmq_sys_REVIVE_LOG_<cluster>, queue as in the receipt; tag ck, ack or bAck
 
-A check point is delivered a second before its messages become visible again, and the
-acknowledgements when they become visible. So the revive service reads each acknowledgement after
-its check point, and before it redelivers messages.
+A check point is delivered a second before its messages become visible again, and acknowledgements
+when they become visible. So the revive service reads each acknowledgement after its check point,
+and before it redelivers messages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..store.message_store import MessageStore
 from ..store.results import PutMessageResult
 
 REVIVE_GROUP: Final = f"{SYSTEM_GROUP_PREFIX}REVIVE_GROUP"
-"""The group whose offset in a revive queue is that of the last check point that is done."""
+"""The group whose offset in a revive queue is that of the last finished check point."""
 CHECK_POINT_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
 ACK_INTERVAL_MS: Final = 1_000
 """A check point is delivered this long before its messages become visible again."""
@@ -40,8 +40,8 @@ def acked_offsets(ack: Ack) -> tuple[int, ...]:
 
 
 CheckPointKey: TypeAlias = tuple[str | None, str | None, int, int, int, str]
-"""Topic, group, queue, start offset, pop time and broker: RocketMQ matches acknowledgements and
-check points by these."""
+"""Topic, group, queue, start offset, pop time and broker, by which RocketMQ matches
+acknowledgements and check points."""
 
 
 def key_of_check_point(check_point: PopCheckPoint, broker_name: str) -> CheckPointKey:

@@ -1,8 +1,8 @@
 """BrokerClock: the time of an embedded broker, which its owner can move forward.
 
-The time of day and the monotonic clock move together, and otherwise run with the machine's.
-`embedded_loop` makes timers follow, and `broker_thread` runs what falls due on the way. The clock
-belongs to the broker, and keeps its offset across restarts.
+The time of day and the monotonic clock move together, and otherwise run with the machine's. The
+event loop (`embedded_loop`) makes timers follow, and `broker_thread` runs what falls due on the
+way. The clock keeps its offset across restarts of the broker.
 """
 
 from __future__ import annotations
@@ -26,20 +26,19 @@ class _OffsetChange(NamedTuple):
 
 
 class ClockOffset:
-    """The lead of a broker's time over the machine's. It only grows.
+    """The lead of a broker's time over the machine's, which only grows.
 
     Past offsets matter for files, which the system stamps with the machine's time: to the broker, a
-    file written before the last move is older than one written after it. Thread-safe: one thread
-    moves the time, others read it.
+    file written before the last move is older than one written after it. One thread moves the time;
+    any thread may read it.
     """
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        """The lead now, in seconds."""
         self._changes = [_OffsetChange(float("-inf"), 0.0)]
 
     def advance(self, seconds: float) -> None:
-        """Increase the lead from now on."""
+        """Increase the lead."""
         since = max(time.time(), self._changes[-1].since)
         self._changes.append(_OffsetChange(since, self._changes[-1].seconds + seconds))
         self.seconds = self._changes[-1].seconds
@@ -49,7 +48,7 @@ class ClockOffset:
         return time.time_ns() // 1_000_000 + round(self.seconds * 1_000)
 
     def from_machine(self, seconds: float) -> float:
-        """Return the broker's time of day at a time of day of the machine, both since 1970."""
+        """Return the broker's time of day for a machine's time of day, both since 1970."""
         return seconds + next(
             lead.seconds for lead in reversed(self._changes) if lead.since <= seconds
         )
@@ -64,7 +63,7 @@ class ClockOffset:
 
 
 ADVANCE_MAX: Final = timedelta(days=366)
-"""The longest move: the clock stops at every hour of it."""
+"""The longest move, because the clock stops at every hour of it."""
 
 _EXAMPLE: Final = "clock.advance(timedelta(hours=1)), or clock.advance(3_600)"
 
@@ -77,7 +76,7 @@ class BrokerClock:
     """
 
     def __init__(self, offset: ClockOffset, advance: Callable[[float], None]) -> None:
-        """Store the offset, and a function that moves the time and returns when that is done."""
+        """Store the offset, and a function that moves the time and returns when work is done."""
         self._offset = offset
         self._advance = advance
         self._lock = threading.Lock()

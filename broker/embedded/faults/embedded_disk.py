@@ -32,8 +32,6 @@ PAGE_BYTES: Final = 4_096
 
 @dataclass(eq=False)
 class _PendingFlush:
-    """A running flush: the end of the written data, and the old pages that it makes obsolete."""
-
     end: int
     pages: dict[int, bytes]
 
@@ -44,8 +42,7 @@ class UnflushedBytes:
         pages      the old content of pages that were overwritten since the last flush
         fresh      the end of the file, written for the first time: `restore` zeroes it
 
-    A flush covers what was written before it began; later writes need the next one. The caller
-    passes in functions to read and write the file.
+    A flush covers what was written before it began; later writes need the next flush.
     """
 
     def __init__(self, written_end: int) -> None:
@@ -55,7 +52,7 @@ class UnflushedBytes:
         self._flushing: list[_PendingFlush] = []
 
     def before_write(self, position: int, size: int, read: Callable[[int, int], bytes]) -> None:
-        """Save the bytes that a write is about to replace."""
+        """Save the bytes that a write will replace."""
         first = position - position % PAGE_BYTES
         for at in range(first, min(position + size, self._written_end), PAGE_BYTES):
             if at not in self._pages:
@@ -63,15 +60,15 @@ class UnflushedBytes:
         self._written_end = max(self._written_end, position + size)
 
     def start_flush(self) -> _PendingFlush:
-        """Record and return the start of a flush, which covers everything written by now."""
+        """Return a flush that begins now and covers everything written by now."""
         flush = _PendingFlush(self._written_end, self._pages)
         self._flushing.append(flush)
         self._pages = {}
         return flush
 
     def finish_flush(self, flush: _PendingFlush, *, is_durable: bool) -> None:
-        """Record the end of a flush; unless it failed, what it covered is on the disk."""
-        if flush not in self._flushing:  # a later flush was faster, and covered the same
+        """Record the end of a flush; what it covered is on the disk unless it failed."""
+        if flush not in self._flushing:  # a later flush ended first, and covered the same
             return
         if is_durable:
             self._flushed_end = max(self._flushed_end, flush.end)
@@ -97,7 +94,6 @@ class EmbeddedDisk(LocalDisk):
     def __init__(self, clock_offset: ClockOffset) -> None:
         self._clock_offset = clock_offset
         self.is_full = False
-        """True while the disk is full."""
         self.has_power = True
         self.write_lock = threading.Lock()
         self._unflushed: dict[Path, UnflushedBytes] = {}
@@ -162,7 +158,7 @@ class EmbeddedDisk(LocalDisk):
         super().set_modified_at(path, self._clock_offset.to_machine(seconds))
 
     def usage(self, path: Path) -> DiskUsage:
-        """Return the usage of a directory's file system, which is full if the fault is on."""
+        """Return the usage of a directory's file system; 100 % while `is_full`."""
         usage = super().usage(path)
         return DiskUsage(usage.total, usage.total, 0) if self.is_full else usage
 
@@ -178,11 +174,7 @@ class EmbeddedDisk(LocalDisk):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     def check_flush(self, path: Path) -> None:
-        """Raise an error if written data cannot become durable any more.
-
-        Raises:
-            FlushFailed: The disk has no power.
-        """
+        """Raise FlushFailed if the disk has no power."""
         try:
             self.check(path)
         except OSError as error:
@@ -228,7 +220,7 @@ def _restore_file(path: Path, unflushed: UnflushedBytes) -> None:
 
 
 def _zero_from(descriptor: int, position: int) -> None:
-    """Replace a file's end by zeros without changing its size."""
+    """Replace the end of a file by zeros without changing its size."""
     size = os.fstat(descriptor).st_size
     os.ftruncate(descriptor, min(position, size))
     os.ftruncate(descriptor, size)

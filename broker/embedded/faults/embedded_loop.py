@@ -1,13 +1,12 @@
 """EmbeddedLoop: a broker's event loop whose time, and with it its timers, can be moved forward.
 
-    deadline    `call_at`: moves of the time stop at each, in order
-    interval    `call_later`: a repeated job. It fires once, however often it would have in the
-                time that was skipped
+    deadline    `call_at`: a move of the time stops at each, in order
+    interval    `call_later`: a repeated job. It fires once, however often it would have fired in
+                the skipped time
 
-Timers wait in a heap by the time of this loop, and a single timer of the underlying loop wakes it
-for the first of them. So a jump need not notify any timer: the heap is checked again, and what is
-due by then fires, the earliest first. The underlying loop is uvloop's or asyncio's, and knows only
-real time.
+Timers wait in a heap by the time of this loop, and one timer of the underlying loop, uvloop's or
+asyncio's, wakes it for the first of them. After a jump the heap is checked again, and whatever is
+due fires, the earliest first.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ _RESOLUTION_SECONDS: Final = 0.001
 """The resolution of uvloop's timers: a timer may fire this much early."""
 
 _CANCELLED_TIMERS_MAX: Final = 100
-"""The number of cancelled timers that stay in the heap, until they outnumber the pending ones."""
+"""Cancelled timers stay in the heap up to this number, or until they are half of it."""
 
 
 class AdjustableTimeLoop(_Loop):
-    """The timers of a loop whose time can be moved; mixed into a loop's class."""
+    """Timers of a loop whose time can be moved; a mixin for a loop's class."""
 
     def set_clock_offset(self, clock_offset: ClockOffset) -> None:
         """Use a clock that is ahead of the machine's; call this before any timer is set.
 
-        The loop's exceptions go to the log of the broker.
+        The loop logs its exceptions in the broker's log.
         """
         self._clock_offset = clock_offset
         self._timer_heap: list[tuple[float, int, asyncio.TimerHandle, bool]] = []
@@ -52,7 +51,7 @@ class AdjustableTimeLoop(_Loop):
         self.set_exception_handler(log_exception)
 
     def time(self) -> float:
-        """Return the time in seconds; it jumps only when it is moved."""
+        """Return the time in seconds; it jumps only when `advance` moves it."""
         now: float = super().time()  # the underlying loop's time
         return now + self._clock_offset.seconds
 
@@ -63,7 +62,7 @@ class AdjustableTimeLoop(_Loop):
         *args: Any,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Call a function at a deadline, at which moves of the time stop."""
+        """Call a function at a deadline; moves of the time stop there."""
         return self._set_timer(when, callback, args, context, is_deadline=True)
 
     def call_later(  # type: ignore[override]  # without the types of the arguments
@@ -95,7 +94,7 @@ class AdjustableTimeLoop(_Loop):
         )
 
     def has_due_timers(self) -> bool:
-        """Return whether any timer is due, which fires in the next turn."""
+        """Return whether any timer is due; it fires in the next turn."""
         now = self.time()
         return any(when <= now and not timer.cancelled() for when, _, timer, _ in self._timer_heap)
 
@@ -129,7 +128,6 @@ class AdjustableTimeLoop(_Loop):
             self._cancelled = 0
 
     def _schedule_wake(self) -> None:
-        """Schedule a timer of the underlying loop for the first timer here."""
         if not self._timer_heap:
             return
         when = self._timer_heap[0][0]
@@ -160,7 +158,7 @@ class AdjustableTimeLoop(_Loop):
 
 
 class EmbeddedLoop(AdjustableTimeLoop, NetworkedLoop):
-    """The loop of an embedded broker; to be mixed with the underlying loop."""
+    """The loop of an embedded broker; a mixin for uvloop's or asyncio's class."""
 
 
 def new_embedded_loop(clock_offset: ClockOffset, network: EmbeddedNetwork) -> EmbeddedLoop:

@@ -5,8 +5,7 @@
     full_disk        its disk has no room: see `embedded_disk`
 
 Faults may be nested, and may overlap in threads. Each ends with its own block, even if that raises;
-of two faults of a kind the worse applies. They persist across a restart of the broker. The broker
-sees only their effects, on its network and disk.
+of two faults of a kind the worse applies. They persist across a restart of the broker.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ _RETRY_SECONDS: Final = 0.01
 _FAULTS_WITH_ARGUMENTS: Final = frozenset({"slow", "cut_after"})
 
 BrokerOperation: TypeAlias = Callable[[BrokerController], Coroutine[Any, Any, None]]
-"""A coroutine function that operates on a broker, on the broker's loop."""
+"""A coroutine function that the broker's loop runs."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fault:
-    """One fault of a broker, by the name of the method that created it."""
+    """One fault of a broker; ``name`` is the method that created it."""
 
     name: str
     is_away: bool = False
@@ -117,8 +116,8 @@ class BrokerFaults(ABC):
     def cut_after(self, count: int) -> FaultBlock:
         """Return a context in which each connection is cut after ``count`` bytes of responses.
 
-        The bytes of each connection are counted separately, from the beginning of the block or of
-        the connection; usually a response is cut in the middle.
+        Each connection has its own count, which begins with the block, or with the connection if
+        that is later; usually a response is cut in the middle.
 
         Raises:
             EmbeddedBrokerError: The broker does not run, is paused, has a process of its own, or
@@ -172,14 +171,14 @@ class BrokerFaults(ABC):
     def _begin_fault(
         self, name: str, record: Callable[[], None], operation: BrokerOperation
     ) -> None:
-        """Record a fault and apply it, or raise the reason why this broker does not support it."""
+        """Record a fault and apply it; raise if this broker does not support it."""
 
     @abstractmethod
     def _end_fault(self, record: Callable[[], None], operation: BrokerOperation) -> None:
-        """Record the end of a fault, and apply it if the broker still runs in this process."""
+        """Record the end of a fault; apply it if the broker still runs in this process."""
 
     def begin_fault(self, fault: Fault) -> None:
-        """Begin a ``fault``, which lasts until `end_fault`.
+        """Apply a fault until `end_fault`.
 
         Raises:
             TypeError: ``fault`` is not a `Fault`.
@@ -195,7 +194,7 @@ class BrokerFaults(ABC):
             raise
 
     def end_fault(self, fault: Fault) -> None:
-        """End a ``fault``, unless it or the broker has ended already.
+        """End a fault, unless it or the broker has ended already.
 
         Raises:
             TypeError: ``fault`` is not a `Fault`.
@@ -206,10 +205,10 @@ class BrokerFaults(ABC):
             self._end_fault(lambda: self._faults.remove(fault), self._apply_faults)
 
     def _apply_to_network_and_disk(self) -> None:
-        """Apply the sum of all faults to network and disk, on the loop or before it runs.
+        """Apply the sum of all faults to network and disk.
 
-        A start needs this, because network and disk persist across restarts, and a stop cancels the
-        end of a fault that a pause has delayed.
+        A start does this as well: network and disk persist across restarts, and a stop may cancel
+        the end of a fault that a pause has delayed.
         """
         faults = tuple(self._faults)
         self._network.set_slow(max((fault.slow_seconds for fault in faults), default=0.0))
@@ -236,7 +235,7 @@ class BrokerFaults(ABC):
 
 
 async def _retry_after_full_disk(controller: BrokerController) -> None:
-    """Run everything that a full disk has delayed; one job may wait for another."""
+    """Run everything that a full disk has delayed; one job may need the result of another."""
     for _ in range(_ATTEMPTS_MAX):
         controller.housekeeping.retry_now()
         await controller.housekeeping.wait_idle()

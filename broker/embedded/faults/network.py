@@ -4,9 +4,9 @@
     cut        a connection ends after a number of bytes of the broker's output, in mid-frame
     paused     nothing is read from clients, for example while the broker's time is moved
 
-It replaces the connections that the broker's loop creates, so that the server itself is unchanged.
-A `_NetworkTransport` is a connection as the server sees it, around the loop's own transport. All of
-it runs on the loop's thread; the network outlives the loop when a broker is restarted.
+It replaces the connections that the broker's loop creates: the server sees a `_NetworkTransport`
+around the loop's own transport. All of it runs on the loop's thread. The network outlives the loop
+when a broker is restarted.
 """
 
 from __future__ import annotations
@@ -32,13 +32,10 @@ class EmbeddedNetwork:
 
     def __init__(self) -> None:
         self.transports: dict[_NetworkTransport, None] = {}
-        """The open connections."""
         self.slow_seconds = 0.0
-        """Seconds by which the broker's output is delayed."""
         self.cut_after_bytes: int | None = None
-        """The number of bytes that the broker can send on a connection before it is cut."""
+        """Bytes that the broker can send on each new connection before it is cut; None for all."""
         self.is_reading_paused = False
-        """True while nothing is read from clients."""
 
     def set_slow(self, seconds: float) -> None:
         """Delay all further output of the broker by ``seconds``; 0 releases what was delayed."""
@@ -65,7 +62,7 @@ class EmbeddedNetwork:
 
 
 class NetworkedLoop(_Loop):
-    """The part of a loop that creates connections; a mixin for a loop's class."""
+    """Creates the connections of a loop; a mixin for a loop's class."""
 
     network: EmbeddedNetwork
 
@@ -143,7 +140,7 @@ class _NetworkTransport(asyncio.Transport):
         self._network = network
         self._transport = transport
         self.bytes_left = network.cut_after_bytes
-        """The bytes that the broker can send before the connection is cut; None for all."""
+        """Bytes that the broker can send before the connection is cut; None for all."""
         self._wants_to_read = True
         self._is_reading = True
         self._delayed: deque[tuple[float, bytes]] = deque()
@@ -215,7 +212,7 @@ class _NetworkTransport(asyncio.Transport):
         self._transport.set_write_buffer_limits(high, low)
 
     def get_write_buffer_size(self) -> int:
-        """Return the number of bytes that are not sent yet, in the network or in this process."""
+        """Return the number of unsent bytes, in the network or in this process."""
         waiting: int = self._transport.get_write_buffer_size()
         return waiting + sum(len(data) for _, data in self._delayed)
 
