@@ -1,8 +1,8 @@
 """ConsumerLags: the lag of each group in each of its topics, online or not.
 
 The lag is measured from the committed offsets. A topic that an online group no longer subscribes to
-is left out, because nobody will consume the rest of it. A queue without a committed offset counts
-from its first message.
+is left out, because the group will not consume the rest of it. A queue without a committed offset
+counts from its first message.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from ..store.errors import EndUnknown, StoreError
 from ..store.queues.consume_queue import QueueBounds
 
 _TIMES_MAX: Final = 20_000
-"""Store times that are kept between two collections; others are read from the log again."""
+"""The maximum number of store times kept for the next collection; others are read again."""
 _QueuePosition = tuple[str, int, int]
-"""A topic, a queue and an offset in it."""
 _StoreTimesByPosition = dict[_QueuePosition, int]
 
 
 class ConsumerLag(NamedTuple):
-    """The messages of a topic past a group's offsets, and the age of the oldest; 0 without any."""
+    """The lag of a group in a topic, and the age of its oldest message; 0 without messages."""
 
     group: str
     topic: str
@@ -35,17 +34,17 @@ class ConsumerLag(NamedTuple):
 
 
 class ConsumerLags:
-    """The lags of all groups, in steps."""
+    """Collects the lags of all groups in steps."""
 
     def __init__(self, broker: BrokerParts) -> None:
         self._broker = broker
         self._store_times: _StoreTimesByPosition = {}
-        """The store times of the messages at the groups' offsets, as of the last collection. For a
-        group that does not advance, the log is read once, and not for each collection.
+        """The store times of the messages at the groups' offsets, as of the last collection: the
+        log is read only once for a group that does not advance.
         """
 
     def collect(self) -> Iterator[ConsumerLag | None]:
-        """Yield the lags, and None at each step between; they are not a snapshot."""
+        """Yield the lags, and None after each step; they are not a snapshot."""
         before, self._store_times = self._store_times, {}
         groups_of = yield from self._groups_by_topic()
         for topic in sorted(groups_of):
@@ -54,7 +53,7 @@ class ConsumerLags:
                 yield from self._topic_lags(config, groups_of.pop(topic), before)
 
     def _groups_by_topic(self) -> Generator[None, None, dict[str, list[str]]]:
-        """Collect the groups that have offsets in a topic, and consume it if they are online."""
+        """Return groups with offsets by topic, unless they are online and do not consume it."""
         groups_of: dict[str, list[str]] = {}
         for group in sorted(self._broker.groups.groups):
             yield
@@ -85,7 +84,7 @@ class ConsumerLags:
             yield ConsumerLag(group, topic, messages, latency_ms)
 
     def _bounds(self, topic: str, queue_nums: int) -> Generator[None, None, dict[int, QueueBounds]]:
-        """Read the queues of a topic; return those that have had messages, if known."""
+        """Return the bounds of the topic's queues that have had messages and are open."""
         queues = {}
         for queue_id in range(queue_nums):
             yield
@@ -102,10 +101,10 @@ class ConsumerLags:
         queues: Mapping[int, QueueBounds],
         previous: _StoreTimesByPosition,
     ) -> Generator[None, None, tuple[int, int]]:
-        """Return the group's correction to the sum of all messages, and its oldest message's time.
+        """Return the difference of a group's lag to the sum of all messages, and a store time.
 
-        The time is the store time in milliseconds, over queues in which the group has an offset, or
-        0 without such a message.
+        The time is that of the group's oldest message in queues in which the group has an offset,
+        in milliseconds; 0 without such a message.
         """
         messages = oldest = 0
         for queue_id, queue_offset in offsets.items():
@@ -123,7 +122,7 @@ class ConsumerLags:
     def _oldest_first(
         self, topic: str, queues: Mapping[int, QueueBounds], previous: _StoreTimesByPosition
     ) -> Generator[None, None, list[tuple[int, int]]]:
-        """Return the store time of each queue's first message, with the queue id, oldest first."""
+        """Return the store time and queue id of each queue's first message, oldest first."""
         firsts = []
         for queue_id, bounds in queues.items():
             yield

@@ -1,10 +1,8 @@
 """Exposition: turns families of samples into the text that Prometheus reads, in steps.
 
-A broker with ten thousand topics has more samples than fit into one turn of the loop, so they are
-collected and written a few hundred at a time. Requests that arrive meanwhile, or within a second
+A broker with ten thousand topics has more samples than fit into one turn of the loop, so a few
+hundred are collected and written at a time. Requests that arrive meanwhile, or within a second
 after, get the same text, so that frequent requests cannot keep the broker busy.
-
-prometheus_client formats the text.
 """
 
 from __future__ import annotations
@@ -28,21 +26,21 @@ from ..common.histogram import Histogram
 
 _log = logging.getLogger(__name__)
 TEXT_FORMAT: Final = "text/plain; version=0.0.4; charset=utf-8"
-"""The type of content that every release of Prometheus reads."""
+"""The content type that every release of Prometheus reads."""
 _SAMPLES_PER_STEP: Final = 128
-"""Rows that are written in a millisecond or two."""
+"""Rows that take a millisecond or two."""
 _CACHE_SECONDS: Final = 1.0
 
 
 class MetricSample(NamedTuple):
-    """One sample of a family: the values of its labels, and its own."""
+    """One sample of a family: the values of its labels, and its value."""
 
     labels: tuple[str, ...]
     value: float
 
 
 MetricSamples: TypeAlias = "Iterable[MetricSample | None]"
-"""Samples, or None for a step without any."""
+"""Samples, and None for steps without one."""
 
 
 @dataclass(eq=False)
@@ -56,7 +54,7 @@ class MetricFamily:
     samples: MetricSamples
 
     def metric(self, rows: Iterable[MetricSample], shared: Mapping[str, str]) -> Metric:
-        """Return the library's metric of some samples, with the labels that all families share."""
+        """Return prometheus_client's metric of some samples; ``shared`` labels come first."""
         family = self.kind(self.name, self.documentation, labels=(*shared, *self.labels))
         for row in rows:
             family.add_metric((*shared.values(), *row.labels), row.value)
@@ -64,9 +62,8 @@ class MetricFamily:
 
 
 CounterFamily = partial(MetricFamily, CounterMetricFamily)
-"""A metric that only grows, until the broker is restarted; its name ends in _total."""
+"""A metric that only grows until a restart; its name ends in _total."""
 GaugeFamily = partial(MetricFamily, GaugeMetricFamily)
-"""A metric that grows and shrinks."""
 
 
 def gauge(name: str, documentation: str, value: float) -> MetricFamily:
@@ -87,7 +84,7 @@ class HistogramFamily(MetricFamily):
         self._histogram = histogram
 
     def metric(self, rows: Iterable[MetricSample], shared: Mapping[str, str]) -> Metric:  # noqa: ARG002  # it has one
-        """Return the library's histogram, with all buckets."""
+        """Return prometheus_client's histogram, with all buckets."""
         family = HistogramMetricFamily(self.name, self.documentation, labels=tuple(shared))
         buckets = [
             (str(end) if end != float("inf") else "+Inf", count)
@@ -98,8 +95,6 @@ class HistogramFamily(MetricFamily):
 
 
 class _SingleMetric(Collector):
-    """A registry that has one metric."""
-
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
 
@@ -110,7 +105,7 @@ class _SingleMetric(Collector):
 def text_in_steps(
     families: Iterable[MetricFamily], shared: Mapping[str, str]
 ) -> Generator[None, None, bytes]:
-    """Return the text of families; a generator of steps."""
+    """Return the text of families, in steps."""
     pieces: list[bytes] = []
     for family in families:
         rows: list[MetricSample] = []
@@ -147,7 +142,7 @@ class Exposition:
     ) -> None:
         """Store the families, the labels of all samples, and how to run steps on the loop.
 
-        ``clock`` returns seconds and never jumps.
+        ``clock`` returns monotonic seconds.
         """
         self._families = families
         self._shared = shared

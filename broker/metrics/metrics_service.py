@@ -4,8 +4,8 @@
     /healthz   200 as long as the broker's one thread answers
     /readyz    200 if messages are accepted and served; else 503, and one line with the reason
 
-It maps the paths to their responses, and measures how late the loop is. `rocketmq_families` and
-`rocketpoll_families` define the metrics.
+It also measures how late the loop is. `rocketmq_families` and `rocketpoll_families` define the
+metrics.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .sources import MetricsSources
 CLIENTS_MAX: Final = 32
 HEAD_BYTES_MAX: Final = 8_192
 HEAD_SECONDS: Final = 2.0
-"""The time from connecting until the whole head of the request has arrived."""
+"""The time from connecting until the head of the request is complete."""
 EXCHANGE_SECONDS: Final = 30.0
 """The time from connecting until the response is read; Prometheus gives up after ten seconds."""
 PLAIN: Final = "text/plain; charset=utf-8"
@@ -52,18 +52,17 @@ class HttpResponse(NamedTuple):
 
 Respond: TypeAlias = Callable[[HttpResponse], None]
 HttpHandler: TypeAlias = Callable[[Respond], None]
-"""A function that passes the response to a callback, at once or later, on the loop's thread."""
+"""Passes the response to a callback, at once or later, on the loop's thread."""
 
 
 class MetricsHttpServer:
     """One port, and the clients on it.
 
-    A client gets one response and is disconnected. It has to send its request, and to read the
-    response, within time limits; a request has no body, and a head of a few kilobytes at most; only
-    a few clients are accepted at once. So the cost of a slow or hostile client is limited. Nor can
-    it keep others out: if there are too many clients, the server disconnects the oldest of the
-    address that has most, among those that have not sent a request; if all have, among those that
-    read too slowly.
+    A client gets one response and is disconnected. Its request and its reading have time limits; a
+    request has no body, and a head of a few kilobytes at most; only a few clients are accepted at
+    once. So a slow or hostile client costs little, nor can it keep others out: if there are too
+    many clients, the server disconnects one of the address that has most. Clients that have not
+    sent a request go first, then those that read too slowly.
     """
 
     def __init__(
@@ -128,7 +127,7 @@ class MetricsHttpServer:
         return self._loop.time()
 
     def unregister(self, client: _HttpConnection) -> None:
-        """Forget a client."""
+        """Remove a client from the table."""
         self._clients.pop(client, None)
 
     def handle(
@@ -136,7 +135,7 @@ class MetricsHttpServer:
     ) -> None:
         """Pass the response to a request to ``respond``.
 
-        ``foreign_host`` is the host that the request names, if that is not this machine.
+        ``foreign_host`` is the host that the request names, unless it is this machine.
         """
         answering = self._handlers.get(path)
         if foreign_host is not None:
@@ -154,8 +153,6 @@ class MetricsHttpServer:
 
 
 class _HttpConnection(asyncio.Protocol):
-    """One client, from its request to the end of its response."""
-
     def __init__(self, server: MetricsHttpServer) -> None:
         self._server = server
         self._head = bytearray()
@@ -256,7 +253,7 @@ _POLL_SECONDS: Final = 0.5
 
 
 class MetricsService:
-    """Metrics and health of one broker, on the loop that it runs on."""
+    """Metrics and health of one broker."""
 
     def __init__(
         self,

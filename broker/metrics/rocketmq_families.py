@@ -1,9 +1,9 @@
 """RocketMQFamilies: the metrics of RocketMQ 5, under its names, with its labels and units.
 
 Dashboards made for RocketMQ work with them: names are those of 5.5.0, which end in their units.
-Figures that this broker does not have are left out rather than guessed: pulled messages in flight,
-which only clients know, and the types of single messages, in place of which the declared type of
-the topic is given.
+Figures that this broker does not have are left out rather than guessed. Pulled messages in flight
+are known only to clients. Messages have no types of their own, so the declared type of the topic is
+given.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class _Traffic(NamedTuple):
 
 
 class RocketMQFamilies:
-    """RocketMQ's metrics of one broker."""
+    """The metrics of one broker under RocketMQ's names."""
 
     def __init__(self, sources: MetricsSources) -> None:
         self._sources = sources
         self._lags = ConsumerLags(sources.broker)
         self._earliest = (-1, 0)
-        """The log's start as last read, and the store time of its first message, in ms."""
+        """The begin of the log at the last read, and its first message's store time in ms."""
 
     def families(self) -> Iterator[MetricFamily]:
         """Yield all families; their rows are collected when they are read."""
@@ -146,7 +146,7 @@ class RocketMQFamilies:
         )
 
     def _dead_letters(self) -> Iterator[MetricSample | None]:
-        """Yield the end of each group's dead-letter queue, a count that survives a restart."""
+        """Yield the end of each group's dead-letter queue: a count that survives a restart."""
         for topic in sorted(self._sources.broker.topics.topics):
             config = self._sources.broker.topics.get(topic)
             if config is None or not topic.startswith(DLQ_PREFIX):
@@ -250,7 +250,7 @@ class RocketMQFamilies:
 
 
 def _count_clients(labels: Iterable[tuple[str, ...]]) -> Iterator[MetricSample | None]:
-    """Count clients in steps, and yield a row for each combination of labels."""
+    """Count clients in steps, then yield a row for each combination of labels."""
     counts: Counts[tuple[str, ...]] = Counts()
     for each in labels:
         counts[each] += 1

@@ -39,7 +39,7 @@ _OF_PROCESS: Final = frozenset(
 
 
 class OwnFamilies:
-    """The metrics under names of our own."""
+    """The metrics of one broker under our names."""
 
     def __init__(self, sources: MetricsSources, loop_lag: Histogram, version: str) -> None:
         self._sources = sources
@@ -398,7 +398,6 @@ class OwnFamilies:
             yield MetricSample((str(level),), max(end - delivered, 0))
 
     def _process_families(self) -> Iterator[MetricFamily]:
-        """Yield the system's figures on this process."""
         for metric in self._process.collect():
             if metric.name in _OF_PROCESS:
                 is_counter = metric.type == "counter"

@@ -16,8 +16,7 @@ from ..server.server import RemotingServer
 class MetricsSources:
     """The parts of one broker.
 
-    ``registrations`` returns the address of each name server, and whether the broker is registered
-    there.
+    ``registrations`` returns each name server's address, and whether it has this broker.
     """
 
     broker: BrokerParts

@@ -38,7 +38,7 @@ SuspendSend: TypeAlias = Callable[[Channel, RemotingCommand, str], "RemotingComm
 
 _log = logging.getLogger(__name__)
 UNKNOWN_REQUEST: Final = -1
-"""Counted instead of a code without a handler, because clients may invent any number of codes."""
+"""Counted in place of codes without a handler, of which clients may invent any number."""
 _EXPECTED_CODES: Final = frozenset(
     [
         ResponseCode.SUCCESS,
@@ -48,7 +48,7 @@ _EXPECTED_CODES: Final = frozenset(
         ResponseCode.QUERY_NOT_FOUND,
     ]
 )
-"""Response codes that are not refusals: the request was processed, and perhaps found nothing."""
+"""Response codes that are not refusals: the request was processed, and may have found nothing."""
 _ONE_WAY = CommandFlag.ONE_WAY.value
 _MESSAGE_BODY_CODES: Final = frozenset(
     [
@@ -70,10 +70,10 @@ _CLIENT_ID: Final = re.compile(rb'"client_?id"\s*:\s*"([^"\\]{1,200})"', re.IGNO
 _CLIENT_ID_WITHIN_BYTES: Final = 65_536
 _REMARK_CHARACTERS_MAX: Final = 130
 _LINE_CHARACTERS_MAX: Final = 154
-"""The maximum of a refusal with its remark on one line; with the line's prefix, that is 200."""
+"""The maximum length of a refusal with its remark on one line, which has 200 with its prefix."""
 
 _RECOVERY_SECONDS: Final = 10.0
-"""Seconds without a degraded request of a code after which that code counts as recovered.
+"""A code is no longer degraded after this time without a degraded request.
 
 During a shortage of disk space or descriptors, some requests succeed and others fail.
 """
@@ -95,8 +95,8 @@ class RequestDispatcher:
 
         JSON bodies larger than ``json_body_bytes_max`` are refused, because parsing them would
         delay all other clients. ``suspend_send`` is called with a request whose topic is not saved,
-        and may return a refusal. ``client_id_of`` returns the client id of a connection, for the
-        log. ``access`` checks each request before its handler; without it nothing is checked.
+        and may return a refusal. ``client_id_of`` returns a connection's client id for the log.
+        ``access`` checks each request before its handler; without it nothing is checked.
         """
         self._access = access or AccessControl()
         self._json_body_bytes_max = json_body_bytes_max
@@ -104,7 +104,7 @@ class RequestDispatcher:
         self._clock = clock
         self._client_id_of = client_id_of
         self._degradations = Degradations[int]()
-        """The reasons why requests are refused for now, by code: a failing disk, or a shortage."""
+        """Failing disks and shortages that refuse requests for now, by request code."""
         self._degraded_at: dict[int, float] = {}
         self._background_codes: set[int] = set()
         self._refusal_log = LogLimit()
@@ -123,11 +123,7 @@ class RequestDispatcher:
         return frozenset(self._handlers)
 
     def __call__(self, connection: Channel, request: RemotingCommand) -> Answer:
-        """Dispatch a request to its handler.
-
-        Return the response, its steps for a multi-step request, or None if the response comes later
-        or is not wanted.
-        """
+        """Dispatch a request to its handler, and return the handler's answer or a refusal."""
         handler = self._handlers.get(request.code, _not_supported)
         if (
             len(request.body) > self._json_body_bytes_max
@@ -145,7 +141,7 @@ class RequestDispatcher:
         return self.run_handler(handler, connection, request)
 
     def dispatch_as(self, code: int, connection: Channel, request: RemotingCommand) -> Answer:
-        """Run the handler of another code, if the client has the rights for the request's code."""
+        """Run the handler of another code; the client needs the rights for the request's code."""
         handler, other = self._handlers[code], request._replace(code=code)
 
         def handle(connection: Channel, _: RemotingCommand) -> Answer:
@@ -157,7 +153,7 @@ class RequestDispatcher:
     def _check_and_handle(
         self, handler: Handler, connection: Channel, request: RemotingCommand
     ) -> Answer:
-        if handler in (_not_supported, self._refuse_body):  # it does nothing, and needs no right
+        if handler in (_not_supported, self._refuse_body):  # these do nothing, and need no right
             self._access.authenticate(connection, request)
         elif (
             len(request.body) > _CHECKED_AT_ONCE_BYTES_MAX
@@ -194,7 +190,7 @@ class RequestDispatcher:
     def _record(
         self, connection: Channel, request: RemotingCommand, answer: RemotingCommand | None
     ) -> None:
-        """Record a handler's response; None means success, unless the response comes later."""
+        """Record a handler's answer; None means success, unless the response comes later."""
         if answer is not None or request.code not in self._background_codes:
             self._record_success(request.code)
         if answer is not None and answer.code:
@@ -243,7 +239,6 @@ class RequestDispatcher:
     def _wrap_steps(
         self, connection: Channel, request: RemotingCommand, steps: ResponseSteps
     ) -> ResponseSteps:
-        """Pass on a handler's steps; replace an exception by a response."""
         try:
             answer = yield from steps
         except Exception as error:  # noqa: BLE001  # one request must not end the broker
@@ -270,7 +265,8 @@ class RequestDispatcher:
     ) -> ResponseSteps:
         """Wrap response steps so that an exception becomes a refusal.
 
-        Use it for steps that answer after their handler returned None; that None is not a success.
+        Use it for steps that answer after their handler has returned None, which then is not
+        recorded as a success.
         """
         self._background_codes.add(request.code)
         return self._wrap_steps(connection, request, steps)

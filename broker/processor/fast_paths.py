@@ -1,9 +1,9 @@
 """Shared parts of the fast paths of sends and pulls: templates of headers, and caches by client.
 
 A template is a request header, cut at the values in which later headers may differ. It is valid if
-the codec decodes other values at the cuts into their fields, and all else unchanged
-(`is_changed_header`). `cut_signature` removes the signature, which differs in each signed request;
-each is verified.
+the codec decodes other values at the cuts into their fields, and leaves the others unchanged
+(`is_changed_header`). `cut_signature` removes the signature, which each signed request has of its
+own; it is verified each time.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _SIGNATURE_BYTES: Final = 28
 def cut_signature(header: bytes) -> tuple[bytes, bytes]:
     """Return a header without the value of its signature, and the signature.
 
-    `is_changed_header` tests the template of such a header: the codec must find an empty signature.
-    So the bytes cut from other headers of this template are the value of that field as well.
+    `is_changed_header` has tested the template of such a header with an empty signature, so the
+    bytes cut from other headers are the value of that field as well.
     """
     at = header.find(_SIGNATURE_MARK)
     if at < 0:
@@ -70,7 +70,7 @@ class ResponseTemplate:
         constant_fields: Mapping[str, str] | None = None,
         remark: str | None = None,
     ) -> None:
-        """Create a template from the varying fields' formats; no value may need a JSON escape."""
+        """Store the fields; ``varying_fields`` have formats. No value may need a JSON escape."""
         self._varying_fields = varying_fields
         self._constant_fields = dict(constant_fields or {})
         self._remark = remark
@@ -84,7 +84,7 @@ class ResponseTemplate:
         *values: object,
         body: Sequence[Buffer] = (),
     ) -> None:
-        """Send the response, unless none is wanted, with values in the order of the formats."""
+        """Send the response, if one is wanted, with values in the order of the formats."""
         if request.flag & _ONE_WAY:
             return
         is_json = request.serialize_type is _JSON
@@ -103,17 +103,17 @@ class ResponseTemplate:
         connection.send_frame(answer.encode_head(body_bytes), body)
 
     def send_all(self, connection: Channel, rows: Iterable[tuple[object, ...]]) -> None:
-        """Send responses to JSON requests, without body, from each one's values and opaque."""
+        """Send responses without body to JSON requests; a row has an opaque and its values."""
         frames = self._json.encode_all(rows)
         if frames:
             connection.send_frame(frames)
 
 
-# ---- Caches of what was learned from the requests of clients, up to a total number.
+# ---- Caches of what clients' requests have in common, with a limit on all entries together.
 
 
 class LearningBudget:
-    """The number of requests of one client that may still be learned from."""
+    """Limits how many cache entries the requests of one client may create."""
 
     __slots__ = ("_cost", "_debt", "_debt_max")
 
@@ -131,7 +131,7 @@ class LearningBudget:
         return True
 
     def earn(self, requests: int) -> None:
-        """Record requests that used cached entries, which increases the budget."""
+        """Record requests that used cached entries; they pay for new ones."""
         self._debt = max(self._debt - requests, 0)
 
 

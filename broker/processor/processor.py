@@ -5,8 +5,8 @@
         @handles(RequestCode.GET_MIN_OFFSET)
         def get_min_offset(self, connection, request): ...
 
-A processor reads what it needs from `BrokerParts`. A new request needs its handler and its row of
-rights in `auth/request_rights.py`; a new processor is also built in `runtime/processors.py`.
+A new request also needs its row of rights in `auth/request_rights.py`; a new processor is built in
+`runtime/processors.py`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class BrokerParts:
     """The parts of one broker.
 
     Attributes:
-        current_config: Returns the settings in use; `config` is short for a call.
+        current_config: Returns the settings in use; `config` calls it.
         access: Who a client is, and what it may do.
         now_ms: The time of day, which may jump.
         monotonic_ms: A clock that never jumps.
@@ -67,7 +67,7 @@ class BrokerParts:
         suspend: Holds a pull, and returns whether it will be answered later.
         run_steps: Runs a generator to its end, at once or over several turns of the loop.
         run_in_thread: Runs a job that may wait for the disk.
-        run_in_batch_thread: The same for jobs of staged batches.
+        run_in_batch_thread: Runs a job of staged batches that may wait for the disk.
         clean: Starts to delete old files, and returns at once.
         losses: What the broker has given up on purpose within the last hour.
         memory_bytes: The memory of the machine.

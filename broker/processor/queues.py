@@ -1,4 +1,4 @@
-"""Checks of the topics, queues, groups and records that requests name; store times."""
+"""Checks of topics, queues, groups and records that requests name, and store times of messages."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def topic_not_exist(topic: str) -> RequestRejected:
 
 
 def check_queue(store: MessageStore, config: TopicConfig, queue_id: int) -> None:
-    """Refuse a queue that a topic does not have, unless it was removed and had messages."""
+    """Refuse a queue that a topic does not have, unless it was removed and has had messages."""
     queues = max(config.read_queue_nums, config.write_queue_nums)
     if 0 <= queue_id < queues or (
         queue_id >= 0 and store.queue_offsets(config.topic_name, queue_id).next
@@ -78,8 +78,8 @@ def check_queue(store: MessageStore, config: TopicConfig, queue_id: int) -> None
 # ---- Store times.
 
 NO_TIME: Final = 0
-"""The store time of a message that is missing, damaged or unreadable. A report on many queues
-continues with it; a consumer that pulls the message gets the error.
+"""The store time of a message that is missing, damaged or unreadable. Reports on many queues go on
+with it; a consumer that pulls the message gets the error.
 """
 
 
@@ -110,15 +110,15 @@ def earliest_timestamp(store: MessageStore, topic: str, queue_id: int) -> int:
         return NO_TIME
 
 
-# ---- Whether a client may read a record of the log whose position it has sent.
+# ---- Records of the log at positions that clients send.
 
 
 def may_read(broker: BrokerParts, connection: Channel, record: Buffer, *actions: Action) -> bool:
     """Return whether any of these actions allows a client to read a record of the log.
 
-    The position comes from the client, and the bytes there may be forged: a message's body can look
-    like a record that names a topic of its sender and whose lengths reach into messages of others.
-    So a record counts as one of its topic only if the topic's queue contains it.
+    The client sends the position, and the bytes there may be forged: a message's body can look like
+    a record that names its sender's own topic, with lengths that reach into messages of others. So
+    a record counts as one of its topic only if the topic's queue contains it.
     """
     access = broker.access
     if not access.is_enabled:
@@ -141,13 +141,13 @@ def is_in_queue(store: MessageStore, message: StoredMessage, record: Buffer) -> 
     return b"".join(store.get_message(*position, count_max=1).buffers) == record
 
 
-# ---- Young queues, which new groups always read from the start.
+# ---- Young queues, which new groups read from the start.
 
 MEMORY_RATIO: Final = 0.4
-"""The share of memory that RocketMQ assumes for the end of the log that is still cached."""
+"""The share of memory that RocketMQ assumes to cache the end of the log."""
 
 SCANNED_MAX: Final = 16
-"""The maximum number of messages at the start of a queue that are tried to find a readable one."""
+"""The maximum number of messages at a queue's start among which a readable one is searched."""
 
 
 def is_whole_queue_in_memory(broker: BrokerParts, topic: str, queue_id: int) -> bool:

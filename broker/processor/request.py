@@ -3,8 +3,8 @@
 A handler gets a request and returns its response, or None if the response is sent later through the
 connection, or not at all. It refuses by raising `RequestRejected`. A handler that stores messages
 may raise `TopicNotSaved` before it has stored any: the request is dispatched again when the topic
-is saved. No handler ever blocks, because the broker has one thread. A handler with much to do is a
-generator, or returns one: it does some work, yields, and returns the response in the end.
+is saved. No handler ever blocks, because the broker has one thread: a handler with much to do
+returns a generator that works in steps, and returns the response in the end.
 """
 
 from __future__ import annotations
@@ -67,10 +67,7 @@ class TopicNotSaved(Exception):
 
 
 def size_of(request: RemotingCommand) -> int:
-    """Return the bytes of memory that a request takes while it waits.
-
-    That is approximately the size of its body and its fields.
-    """
+    """Return approximately the bytes of memory that a request takes while it waits."""
     fields = request.ext_fields
     return (
         len(request.body)
@@ -97,7 +94,7 @@ def success_response(
 
 
 def success_response_in_steps(request: RemotingCommand, body: object) -> ResponseSteps:
-    """Return a success response in steps, with a large JSON body that does not change."""
+    """Return a success response, whose large JSON body is encoded in steps; it must not change."""
     data = yield from encode_body_in_steps(body)
     return request.respond(ResponseCode.SUCCESS, body=data)
 
@@ -112,7 +109,7 @@ _UNSERVED_FEATURES: Mapping[int, str] = {
     513: "static topics",
     **dict.fromkeys(range(200_070, 200_080), "lite topics"),
 }
-"""Features of RocketMQ 5 by the codes of their requests, for refusals that name them."""
+"""Features of RocketMQ 5 that refusals name, by the codes of their requests."""
 
 
 def not_supported(request: RemotingCommand) -> RequestRejected:

@@ -45,7 +45,7 @@ PREPARED_QUEUE_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
 _TRANSACTION_ID: Final = "__transactionId__"
 
 QUEUE_ID: Final = 0
-"""The only queue of each of the topics of transactions."""
+"""The only queue of each topic of transactions."""
 OP_TAG: Final = "d"
 _OFFSET_SEPARATOR: Final = ","
 _INT64_DIGITS: Final = 19
@@ -57,7 +57,7 @@ _STORE_V6: Final = MessageSysFlag.STORE_HOST_V6.value
 
 
 def to_half_topic(message: StoredMessage) -> StoredMessage:
-    """Return a producer's message in the form in which it waits for the end of the transaction."""
+    """Return a producer's message in the form in which it waits for its transaction to end."""
     unique_id = message.properties.get(UNIQ_KEY)
     added = {REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id)}
     if unique_id:
@@ -88,12 +88,12 @@ def to_committed(half: StoredMessage) -> StoredMessage:
 
 
 def to_checked(half: StoredMessage, times: int) -> StoredMessage:
-    """Return a half message as it is stored again when it is checked for the ``times``-th time."""
+    """Return the copy of a half message that is stored for the check number ``times``."""
     return _renewed(half, {CHECK_TIMES: str(times), **_known_place(half)})
 
 
 def to_immune(half: StoredMessage) -> StoredMessage:
-    """Return a half message as it is stored again while it must not be checked yet."""
+    """Return the copy of a half message that is stored while it must not be checked yet."""
     return _renewed(half, _known_place(half))
 
 
@@ -115,7 +115,7 @@ def to_resumed(half: StoredMessage) -> StoredMessage:
 
 
 def to_check_max_time_topic(half: StoredMessage) -> StoredMessage:
-    """Return a half message as it is stored when the broker gives it up."""
+    """Return the copy of a half message that is stored when the broker gives it up."""
     return replace(
         half,
         topic=CHECK_MAX_TIME_TOPIC,
@@ -129,7 +129,7 @@ def _renewed(half: StoredMessage, changes: dict[str, str | None] | dict[str, str
 
 
 def check_times(half: StoredMessage) -> int:
-    """Return how often a half message was checked; 0 if its property is no number."""
+    """Return how often a half message was checked; 0 if its property is not a number."""
     return _number(half.properties.get(CHECK_TIMES)) or 0
 
 
@@ -139,7 +139,7 @@ def immunity_seconds(half: StoredMessage) -> int | None:
 
 
 def prepared_queue_offset(half: StoredMessage) -> int | None:
-    """Return the queue offset by which the producer knows a half message that was stored again."""
+    """Return the first queue offset of a half message that was stored again; None otherwise."""
     return _number(half.properties.get(PREPARED_QUEUE_OFFSET))
 
 
@@ -164,7 +164,7 @@ def encode_op_body(queue_offset: int) -> bytes:
 
 
 def decode_op(op: StoredMessage) -> list[int]:
-    """Return the queue offsets of the half messages that an op message of RocketMQ or ours ends."""
+    """Return the queue offsets of the half messages that have ended by an op message."""
     if op.tags != OP_TAG:
         return []
     offsets = map(_number, op.body.decode("latin-1").split(_OFFSET_SEPARATOR))
@@ -172,7 +172,7 @@ def decode_op(op: StoredMessage) -> list[int]:
 
 
 def _number(text: str | None) -> int | None:
-    """Return a whole number of 64 bits without a sign, or None for any other text."""
+    """Return an unsigned number of 64 bits, or None for any other text."""
     if not text or len(text) > _INT64_DIGITS or not (text.isascii() and text.isdigit()):
         return None
     number = int(text)

@@ -4,9 +4,9 @@
     take        the check service is at a half message: has it ended?
     progress    the first op message that a restarted broker has to read again
 
-An op message is done when the check service is past all its half messages. An op message of a half
-message that the service has passed already is done at once, unless the half message is held: it
-was stored again while it was immune, and its producer knows only the first place.
+An op message is done when the check service is past all its half messages. If the service is past
+them when it is added, it is done at once. A half message can be held to prevent that: it was stored
+again while it was immune, and its producer ends it by its first offset.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class OpQueue:
         self._keeps_passed = True
 
     def add(self, op_offset: int, half_offsets: Iterable[int], passed: int) -> None:
-        """Add an op message; half messages before ``passed`` will not be taken unless held."""
+        """Add an op message; half messages before ``passed`` are not taken any more unless held."""
         self.next_offset = op_offset + 1
         ended = self._ended
         count = 0
@@ -59,7 +59,7 @@ class OpQueue:
         return True
 
     def hold(self, half_offset: int) -> None:
-        """Keep the op message of a half message that was passed, because it is stored again."""
+        """Keep the op message of a passed half message, because it is stored again."""
         self._held.add(half_offset)
 
     def release(self, half_offset: int) -> None:
@@ -69,8 +69,8 @@ class OpQueue:
     def discard_passed(self, passed: int) -> None:
         """Discard op messages of passed half messages from now on, unless these are held.
 
-        A new `OpQueue` keeps all: which half messages are held is unknown until the service has
-        seen all those that the queue had at the start.
+        Until then all are kept: which half messages are held is unknown until the service has seen
+        all that the queue had at the start.
         """
         self._keeps_passed = False
         self.take_before(passed)

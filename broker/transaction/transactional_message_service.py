@@ -6,7 +6,7 @@
 
 A round begins each transactionCheckInterval. It passes half messages that have ended, and ends at
 the first that is younger than transactionTimeOut. Any other half message is stored again at the end
-of its queue, and its producer is asked for its state; its next check is that of the new record. One
+of its queue, its producer is asked for its state, and the copy is checked in a later round. One
 that was checked transactionCheckMax times, or is older than fileReservedTime, is given up: it goes
 to TRANS_CHECK_MAX_TIME_TOPIC.
 
@@ -18,8 +18,7 @@ A round has the steps of RocketMQ's `TransactionalMessageServiceImpl.check`, wit
 The op message of an immune half message counts, although it has the message's first queue offset.
 The age by which a half message is given up does not grow when the time of day is set forward.
 
-The caller provides the thread, timer and clock. `check` does a bounded amount of work, and returns
-the time at which it must be called again.
+`check` does a bounded amount of work, and returns the time at which it must be called again.
 """
 
 from __future__ import annotations
@@ -64,11 +63,11 @@ from .half_message import (
 from .op_queue import OpQueue
 
 PASSED_PER_CALL: Final = 5_000
-"""Half messages that one call may pass because they have ended, without reading them."""
+"""Half messages that one call may pass without reading them, because they have ended."""
 OPS_PER_CALL: Final = 256
 
 COMMITS_MAX: Final = 10_000
-"""Last commits that are remembered, so that a repeated one is not delivered again."""
+"""The number of last commits remembered, so that a repeated one is not delivered again."""
 
 _MESSAGES_PER_READ = 16
 _OPS_PER_READ = 32
@@ -86,8 +85,7 @@ class CheckRules:
         timeout_ms: The age from which a half message is checked, unless its producer sets another.
         interval_ms: The time between the beginnings of two rounds.
         checks_max: The number of checks after which a half message is given up.
-        reserved_hours: Returns the age at which it is given up, at the latest; a reload may change
-            it.
+        reserved_hours: Returns the maximum age of a half message; a reload may change it.
     """
 
     timeout_ms: int
@@ -108,7 +106,7 @@ class _Round:
 
 
 class TransactionalMessageService:
-    """The checks of half messages. Times are those of a monotonic clock, in milliseconds."""
+    """The checks of half messages. Times are monotonic, in milliseconds."""
 
     def __init__(
         self,
@@ -126,10 +124,9 @@ class TransactionalMessageService:
 
         ``when_stored`` calls a function with the final result of a put, once the message is as
         safe as that of an acknowledged send: before that, the broker could not end it.
-        ``is_topic_ready`` creates a topic of the broker's own, and returns whether it is saved.
-        ``send_check`` asks the producer of a half message for its state, and returns whether one
-        is connected. ``now_ms`` returns the time of day. ``record_loss`` shows operators what was
-        given up, and why.
+        ``is_topic_ready`` creates a system topic, and returns whether it is saved. ``send_check``
+        asks the producer of a half message for its state, and returns whether one is connected.
+        ``now_ms`` returns the time of day. ``record_loss`` shows operators what was given up.
         """
         self._store = store
         self._offsets = offsets
@@ -155,7 +152,6 @@ class TransactionalMessageService:
         self._commits: dict[tuple[int, str], None] = {}
         """The last committed half messages: their first queue offset, and their message id."""
         self._read: deque[StoredMessage] = deque()
-        """Half messages that were read ahead."""
         self._end_offset = LOG_START
         """The end, in the log, of all that the progress depends on."""
         self._unrecorded: tuple[int, int] | None = None
@@ -165,9 +161,7 @@ class TransactionalMessageService:
         self.rolled_back_total = 0
         self.checks_total = 0
         self.unsent_checks_total = 0
-        """Checks for which no producer of the group was connected."""
         self.given_up_total = 0
-        """Half messages that were moved to TRANS_CHECK_MAX_TIME_TOPIC."""
         self.lost_total = 0
         """Half messages that could not be read or moved: damaged, or deleted with old files."""
 
@@ -197,11 +191,11 @@ class TransactionalMessageService:
         self._pending_commits[_original_position(half)] = result
 
     def pending_commit(self, half: StoredMessage) -> PutMessageResult | None:
-        """Return the put of the message of this half message, or of a copy, if it is pending."""
+        """Return the pending put of the message of this half message or of a copy, or None."""
         return self._pending_commits.get(_original_position(half))
 
     def end_commit(self, half: StoredMessage, *, is_stored: bool) -> None:
-        """Remember whether the message of a half message is on the disk in its topic."""
+        """Record whether the message of a half message is on the disk in its topic."""
         position = _original_position(half)
         self._pending_commits.pop(position, None)
         if not is_stored:
@@ -326,7 +320,7 @@ class TransactionalMessageService:
         return self._resolve_half_message(message, running)
 
     def _resolve_half_message(self, message: StoredMessage, running: _Round) -> bool | None:
-        """Decide what becomes of a half message without an op message; return as `_take_step`."""
+        """Check or give up a half message without an op message; return as `_take_step`."""
         prepared_offset = prepared_queue_offset(message)
         if prepared_offset is not None:
             self._ops.hold(prepared_offset)
@@ -334,7 +328,7 @@ class TransactionalMessageService:
                 self._pass(prepared_offset)
                 return True
         if message.queue_offset in self._ending or prepared_offset in self._ending:
-            return False  # its op message will be there in the next round
+            return False  # its op message is there in the next round
         reason = self._reason_to_give_up(message)
         if reason is not None:
             return self._give_up(message, reason)
@@ -376,7 +370,7 @@ class TransactionalMessageService:
         times = check_times(message)
         if times >= self._rules.checks_max:
             return f"it was checked {times} times (transactionCheckMax={self._rules.checks_max})"
-        # The smaller of two ages, of which one ignores that the time of day was set.
+        # the smaller of two ages, of which one ignores changes of the time of day
         elapsed_ms = self._clock_ms - self._start.monotonic_ms
         wall_ms = min(self._now_ms(), self._start.wall_ms + elapsed_ms)
         age_ms = wall_ms - message.born_timestamp
@@ -412,7 +406,6 @@ class TransactionalMessageService:
         self._record_loss(text)
 
     def _pass(self, prepared_offset: int | None) -> None:
-        """Pass a half message that is not stored again."""
         if prepared_offset is not None:
             self._ops.release(prepared_offset)
         self._half_offset += 1
@@ -466,7 +459,7 @@ class TransactionalMessageService:
         )
 
     def _decode(self, found: GetMessageResult) -> list[StoredMessage]:
-        """Decode the messages of a read up to the first that is damaged."""
+        """Decode the messages of a read up to the first damaged one."""
         messages: list[StoredMessage] = []
         for record in found.each_record():
             try:
@@ -485,7 +478,7 @@ class TransactionalMessageService:
     def _skip_missing(self, internal_topic: str, at: int, found: GetMessageResult) -> int:
         """Return where to continue after messages that a queue has lost."""
         to = found.next_begin_offset
-        if to <= at:  # nothing is there, although the queue is longer: read on after it
+        if to <= at:  # nothing is there, although the queue is longer: continue after it
             to = QueueOffset(at + 1)
         text = (
             f"transactions go on at {to} instead of {at} of {internal_topic}: {found.status.name}; "

@@ -1,8 +1,8 @@
 """AccessAdminProcessor: RocketMQ 5's requests about users and access lists, 3001 to 3010.
 
-A success means that the change is on the disk; it is in effect at once, for open connections as
-well. Unlike RocketMQ's, no response contains a password, unknown words are refused instead of
-ignored, and the last user who may administer the broker cannot be removed.
+A success means that the change is on the disk; it is in effect at once, also for open connections.
+Unlike in RocketMQ, no response contains a password, unknown words are refused instead of ignored,
+and the last user who may administer the broker cannot be removed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SUBJECT_TYPE: Final = "user:"
 
 
 class AccessAdminProcessor(Processor):
-    """The responses to create, update, delete, get and list, of users and of access lists."""
+    """The responses to requests that create, change, delete and list users and access lists."""
 
     # ---- users
 
@@ -118,7 +118,7 @@ class AccessAdminProcessor(Processor):
 
     @handles(RequestCode.AUTH_CREATE_ACL, RequestCode.AUTH_UPDATE_ACL)
     def put_acl(self, connection: Channel, request: RemotingCommand) -> None:
-        """Add rules to the access list of a user; a rule of the same resource is replaced."""
+        """Add rules to a user's access list, replacing those of the same resources."""
         self._check_enabled()
         info: AclInfo = body_of(request, AclInfo)
         with _refusals():
@@ -131,7 +131,7 @@ class AccessAdminProcessor(Processor):
 
     @handles(RequestCode.AUTH_DELETE_ACL)
     def delete_acl(self, connection: Channel, request: RemotingCommand) -> None:
-        """Delete one rule of a user's access list, or without a resource the whole list."""
+        """Delete one rule of a user's access list; without a resource, the whole list."""
         self._check_enabled()
         header = header_of(request)
         with _refusals():
@@ -180,7 +180,7 @@ class AccessAdminProcessor(Processor):
     # ---- shared
 
     def _check_enabled(self) -> None:
-        """Refuse requests without authentication: anybody could create users in advance."""
+        """Refuse requests while authentication is off: anybody could create users in advance."""
         access = self._broker.config.access
         if access.authentication_enabled:
             return
@@ -193,7 +193,7 @@ class AccessAdminProcessor(Processor):
         )
 
     def _existing(self, subject: str | None) -> tuple[str, AccessList | None]:
-        """Return the name of a user that exists, and its access list, if it has one."""
+        """Return the name of an existing user, and its access list, if it has one."""
         try:
             name = _name_of(subject)
         except AccessListError:
@@ -205,7 +205,7 @@ class AccessAdminProcessor(Processor):
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Answer an invalid user or list with RocketMQ's code for it."""
+    """Refuse a request with RocketMQ's code if a user or a list is invalid."""
     try:
         yield
     except AccessListError as error:
@@ -220,7 +220,7 @@ def _username(request: RemotingCommand) -> str:
 
 
 def _user_of(request: RemotingCommand) -> UserInfo:
-    """Return the user in a body; an error about it, which is logged, shows no password."""
+    """Return the user in a body; errors are logged, so they show no password."""
     try:
         info: UserInfo = body_of(request, UserInfo)
     except BodyError as error:

@@ -1,6 +1,6 @@
 """BrokerAdminProcessor: answers operators' requests about the whole broker.
 
-No request changes a setting, because attackers have exploited that in other brokers.
+No request changes a setting: in other brokers, attackers have exploited that.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ _MQADMIN_DEFAULTS: Final[Mapping[str, str]] = {
     "traceTopicEnable": "false",
     "useTLS": "false",
 }
-"""Values for settings that this broker does not have; exportConfigs of 4.9 requires them."""
+"""Values for settings that this broker does not have, because exportConfigs of 4.9 needs them."""
 
 
 def properties_text(config: BrokerConfig) -> bytes:
-    """Return all settings as ``key=value`` lines; secret ones are hidden."""
+    """Return all settings as ``key=value`` lines, with secrets hidden."""
     return _lines(settings_of(config))
 
 
 def properties_text_for_operators(config: BrokerConfig) -> bytes:
-    """Return all settings, and those of RocketMQ that mqadmin's exportConfigs requires."""
+    """Return all settings, and those of RocketMQ that mqadmin's exportConfigs needs."""
     return _lines({**_MQADMIN_DEFAULTS, **settings_of(config)})
 
 
@@ -67,7 +67,7 @@ def read_only_error(request: RemotingCommand) -> RequestRejected:
 
 
 def reserved_topics(config: BrokerConfig) -> frozenset[str]:
-    """Return the topics named after cluster and broker; created at a start, and read-only."""
+    """Return the topics named after cluster and broker, which are created at a start."""
     cluster = config.broker_cluster_name
     return frozenset({cluster, config.broker_name, reply_topic(cluster)})
 
@@ -125,7 +125,7 @@ class BrokerAdminProcessor(Processor):
     def view_stats(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer VIEW_BROKER_STATS_DATA with one counter over a minute, an hour and a day.
 
-        There are no counters of topics and groups that the client may not see.
+        Counters of topics and groups that the client may not see are refused like unknown ones.
         """
         header = header_of(request)
         data = self._broker.stats.data(header.stats_name, header.stats_key)
@@ -139,7 +139,7 @@ class BrokerAdminProcessor(Processor):
         return success_response(request, body=data)
 
     def _may_see(self, connection: Channel, stats_key: str) -> bool:
-        """Return whether a client may see a counter's owner: all, a topic, or topic and group."""
+        """Return whether a client may see a counter: of the cluster, a topic, or a group in one."""
         if stats_key == self._broker.config.broker_cluster_name:
             return True
         visible = self._broker.access.visible_to(connection)
@@ -148,6 +148,6 @@ class BrokerAdminProcessor(Processor):
 
     @handles(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.DELETE_EXPIRED_COMMITLOG)
     def clean(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer DELETE_EXPIRED_COMMITLOG and CLEAN_EXPIRED_CONSUMEQUEUE by starting a cleanup."""
+        """Answer DELETE_EXPIRED_COMMITLOG and CLEAN_EXPIRED_CONSUMEQUEUE: start a cleanup."""
         self._broker.clean()
         return success_response(request)

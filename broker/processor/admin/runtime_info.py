@@ -1,4 +1,4 @@
-"""RuntimeInfo: the broker's figures for operators' tools, by request GET_BROKER_RUNTIME_INFO.
+"""RuntimeInfo: the broker's figures for operators' tools, by GET_BROKER_RUNTIME_INFO.
 
 `rocketpoll cluster health`, `cluster info`, the console, the debug bundle and mqadmin read them.
 """
@@ -21,7 +21,6 @@ from ...store.results import StoreState
 from ..processor import BrokerParts
 
 VERSION_DESC: Final = version_desc(CURRENT_VERSION)
-"""The name of `CURRENT_VERSION`."""
 
 _NO_BUFFER_POOL: Final = 0x7FFFFFFF
 _IDLE: Final[Mapping[str, str]] = {
@@ -53,7 +52,7 @@ _IDLE: Final[Mapping[str, str]] = {
 
 
 class SendQueue(NamedTuple):
-    """Sends that wait for the disk: their number, and how long the first has waited."""
+    """The number of sends that wait for the disk, and how long the first has waited."""
 
     size: int
     head_wait_ms: int
@@ -62,9 +61,8 @@ class SendQueue(NamedTuple):
 class RuntimeInfo:
     """The figures of GET_BROKER_RUNTIME_INFO, under the keys of both RocketMQ generations.
 
-    Every figure is measured or true by construction; where RocketMQ counts what does not exist here
-    (thread pools with queues, a pool of buffers, the timer wheel), the figure is that of an idle
-    one.
+    Where RocketMQ counts what does not exist here (queues of thread pools, a pool of buffers, the
+    timer wheel), the figure is that of an idle one. All others are measured.
     """
 
     def __init__(
@@ -151,8 +149,8 @@ class RuntimeInfo:
     def _waiting(self) -> dict[str, object]:
         """Return figures of waiting sends, pulls, timers, half messages and popped messages.
 
-        The broker's own timers, those of popped messages, are not counted. While there are any, the
-        next due timer of the others is unknown.
+        The broker's own timers, those of popped messages, do not count. While there are any, the
+        due time of the first other timer is unknown.
         """
         broker, queue, timers = self._broker, self._send_queue(), self._broker.timers
         count = sum(each for topic, each in timers.counts().items() if not is_system_topic(topic))

@@ -1,1 +1,1 @@
-"""Clients: how they connect and leave, and requests that the broker relays between them."""
+"""Clients: heartbeats and disconnects, and requests that the broker relays between clients."""

@@ -1,8 +1,8 @@
 """ClientManageProcessor: registers clients by their heartbeats, and unregisters them.
 
-A heartbeat creates what its groups need, their configuration and their retry topic, and registers
-the client as a producer and consumer. When the members or topics of a group have changed, its
-members are notified to rebalance, including the new one, because a lite consumer waits for that.
+A heartbeat creates the configuration and the retry topic of each of its groups, and registers the
+client as a producer and consumer. When the members or topics of a group have changed, its members
+are notified to rebalance, including the new one, because a lite consumer waits for that.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from ..request import (
 )
 
 SUBSCRIPTION_CHARACTERS_MAX: Final = TAGS_CHARACTERS_MAX
-"""The maximum length of all texts of one subscription, which is kept as long as its client."""
+"""The maximum length of all texts of a subscription, which stays as long as its client."""
 
 
 class NotifyConsumerIdsChanged:
     """Notifies all members of a group to rebalance, unless the group disables that.
 
-    One client can change hundreds of groups with thousands of members. They are notified in steps,
-    and a group that changes again before its turn is notified once.
+    One client can change hundreds of groups with thousands of members. So members are notified in
+    steps, and a group that changes again before its turn is notified once.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class ClientManageProcessor(Processor):
 
     @handles(RequestCode.HEART_BEAT)
     def heart_beat(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Register a client's groups; if one cannot be registered, the others still are."""
+        """Register a client's groups; if one is refused, the others are still registered."""
         heartbeat = yield from body_in_steps(request, HeartbeatData)
         for fault in _faults_of(heartbeat):
             yield None
@@ -139,7 +139,7 @@ class ClientManageProcessor(Processor):
         return success_response(request)
 
     def _check_number_of_groups(self, connection: Channel, heartbeat: HeartbeatData) -> None:
-        """Reject a client with too many groups, including those of earlier heartbeats."""
+        """Refuse a client with too many groups, including those of earlier heartbeats."""
         consumers = {data.group_name for data in heartbeat.consumer_data_set}
         producers = {data.group_name for data in heartbeat.producer_data_set}
         consumers |= self._broker.consumers.groups_with(connection)
@@ -154,7 +154,7 @@ class ClientManageProcessor(Processor):
     def _register(
         self, channel: ClientChannelInfo, data: ConsumerData, *, keep_subscriptions: bool
     ) -> bool:
-        """Make a client a member of a group; return whether there is such a group."""
+        """Make a client a member of a group; return whether the group exists."""
         config = self._broker.groups.find_or_create(data.group_name)
         if config is None:
             return False
@@ -169,7 +169,7 @@ class ClientManageProcessor(Processor):
 
     @handles(RequestCode.UNREGISTER_CLIENT)
     def unregister_client(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Remove a client from one or two groups; a group that it is not in is no error."""
+        """Remove a client from a producer group, a consumer group, or both, if it is in them."""
         header: UnregisterClientRequestHeader = header_of(request)
         if header.producer_group:
             self._broker.producers.unregister(header.producer_group, connection)
@@ -204,7 +204,7 @@ class ClientManageProcessor(Processor):
 
 
 def _faults_of(heartbeat: HeartbeatData) -> Iterator[str | None]:
-    """Yield, for each name in a heartbeat, what is wrong with it, or None."""
+    """Yield for each name in a heartbeat why it is invalid, or None."""
     yield client_fault(heartbeat.client_id)
     for producer in heartbeat.producer_data_set:
         yield group_fault(producer.group_name)

@@ -39,19 +39,19 @@ from .pending_replies import REQUEST_BYTES, PendingReplies
 
 RELAY_TIMEOUT_MS: Final = 10_000
 STATUS_TIMEOUT_MS: Final = 3_000
-"""Milliseconds in which each member must reply. RocketMQ allows five seconds, but mqadmin waits no
-longer than that for the whole response.
+"""Milliseconds in which each member must reply. RocketMQ allows five seconds, which is how long
+mqadmin waits for the whole response.
 """
 STATUS_BYTES_MAX: Final = 65_536
 STATUS_BYTES_TOTAL_MAX: Final = 262_144
-"""The maximum bytes of one member's reply, some 600 queues, and of all replies to one request.
-Decoding more would delay other clients.
+"""The maximum bytes of one member's reply, some 600 queues, and of all replies to one request, so
+that decoding them does not delay other clients.
 """
 _CREDENTIALS: Final = frozenset([ACCESS_KEY, SECURITY_TOKEN, SIGNATURE])
 """Fields that are not relayed: a consumer could reuse the signature with another request code."""
 _GROUP_REQUEST_BYTES: Final = REQUEST_BYTES + STATUS_BYTES_TOTAL_MAX
 _MEMBER_BYTES: Final = 1_024
-"""Bytes that a pending query of a group counts for, for each member asked."""
+"""Bytes that a pending query of a group counts for each member."""
 RUNNING_INFO_VERSION_MIN: Final = 62
 STATUS_VERSION_MIN: Final = 28
 """V3_1_8_SNAPSHOT and V3_0_7_SNAPSHOT: older clients do not know the requests."""
@@ -143,7 +143,7 @@ class ClientRelayProcessor(Processor):
 
     @handles(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
     def get_consumer_status(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer with the in-memory offsets of the members that reply in time."""
+        """Answer with the offsets in the memory of the members that reply in time."""
         header: headers.GetConsumerStatusRequestHeader = header_of(request)
         channels = self._find_members(header)
         command = request_command(
@@ -157,7 +157,6 @@ class ClientRelayProcessor(Processor):
         outstanding, bytes_left = len(channels), STATUS_BYTES_TOTAL_MAX
 
         def answered(client_id: str, found: RemotingCommand | None) -> None:
-            """Store a member's offsets; ignore a reply that is too long or unreadable."""
             nonlocal outstanding, bytes_left
             outstanding -= 1
             is_success = found is not None and found.code == ResponseCode.SUCCESS

@@ -3,7 +3,7 @@
     replies           wait until their producer has acknowledged them
     questions         to a consumer, or to all members of a group, wait for their responses
 
-The other client may take ten seconds, and may conspire with the requester. So pending requests are
+The other client may take ten seconds, and may conspire with the requester. So the bytes are
 limited, in total and for each requester; past the limit, requests are refused as busy.
 """
 
@@ -21,18 +21,17 @@ from ..request import RequestRejected
 BYTES_MAX: Final = 32 << 20
 """The maximum for all clients: eight replies of maximum size, or thousands of usual ones."""
 CLIENT_SHARE: Final = 8
-"""A client's requests may use 1/8 of the memory; one request may always wait, whatever its size."""
+"""A client may use 1/8 of the maximum; a single request may always wait, whatever its size."""
 REQUEST_BYTES: Final = 4_096
 """Bytes that each request counts for in addition to its content: timer, callbacks, requester."""
 
 
 class PendingReplies:
-    """Counts the pending requests of all processors of one broker, in bytes."""
+    """The pending requests of all processors of one broker, in bytes."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self.bytes = 0
-        """The bytes of all pending requests."""
         self._bytes_by_client: dict[Channel, int] = {}
 
     def request(
@@ -47,9 +46,7 @@ class PendingReplies:
     ) -> None:
         """Send a request to a client on behalf of another one.
 
-        ``callback`` is called with the response, or None without one.
-
-        ``kept_bytes`` is the memory that ``callback`` holds until it is called.
+        ``callback`` gets the response, or None without one; until then it holds ``kept_bytes``.
         """
         size = kept_bytes + REQUEST_BYTES
         self.acquire(requester, size)
@@ -65,7 +62,7 @@ class PendingReplies:
             raise
 
     def acquire(self, requester: Channel, size: int) -> None:
-        """Add ``size`` bytes to the requester's pending bytes, or refuse them as busy."""
+        """Add ``size`` bytes to the requester's pending bytes, or refuse the request as busy."""
         own, own_max = self._bytes_by_client.get(requester, 0), self._bytes_max // CLIENT_SHARE
         if own and own + size > own_max:
             raise _busy(

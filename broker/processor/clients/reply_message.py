@@ -32,7 +32,7 @@ _SEND_CODES: Final[Mapping[int, RequestCode]] = {
     RequestCode.SEND_REPLY_MESSAGE: RequestCode.SEND_MESSAGE,
     RequestCode.SEND_REPLY_MESSAGE_V2: RequestCode.SEND_MESSAGE_V2,
 }
-"""The send request that has the same fields, by code of the reply."""
+"""The send request with the same fields, by the code of the reply."""
 
 
 class ReplyMessageProcessor(Processor):
@@ -44,18 +44,14 @@ class ReplyMessageProcessor(Processor):
         pending_replies: PendingReplies,
         send: Callable[[Channel, RemotingCommand, int], None],
     ) -> None:
-        """Prepare; ``send`` processes a request as one of the given code."""
+        """Store the parts; ``send`` processes a request as one of the given code."""
         super().__init__(broker)
         self._pending_replies = pending_replies
         self._send = send
 
     @handles(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
     def send_reply_message(self, connection: Channel, request: RemotingCommand) -> None:
-        """Push a reply to its producer, and store it once the producer has acknowledged it.
-
-        Raises:
-            RequestRejected: The reply names no producer, or one that is not connected.
-        """
+        """Push a reply to its producer, and store it once the producer has acknowledged it."""
         header: SendMessageRequestHeader = header_of(request)
         channel = self._find_requester(
             decode_properties(header.properties or "").get(REPLY_TO_CLIENT)
@@ -111,7 +107,7 @@ class ReplyMessageProcessor(Processor):
         client_id: str,
         found: RemotingCommand | None,
     ) -> None:
-        """Store the reply if the producer has acknowledged it; otherwise respond with the error."""
+        """Store the reply if the producer has acknowledged it; otherwise refuse it."""
         if found is None or found.code != ResponseCode.SUCCESS:
             remark = f"push reply message to {client_id} fail."
             reply(connection, request, request.respond(ResponseCode.SYSTEM_ERROR, remark))

@@ -36,7 +36,7 @@ class ExtensionsProcessor(Processor):
     def extensions(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
         """Agree on the extensions that both sides support, and that the client may use.
 
-        READ_FILES needs the right to read every topic, because the log's files have messages of
+        READ_FILES needs the right to read every topic, because files of the log have messages of
         all.
         """
         header: ExtensionsHeader = header_of(request)
@@ -105,7 +105,7 @@ class ExtensionsProcessor(Processor):
 
 
 def _is_on_this_machine(connection: Channel) -> bool:
-    """Return whether a client seems to run here; the client tests if it can read the files."""
+    """Return whether a client seems to run here; it tests itself if it can read the files."""
     client = connection.remote_host
     return client.address == connection.local_host.address or client.is_loopback
 
@@ -113,7 +113,7 @@ def _is_on_this_machine(connection: Channel) -> bool:
 def check_same_queue(topic: str, queue_id: int, records: Buffer) -> None:
     """Refuse records of another queue than the request names.
 
-    Only the first is compared, because the store checks that all records are of one queue.
+    The store checks that all records are of one queue, so only the first is compared.
     """
     first = decode_record(records, check_crc=False)
     if (first.topic, first.queue_id) != (topic, queue_id):

@@ -2,10 +2,9 @@
 
 A commit continues if its client disconnects; a client that requests it again gets the result.
 
-With authentication, a sink belongs to one user: until its first commit, to the first user who
-stages rows; from then on, to the user in the table of committed batches. Requests of other users
-are refused, except those of super users. A commit checks again that its user may send to the
-topics.
+With authentication, a sink belongs to one user: first to the user who first stages rows, and after
+a commit to the user in the table of committed batches. Other users are refused, except super users.
+A commit checks again that its user may send to the topics.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class SinkUsers:
         last_of: Callable[[str], CommittedBatch | None],
         has_staged: Callable[[str], bool],
     ) -> None:
-        """Store the functions that return a sink's last batch, and whether it has staged rows."""
+        """Store functions that return a sink's last batch, and whether it has staged rows."""
         self._last_of, self._has_staged = last_of, has_staged
         self._begun: dict[str, str] = {}
         """The users of sinks that have staged rows and committed nothing."""
@@ -90,7 +89,7 @@ class SinkUsers:
         )
 
     def user_for(self, connection: Channel, sink: str) -> str | None:
-        """Return the user to whom a sink belongs after a commit by this client."""
+        """Return the user to whom a sink belongs once this client has committed a batch."""
         own = None if connection.identity is None else connection.identity.name
         return self._user_of(sink) or own
 
@@ -112,7 +111,7 @@ class StagedBatchesProcessor(Processor):
         admission: TopicAdmission,
         wrap_errors: Callable[[Channel, RemotingCommand, ResponseSteps], ResponseSteps],
     ) -> None:
-        """Prepare; ``wrap_errors`` makes steps end with a response, whatever they raise."""
+        """Store the parts; ``wrap_errors`` turns exceptions of steps into responses."""
         super().__init__(broker)
         self._admission = admission
         self._wrap_errors = wrap_errors
@@ -219,7 +218,7 @@ class StagedBatchesProcessor(Processor):
         return success_response(request)
 
     def _admit(self, connection: Channel, queue: QueueKey) -> None:
-        """Reject a queue that was deleted meanwhile, or that the client may not write to."""
+        """Refuse a queue that was deleted meanwhile, or that the client may not write to."""
         topic, queue_id = queue
         self._broker.access.require(connection, ResourceType.TOPIC, topic, Action.PUB)
         config = self._admission.config_of(topic)
