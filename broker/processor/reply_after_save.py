@@ -1,8 +1,8 @@
 """ReplyAfterSave: sends a response only once the change that it reports is on the disk.
 
-The broker's one thread must not wait for the disk, so another thread saves, through the executor
-that is passed in. Changes of a table that arrive while it is being saved share the next save, so
-many clients that create topics at the same time wait for a few flushes, not for one each.
+Another thread saves, because the broker's one thread must not wait for the disk. Changes of a table
+that arrive while it is being saved share the next save: many clients that create topics at the same
+time wait for a few flushes, not for one each.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _FAILURE: Final = "the change could not be saved"
 
 
 def _do_nothing() -> None:
-    """Do nothing, by default, after a save."""
+    """Do nothing: the default of calls after a save."""
 
 
 class Saving(NamedTuple):
     """A save, and the calls that follow it on the broker's thread.
 
-    A failed save may leave the new state on the disk, and so may a concurrent save. ``overwrite``
-    saves the restored state before the response.
+    A failed save may leave the new state on the disk, and so may a concurrent one. So ``overwrite``
+    saves the restored state before the refusal is sent.
     """
 
     save: Callable[[], None]
@@ -41,13 +41,11 @@ class Saving(NamedTuple):
     """Undoes the change in memory."""
     overwrite: Callable[[], None] = _do_nothing
     failure: str = _FAILURE
-    """The beginning of the response if the save fails; the cause follows."""
+    """The beginning of the refusal if the save fails; the cause follows."""
     on_end: Callable[[], None] = _do_nothing
 
 
 class _Unsaved(NamedTuple):
-    """The changes of one request, and the response once they are saved."""
-
     connection: Channel
     request: RemotingCommand
     success: RemotingCommand
@@ -55,7 +53,7 @@ class _Unsaved(NamedTuple):
 
 
 class ReplyAfterSave:
-    """Responses that wait for a save; all methods return None and reply later."""
+    """Sends responses after a save; all methods return None."""
 
     def __init__(self, run_in_thread: JobExecutor) -> None:
         self._run_in_thread = run_in_thread
@@ -79,7 +77,7 @@ class ReplyAfterSave:
     def saving(
         self, connection: Channel, request: RemotingCommand, table: NamedTable[Any, Name, Value]
     ) -> Iterator[Change[Name, Value]]:
-        """Enter a context for a change of a table; then save it, and reply with success."""
+        """Return a context for a change of a table; at its end, save, and reply with success."""
         with table.changes.begin() as change:
             yield change
         self._commit_change(connection, request, table, success_response(request), change)
@@ -140,7 +138,7 @@ class ReplyAfterSave:
         success: RemotingCommand,
         *changes: Change[Any, Any],
     ) -> None:
-        """Save changes, then reply; if that fails, undo them, and reply with the reason."""
+        """Save, then commit the changes and reply; if that fails, undo them and refuse."""
         unsaved = _Unsaved(connection, request.without_content(), success, changes)
         self._save(save, [unsaved], save)
 
@@ -151,7 +149,7 @@ class ReplyAfterSave:
         overwrite: Callable[[], None],
         on_end: Callable[[], None] = _do_nothing,
     ) -> None:
-        """Save changes, then reply to all, or undo all; then call ``on_end``."""
+        """Save, then commit all changes and reply, or undo all; then call ``on_end``."""
 
         def saved() -> None:
             for each in group:

@@ -1,7 +1,7 @@
 """ConsumeStatsProcessor: reports the lag of groups, in messages and in time.
 
 The lag is measured from the committed offsets, whether the group is online or not. A topic that an
-online group no longer subscribes to is left out, because nobody will consume the rest of it.
+online group no longer subscribes to is left out, because the group will not consume the rest of it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _QUEUES_MAX: Final = 2 * QUEUE_NUMS_MAX
 
 
 class ConsumeStatsProcessor(Processor):
-    """Reports on one group, one group in one topic, and all groups."""
+    """Reports on one group, on one group in one topic, and on all groups."""
 
     # ---- in messages
 
     @handles(RequestCode.GET_CONSUME_STATS)
     def of_group(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer GET_CONSUME_STATS; if the group does not exist, with an empty success.
+        """Answer GET_CONSUME_STATS, with an empty success if the group does not exist.
 
         Topics that the client may not see are left out, here and in GET_BROKER_CONSUME_STATS.
         """

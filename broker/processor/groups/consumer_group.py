@@ -1,7 +1,6 @@
 """ConsumerGroupProcessor: reports a group's members and subscriptions, and locks queues for them.
 
-Except for the locks of queues that are consumed in order, it only reads what heartbeats have
-reported.
+It reports what heartbeats have sent.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class ConsumerGroupProcessor(Processor):
 
     @handles(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
     def get_consumer_list_by_group(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """List the ids of the members, by which each member divides the queues in the same way."""
+        """List the ids of the members, by which each member computes the same assignment."""
         header: members.ConsumerGroupRequestHeader = header_of(request)
         group = self._broker.consumers.group(header.consumer_group)
         if group is None:
@@ -104,7 +103,7 @@ class ConsumerGroupProcessor(Processor):
     def _assign_queues(
         self, body: clients.QueryAssignmentRequestBody, mode: SetMessageRequestModeRequestBody
     ) -> Sequence[int] | None:
-        """Return the ids of a member's queues, or None if the broker cannot know them."""
+        """Return the ids of a member's queues; None if the member is to keep its own."""
         config = self._broker.topics.get(body.topic)
         if config is None or not config.perm & TopicPermission.READ.value:
             return None
@@ -140,10 +139,7 @@ class ConsumerGroupProcessor(Processor):
 
     @handles(RequestCode.LOCK_BATCH_MQ)
     def lock_batch_mq(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Lock queues for a client, and return which of them it holds now.
-
-        Queues that this broker does not have are left out.
-        """
+        """Lock queues of this broker for a client; return which of the queues it holds now."""
         body = yield from _lock_body_of(request)
         group, client_id = body.consumer_group, body.client_id
         is_member = self._broker.consumers.find(group, client_id) is not None
@@ -160,7 +156,7 @@ class ConsumerGroupProcessor(Processor):
 
     @handles(RequestCode.UNLOCK_BATCH_MQ)
     def unlock_batch_mq(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Unlock queues that a client holds by this connection; others stay locked."""
+        """Unlock queues that a client has locked by this connection; others stay locked."""
         body = yield from _lock_body_of(request)
         for queue in sorted(body.mq_set):
             yield None
@@ -168,10 +164,7 @@ class ConsumerGroupProcessor(Processor):
         return success_response(request)
 
     def _intern_queue(self, queue: MessageQueue) -> MessageQueue | None:
-        """Return the queue with the broker's own copies of its names.
-
-        Return None if the broker does not have the queue.
-        """
+        """Return a queue with the broker's own copies of its names; None for an unknown queue."""
         config = self._broker.topics.get(queue.topic)
         if config is None or queue.broker_name != self._broker.config.broker_name:
             return None
@@ -183,7 +176,7 @@ class ConsumerGroupProcessor(Processor):
     def get_consumer_connection_list(
         self, connection: Channel, request: RemotingCommand
     ) -> ResponseSteps:
-        """Describe a group that is online, with all that its members have reported.
+        """Describe an online group with all that its members have reported.
 
         Subscriptions to topics that the client may not see are left out.
         """
@@ -211,7 +204,7 @@ class ConsumerGroupProcessor(Processor):
 
     @handles(RequestCode.GET_PRODUCER_CONNECTION_LIST)
     def get_producer_connection_list(self, _: Channel, request: RemotingCommand) -> ResponseSteps:
-        """List the clients that produce under a group name."""
+        """List the clients of a producer group."""
         header: operators.GetProducerConnectionListRequestHeader = header_of(request)
         channels = self._broker.producers.channels(header.producer_group)
         if not channels:
@@ -249,7 +242,7 @@ class ConsumerGroupProcessor(Processor):
     def query_topics_by_consumer(
         self, connection: Channel, request: RemotingCommand
     ) -> ResponseSteps:
-        """List the topics in which a group has stored offsets, and that the client may see."""
+        """List the topics in which a group has committed offsets, and that the client may see."""
         header: operators.GetSubscriptionGroupConfigRequestHeader = header_of(request)
         visible = self._broker.access.visible_to(connection)
         topics = filter(visible.has_topic, self._broker.offsets.topics_of(header.group))
@@ -259,7 +252,7 @@ class ConsumerGroupProcessor(Processor):
     def query_subscription_by_consumer(
         self, _: Channel, request: RemotingCommand
     ) -> RemotingCommand:
-        """Answer a group's subscription to a topic, empty if it is offline or has none."""
+        """Answer a group's subscription to a topic; empty if it is offline or has none."""
         header: operators.QuerySubscriptionByConsumerRequestHeader = header_of(request)
         body = bodies.QuerySubscriptionResponseBody(
             subscription_data=self._broker.consumers.subscription(header.group, header.topic),

@@ -1,8 +1,7 @@
-"""ConsumerOffsetProcessor: stores and reports offsets of groups, and the bounds of queues.
+"""ConsumerOffsetProcessor: offsets of groups, bounds of queues, and offsets by time.
 
-It also finds offsets by time. As in RocketMQ, a group without an offset starts at 0 in a queue
-whose messages are all still in memory. The queues of a topic that does not exist look empty,
-as in RocketMQ; but no offset is stored for them.
+As in RocketMQ, a group without an offset starts at 0 in a queue whose messages are all still in
+memory, and the queues of a topic that does not exist look empty. No offset is stored for them.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class ConsumerOffsetProcessor(Processor):
 
     @handles(RequestCode.QUERY_CONSUMER_OFFSET)
     def query_consumer_offset(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer a group's stored offset, or 0 in a queue in memory; else refuse the request."""
+        """Answer a group's offset; without one, 0 in a queue that is in memory, else refuse."""
         header: headers.QueryConsumerOffsetRequestHeader = header_of(request)
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         queue_offset = self._broker.offsets.query(group, topic, queue_id)
@@ -80,7 +79,7 @@ class ConsumerOffsetProcessor(Processor):
 
     @handles(RequestCode.GET_MAX_OFFSET)
     def get_max_offset(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer the offset of a queue's next message; unconfirmed messages never count."""
+        """Answer the offset of a queue's next message, without unconfirmed messages."""
         header: headers.GetMaxOffsetRequestHeader = header_of(request)
         self._check_known(header.topic, header.queue_id)
         high = self._broker.store.queue_offsets(header.topic, header.queue_id).next
@@ -125,7 +124,7 @@ class ConsumerOffsetProcessor(Processor):
     def get_all_consumer_offset(
         self, connection: Channel, request: RemotingCommand
     ) -> ResponseSteps:
-        """Answer the whole table of offsets, of the topics and groups that the client may see."""
+        """Answer the offsets of all topics and groups that the client may see."""
         visible = self._broker.access.visible_to(connection)
         table = yield from self._broker.offsets.wrapper_in_steps(
             lambda topic, group: visible.has_topic(topic) and visible.has_group(group)
@@ -133,7 +132,7 @@ class ConsumerOffsetProcessor(Processor):
         return (yield from success_response_in_steps(request, table))
 
     def _check_known(self, topic: str, queue_id: int) -> None:
-        """Refuse a queue that an existing topic does not have; unknown topics have empty queues."""
+        """Refuse a queue that an existing topic does not have; an unknown topic looks empty."""
         config = self._broker.topics.get(topic)
         if config is not None:
             check_queue(self._broker.store, config, queue_id)

@@ -1,7 +1,6 @@
 """GroupAdminProcessor: creates, changes, lists and deletes consumer groups for operators.
 
 It reports success only when the change is on the disk; a change that cannot be saved is undone.
-`consume_stats` reports the progress of groups.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from ..request import (
 
 
 class GroupAdminProcessor(Processor):
-    """The responses to requests about the configuration of one group, or of all."""
+    """The responses to requests about the configuration of groups."""
 
     @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
     def update(self, connection: Channel, request: RemotingCommand) -> None:
@@ -42,9 +41,7 @@ class GroupAdminProcessor(Processor):
 
     @handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
     def update_all(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.
-
-        Nothing is changed if one configuration is invalid.
+        """Answer UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST; one invalid group refuses all.
 
         If other clients use up the limit of groups while a long list is processed, the groups
         created before that stay, and the response says so.
@@ -79,9 +76,9 @@ class GroupAdminProcessor(Processor):
 
     @handles(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     def get_all(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer GET_ALL_SUBSCRIPTIONGROUP_CONFIG with all groups, whatever page is requested.
+        """Answer GET_ALL_SUBSCRIPTIONGROUP_CONFIG with all groups that the client may see.
 
-        Groups that the client may not see are left out.
+        It ignores which page is requested.
         """
         wrapper = self._broker.groups.wrapper()
         visible = self._broker.access.visible_to(connection)
@@ -121,8 +118,8 @@ class GroupAdminProcessor(Processor):
         """Answer DELETE_SUBSCRIPTIONGROUP; removeOffset or cleanOffset deletes its offsets.
 
         Nothing changes until the table without the group is on the disk. The offsets are removed
-        after that, because offsets of a missing group do no harm, but a group without offsets would
-        skip messages.
+        afterwards: offsets of a missing group do no harm, but a group without offsets would skip
+        messages.
         """
         header = header_of(request)
         group = header.group_name

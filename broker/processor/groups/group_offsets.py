@@ -5,7 +5,7 @@
           ─> else: RESET_CONSUMER_CLIENT_OFFSET to each member
 
 Members keep their offsets in memory and store them every few seconds, so they would overwrite a
-reset that only changed the table. Members are notified, and store the new offsets themselves.
+reset that only changed the table. They are notified, and store the new offsets themselves.
 Java's client sleeps for ten seconds in the thread that handles this request, and has one such
 thread for each core. So clients of 5.x are reset as in RocketMQ 5: the broker stores the offsets,
 ignores commits of members until their next pull, and answers that pull with PULL_OFFSET_MOVED. For
@@ -94,7 +94,7 @@ class GroupOffsetsProcessor(Processor):
     def _targets(
         self, config: TopicConfig, header: headers.ResetOffsetRequestHeader
     ) -> Generator[None, None, Mapping[int, int]]:
-        """Find the offset, by queue, at which the group is to continue."""
+        """Return the offset for each queue at which the group is to continue."""
         topic, queue_id, queue_offset = (
             header.topic,
             _optional(header.queue_id),
@@ -179,8 +179,8 @@ class GroupOffsetsProcessor(Processor):
     def clone_group_offset(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Copy the offsets of one group to another, in one topic or in all that may be changed.
 
-        Unless ``offline`` is set, this leaves out topics that the online source group no longer
-        subscribes to.
+        Unless ``offline`` is set, topics that an online source group no longer subscribes to are
+        left out.
         """
         header: headers.CloneGroupOffsetRequestHeader = header_of(request)
         fault = group_fault(header.dest_group)

@@ -47,7 +47,7 @@ _BIT_SET_BYTES_MAX: Final = 4_096
 """The maximum bytes of the bit set in a batch acknowledgement; a check point here needs few."""
 
 _SAME_TIME_MS: Final = 1_000
-"""The maximum lead of a receipt's pop time over the clock; changes in one millisecond add to it."""
+"""How far a receipt's pop time may be ahead of the clock, because repeated changes increase it."""
 
 
 class AckMessageProcessor(Processor):
@@ -238,7 +238,7 @@ class AckMessageProcessor(Processor):
         self._check_revive_queue(batch.revive_queue_id)
         config = self._broker.topics.get(topic)
         if config is None or not 0 <= batch.queue_id < config.read_queue_nums:
-            return None  # RocketMQ ignores it, too, and logs it
+            return None  # RocketMQ ignores it, too
         low, high = self._store.queue_offsets(topic, batch.queue_id)
         offsets = [
             batch.start_offset + bit for bit in bits if low <= batch.start_offset + bit < high
@@ -271,7 +271,6 @@ class AckMessageProcessor(Processor):
     def _ack_in_order(
         self, queue: PopQueue, queue_offset: int, pop_time: int
     ) -> RequestRejected | None:
-        """Acknowledge a message; return the refusal, or None."""
         topic, group, queue_id = queue
         stored = self._broker.offsets.query(group, topic, queue_id)
         if stored is not None and queue_offset < stored:

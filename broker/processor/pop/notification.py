@@ -79,7 +79,6 @@ class NotificationProcessor(Processor):
         queue_id: int,
         message_filter: SubscriptionFilter,
     ) -> bool:
-        """Return whether a pop would probably find a message in a queue."""
         queue = topic, header.consumer_group, queue_id
         if header.order and self._broker.order_info.is_blocked(queue, header.attempt_id, 0):
             return False

@@ -1,6 +1,6 @@
 """OrderReleases: wakes pops when a queue that is popped in order is free again.
 
-It is blocked until each of its popped messages is acknowledged or visible again.
+A queue is blocked until each of its popped messages is acknowledged or visible again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...state.tables.consumer_order_info import ConsumerOrderInfoManager
 
 
 class OrderReleases:
-    """One timer for each blocked queue for which pops wait or may wait."""
+    """Timers for blocked queues, one for each."""
 
     def __init__(
         self,

@@ -65,10 +65,9 @@ from .pop_offsets import PopOffsets
 _READ = TopicPermission.READ.value
 _QUEUE_OFFSET: Final = struct.Struct(">q")
 _QUEUE_OFFSET_AT: Final = 20
-"""The position of the queue offset in a record."""
 _RECEIPT_NAME: Final = POP_CK.encode()
 INIT_MODE_MIN: Final = 0
-"""The initMode with which a new group begins at the first message; with others, at the last one."""
+"""With this initMode a new group begins at the first message, with others at the last one."""
 
 _MOVED: Final = frozenset(
     [
@@ -155,7 +154,7 @@ class PopMessageProcessor(Processor):
         """Answer a held pop, or hold it again for the rest of its time."""
         header = cast("PopMessageRequestHeader", held.header)
         if held.connection.is_closed or held.connection.is_congested:
-            # the message that has woken it is for another member
+            # the message that woke it is for another member
             self._waiters.wake_next(header.topic, header.consumer_group, header.queue_id)
             if held.connection.is_closed:
                 return None
@@ -247,7 +246,7 @@ class PopMessageProcessor(Processor):
     def queues(
         self, header: PopHeader | PeekMessageRequestHeader, *, is_in_order: bool
     ) -> Iterator[tuple[str, int]]:
-        """Yield the queues to read, and those of retry topics before or after them."""
+        """Yield the queues to read; those of retry topics come first or last, never in order."""
         is_retry_first = self._choose(100) < self._settings.from_retry_percent
         if is_retry_first and not is_in_order:
             yield from self._retry_queues(header)
@@ -293,7 +292,7 @@ class PopMessageProcessor(Processor):
         low, high = self._store.queue_offsets(topic, queue_id)
         begin = self.begin_offset(queue, low, high, header.init_mode)
         if header.order and self._order.is_blocked(queue, header.attempt_id, header.invisible_time):
-            return  # not counted in ``rest``: nobody can pop them now
+            return  # not counted in ``rest``, because nobody can pop them now
         left = header.max_msg_nums - popped.count
         is_over = (
             self._settings.is_threshold_enabled
@@ -321,7 +320,7 @@ class PopMessageProcessor(Processor):
             popped.rest += max(found.max_offset - found.next_begin_offset, 0)
 
     def begin_offset(self, queue: PopQueue, low: int, high: int, init_mode: int) -> int:
-        """Return where a group continues in a queue; store it if the group is new there."""
+        """Return where a group continues in a queue; store that if the group is new there."""
         begin = self._offsets.query(queue)
         if begin is not None:
             return begin
@@ -389,8 +388,8 @@ class PopMessageProcessor(Processor):
             popped.moved.append((queue, found.next_begin_offset))
         popped.starts.append((topic, queue_id, begin))
         popped.offsets.append((topic, queue_id, offsets))
-        # clients build the receipt unless the message has one; a forwarded message has that of its
-        # old pop
+        # Clients build the receipt unless the message has one; a forwarded message has that of its
+        # old pop.
         needs_receipts = topic.startswith(RETRY_PREFIX) or _RECEIPT_NAME in joined
         for (at, end), queue_offset in zip(places, offsets, strict=True):
             popped.buffers.append(
@@ -406,7 +405,7 @@ class PopMessageProcessor(Processor):
     def _with_receipt(
         self, popped: _Popped, topic: str, begin: int, queue_offset: int, record: memoryview
     ) -> Buffer:
-        """Return a record with the receipt of this pop, and with its original topic."""
+        """Return a record with the receipt of this pop and its original topic."""
         message = decode_record(record, check_crc=False)
         receipt = PopReceipt(
             begin,
@@ -433,7 +432,7 @@ class PopMessageProcessor(Processor):
         popped: _Popped,
         result: PutMessageResult,
     ) -> None:
-        """Send what a pop has found, once its check points are stored."""
+        """Send what a pop has found; its check points are stored."""
         if result.status is not PutMessageStatus.PUT_OK:
             reply(
                 connection,

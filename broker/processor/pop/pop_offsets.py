@@ -1,4 +1,4 @@
-"""PopOffsets: where the next pop of a queue begins, and where the group's stored offset is.
+"""PopOffsets: where the next pop of a queue begins, and the group's stored offset.
 
     next pop    moves when a check point is appended
     stored      moves when the check point is stored, so that a crash cannot skip its messages
@@ -40,13 +40,13 @@ class PopOffsets:
         self._unstored.pop(queue, None)
 
     def advance(self, queue: PopQueue, next_offset: int) -> None:
-        """Let the next pop begin at an offset; `confirm` stores it."""
+        """Begin the next pop at an offset, which `confirm` stores."""
         topic, group, queue_id = queue
         stored = self._offsets.query(group, topic, queue_id)
         self._unstored[queue] = (-1 if stored is None else stored, next_offset)
 
     def confirm(self, queue: PopQueue, next_offset: int) -> None:
-        """Store an offset that `advance` has set, unless the stored one was moved meanwhile."""
+        """Store an offset that `advance` has set, unless the stored one has moved since."""
         unstored = self._unstored.get(queue)
         if unstored is None:
             return

@@ -23,10 +23,10 @@ It parses frames itself, because no frame reader is as fast as a comparison.
                         ... },"flag":0,"language":"JAVA","opaque":7,"serializeTypeCurrentRPC": ... }
                         ------------- third ---------------------||------------ last ---------------
 
-The three numbers may come in any order, which depends on the client. A header with the same bytes
-around them has the same content otherwise: two of the numbers are in strings, which a quote ends,
-and one is a plain number. When a template is built, it is tested with other numbers: the codec must
-find these in their fields, and all else unchanged.
+The order of the three numbers depends on the client. A header with the same bytes around them has
+the same content otherwise: two of the numbers are in strings, which a quote ends, and one is a
+plain number. A new template is tested with other numbers: the codec must find these in their
+fields, and all else unchanged.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class PullHeaderTemplate(NamedTuple):
     def match(self, header: bytes) -> tuple[int, int, int] | None:
         """Return queue offset, commit offset and opaque of a header of this shape, or None.
 
-        The caller has already compared the header's first piece.
+        The caller has compared the header's first piece already.
         """
         (first, second, third, last), (queue_offset, commit_offset, opaque) = self
         start = len(first)
@@ -141,7 +141,7 @@ def build_template(header: bytes, request: RemotingCommand) -> PullHeaderTemplat
 
 
 def _is_safe(template: PullHeaderTemplate, probes: list[bytes], request: RemotingCommand) -> bool:
-    """Return whether inserting other numbers at the cuts changes those numbers and nothing else."""
+    """Return whether other numbers at the cuts change those numbers and nothing else."""
     first, second, third, last = template.pieces
     other = b"".join((first, probes[0], second, probes[1], third, probes[2], last))
     changed = dict(zip(_FIELDS, map(bytes.decode, _PROBE_VALUES[:2]), strict=True))
@@ -154,7 +154,7 @@ CACHED_PULLS_MAX: Final = 4_096
 CACHED_PULLS_TOTAL_MAX: Final = 2 * CACHED_PULLS_MAX
 """The maximum for all clients: usually 12 MiB, or 40 MiB if all headers have maximum length."""
 _SAME_PREFIX_MAX = 8
-"""The maximum number of cached pulls with the same prefix, because they are tried one by one."""
+"""The maximum number of cached pulls with the same prefix, which are tried one by one."""
 _PULLS_PER_LEARNED = 4
 
 _new_header: Callable[[type[PullMessageRequestHeader], tuple[Any, ...]], PullMessageRequestHeader]
@@ -162,11 +162,10 @@ _new_header = tuple.__new__
 
 
 class CachedPull(NamedTuple):
-    """The common part of pulls of one group from one queue, and the template of their headers."""
+    """The common part of a group's pulls from one queue, and the template of their headers."""
 
     header_template: PullHeaderTemplate
     header: PullMessageRequestHeader
-    """The header of one of these pulls."""
     request: RemotingCommand
     """One of these requests, with only what a response needs."""
     topic_config: TopicConfig
@@ -200,7 +199,7 @@ class ClientPullCache:
         return self._count
 
     def clear(self, access_version: int) -> None:
-        """Discard all cached pulls; later ones are of the given version of users and lists."""
+        """Discard all cached pulls; ``access_version`` is that of later ones."""
         self._by_prefix.clear()
         self._count = 0
         self.access_version = access_version
@@ -236,8 +235,8 @@ class PullCache(PerClientCache[ClientPullCache]):
         super().__init__(CACHED_PULLS_TOTAL_MAX)
 
     def may_learn(self, connection: Channel) -> bool:
-        """Return whether the client's learning budget permits caching one more pull."""
-        if connection.is_closed:  # it has been discarded already
+        """Return whether a client may cache one more pull, and charge its budget."""
+        if connection.is_closed:  # it was discarded already
             return False
         return self._clients.setdefault(connection, ClientPullCache()).learning_budget.spend()
 
@@ -265,7 +264,7 @@ _LENGTH_WORD_BYTES = 4
 _read_words = struct.Struct(">iI").unpack_from
 
 RunHandler: TypeAlias = Callable[[Handler, Channel, RemotingCommand], Answer]
-"""The dispatcher's function that runs a handler and turns exceptions into responses."""
+"""Runs a handler and turns its exceptions into responses; the dispatcher's function."""
 
 
 class FastPull:
@@ -287,7 +286,7 @@ class FastPull:
         self._cache.discard(connection)
 
     def learn(self, connection: Channel, header: Buffer, request: RemotingCommand) -> bool:
-        """Learn from a pull that took the normal path; return whether it is cached now."""
+        """Cache a pull that took the normal path, if possible; return whether it is cached."""
         if (
             request.code not in _CODES
             or request.serialize_type is not _JSON
@@ -321,9 +320,9 @@ class FastPull:
         return True
 
     def process(self, connection: Channel, data: bytes, start: int) -> int:
-        """Answer the pull that starts at ``start`` of ``data``; return where it ends.
+        """Answer the pull that begins at ``start`` of ``data``; return its end.
 
-        If the fast path does not apply, return ``start``.
+        Return ``start`` if the fast path does not apply.
         """
         plans = self._cache.get(connection)
         length, word = _read_words(data, start)

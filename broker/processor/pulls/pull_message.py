@@ -6,7 +6,7 @@
         ─> nothing yet: hold
     woken ─> the same way, never held again, no offset committed
 
-It reaches the hold service by two callables, and the network only by `Channel`.
+Rights and settings may have changed when a held pull is woken, so they are checked again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _READ = TopicPermission.READ.value
 _ENTRIES_SCANNED: Final = DEFAULT_LIMITS.scan_max
 _EXTENDED_ENTRIES_SCANNED: Final = 300_000
 _EXTENDED_ENTRIES_FILTERED: Final = 4_000
-"""Entries that a large pull reads and filters by a simple expression, in some five milliseconds."""
+"""Entries that a large pull reads, and filters if the filter reads messages; some five ms."""
 
 _CONSTANT_FIELDS: Final = {"suggestWhichBrokerId": "0"}
 _VARYING_FIELDS: Final = {"nextBeginOffset": "%d", "minOffset": "%d", "maxOffset": "%d"}
@@ -96,11 +96,11 @@ class PullMessageProcessor(Processor):
         return self.process(connection, request, header, message_filter)
 
     def execute_request_when_wakeup(self, held: PullRequest) -> RemotingCommand | None:
-        """Replay a held pull: check its client's rights, then process it with the same opaque."""
+        """Replay a held pull with the same opaque, if its client still has the rights."""
         if self._access.is_enabled:
             self._require_rights(held)
         if held.connection.is_congested:
-            # The client is not draining its socket; it retries once it does.
+            # The client does not read; it sends a new pull when it does.
             low, high = self._store.queue_offsets(*held.queue)
             fields = _fields(held.pull_from_this_offset, low, high)
             return held.request.respond(ResponseCode.PULL_NOT_FOUND, "congested", fields)
@@ -124,8 +124,8 @@ class PullMessageProcessor(Processor):
     ) -> Generator[None, None, bool]:
         """Return, in steps, whether a held pull's filter matches any message from an offset on.
 
-        True if there are too many to check: the replay checks some, and the client continues from
-        there.
+        It returns True if there are too many to check: the replay checks some, and the client
+        continues from there.
         """
         topic, queue_id = held.queue
         try:
@@ -157,7 +157,7 @@ class PullMessageProcessor(Processor):
         *,
         may_hold: bool = True,
     ) -> RemotingCommand | None:
-        """Answer a pull that has been checked, and whose filter is known, or hold it.
+        """Answer or hold a pull that has been checked, and whose filter is known.
 
         Return the response to send, or None if it was sent or the pull is held.
         """
@@ -229,7 +229,7 @@ class PullMessageProcessor(Processor):
             )
 
     def _filter_of(self, held: PullRequest) -> SubscriptionFilter:
-        """Return the filter of a held pull; its own subscription is not parsed again."""
+        """Return the filter of a held pull, without parsing a subscription of its own again."""
         if held.header.sys_flag & _SUBSCRIPTION:
             return cast("SubscriptionFilter", held.message_filter)  # `process` has put it there
         return self.message_filter(held.header)
@@ -307,16 +307,13 @@ class PullMessageProcessor(Processor):
 
 
 def _when_loaded(process: Callable[[], RemotingCommand | None]) -> ResponseSteps:
-    """Process a pull that needs tools for many messages, once these are loaded."""
+    """Process a pull once the tools for many messages are loaded."""
     yield from bulk_tools.load_in_steps()
     return process()
 
 
 def _replay_header(header: PullMessageRequestHeader) -> PullMessageRequestHeader:
-    """Return a header with only the fields that the replay of a pull needs.
-
-    The other fields have no limit of length.
-    """
+    """Return a header with only the fields that a replay needs: others have unlimited length."""
     if header.sys_flag & _SUBSCRIPTION:
         return header._replace(proxy_froward_client_id=None, broker_name=None)
     return header._replace(

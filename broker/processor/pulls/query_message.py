@@ -1,8 +1,8 @@
 """Queries: messages by key, by unique id and by their offset in the log; entries of a queue.
 
-Responses contain unchanged records of the log; clients compare keys and topics again. Each entry
-says whether a group would receive its message; an offset without a message is a blank entry, as in
-the queue's file.
+Responses contain unchanged records of the log; clients compare keys and topics again. An entry of a
+queue says whether a group would receive its message; an offset without a message is a blank entry,
+as in the queue's file.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _INDEX_TYPES: Final = ("", "K", "U")
 
 
 class QueryMessageProcessor(Processor):
-    """The responses to people and tools that look messages up."""
+    """The responses to queries of messages."""
 
     @handles(RequestCode.QUERY_MESSAGE)
     def query(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer QUERY_MESSAGE with the newest messages with a key, the oldest of them first.
 
-        The index finds messages by a hash, so that some may be of other topics.
+        The index finds messages by a hash, so some may be of other topics.
         """
         header: QueryMessageRequestHeader = header_of(request)
         _check(header)
@@ -87,7 +87,7 @@ class QueryMessageProcessor(Processor):
                 else "messageIndexEnable=false"
             )
             raise RequestRejected(ResponseCode.QUERY_NOT_FOUND, f"can not find message, {why}")
-        # Let the index catch up first: a query must find everything visible now.
+        # The index catches up first: a query must find everything visible now.
         indexed = QueryMessageResponseHeader(
             self._broker.now_ms(), self._broker.store.state().reput_from_offset
         )
@@ -95,10 +95,7 @@ class QueryMessageProcessor(Processor):
 
     @handles(RequestCode.VIEW_MESSAGE_BY_ID)
     def view(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer VIEW_MESSAGE_BY_ID with the record that starts at a log offset.
-
-        A message that the client may not read is not found.
-        """
+        """Answer VIEW_MESSAGE_BY_ID with the record at a log offset, if the client may read it."""
         physical_offset = header_of(request).offset
         record = self._broker.store.record_at(physical_offset)
         if record is None or not may_read(self._broker, connection, record, Action.SUB, Action.GET):
@@ -107,7 +104,7 @@ class QueryMessageProcessor(Processor):
 
 
 def _check(header: QueryMessageRequestHeader) -> None:
-    """Reject options of RocketMQ 5.5 that this index does not support."""
+    """Refuse options of RocketMQ 5.5 that this index does not support."""
     if (header.index_type or "") not in _INDEX_TYPES:
         raise system_error(
             f"indexType must be K (keys) or U (unique keys), not {header.index_type!r}: tags are "

@@ -1,7 +1,7 @@
 """SubscriptionFilters: caches the filters of pulls by subscription.
 
-Clients choose the texts and may send any number, so the cache is limited in bytes; refused and
-large filters are not cached.
+Clients choose the texts and may send any number, so the cache is limited in bytes; invalid
+subscriptions and large filters are not cached.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 CACHED_MAX: Final = 1_024
 CACHED_BYTES_MAX: Final = 16 << 20
-"""The maximum for filters by text, and again for filters by subscription. The sizes are estimates,
-usually too high.
-"""
+"""The maximum for filters by text, and again for filters by subscription, in estimated bytes."""
 _FILTER_BYTES_MAX: Final = CACHED_BYTES_MAX // 16
 """The largest filter that is cached, in bytes: a larger one is rare, and would evict many."""
 _ENTRY_BYTES: Final = 512
@@ -36,7 +34,7 @@ SubscriptionFilter: TypeAlias = "TagsFilter | SqlFilter | None"
 
 
 class SubscriptionFilters:
-    """Filters within one broker's limits. A wrong subscription is refused with RocketMQ's codes."""
+    """Filters within one broker's limits; invalid ones are refused with RocketMQ's codes."""
 
     def __init__(self, limits: FilterLimits) -> None:
         self._is_sql_enabled = limits.enable_property_filter
@@ -47,10 +45,7 @@ class SubscriptionFilters:
     def for_text(
         self, topic: str, text: str | None, expression_type: str | None
     ) -> SubscriptionFilter:
-        """Return the filter of a pull that carries its own subscription.
-
-        Return None if all messages match.
-        """
+        """Return the filter of a pull with its own subscription; None if all messages match."""
         key = topic, text, expression_type
         known = self._by_text.get(key)
         if known is not None:
@@ -109,16 +104,13 @@ class _FilterCache:
         self._entries: dict[Hashable, tuple[Any, SubscriptionFilter, int]] = {}
 
     def get(self, key: Hashable) -> tuple[Any, SubscriptionFilter, int] | None:
-        """Return the source of a filter, the filter, and its size.
-
-        Return None if the filter is not cached.
-        """
+        """Return source, filter and size; None if the filter is not cached."""
         return self._entries.get(key)
 
     def put(
         self, key: Hashable, found: SubscriptionFilter, size: int, source: object = None
     ) -> None:
-        """Cache a filter with its source, unless they are large."""
+        """Cache a filter with its source, unless it is large."""
         size += _ENTRY_BYTES
         if size > _FILTER_BYTES_MAX:
             return

@@ -1,8 +1,8 @@
 """RouteProcessor: answers as a name server does, for this one broker.
 
 Clients request routes, and tools lists of topics. Other brokers cannot register here: a cluster of
-several needs RocketMQ's name server. Routes are derived from the topic table on each request, so
-that they follow created and deleted topics at once.
+several needs RocketMQ's name server. Each response is made from the topic table, and so follows
+created and deleted topics at once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _UNIT_FLAGS: Final = {
     RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: (_UNIT_SUB, _UNIT_SUB),
     RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: (_UNIT | _UNIT_SUB, _UNIT_SUB),
 }
-"""For each request, the relevant bits and their required values."""
+"""The relevant bits for each request, and their required values."""
 
 
 class RouteProcessor(Processor):
@@ -102,7 +102,7 @@ class RouteProcessor(Processor):
     def all_topics(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
         """Answer GET_ALL_TOPIC_LIST_FROM_NAMESERVER with the names of all topics.
 
-        Here and in the other lists, topics that the client may not see are left out.
+        This list and the others leave out topics that the client may not see.
         """
         names = yield from self._matching_topics(connection, lambda _: True)
         return (yield from success_response_in_steps(request, TopicList(topic_list=names)))
@@ -116,7 +116,7 @@ class RouteProcessor(Processor):
 
     @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
     def cluster_names(self, connection: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer GET_SYSTEM_TOPIC_LIST_FROM_NS with the names that clusters and brokers reserve."""
+        """Answer GET_SYSTEM_TOPIC_LIST_FROM_NS with the names of cluster and broker."""
         names = frozenset(
             {self._broker.config.broker_cluster_name, self._broker.config.broker_name}
         )
@@ -125,7 +125,7 @@ class RouteProcessor(Processor):
 
     @handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
     def system_topics(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer GET_SYSTEM_TOPIC_LIST_FROM_BROKER: possible and existing system topics."""
+        """Answer GET_SYSTEM_TOPIC_LIST_FROM_BROKER with possible and existing system topics."""
         found = yield from self._matching_topics(
             connection, lambda config: is_system_topic(config.topic_name)
         )
@@ -138,7 +138,7 @@ class RouteProcessor(Processor):
         RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
     )
     def unit_topics(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer three requests, each with the topics whose unit flags match."""
+        """Answer three requests with the topics whose unit flags match."""
         mask, wanted = _UNIT_FLAGS[RequestCode(request.code)]
         names = yield from self._matching_topics(
             connection, lambda topic: topic.topic_sys_flag & mask == wanted
@@ -148,7 +148,7 @@ class RouteProcessor(Processor):
     def _matching_topics(
         self, connection: Channel, matches: Callable[[TopicConfig], bool]
     ) -> Generator[None, None, frozenset[str]]:
-        """Collect the names of the topics that match, and that the client may see, in steps."""
+        """Return the names of the matching topics that the client may see, in steps."""
         visible = self._broker.access.visible_to(connection)
         names = []
         for config in tuple(self._broker.topics.topics.values()):
@@ -246,11 +246,11 @@ class RouteProcessor(Processor):
         raise read_only_error(request)
 
 
-# ---- Key-value configurations, which tools use.
+# ---- Key-value configurations.
 
 
 class KVConfigProcessor(Processor):
-    """The responses to put, get, delete and list. Success means that the change is on the disk."""
+    """The responses to put, get, delete and list requests of key-value configurations."""
 
     @handles(RequestCode.PUT_KV_CONFIG)
     def put(self, connection: Channel, request: RemotingCommand) -> None:

@@ -1,7 +1,6 @@
 """TopicAdminProcessor: creates, changes, lists and deletes topics for operators.
 
-It reports success only when the change is on the disk. A change that cannot be saved is undone.
-`route` serves the routes.
+It reports success only when the change is on the disk; a change that cannot be saved is undone.
 """
 
 from __future__ import annotations
@@ -40,14 +39,11 @@ SUPPORTED: Final[Mapping[str, frozenset[str]]] = {
     "queue.type": frozenset({"SimpleCQ"}),
     "cleanup.policy": frozenset({"DELETE"}),
 }
-"""The attributes with their possible values. The broker does not check a message's type."""
+"""The supported attributes, with their values. The broker does not check a message's type."""
 
 
 def changed_attributes(known: Mapping[str, str] | None, changes: str) -> Mapping[str, str] | None:
-    """Apply comma-separated changes to attributes, and return the result.
-
-    The result is None if no attribute is left.
-    """
+    """Return attributes with comma-separated changes applied; None if no attribute is left."""
     signed = {}
     for change in filter(None, (piece.strip() for piece in changes.split(","))):
         name, equals, value = change.partition("=")
@@ -60,7 +56,7 @@ def changed_attributes(known: Mapping[str, str] | None, changes: str) -> Mapping
 def with_changes(
     known: Mapping[str, str] | None, changes: Mapping[str, str] | None
 ) -> Mapping[str, str] | None:
-    """Apply changes in the form of request bodies to attributes, and return the result.
+    """Return attributes with a request body's changes applied; None if no attribute is left.
 
     ``+name`` sets an attribute, ``-name`` removes it.
     """
@@ -95,7 +91,7 @@ def _malformed(change: str) -> RequestRejected:
 
 
 class TopicAdminProcessor(Processor):
-    """Processes requests about one topic, or all topics."""
+    """The responses to requests about one topic, or all topics."""
 
     # ---- creating and changing
 
@@ -128,13 +124,11 @@ class TopicAdminProcessor(Processor):
 
     @handles(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
     def update_all(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer UPDATE_AND_CREATE_TOPIC_LIST.
+        """Answer UPDATE_AND_CREATE_TOPIC_LIST; one invalid topic refuses all.
 
-        Nothing is changed if one of the topics is invalid.
-
-        The request contains changes of attributes, as in UPDATE_AND_CREATE_TOPIC. If other clients
-        use up the limit of topics while a long list is processed, the topics created before that
-        stay, and the response says so.
+        The request contains changes of attributes, as UPDATE_AND_CREATE_TOPIC does. If other
+        clients use up the limit of topics while a long list is processed, the topics created before
+        that stay, and the response says so.
         """
         body = yield from body_in_steps(request, CreateTopicListRequestBody)
         configs = body.topic_config_list
@@ -185,9 +179,9 @@ class TopicAdminProcessor(Processor):
 
     @handles(RequestCode.GET_ALL_TOPIC_CONFIG)
     def get_all(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer GET_ALL_TOPIC_CONFIG with all topics, whatever page is requested.
+        """Answer GET_ALL_TOPIC_CONFIG with all topics that the client may see.
 
-        Topics that the client may not see are left out.
+        It ignores which page is requested.
         """
         wrapper = self._broker.topics.wrapper()
         visible = self._broker.access.visible_to(connection)
@@ -229,7 +223,7 @@ class TopicAdminProcessor(Processor):
 
     @handles(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
     def consume_by_who(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer QUERY_TOPIC_CONSUME_BY_WHO with groups that are online or have consumed before.
+        """Answer QUERY_TOPIC_CONSUME_BY_WHO with groups that are online or have offsets.
 
         Groups that the client may not see are left out.
         """
@@ -246,8 +240,8 @@ class TopicAdminProcessor(Processor):
         """Answer DELETE_TOPIC_IN_BROKER: delete queues, then offsets and the route.
 
         Until the store has recorded the deletion, sends to the topic wait and nothing else changes.
-        After that the deletion is final: changes that cannot be saved now are saved later, or by
-        the next start.
+        From then on the deletion is final: what cannot be saved now is saved later, or by the next
+        start.
         """
         topic = header_of(request).topic
         self._refuse_reserved(topic, may_have_prefix=True)
@@ -286,9 +280,9 @@ class TopicAdminProcessor(Processor):
 
     @handles(RequestCode.CLEAN_UNUSED_TOPIC)
     def clean_unused(self, _: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer CLEAN_UNUSED_TOPIC with success; no queue is ever unused.
+        """Answer CLEAN_UNUSED_TOPIC with success, without a change.
 
         Deleting a topic deletes its queues. Queues without a topic mean that the table of topics
-        was lost; after it is restored, their messages are available again.
+        was lost; when it is restored, their messages are available again.
         """
         return success_response(request)
