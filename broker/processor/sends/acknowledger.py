@@ -1,8 +1,8 @@
 """Acknowledger: answers sends when their messages are stored, all sends of one flush together.
 
-With ASYNC_FLUSH that is immediately. With SYNC_FLUSH all sends of a turn of the loop wait together.
-At the end of the turn the acknowledger requests one flush, up to the end of the last message; the
-store reports it from its own thread. A sender that does not wait for the disk is answered
+With ASYNC_FLUSH that is immediately. With SYNC_FLUSH all sends of a turn of the loop wait together:
+at the end of the turn the acknowledger requests one flush up to the end of the last message, which
+the store reports from its own thread. A sender that does not wait for the disk is answered
 immediately; its message is flushed as well, because consumers do not see it before.
 """
 
@@ -29,7 +29,7 @@ _PUT_OK = PutMessageStatus.PUT_OK
 StoredCallback = Callable[[PutMessageResult], None]
 
 _Waiting: TypeAlias = tuple[PutMessageResult, StoredCallback, int]
-"""The result of a put, the callback for it, and the number of sends that it stands for."""
+"""The result of a put, its callback, and the number of sends that it stands for."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Acknowledger:
         self._record_wait = broker.stats.put_latency.add
         self._run_steps = broker.run_steps
         self._results: deque[tuple[PutMessageResult, StoredCallback, int, int]] = deque()
-        """Results to be answered, with callback, number of sends, and milliseconds waited."""
+        """Results to be answered: with callback, number of sends, and milliseconds waited."""
         self._is_acknowledging = False
         self._open_batch: _FlushBatch | None = None
         self._closed_batches: deque[_FlushBatch] = deque()
@@ -98,8 +98,7 @@ class Acknowledger:
     ) -> None:
         """Call ``callback`` with the final result of a put, which may stand for several sends.
 
-        The call is immediate if the result is final already, or if the sender does not wait for the
-        disk.
+        The call is immediate if the result is final, or if the sender does not wait for the disk.
         """
         if result.status is _PUT_OK:
             if self.is_sync:
@@ -134,7 +133,6 @@ class Acknowledger:
         return self._open_batch
 
     def _close_batch(self, batch: _FlushBatch) -> None:
-        """Request one flush for everything that was appended in this turn."""
         self._open_batch = None
         batch.pending.sort(key=_end_of)
         self._end_offset = batch.end_offset
@@ -160,8 +158,8 @@ class Acknowledger:
         flushed_offset = self._store.confirm_offset()
         while self._closed_batches and self._closed_batches[0].end_offset <= flushed_offset:
             self._complete(self._closed_batches.popleft(), _PUT_OK)
-        # Also for sends that have timed out meanwhile: their messages are in the log, and stay
-        # invisible until they are flushed.
+        # Also for sends that have timed out: their messages are in the log, and stay invisible
+        # until they are flushed.
         if flushed_offset < self._end_offset:
             self._request_flush()
 
@@ -186,7 +184,7 @@ class Acknowledger:
     def _complete(
         self, batch: _FlushBatch, status: PutMessageStatus, remark: str | None = None
     ) -> None:
-        """Mark the sends of a turn, which no longer wait for the disk, as ready to be answered."""
+        """Queue the answers of a turn's sends, which no longer wait for the disk."""
         self._sends -= batch.sends
         took_ms = int((self._loop.time() - batch.since) * 1000)
         for result, then, sends in batch.pending:
@@ -197,13 +195,13 @@ class Acknowledger:
             self._run_steps(self._run_callbacks())
 
     def _run_callbacks(self) -> Iterator[None]:
-        """Answer one send or one run of sends at each step, because thousands may have waited."""
+        """Answer one send or one run of sends in each step, because thousands may have waited."""
         while self._results:
             result, then, sends, took_ms = self._results.popleft()
             self._record_wait(took_ms, sends)
             try:
                 then(result)
-            except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting
+            except Exception:  # noqa: BLE001  # an error in one must not keep the others waiting
                 _log.exception("a send that ended at %d could not be answered", result.end_offset)
             yield
         self._is_acknowledging = False

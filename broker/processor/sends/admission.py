@@ -35,7 +35,7 @@ _WRITE = TopicPermission.WRITE.value
 
 
 class TopicAdmission:
-    """Decides about each message whether its topic accepts it."""
+    """Checks for each message whether its topic accepts it."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class TopicAdmission:
         must_wait: Callable[[TopicConfig], bool],
         has_suspended: Callable[[str], bool],
     ) -> None:
-        """Store the topics, and two tests for sends that wait until a topic is saved.
+        """Store the topics, and two functions about sends that wait until a topic is saved.
 
         ``must_wait`` returns whether a message to a topic has to wait until the topic is saved.
         ``has_suspended`` returns whether sends wait for it; the current one may be one of them,
@@ -55,9 +55,11 @@ class TopicAdmission:
         self._must_wait = must_wait
         self._has_suspended = has_suspended
         self.config_of: Callable[[str], TopicConfig | None] = topics.topics.get
-        """The configurations that `admit` uses: a cacheable result is valid for the same object."""
+        """Returns the configuration that `admit` uses: while it is the same object, a cached result
+        is valid.
+        """
         self.deleting = topics.deleting
-        """Topics whose results are not cacheable: sends wait until their deletion has ended."""
+        """Topics whose results must not be cached: sends wait until their deletion has ended."""
 
     def is_cacheable(self, topic: str) -> bool:
         """Return whether a result of `admit` is also valid for the topic's next message.
@@ -133,7 +135,7 @@ class TopicAdmission:
         return config
 
 
-# ---- Retries: how often a group tries a message, and where the message goes after that.
+# ---- Retries.
 
 CLIENT_LIMIT_VERSION_MIN: Final = 121
 """V3_4_9: older clients send a meaningless limit."""
@@ -144,9 +146,9 @@ class RetryRules:
     """The rules of retries and dead letters, for all groups.
 
     A message returns in two ways: its consumer asks the broker to store it again (`message_back`),
-    or sends it to the group's retry topic itself (`send_message`). Both use the same limit, which
-    is the consumer's or, without one, the group's. After that many retries, the message becomes a
-    dead letter.
+    or sends it to the group's retry topic itself (`send_message`). Both have the same limit of
+    retries: the consumer's or, without one, the group's. Past it, the message becomes a dead
+    letter.
     """
 
     def __init__(self, admission: TopicAdmission, groups: SubscriptionGroupManager) -> None:
@@ -154,7 +156,7 @@ class RetryRules:
         self._groups = groups
 
     def group(self, name: str) -> SubscriptionGroupConfig:
-        """Return the configuration of a group that may retry."""
+        """Return the configuration of a group, created if allowed; refuse an unknown group."""
         config = self._groups.find_or_create(name)
         if config is None:
             raise RequestRejected(

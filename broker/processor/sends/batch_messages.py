@@ -43,23 +43,23 @@ _NO_BATCH: Final = "a batch can neither be delayed nor go to a retry topic"
 _ILLEGAL: Final = ResponseCode.MESSAGE_ILLEGAL
 
 LARGE_BATCH_BYTES: Final = 32_768
-"""A shorter batch has at most 1,424 messages, mostly far fewer, and is put at once."""
+"""The size below which a batch is put at once: it has at most 1,424 messages, mostly far fewer."""
 _ENTRIES_PER_STEP = 256
 _SMALL_BATCH_STEPS = 4
 SPLITTING_BYTES_MAX: Final = 4 << 20
-"""The maximum size of large batches being split, which needs up to 40 times as much memory."""
+"""Limit on the large batches being split at a time, which need up to 40 times as much memory."""
 
 BATCH_MESSAGES_MAX: Final = 65_536
-"""The maximum messages of a batch, which is stored whole in one step of some ten ms."""
+"""The maximum messages of a batch, because it is stored whole, in one step of some ten ms."""
 
 
 class BatchPuts:
-    """Puts the batches of all clients; only a few long ones are split at the same time."""
+    """Puts the batches of all clients; limits the long ones that are split at the same time."""
 
     def __init__(
         self, store: MessageStore, cache: SendCache, properties: PropertyRewriter, bytes_max: int
     ) -> None:
-        """Store the collaborators; a batch over ``bytes_max`` is refused before it is split."""
+        """Store the parts; a batch over ``bytes_max`` is refused before it is split."""
         self._store = store
         self._cache = cache
         self._properties = properties
@@ -67,12 +67,7 @@ class BatchPuts:
         self._splitting_bytes = 0
 
     def check(self, plan: CachedSend, body: Buffer, properties: StoredProperties) -> None:
-        """Refuse an invalid batch.
-
-        Raises:
-            RequestRejected: The batch is too long or empty, or is delayed or a retry, which batches
-                cannot be.
-        """
+        """Refuse a batch that is too long, empty, delayed or a retry."""
         if properties.delay_level or plan.is_retry:
             raise RequestRejected(_ILLEGAL, _NO_BATCH)
         if len(body) > self._bytes_max:
@@ -131,7 +126,7 @@ class BatchPuts:
     def _fixed_size_batch(
         self, plan: CachedSend, body: Buffer, batch_properties: bytes, born_timestamp: int
     ) -> FixedSizeBatch | None:
-        """Return a batch as a table, if its messages have one size and are enough to save time."""
+        """Return a batch of messages of one size, if they are enough to save time; else None."""
         entries = fixed_size_entries(body) if is_numpy_loaded() else None
         if entries is None or entries.rows < COLUMN_BATCH_MIN:
             return None
@@ -143,7 +138,7 @@ class BatchPuts:
         return FixedSizeBatch(plan.template, entries, ending, born_timestamp)
 
     def _check_splitting_limit(self, size: int) -> None:
-        """Reject another large batch while too many are being split; one is always allowed."""
+        """Refuse another large batch while too many are being split; one is always allowed."""
         in_progress = self._splitting_bytes
         if in_progress and in_progress + size > SPLITTING_BYTES_MAX:
             raise RequestRejected(
@@ -170,7 +165,7 @@ class BatchPuts:
 def _batch_of(
     plan: CachedSend, parts: UniformParts, born_timestamp: int
 ) -> RecordRun | ColumnBatch:
-    """Return the batch of these messages in the form in which it is encoded fastest."""
+    """Return the batch of these messages in the form that is encoded fastest."""
     if len(parts.bodies) < COLUMN_BATCH_MIN or not is_numpy_loaded():
         return RecordRun.uniform(plan.template, parts, born_timestamp)
     return VariableSizeBatch(plan.template, parts, born_timestamp)

@@ -7,14 +7,14 @@
     CHECK_TRANSACTION_STATE <─ the check service, for a half message whose end is overdue
 
 The op message is appended only when the committed message is on the disk, so that a half message
-never counts as ended while a crash could take its message back. A crash between both leaves the
-half message to the next check, whose answer delivers it a second time. Another commit of a message
-that this process has committed, or is writing, delivers nothing and adds only an op message. A
-commit that follows a rollback delivers the message, as in RocketMQ: its producer's work is done
-after all.
+never counts as ended while a crash could take its message back. After a crash between both, the
+next check asks again, and the answer delivers the message a second time. Another commit of a
+message that this process has committed, or is writing, delivers nothing and adds only an op
+message. A commit that follows a rollback delivers the message, as in RocketMQ: its producer's work
+is done after all.
 
-Most producers end transactions one-way: they do not learn of a refusal, and the check settles what
-was refused.
+Most producers end transactions one-way: they do not learn of a refusal, and the next check asks
+them again.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class EndTransactionProcessor(Processor):
     """The ends of transactions, and the requests for them."""
 
     def __init__(self, broker: BrokerParts, sends: SendParts, delivery: RealTopicDelivery) -> None:
-        """Store the collaborators; ``delivery`` finds the topics of committed messages."""
+        """Store the parts; ``delivery`` finds the topics of committed messages."""
         super().__init__(broker)
         self._acknowledger = sends.acknowledger
         self._delivery = delivery

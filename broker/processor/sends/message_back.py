@@ -5,9 +5,8 @@
         ─> yes: %DLQ%group, at once
         ─> no:  %RETRY%group, after a delay that grows
 
-The processor stores a new message with the body and properties of the old one. The consumer gets
-success when the new message is stored as safely as any other. After any other response the consumer
-retries, so that nothing is lost.
+The new message has the body and properties of the old one. The consumer gets success when it is
+stored as safely as any other; after any other response the consumer retries.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ FIRST_RETRY_LEVEL: Final = 3
 """Ten seconds with RocketMQ's levels; each return of the message adds one level."""
 
 _POSITION_DIGITS: Final = 16
-"""The number of digits at the end of an offset message id that are the position in the log."""
+"""An offset message id ends with this many digits, the position in the log."""
 
 _PERMANENT_FAILURES: Final = frozenset(
     [PutMessageStatus.PROPERTIES_SIZE_EXCEEDED, PutMessageStatus.MESSAGE_ILLEGAL]
@@ -64,18 +63,18 @@ _PERMANENT_FAILURES: Final = frozenset(
 _WRITE = TopicPermission.WRITE.value
 _STORE_V6 = MessageSysFlag.STORE_HOST_V6.value
 _KEPT_FLAGS = ~(_STORE_V6 | MessageSysFlag.TRANSACTION_MASK.value)
-"""Flags kept from the old message, without its transaction's state: a message that RocketMQ left
-prepared and a consumer sends back must not stay hidden.
+"""The old message's flags without its transaction's state: a message that RocketMQ left prepared
+must not stay hidden when a consumer sends it back.
 """
 
 
 class MessageBackProcessor(Processor):
-    """Processes messages that consumers send back."""
+    """The responses to consumers that send messages back."""
 
     def __init__(
         self, broker: BrokerParts, sends: SendParts, choose_queue: Callable[[int], int] = randrange
     ) -> None:
-        """Store the collaborators; ``choose_queue(n)`` returns a queue id below ``n``."""
+        """Store the parts; ``choose_queue(n)`` returns a queue id below ``n``."""
         super().__init__(broker)
         self._sends = sends
         self._choose_queue = choose_queue
@@ -89,9 +88,9 @@ class MessageBackProcessor(Processor):
     ) -> RemotingCommand | None:
         """Store a message again, for a retry or as a dead letter.
 
-        A message that is too large for the added properties becomes a dead letter without them. A
-        message from another broker may not even fit as a dead letter. It is logged and not stored
-        again, and the response is success, so that its group is not blocked.
+        A message that is too large for the added properties becomes a dead letter without them. If
+        even that does not fit, as a message from another broker may not, it is logged and not
+        stored again, and the response is success, so that its group is not blocked.
         """
         refuse_if_busy(self._broker.busy_reason())
         header: ConsumerSendMsgBackRequestHeader = header_of(request)
@@ -136,7 +135,6 @@ class MessageBackProcessor(Processor):
             )
 
     def _give_up(self, group: str, message: StoredMessage, remark: str | None) -> None:
-        """Log and count a message that can be stored neither for a retry nor as a dead letter."""
         text = (
             f"a message that group {group} has failed cannot become a dead letter and stays at "
             f"offset {message.queue_offset} of queue {message.queue_id} of {message.topic}: "
@@ -184,8 +182,7 @@ class MessageBackProcessor(Processor):
             magic=magic_of(config.topic_name),
         )
         level = header.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
-        # A sender can store a negative reconsumeTimes: RocketMQ redelivers such a message without
-        # delay.
+        # A sender can store a negative reconsumeTimes, which gives no delay in RocketMQ.
         return to_schedule_topic(retried, max(1, min(level, self._delay_levels)))
 
     def _response(
@@ -204,8 +201,8 @@ def _is_same_message(message: StoredMessage, header: ConsumerSendMsgBackRequestH
     """Return whether a stored message is the one that a consumer sends back.
 
     After an older copy of the store was restored, another message may be at its offset. Clients
-    send the unique id or, in some languages always, the offset id. They send the topic without a
-    namespace or, for a retry, the original topic.
+    send the unique id, or the offset id, which some languages always send. They send the topic
+    without a namespace or, for a retry, the original topic.
     """
     message_id, topic = header.origin_msg_id, header.origin_topic
     if message_id:
@@ -221,7 +218,6 @@ def _is_same_message(message: StoredMessage, header: ConsumerSendMsgBackRequestH
 
 
 def _with_origin(message: StoredMessage, store_host: Host) -> StoredMessage:
-    """Return a sent-back message with the properties for its original topic and message id."""
     properties = message.properties
     named = {
         RETRY_TOPIC: properties.get(RETRY_TOPIC, message.topic),

@@ -7,8 +7,8 @@
     refuse_all    the broker stops
 
 So the topic of an acknowledged message still exists after a crash. A send to a topic for which
-others wait is queued after them. A send whose client has gone is dropped, unless it was one-way:
-then its sender does not expect a response.
+others wait is queued after them. A send whose client has gone is dropped, unless it is one-way and
+its sender expects no response.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class PendingTopicSends:
         dispatch: Callable[[Channel, RemotingCommand], BackgroundSteps | None],
         end_turn: Callable[[], None],
     ) -> None:
-        """Create it without waiting sends.
+        """Store the parts.
 
         ``dispatch`` dispatches a request again; it answers the request or returns the steps that
         do. ``end_turn`` is called after several requests.
@@ -91,7 +91,7 @@ class PendingTopicSends:
             return request.respond(ResponseCode.SYSTEM_BUSY, remark)
         self._count += 1
         self._bytes += size
-        # A body is a view, which would keep the whole receive buffer.
+        # a body is a view, which would keep the whole receive buffer
         suspended = _SuspendedSend(connection, request._replace(body=bytes(request.body)), size)
         sends = self._waiting.setdefault(topic, deque())
         if topic == self._resuming_topic:  # the resumed send was the first, and still is
@@ -125,7 +125,6 @@ class PendingTopicSends:
         self._save_remaining()
 
     def _resume_saved(self) -> BackgroundSteps:
-        """Dispatch the sends whose topics are saved now, in steps."""
         for topic, sends in tuple(self._waiting.items()):
             yield from self._resume_topic(topic, sends)
         self._save_remaining()
@@ -173,7 +172,7 @@ class PendingTopicSends:
             return None
         try:
             return self._dispatch(connection, request)
-        except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting
+        except Exception:  # noqa: BLE001  # an error in one must not keep the others waiting
             _log.exception("a send that waited for its topic could not be answered")
             connection.close("its send could not be answered")
             return None

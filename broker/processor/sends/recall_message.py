@@ -34,7 +34,7 @@ _WRITE = TopicPermission.WRITE.value
 
 
 class RecallMessageProcessor(Processor):
-    """Recalls messages that wait for their timers."""
+    """The responses to recalls of timer messages."""
 
     def __init__(self, broker: BrokerParts, sends: SendParts, rewriter: PropertyRewriter) -> None:
         super().__init__(broker)

@@ -3,8 +3,7 @@
     SEND_MESSAGE, _V2, SEND_BATCH_MESSAGE ─> busy? ─> topic, queue ─> retry or dead letter?
         ─> delayed? half? timer? ─> store ─> answered now (ASYNC_FLUSH), or when on the disk (SYNC)
 
-A topic that does not exist may have to be created. The response has what Java's client reads: ids,
-queue, offset, region and whether to trace.
+The response has what Java's client reads: ids, queue, offset, region and whether to trace.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ CODES: Final = {
 
 @dataclass(frozen=True)
 class SendParts:
-    """The parts that all processors share that store messages."""
+    """The parts shared by all processors that store messages."""
 
     admission: TopicAdmission
     retries: RetryRules
@@ -112,7 +111,7 @@ class SendMessageProcessor(Processor):
 
     @handles(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
     def send_message(self, connection: Channel, request: RemotingCommand) -> ResponseSteps | None:
-        """Put a message, or a batch of them."""
+        """Store a message, or a batch of them."""
         refuse_if_busy(self._busy_reason())
         plan, born_timestamp, properties_text = self._cache.for_client(connection).resolve(request)
         properties = self._properties.rewrite(properties_text)
@@ -145,7 +144,7 @@ class SendMessageProcessor(Processor):
         return None
 
     def _put_half(self, send: Send, properties: StoredProperties, born_timestamp: int) -> None:
-        """Put the message of a transaction where no consumer sees it before its commit."""
+        """Store a half message, which no consumer sees before its commit."""
         connection, request, plan, waits = send
         if self._rejects_half_messages:
             raise no_permission("the broker sending transaction message is forbidden")
@@ -189,8 +188,8 @@ class SendMessageProcessor(Processor):
         self._reply(connection, request, plan, ids, result, more)
 
     def put_one(self, send: Send, body: Buffer, properties: bytes, born_timestamp: int) -> None:
-        """Put a message that is written and answered at the end of the turn, or refused now."""
-        # Appended before the put, so that puts and unanswered sends have the same order.
+        """Store a message that is written and answered at the end of the turn, or refused now."""
+        # appended before the put, so that puts and unanswered sends have the same order
         self._unacknowledged.append(send)
         fault: PutMessageResult | None = _NOT_STORED
         try:
@@ -224,7 +223,7 @@ class SendMessageProcessor(Processor):
                 self._response.send(
                     connection, request, plan.id_start, physical_offset, queue_id, queue_offset
                 )
-            except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting
+            except Exception:  # noqa: BLE001  # an error in one must not keep the others waiting
                 _log.exception("a send that ended at %d could not be answered", end_offset)
                 connection.close("its send could not be answered")
         for topic, sizes in stored.items():
@@ -238,7 +237,7 @@ class SendMessageProcessor(Processor):
         properties: StoredProperties,
         born_timestamp: int,
     ) -> PutMessageResult:
-        """Put a delayed message, or a retry, which may become a dead letter."""
+        """Store a delayed message, or a retry, which may become a dead letter."""
         message = _message_of(plan, request, properties, born_timestamp)
         retried = self._retries.redirect(message, plan.header.max_reconsume_times, request.version)
         if properties.delay_level and retried is message:  # a dead letter is not delayed any more
@@ -246,7 +245,7 @@ class SendMessageProcessor(Processor):
         return self._store.put_draft(draft_of(retried))
 
     def _put_timer(self, send: Send, properties: StoredProperties, born_timestamp: int) -> None:
-        """Put a message with a timer; one that is due already goes to its topic at once."""
+        """Store a timer message; one that is due already goes to its topic at once."""
         connection, request, plan, waits = send
         if not self._broker.config.store.timer_wheel_enable:
             raise system_error("accurate timer message is not enabled, timerWheelEnable is false")
@@ -282,7 +281,7 @@ class SendMessageProcessor(Processor):
         handle: str | None,
         result: PutMessageResult,
     ) -> None:
-        """Answer a send with a timer by its result, with a handle to recall the message."""
+        """Answer a timer message by its result, with a handle to recall it."""
         if handle is None or result.end_offset < 0:
             self._acknowledge(connection, request, plan, (), result)
             return
@@ -294,7 +293,7 @@ class SendMessageProcessor(Processor):
     def _put_large(
         self, send: Send, properties: StoredProperties, born_timestamp: int
     ) -> ResponseSteps:
-        """Put, in steps, a batch whose many messages would keep others waiting."""
+        """Store, in steps, a batch whose many messages would keep others waiting."""
         _, request, plan, _ = send
         result, sizes = yield from self._batches.put_in_steps(
             plan, request.body, properties, born_timestamp
@@ -307,7 +306,7 @@ class SendMessageProcessor(Processor):
     ) -> None:
         """Answer an appended message; with SYNC_FLUSH, after its flush if the sender waits."""
         connection, request, plan, waits = send
-        # The log has the message, so neither the request nor its input buffer is kept.
+        # the log has the message, so neither the request nor its input buffer is kept
         acknowledge = partial(self._acknowledge, connection, request.without_content(), plan, sizes)
         self._acknowledger.when_stored(result, acknowledge, waits=waits)
 
@@ -348,7 +347,7 @@ class SendMessageProcessor(Processor):
         result: PutMessageResult,
         more: Mapping[str, str],
     ) -> None:
-        """Answer with a message's id, queue and offset, and fields that no template has."""
+        """Answer with ids, queue and offset, and with fields that no template has."""
         fields = {
             "msgId": ids,
             "queueId": str(plan.template.queue[1]),
@@ -367,6 +366,6 @@ def _message_of(
 
 
 def _ids(start: str, positions: Sequence[int]) -> str:
-    """Return the ids, with commas, of messages at these positions; ``start`` begins each."""
+    """Return the ids of messages at these positions, separated by commas."""
     ends = struct.pack(f">{len(positions)}q", *positions).hex(",", 8).upper()
     return start + ends.replace(",", f",{start}")

@@ -40,7 +40,7 @@ _ADDED_BYTES = (_CLUSTER.encode(), _MSG_REGION.encode(), _TRACE_ON.encode())
 _DELAY_BYTES, _TIMER_BYTES = _DELAY.encode(), _TIMER.encode()
 _LAST_WAIT_PROPERTY = f"{PROPERTY_SEPARATOR}{_WAIT}true"
 _WAIT_PROPERTY = f"{_LAST_WAIT_PROPERTY}{PROPERTY_SEPARATOR}"
-"""The text as Java's producers write it; newer ones omit the last separator."""
+"""WAIT as Java's producers write it; newer ones omit the last separator."""
 
 
 class StoredProperties(NamedTuple):
@@ -95,7 +95,7 @@ class PropertyRewriter:
         return _new_properties(StoredProperties, (text + self._added, waits, 0, False, None))
 
     def rewrite_all(self, texts: str, separator: str) -> list[bytes] | None:
-        """Return the properties of many sends in one text, each rewritten as for a single send.
+        """Return the properties of many sends, each rewritten as for a single send.
 
         ``separator`` divides the texts and occurs in none of them. Return None if a text has
         instructions other than to wait for the disk.
@@ -147,7 +147,7 @@ class PropertyRewriter:
 
     @staticmethod
     def batch_suffix(own: bytes, width: int, batch_properties: bytes) -> bytes | None:
-        """Return the text that follows the own properties of each message of a batch.
+        """Return the text to append to the own properties of each message of a batch.
 
         ``own`` contains the properties of all messages back to back, each ``width`` bytes long.
         Return None if `join_all_in_batch` would change them in another way, or if a message is
@@ -162,7 +162,7 @@ class PropertyRewriter:
         return None if ended else _SEPARATOR + batch_properties
 
     def find_delay_in_batch(self, own: Sequence[bytes]) -> str | None:
-        """Find a property by which a message of a batch requests a delay."""
+        """Return the name of a property by which a message of a batch requests a delay, or None."""
         text = b"".join(own)
         if not text.count(_DELAY_BYTES) and not text.count(_TIMER_BYTES):
             return None
@@ -191,7 +191,7 @@ class PropertyRewriter:
 
 
 def _timer_of(properties: Mapping[str, str]) -> str | None:
-    """Return the property that requests a timer; None if the message has already had one."""
+    """Return the property that requests a timer; None if the message had a timer before."""
     if TIMER_OUT_MS in properties:
         return None
     return next((name for name in TIMER_PROPERTIES if name in properties), None)

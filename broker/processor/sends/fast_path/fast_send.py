@@ -8,19 +8,19 @@
 
 The headers of a producer's sends differ in three places (`cached_send`). The first send takes the
 normal path, which checks everything; then the template of its header is cached with the result.
-Successive sends with such headers form a run: they are cut, appended by one write
-with one lock and one time, and answered when the turn ends, or, with SYNC_FLUSH, after the flush
-that covers them. A single send is cut, too, and then appended as on the normal path.
+Successive sends with such headers form a run: they are cut, appended by one write with one lock and
+one time, and answered when the turn ends, or, with SYNC_FLUSH, after the flush that covers them. A
+single send is cut, too, and then appended as on the normal path.
 
 With authentication, the signature is cut from each header before it is compared, and verified over
 the bytes of the run. A wrong one takes the normal path, which refuses it; so does the first send
 after each change of users or lists.
 
-Everything else takes the normal path, and what follows may take the fast path again: other
-requests, new shapes, invalid cached sends, empty or long bodies, properties with instructions or
-anything that JSON escapes, a queue's first message, the end of a log file. The fast path itself
-refuses nothing, except after a failed write. The order of a client's messages is that of its
-requests, whichever path they take.
+Everything else takes the normal path: other requests, new shapes, invalid cached sends, empty or
+long bodies, properties with instructions or anything that JSON escapes, a queue's first message,
+the end of a log file. The sends after it may take the fast path again. The fast path itself refuses
+nothing, except after a failed write. The order of a client's messages is that of its requests,
+whichever path they take.
 
 It parses frames itself, because no frame reader is as fast as a comparison.
 """
@@ -68,14 +68,13 @@ _JSON = SerializeType.JSON
 _ONE_WAY = CommandFlag.ONE_WAY.value
 _PUT_OK = PutMessageStatus.PUT_OK
 _JSON_HEADER_END = 1 << 24
-"""If the frame's second word is below this, the header is JSON and the word is its length."""
+"""A frame's second word below this is the length of a JSON header."""
 _LENGTH_WORD_BYTES = 4
 _NOT_STORED = RecentRecord(("", 0), QueueOffset(-1), PhysicalOffset(-1), 0, b"")
-"""The location of a message that could not be stored."""
 _read_words = struct.Struct(">iI").unpack_from
 
 _ParsedSend: TypeAlias = tuple[CachedHeader, int, bytes, Buffer, int, int]
-"""Template, birth, properties as in the header, body, opaque, and where the request ends."""
+"""Template, birth timestamp, properties as in the header, body, opaque, end of the request."""
 
 
 AcknowledgeSend: TypeAlias = Callable[
@@ -85,7 +84,7 @@ AcknowledgeSend: TypeAlias = Callable[
 
 
 Send: TypeAlias = tuple[Channel, RemotingCommand, CachedSend, bool]
-"""The sender, request and plan of a message, and whether the sender waits for the disk."""
+"""Sender, request and cached send of a message; whether the sender waits for the disk."""
 PutOne: TypeAlias = Callable[[Send, Buffer, bytes, int], None]
 """Stores one message, given its body, the properties to store, and its birth timestamp."""
 
@@ -117,7 +116,7 @@ class FastSend:
         acknowledge_send: AcknowledgeSend,
         put_one: PutOne,
     ) -> None:
-        """Share the parts of the normal path, so that both paths respond in the same way.
+        """Store the parts, which the normal path shares, so that both answer in the same way.
 
         ``response_template`` encodes many success responses, ``acknowledge_send`` one response of
         any kind; ``put_one`` stores one message as on the normal path.
@@ -139,7 +138,7 @@ class FastSend:
         self._unacknowledged: list[_UnacknowledgedRun] = []
 
     def learn(self, connection: Channel, header: Buffer, request: RemotingCommand) -> bool:
-        """Learn from a send that took the normal path; return whether its template is known now."""
+        """Cache the template of a send that took the normal path; return whether it is known."""
         if request.code != _SEND or request.serialize_type is not _JSON:
             return False
         plans = self._cache.get(connection)
@@ -155,9 +154,9 @@ class FastSend:
         )
 
     def process(self, connection: Channel, data: bytes, start: int) -> int:
-        """Process the run of sends that starts at ``start`` of ``data``; return where it ends.
+        """Process the run of sends that begins at ``start`` of ``data``; return its end.
 
-        If the fast path does not apply to the first frame, return ``start``.
+        Return ``start`` if the fast path does not apply to the first frame.
         """
         if self._busy_reason() is not None:
             return start
@@ -284,13 +283,12 @@ class FastSend:
     def _acknowledge(
         self, connection: Channel, puts: Sequence[_RunMessage], result: PutMessageResult
     ) -> None:
-        """Answer a run by its result, which applies to each message in it."""
         try:
             if result.status is _PUT_OK:
                 self._acknowledge_stored(connection, puts)
             else:
                 self._acknowledge_each(connection, puts, result)
-        except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting
+        except Exception:  # noqa: BLE001  # an error in one must not keep the others waiting
             _log.exception("%d sends could not be answered", len(puts))
             connection.close("its sends could not be answered")
 
