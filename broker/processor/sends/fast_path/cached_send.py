@@ -1,9 +1,8 @@
 """CachedSend: everything about a message except its body, properties and birth timestamp.
 
-Nearly all messages of a producer have everything else in common. Half of the cost of a send is to
-parse that common part, to check that such a message may go to the topic and queue, and to encode
-the common part of the records. The result is cached while the client is connected and the topic is
-unchanged.
+Nearly all messages of a producer have everything else in common. Parsing that common part, checking
+that such a message may go to the topic and queue, and encoding it are half of the cost of a send.
+The result is cached while the client is connected and the topic is unchanged.
 
     {"code":310,"extFields":{"a":"G","b":"T", ... "g":"1700000000000","h":"0","i":"KEYS..","j":"0",
     |-------------------- prefix ----------------|mark|---- born ---|-- middle --|-texts-|-----
@@ -13,8 +12,8 @@ unchanged.
 
 Born is the birth timestamp in 13 digits, texts are the properties, and the last cut is the opaque.
 A header with the same bytes around them has the same content otherwise: each value that is cut out
-is a number, or is in a string that ends at its first quote. When a template is built, it is tested
-with other values: the codec must find these in their fields, and all else unchanged.
+is a number, or is in a string that ends at its first quote. A new template is tested with other
+values: the codec must find these in their fields, and all else unchanged.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _PROPERTIES_MARK = b'"i":"'
 _OPAQUE_MARK = b'"opaque":'
 _OPAQUE_END = 1 << 31
 _HEADER_BYTES_MAX = 4_096
-"""The maximum size of a cached template, which is kept while its client is connected."""
+"""The maximum size of a cached template, which is kept until its client disconnects."""
 
 _OTHER_BORN, _OTHER_OPAQUE = b"1234567890123", 1_234_567_890
 _OTHER_TEXTS = b"KEYS\\u0001o\\u0002"
@@ -67,8 +66,8 @@ class SendHeaderTemplate(NamedTuple):
     def match(self, rest: bytes) -> tuple[int, bytes, int] | None:
         """Return birth timestamp, texts and opaque of a header of this shape, or None.
 
-        ``rest`` is what follows `BORN_MARK`; the caller has already compared the bytes before that.
-        `unescape_all` decodes the texts, of many headers at once.
+        ``rest`` follows `BORN_MARK`, before which the caller has compared the bytes. The texts are
+        for `unescape_all`, which decodes those of many headers at once.
         """
         _, middle, behind, end = self
         texts, _, last = rest.partition(behind)
@@ -93,8 +92,8 @@ def unescape(text: bytes) -> bytes:
 def unescape_all(texts: Sequence[bytes]) -> str | None:
     """Decode the JSON strings of many headers at once; quotes separate them in the result.
 
-    Return None if one of them needs the codec, because it has a quote, an escape other than the
-    separators of properties, or anything but printable ASCII.
+    Return None if one of them needs the codec: it has a quote, an escape other than the separators
+    of properties, or anything but printable ASCII.
     """
     joined = QUOTE.join(texts)
     if joined.count(QUOTE) != len(texts) - 1 or not joined.isascii():
@@ -128,7 +127,7 @@ def build_template(header: bytes, request: RemotingCommand) -> SendHeaderTemplat
 
 
 def _is_safe(template: SendHeaderTemplate, request: RemotingCommand) -> bool:
-    """Return whether inserting other values at the cuts changes those values and nothing else."""
+    """Return whether other values at the cuts change those values and nothing else."""
     before, middle, behind, end = template
     opaque = str(_OTHER_OPAQUE).encode()
     other = b"".join((before, BORN_MARK, _OTHER_BORN, middle, _OTHER_TEXTS, behind, opaque, end))
@@ -142,9 +141,7 @@ _CLIENT_FLAGS = ~(_BORN_V6 | _STORE_V6 | MessageSysFlag.TRANSACTION_MASK.value)
 _BATCH = RequestCode.SEND_BATCH_MESSAGE.value
 
 CACHED_SENDS_MAX: Final = 8_192
-"""The maximum for one client, enough for thousands of queues; past it, the client's cache is
-cleared.
-"""
+"""The maximum for one client, whose cache is cleared past it; enough for thousands of queues."""
 CACHED_SENDS_TOTAL_MAX: Final = 2 * CACHED_SENDS_MAX
 """The maximum for all clients: usually 25 MiB, or 90 MiB if all headers have maximum length."""
 _CACHED_CHARACTERS_MAX = 2_048
@@ -177,7 +174,7 @@ class CachedSend(NamedTuple):
 
 
 class CachedHeader(NamedTuple):
-    """A template of headers, and what is known of all requests that match it."""
+    """A template of headers, and what all requests that match it have in common."""
 
     header_template: SendHeaderTemplate
     cached_send: CachedSend
@@ -224,7 +221,7 @@ class ClientSendCache:
     ) -> None:
         """Create the cache for messages from ``born_host`` that are stored at ``store_host``.
 
-        ``on_count_change`` is called with each change of the number of cached sends.
+        ``on_count_change`` gets each change of the number of cached sends.
         """
         self._on_count_change = on_count_change
         self._admission = admission
@@ -260,11 +257,10 @@ class ClientSendCache:
     def learn(
         self, header: bytes, request: RemotingCommand, sign: SignTemplate | None = None
     ) -> bool:
-        """Learn the header of a send that was just stored, if the send is cached.
+        """Cache the header of a send that was just stored, if the send is cached.
 
-        Return whether the header's shape is known. A client's learning budget covers as many
-        headers as it may have templates. With authentication, the signature is cut from the header,
-        and ``sign`` returns the verifier of later signatures.
+        Return whether the header's shape is known. With authentication, the signature is cut from
+        the header, and ``sign`` returns the verifier of later signatures.
         """
         known = self.headers.get(header_prefix(header))
         if known is not None and self._is_valid(known.cached_send):
@@ -346,9 +342,7 @@ class SendCache(PerClientCache[ClientSendCache]):
         super().__init__(CACHED_SENDS_TOTAL_MAX)
         self._admission = admission
         self.config_of, self.deleting = admission.config_of, admission.deleting
-        """A cached send is valid while its topic has the same configuration and is not being
-        deleted.
-        """
+        """A cached send is valid while its topic has the same configuration and is not deleted."""
         self._store_host = store_host
 
     def for_client(self, connection: Channel) -> ClientSendCache:
@@ -357,12 +351,7 @@ class SendCache(PerClientCache[ClientSendCache]):
         return plans if plans is not None else self._new(connection)
 
     def check_admission(self, plan: CachedSend) -> None:
-        """Check a cached send again if its topic has changed since.
-
-        Raises:
-            RequestRejected: The topic no longer accepts the messages.
-            TopicNotSaved: The topic accepts the messages once it is saved.
-        """
+        """Check a cached send again if its topic has changed since; raise as `admit` does."""
         admission = self._admission
         if (
             admission.config_of(plan.topic) is not plan.topic_config
@@ -373,7 +362,7 @@ class SendCache(PerClientCache[ClientSendCache]):
             admission.admit(plan.topic, queue_id, header.default_topic, nums)
 
     def _new(self, connection: Channel) -> ClientSendCache:
-        is_here = not connection.is_closed  # otherwise it has been discarded already
+        is_here = not connection.is_closed  # otherwise it was discarded already
         count = self.add_count if is_here else lambda _: None
         plans = ClientSendCache(
             self._admission, connection.remote_host, self._store_host(connection), count
