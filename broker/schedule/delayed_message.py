@@ -3,9 +3,8 @@
     waiting     topic SCHEDULE_TOPIC_XXXX, queue level - 1; properties + DELAY, REAL_TOPIC, REAL_QID
     delivered   topic and queue from REAL_TOPIC, REAL_QID; properties without these three and WAIT
 
-RocketMQ leaves the three properties in the delivered message. Nothing reads them there, and a
-message that its consumer sends back must not keep the old ones. All else stays as the producer sent
-it.
+RocketMQ leaves the three properties in the delivered message. Here they are removed: nothing reads
+them there, and a message that its consumer sends back must not keep the old ones.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@
     flush      wait for that flush, before the caller saves its progress
 
 A message that can never be delivered is dropped: it is logged with its id, counted, and stays in
-the log. The caller keeps its own progress, and must save it only after `flush`: delivery is then
-at least once.
+the log. The caller saves its own progress, only after `flush`: delivery is then at least once.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class DeliveryBudget:
-    """The messages and bytes that one call may still deliver."""
+    """The number of messages and bytes that one call may still deliver."""
 
     messages: int = MESSAGES_PER_CALL
     bytes: int = BYTES_PER_CALL
@@ -64,11 +63,11 @@ class RealTopicDelivery:
         kind: str,
         losses: RecentLosses,
     ) -> None:
-        """Prepare to deliver; ``kind`` names the messages in the log, as in "delayed message".
+        """Store the parts; ``kind`` names the messages in the log, as in "delayed message".
 
         ``queue_nums`` returns 0 if the topic does not exist, and None while that is undecided.
-        ``recreate_topic`` creates a topic that was lost rather than deleted, with at least the
-        given number of queues, and returns the new result of ``queue_nums``.
+        ``recreate_topic`` creates a lost topic with at least the given number of queues, and
+        returns the new result of ``queue_nums``.
         """
         self._store = store
         self._queue_nums = queue_nums
@@ -84,7 +83,7 @@ class RealTopicDelivery:
     def deliver(
         self, message: StoredMessage, to_real_topic: Callable[[StoredMessage], StoredMessage]
     ) -> bool:
-        """Deliver one message to its real topic. Return False if it cannot be stored now.
+        """Deliver one message to its real topic; return False if it cannot be stored now.
 
         A message that can never be delivered is dropped, so that it does not delay the next ones.
         ``to_real_topic`` returns the form to append, or raises UndeliverableMessage.
@@ -148,7 +147,7 @@ class RealTopicDelivery:
         self._losses.record(self._kind, text)
 
     def confirm(self) -> None:
-        """Start a flush of delivered messages, which are invisible without it until a send."""
+        """Start a flush of delivered messages: consumers do not see them before."""
         if self.last_put.end_offset > self._store.confirm_offset():
             self._store.flush_future(self.last_put.end_offset)
 

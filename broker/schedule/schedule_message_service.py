@@ -5,14 +5,11 @@
 
 Delivery is at least once. A level advances only when the store has accepted its message, and its
 progress is saved only once these messages are on the disk: after a crash some are delivered again
-and none is lost.
+and none is lost. Delays use a monotonic clock (`DelayLevel`), so that setting the time of day does
+not affect them.
 
-Delays use a monotonic clock, so that setting the time of day does not affect them: see
-`DelayLevel`.
-
-The caller provides the thread, timer and clock. `deliver_due` returns the time at which it must be
-called again, or earlier if `record_arrival` reports a delayed message. One call does a bounded
-amount of work.
+`deliver_due` does a bounded amount of work, and returns the time at which it must be called again.
+If `record_arrival` reports a delayed message, call it earlier.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ from .real_topic_delivery import RETRY_MS, DeliveryBudget, RealTopicDelivery
 
 GRAIN_MS_MIN: Final = 10
 GRAINS_PER_DELAY: Final = 1_000
-"""The maximum number of marks; it may be exceeded by one or two."""
+"""The maximum number of marks, which one or two may exceed."""
 
 _ROUNDED_MS = 1
 """Clocks show whole milliseconds: the actual time may be nearly one millisecond later."""
@@ -63,9 +60,9 @@ class DelayLevel:
         stored since the start    its delay after it was known to be stored, by a monotonic clock
         stored before the start   when due by the time of day, at most its delay after the start
 
-    A mark notes that all messages before a queue offset were stored by a time. Messages that arrive
-    within a grain of time share a mark, which has the time of the last. So no message is early,
-    whatever the clock is set to, and none is late by more than a grain.
+    A mark records the time by which all messages before a queue offset were stored. Messages that
+    arrive within a grain of time share a mark, which has the time of the last. So no message is
+    early, whatever the clock is set to, and none is late by more than a grain.
     """
 
     def __init__(self, delay_ms: int, start: StartTime, end_queue_offset: int) -> None:
@@ -90,10 +87,7 @@ class DelayLevel:
             marks.popleft()
 
     def due_ms(self, queue_offset: int, store_timestamp: int) -> int:
-        """Return the due time of a stored message, by the monotonic clock.
-
-        Queries must not go back to earlier messages.
-        """
+        """Return the monotonic due time of a stored message; call it in the order of the queue."""
         if queue_offset < self._end_at_start:
             left_ms = store_timestamp + self.delay_ms - self._start.wall_ms + 2 * _ROUNDED_MS
             return self._start.monotonic_ms + min(max(left_ms, 0), self.delay_ms + _ROUNDED_MS)
@@ -112,10 +106,7 @@ _log = logging.getLogger(__name__)
 
 
 class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
-    """Delivers delayed messages to their real topics when they are due.
-
-    All times are those of a monotonic clock, in milliseconds.
-    """
+    """Delivers delayed messages when they are due; all times are monotonic, in milliseconds."""
 
     def __init__(
         self,
@@ -141,10 +132,9 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
         }
         for level in range(1, store.queue_nums().get(SCHEDULE_TOPIC, 0) + 1):
             if level not in self._offsets and self._end_of(level):
-                # the level was removed before any message of it was delivered
+                # it was removed before any message of it was delivered
                 self._offsets[level] = 0
         self._has_saved_offsets = bool(loaded.offset_table)
-        """False until a table with the progress of the levels was saved."""
         self._delay_levels = {
             level: self._new_level(level, self._end_of(level)) for level in self._offsets
         }
@@ -164,10 +154,7 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
             del self._due_ms[level]
 
     def deliver_due(self, now_ms: int) -> int | None:
-        """Deliver due messages, or some of them; return when to call again.
-
-        None means to wait for an arrival.
-        """
+        """Deliver some or all due messages; return when to call again, None for an arrival."""
         room = DeliveryBudget()
         levels = sorted(self._offsets)
         first = next((at for at, level in enumerate(levels) if level >= self._next_level), 0)
@@ -201,9 +188,7 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
     def _durable_offsets(self) -> DelayOffsetSerializeWrapper:
         """Flush delivered messages, and return the progress to save. Any thread may call this.
 
-        Raises:
-            TransientFailure: The disk is slow. Nothing was changed.
-            StoreError, OSError: The disk refuses. Nothing was changed.
+        Nothing is changed if the flush fails.
         """
         offsets = self.offsets()
         self._delivery.flush()  # after reading the offsets, so that it covers them

@@ -5,8 +5,8 @@
     config/timermetrics     the number of waiting messages by topic
 
 A save makes the messages durable first, then the timer log, then the wheel, then the checkpoint. So
-a checkpoint is never ahead of them, and a start finds newer timers in the timer log. All files can
-be rebuilt from the messages of the timer topic.
+a checkpoint is never ahead of them, and a start finds newer timers in the timer log. The messages
+of the timer topic suffice to rebuild all files.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CRC = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class TimerCheckpoint:
-    """The part of the timers' state that is neither in the wheel nor in the timer log.
+    """The state of the timers that is neither in the wheel nor in the timer log.
 
     It is the file config/timercheck:
 
@@ -52,8 +52,8 @@ class TimerCheckpoint:
         u32 mark, u32 CRC-32 of all before it   @72
             zeros, 4096 bytes in all
 
-    RocketMQ writes the first fields in place, and leaves ours unchanged: they count only if the CRC
-    is right.
+    RocketMQ writes the first fields in place and leaves ours unchanged, so ours count only if the
+    CRC is right.
     """
 
     read_ms: int = 0
@@ -68,7 +68,7 @@ class TimerCheckpoint:
 
 
 def save_timer_checkpoint(disk: LocalDisk, path: Path, checkpoint: TimerCheckpoint) -> None:
-    """Replace the checkpoint; the new one is durable when this returns."""
+    """Replace the checkpoint durably."""
     at = checkpoint.queue_offset
     content = _FIELDS.pack(
         checkpoint.read_ms,
@@ -145,7 +145,7 @@ class TimerFiles:
         make_durable: Callable[[PhysicalOffset], object],
         first_offset: Callable[[], PhysicalOffset],
     ) -> None:
-        """Prepare without touching the disk.
+        """Store the parts without touching the disk.
 
         ``make_durable`` flushes delivered messages, and those before an offset. ``first_offset``
         returns where the commit log begins.
@@ -166,7 +166,7 @@ class TimerFiles:
     def open(self, is_recoverable: Callable[[TimerEntry], bool], now_ms: int) -> TimerSnapshot:
         """Open wheel and log, and return the last saved state.
 
-        The state includes newer entries of the timer log that ``is_recoverable`` accepts.
+        It includes newer entries of the timer log that ``is_recoverable`` accepts.
         """
         counts = self._load_counts()
         checkpoint = load_timer_checkpoint(self._disk, self._check_path)
@@ -225,7 +225,7 @@ class TimerFiles:
         self.wheel.delete()
 
     def _restore(self, entry: TimerEntry) -> None:
-        """Add the last entry before the log's end to its slot."""
+        """Add the last entry of the log to its slot."""
         position = self.log.end - ENTRY_BYTES
         slot = self.wheel.get(entry.slot_ms)
         if slot is None:

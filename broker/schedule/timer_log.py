@@ -4,8 +4,8 @@
     i32 hash of the real topic, i64 due                                     52 bytes, big-endian
 
 ``previous`` is the position of the slot's previous entry, or -1. RocketMQ leaves the last field 0;
-here it is the exact time at which the timer is due, by the broker's time, so that the message is
-not read before. A file ends with a blank of at least 16 bytes: i32 its size, i64 0, i32 its magic.
+here it is the exact time at which the timer is due, so that the message is not read before. A file
+ends with a blank of at least 16 bytes: i32 its size, i64 0, i32 its magic.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _BLANK_MAGIC: Final = (0xBBCCDDEE ^ (1880681586 + 8)) - (1 << 32)
 
 MAGIC_DEFAULT: Final = 1
 MAGIC_ROLL: Final = 1 << 1
-"""The message is stored again at this time, because it is due later."""
+"""Magic of a message that is stored again at its time, because it is due later."""
 MAGIC_DELETE: Final = 1 << 2
-"""The message recalls another one."""
+"""Magic of a message that recalls another one."""
 _MAGIC_MAX: Final = 0xF
 _WIPED_BYTES: Final = 1 << 16
 
@@ -44,7 +44,6 @@ class TimerEntry(NamedTuple):
     topic_hash: int
     due_ms: int
     base_ms: int
-    """The time at which the entry was written."""
 
     @property
     def is_roll(self) -> bool:

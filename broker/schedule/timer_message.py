@@ -6,7 +6,7 @@
                 TIMER_ENQUEUE_MS, TIMER_DEQUEUE_MS
 
 TIMER_OUT_MS is the slot of RocketMQ's timer wheel, up to timerPrecisionMs before the delivery. The
-exact time is TIMER_DELIVER_MS, which is added to a message that has a delay instead.
+exact time is TIMER_DELIVER_MS; a message with a delay gets this property as well.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PRECISIONS_MS: Final = (100, 200, 500, 1_000)
 
 
 class IllegalTimer(ValueError):
-    """A message requests a delivery time that is no number, or too far in the future."""
+    """A message requests a delivery time that is not a number, or too far in the future."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class TimerRules:
         """Return when a message is due, by the time of day; None if it is due already.
 
         Raises:
-            IllegalTimer: The time is no number, or too far in the future.
+            IllegalTimer: The time is not a number, or too far in the future.
         """
         text = next((properties[name] for name in _REQUESTS if name in properties), "")
         try:
@@ -72,7 +72,7 @@ class TimerRules:
         return value if value > now_ms else None
 
     def slot_ms(self, deliver_ms: int) -> int:
-        """Return the slot of a time, which is before it: RocketMQ's TIMER_OUT_MS."""
+        """Return the slot of a time, which begins before it: RocketMQ's TIMER_OUT_MS."""
         return (deliver_ms - 1) // self.precision_ms * self.precision_ms
 
     def _fault(self, why: str) -> str:
@@ -126,11 +126,7 @@ def recall_message(
 
 
 def due_of_waiting(properties: Mapping[str, str], precision_ms: int) -> int:
-    """Return when a waiting message is due, by the time of day.
-
-    Raises:
-        ValueError: It has no TIMER_OUT_MS.
-    """
+    """Return when a waiting message is due, by the time of day; ValueError if it does not say."""
     slot_ms = parse_int64(properties.get(TIMER_OUT_MS, ""))
     try:
         exact_ms = parse_int64(properties.get(TIMER_DELIVER_MS, ""))

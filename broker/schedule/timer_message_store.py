@@ -10,8 +10,6 @@ are on the disk.
 Time is the broker's time: the time of day at the start, plus the time since then by a monotonic
 clock. So a timer is neither early nor late when the time of day is set while the broker runs; see
 ADR 41. If it was set, the next start sorts all timers again, by the time of day.
-
-The caller provides thread, timer and clocks, as for `ScheduleMessageService`.
 """
 
 from __future__ import annotations
@@ -50,14 +48,14 @@ from .timer_wheel import NO_POSITION, TimerSlot
 INDEXED_PER_CALL: Final = 64
 ENTRIES_PER_CALL: Final = 512
 OPEN_ENTRIES_MAX: Final = 200_000
-"""The entries in memory above which no further slot is opened: 8 bytes each."""
+"""No further slot is opened above this number of entries in memory, of 8 bytes each."""
 
 _BYTES_PER_READ: Final = 1 << 18
 _SORTED_PER_CALL: Final = 64
 _ROUNDED_MS: Final = 1
 """Clocks show whole milliseconds: the actual time may be nearly one millisecond earlier."""
 _CLOCK_STEP_MS: Final = 1
-"""A difference between the clocks that rounding explains."""
+"""The maximum difference between the clocks that rounding explains."""
 _CLOCK_READS_MAX: Final = 10
 _SMALL_STEP_MS: Final = 1_000
 """Up to this step of the clock, slots stay those of the time of day, so that recalls find them."""
@@ -68,7 +66,7 @@ _log = logging.getLogger(__name__)
 
 
 def _recall_key(topic: str, unique_key: str) -> str:
-    """Return the key of a message for recalls, each of which counts for one topic only.
+    """Return the key of a message for recalls; a recall counts for one topic only.
 
     A recall of RocketMQ names the unique id, with the topic before it if so configured.
     """
@@ -80,13 +78,12 @@ class _OpenSlot:
     """The entries of one slot in memory: positions in the timer log, by due time."""
 
     def __init__(self, last: int) -> None:
-        """Begin at the newest entry of a chain, the rest of which is read later."""
+        """Begin at the newest entry of a chain; the rest is read later."""
         self.next_position = last
         self.size = 0
         self.has_delivered = False
         """True if entries of the chain were delivered, so that it must be written again."""
         self.recalled: set[str] = set()
-        """The keys of recalled messages, by `_recall_key`."""
         self._chain: dict[int, array[int]] = {}
         self._due: list[int] = []
         self._later: list[tuple[int, int, int]] = []
@@ -134,7 +131,7 @@ class _OpenSlot:
 
 
 class TimerMessageStore(SavedTable[TimerSnapshot]):
-    """Delivers timer messages. ``now_ms`` and ``due_ms`` are times of a monotonic clock."""
+    """Delivers timer messages. Arguments ``now_ms`` and ``due_ms`` are monotonic times."""
 
     def __init__(
         self,
@@ -177,8 +174,8 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         self._indexed_end = LOG_START
         self._delivered_before_ms = checkpoint.read_ms
         self._delivered_until = 0 if loaded.has_index else checkpoint.queue_offset
-        """While timers are indexed again: messages before this queue offset whose slots are before
-        `_delivered_before_ms` are delivered."""
+        """While timers are indexed again, messages before this queue offset are delivered if their
+        slots are before `_delivered_before_ms`."""
         time_ms = self._wheel.slot_time(start.monotonic_ms + self._base_ms)
         self._read_ms = min(checkpoint.read_ms, time_ms) if checkpoint.read_ms else time_ms
         self._has_rewound = loaded.has_index and self._read_ms < checkpoint.read_ms
@@ -196,7 +193,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         if loaded.has_index and (checkpoint.clock_was_set or has_set_back):
             self._sorting = self._sort_again(start.wall_ms)
         self._is_last_entry_last = True
-        """False if entries were appended again after that of the last message."""
+        """False if older entries were appended again after that of the last message."""
         self._degradations = Degradations[str]()
         self.delivered_total = 0
         self.recalled_total = 0
@@ -222,10 +219,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
 
     @property
     def next_due_ms(self) -> int | None:
-        """The time of day, with the precision of a slot, when the next indexed message is due.
-
-        None without indexed messages.
-        """
+        """The time of day at which the next indexed message is due, within a slot; else None."""
         times = [due for each in self._open.values() if (due := each.next_due()) is not None]
         next_ms = self._next_slot()
         if next_ms is not None:
@@ -245,7 +239,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         self._has_arrivals = True
 
     def recall(self, topic: str, unique_key: str, deliver_ms: int, now_ms: int) -> None:
-        """Recall a message that may be due before its recall, which is stored, is indexed.
+        """Recall a message that may be due before its stored recall is indexed.
 
         After a restart, the stored recall counts.
         """
@@ -273,10 +267,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
     # ---- one call
 
     def deliver_due(self, now_ms: int) -> int | None:
-        """Deliver due messages, or some of them; return when to call again.
-
-        None means to wait for an arrival.
-        """
+        """Deliver some or all due messages; return when to call again, None for an arrival."""
         now = now_ms + self._base_ms
         self._retry_ms = None
         if self._sorting is not None:
@@ -312,7 +303,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
             due_ms = slot.next_due()
             if due_ms is not None:
                 times.append(due_ms + _ROUNDED_MS)
-            elif slot.is_whole:  # not closed at its end, it would be delivered again after a kill
+            elif slot.is_whole:  # unless it is closed at its end, a kill delivers it again
                 times.append(slot_ms + self._wheel.precision_ms)
         next_ms = self._next_slot()
         if next_ms is not None:
@@ -365,7 +356,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
                 self._record_loss(1, f"timer message {self._queue_offset} is damaged: {error}")
                 message = None
             if message is not None and not self._add(message, len(record), now):
-                return True  # its slot is taken until overdue messages are delivered
+                return True  # its slot is occupied until overdue messages are delivered
             self._queue_offset += 1
             self.is_dirty = True
         return False
@@ -438,7 +429,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         return True
 
     def _placed(self, entry: TimerEntry, now: int) -> TimerEntry:
-        """Move an entry from the slot of its due time to that in which it is read; return it."""
+        """Return an entry moved from the slot of its due time to the slot in which it is read."""
         window_ms = self._roll_window_ms()
         magic, slot_ms = entry.magic & ~MAGIC_ROLL, entry.slot_ms
         if entry.due_ms - now > window_ms:
@@ -471,7 +462,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         return False
 
     def _sort_again(self, now: int) -> Iterator[None]:
-        """Move the entries of all slots to those of the times of day at which they are due.
+        """Move the entries of all slots to the slots of their due times of day.
 
         A message that was given a delay waits for at most this delay from the start on.
         """
@@ -521,7 +512,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         placed = self._placed(sorted_entry._replace(slot_ms=self.rules.slot_ms(deliver_ms)), now)
         if placed.slot_ms < self._read_ms + self._wheel.span_ms:
             return placed
-        # its slot is still taken: the message is stored again at its old time, which is over
+        # its slot is still occupied: the message is stored again at its old time, which is over
         return sorted_entry._replace(magic=entry.magic | MAGIC_ROLL)
 
     # ---- from the wheel to memory
@@ -707,7 +698,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
             self._counts.pop(topic, None)
 
     def _close_slots(self, now: int) -> None:
-        """Clear the slots that are over and delivered, and move on to the first that is not."""
+        """Clear slots that are over and delivered, and move on to the first other one."""
         time_ms = self._wheel.slot_time(now)
         for slot_ms in [
             each
@@ -753,8 +744,8 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
             self._write_open_slots_again(self._wheel.slot_time(now))
             self.is_dirty = True
         if not self._is_last_entry_last and self._last_entry is not None:
-            # RocketMQ continues at the message of the last entry of the timer log: so append that
-            # entry again, in a slot that is over
+            # RocketMQ continues at the message of the timer log's last entry: so append that entry
+            # again, in a slot that is over
             over_ms = self._wheel.slot_time(self._read_ms - self._wheel.span_ms // 2)
             self._timer_log.append(
                 self._last_entry._replace(previous=NO_POSITION, slot_ms=over_ms, base_ms=over_ms)
@@ -793,10 +784,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
             )
 
     def _discard_recalled(self, entry: TimerEntry, slot_ms: int, slot: _OpenSlot) -> bool:
-        """Return whether an entry's message was recalled, and count it.
-
-        Recalls are not written to the new chain.
-        """
+        """Return whether an entry's message was recalled, and count it; the new chain omits it."""
         message = None if entry.is_roll else self._message_of(entry)
         if message is None:
             return False

@@ -7,8 +7,8 @@ wait at once never share one. ``last`` is the position of the newest entry in th
 entry has the position of the one before. RocketMQ opens the file only if it has its full size,
 38 MB, most of which is a hole.
 
-In memory are one byte for each slot, and the slots that have changed since the last save. A slot
-whose entries were all delivered is cleared.
+In memory are one byte for each slot, and the slots that have changed since the last save. A slot is
+cleared when all its entries are delivered.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class TimerWheel:
     def load(self, from_ms: int, now_ms: int) -> bool:
         """Find the slots of a time and later ones; return False if there is no usable file.
 
-        Earlier slots at or after ``now_ms``, which exist if the clock was set back, are cleared.
+        Earlier slots are cleared if they are not before ``now_ms``, as after the clock was set
+        back.
         """
         if self._group.disk.size_of(self._path) != WHEEL_BYTES:
             return False

@@ -6,7 +6,7 @@
                                 many, addresses have equal shares of half of them
 
 So an address that keeps opening and resetting connections leaves room for others. A tenth more is
-for addresses that have no client and have not tried lately, of which an attacker may have many.
+for addresses that have no client and have not tried lately; an attacker may have many of these.
 
 All programs of a machine share its loopback address, and a broker usually listens on nothing else.
 So a full loopback address has some extra places: each new client gets one, and the client that has
@@ -37,7 +37,7 @@ LOOPBACK_RESERVE_DIVISOR: Final = 64
 
 
 class AcceptRate:
-    """New clients by second: a bucket of tokens, half of which addresses share equally."""
+    """The rate of new clients: a bucket of tokens, half of which addresses share equally."""
 
     def __init__(self, per_second: int) -> None:
         self._tokens = float(per_second)
@@ -56,7 +56,7 @@ class AcceptRate:
         """Return whether a new client may stay; ``is_first`` if its address has no other."""
         self._refill(now, float(per_second))
         admitted = self._admitted[network]
-        self._admitted[network] = admitted  # it counts among those that share
+        self._admitted[network] = admitted  # the address counts among those that share
         active = max(len(self._admitted), len(self._admitted_before))
         shared = per_second / _SHARED_DIVISOR
         has_share = active == 1 or admitted < max(shared // active, 1)
@@ -83,7 +83,7 @@ class AcceptRate:
 
 
 class AcceptLimits(Generic[ClientT]):
-    """The clients by address, and which of them only keep a place until another needs it."""
+    """The clients by address, and those that only keep a place until another client needs it."""
 
     def __init__(self, limits: ServerLimits) -> None:
         self._rate = AcceptRate(limits.max_accepts_per_second)
@@ -92,7 +92,7 @@ class AcceptLimits(Generic[ClientT]):
         self._replaceable: dict[ClientT, None] = {}
         """Clients of full loopback addresses, the oldest first."""
         self.refused: Counter[str] = Counter()
-        """The number of rejected clients, by the setting that limits them."""
+        """The number of refused clients, by the setting that limits them."""
         self._logged: Counter[str] = Counter()
         self._log_limit = LogLimit()
         self._last_refused = Host(bytes(4), 0)
@@ -102,7 +102,7 @@ class AcceptLimits(Generic[ClientT]):
         self._rate.skip_time(seconds)
 
     def register(self, client: ClientT, now: float, limits: ServerLimits) -> bool:
-        """Register a new client, and return whether it may stay; if not, count it as refused."""
+        """Register a new client; return whether it may stay, or count it as refused."""
         network = client.remote_host.network
         self._count += 1
         self._per_network[network] += 1

@@ -3,12 +3,12 @@
     bytes ──> FrameReader ──> RemotingCommand ──> dispatch ──> answers, all of one turn in one write
 
 Reading depends on writing. When a client's unread responses reach a limit, the connection reads
-nothing more from it and dispatches no further request, not even one that has already arrived; it
-only finishes a multi-step request that has begun. It also stops when the loop's turn is over: the
-remaining requests wait in the queue of `FairScheduler`. Requests that follow a multi-step request
-wait there, too, or wait with it for the future that it needs.
+nothing more from it and dispatches no request, not even one that has arrived; it only finishes a
+multi-step request that has begun. It also stops when the loop's turn is over: the remaining
+requests wait in the queue of `FairScheduler`. Requests that follow a multi-step request wait there,
+too, or wait with it for the future that it needs.
 
-`ConnectionTable` is the server's side, which holds the limits over all clients.
+`ConnectionTable` is the server's side, which has the limits over all clients.
 """
 
 from __future__ import annotations
@@ -67,13 +67,11 @@ class ClientFastPaths:
         {"code":310,"ext...   ─> the fast path that has learned a header with this beginning
         {"code":34,"extF...   ─> none: the normal path
 
-    A fast path is a short way for requests that look like earlier ones of their client. It is tried
-    only for requests that begin like one that it has learned, so all other requests cost one
-    lookup.
+    A fast path is tried only for requests that begin like one that it has learned, so all other
+    requests cost one lookup.
     """
 
     def __init__(self, fast_paths: Sequence[FastPath]) -> None:
-        """Store the fast paths; each is used once it has learned a header."""
         self._fast_paths = fast_paths
         self._by_header_start: dict[bytes, FastPath] = {}
 
@@ -120,7 +118,7 @@ class ConnectionTable(Protocol[_Connection_contra]):
         """Count a new connection, and return whether it may stay."""
 
     def protocol_accepted(self, connection: _Connection_contra) -> None:
-        """Note that the header of a client's first request has arrived."""
+        """Record that the header of a client's first request has arrived."""
 
     def record_requests(
         self, connection: _Connection_contra, size: int, *, is_waiting: bool = False
@@ -132,7 +130,7 @@ class ConnectionTable(Protocol[_Connection_contra]):
         """
 
     def unregister(self, connection: _Connection_contra) -> None:
-        """Forget a connection that has ended."""
+        """Remove a connection that has ended."""
 
 
 # ---- Client sockets: the bytes in the system's buffers.
@@ -156,7 +154,7 @@ def kernel_buffered_bytes(descriptor: int) -> int:
     return size
 
 
-# ---- Clients of other protocols, recognized by the first bytes that they send.
+# ---- Clients of other protocols.
 
 _PROTOCOL_PREFIXES = (
     (b"GET ", "HTTP"),
@@ -172,7 +170,7 @@ _HINTS = {
 
 
 def detect_protocol(first_bytes: bytes) -> str | None:
-    """Return the name of the protocol that begins with these bytes, or None if it is unknown."""
+    """Return the name of the protocol that begins with these bytes, or None."""
     return next((name for start, name in _PROTOCOL_PREFIXES if first_bytes.startswith(start)), None)
 
 
@@ -180,17 +178,13 @@ _log = logging.getLogger(__name__)
 _RESPONSE = CommandFlag.RESPONSE.value
 _LINGER_SECONDS = 2.0
 _NO_LINGER = struct.pack("ii", 1, 0)
-"""The value of SO_LINGER with which a close resets the connection."""
+"""With this value of SO_LINGER, a close resets the connection."""
 
 Dispatch = Callable[["Channel", RemotingCommand], "RemotingCommand | ResponseSteps | None"]
 
 
 class ClientConnection(asyncio.Protocol):
-    """The asyncio protocol of one client: reads requests, dispatches them, and writes responses.
-
-    It does not read from a client that does not read its responses, nor while the client's requests
-    wait for their turn.
-    """
+    """The asyncio protocol of one client: reads requests, dispatches them, and writes responses."""
 
     def __init__(
         self,
@@ -203,7 +197,7 @@ class ClientConnection(asyncio.Protocol):
         fast_paths: Sequence[FastPath] = (),
         server_tls: ServerTls | None = None,
     ) -> None:
-        """Prepare the protocol of one client.
+        """Store the parts.
 
         ``end_turn`` is called when all requests of a turn are dispatched, before responses are
         sent; in a long turn now and then. The ``fast_paths`` learn from requests on the normal
@@ -218,7 +212,6 @@ class ClientConnection(asyncio.Protocol):
         self._fast_paths = ClientFastPaths(fast_paths)
         self._server_tls = server_tls
         self._tls: TlsTransport | None = None
-        """The transport, if the client uses TLS."""
         self._reader = FrameReader(limits.frame_bytes_max, limits.header_bytes_max)
         self._transport: asyncio.Transport
         self._out: list[Buffer] = []
@@ -236,7 +229,6 @@ class ClientConnection(asyncio.Protocol):
         self._is_awaiting_turn = False
         """True if the table has recorded the buffered bytes as waiting for their turn."""
         self._steps: ResponseSteps | None = None
-        """The remaining steps of a multi-step request; the requests after it wait."""
         self._steps_bytes = 0
         self._request: RemotingCommand
         self._permit: Permit | None = None
@@ -313,7 +305,7 @@ class ClientConnection(asyncio.Protocol):
         return True
 
     def pause_writing(self) -> None:
-        """Note that the system accepts no more bytes now, because the client does not read."""
+        """Record that the system accepts no more bytes now, because the client does not read."""
         self._is_send_buffer_full = True
 
     def resume_writing(self) -> None:
@@ -358,10 +350,10 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def undelivered_bytes(self) -> int:
-        """The bytes written that have not arrived at the client, in all buffers together.
+        """The written bytes that have not arrived at the client, in all buffers together.
 
-        This includes the system's buffer: the system accepts more only when a third of the
-        megabytes in it have arrived, so a slow reader would appear to read nothing for a minute.
+        The system's buffer counts: the system accepts more only when a third of the megabytes in it
+        have arrived, so without it a slow reader would appear to read nothing for a minute.
         """
         return self._transport.get_write_buffer_size() + kernel_buffered_bytes(self.descriptor())
 
@@ -443,7 +435,7 @@ class ClientConnection(asyncio.Protocol):
         self.abort()
 
     def throttle(self) -> None:
-        """Read nothing until `unthrottle`: the memory for requests is used up."""
+        """Read nothing until `unthrottle`, because the memory for requests is used up."""
         self.is_throttled = True
         self._update_reading()
 
@@ -489,7 +481,7 @@ class ClientConnection(asyncio.Protocol):
     def _update_reading(self) -> None:
         """Read from the client, or pause while its requests cannot be processed.
 
-        Bytes that wait to be decrypted do not count: `TlsTransport` pauses for them by itself, and
+        Bytes that wait to be decrypted do not count: `TlsTransport` pauses for them itself, and
         does not report when it has decrypted them.
         """
         if self.is_closed:
@@ -593,7 +585,7 @@ class ClientConnection(asyncio.Protocol):
         self._table.record_requests(self, 0)
 
     def _accept_protocol(self) -> None:
-        """Note that a first request header has arrived; the limits of requests apply now."""
+        """Record the first request header: from now on the limits of requests apply."""
         self._is_new = False
         self._first_bytes = b""
         self._table.protocol_accepted(self)
@@ -610,7 +602,7 @@ class ClientConnection(asyncio.Protocol):
             self._wait_for(place.granted)
 
     def _next_step(self, steps: ResponseSteps) -> RemotingCommand | None:
-        """Do one step of a multi-step request, and return the response if it was the last."""
+        """Do one step of a multi-step request; return the response if it was the last."""
         try:
             awaited = next(steps)
         except StopIteration as end:

@@ -1,7 +1,4 @@
-"""Descriptors: how the store's files and the connections share the process's file descriptors.
-
-Each open file and each connection needs one.
-"""
+"""Descriptors: divides the process's file descriptors among the store's files and connections."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ RESOURCE_SHORTAGE_ERRNOS: Final = frozenset(
 _RESERVED: Final = 100
 """Descriptors for standard streams, ports, locks, directory syncs, and libraries being loaded."""
 _FILES_SHARE: Final = 4
-"""Files get at least a quarter: the store opens and closes them as needed, but that takes time."""
+"""Files get at least 1/4: the store opens and closes them as needed, but that takes time."""
 
 
 _DESCRIPTORS_MIN: Final = 32
@@ -54,7 +51,7 @@ def divide_descriptors(
 def allow_descriptors(open_files_wanted: int, connections_wanted: int) -> Descriptors:
     """Raise the process' limit of descriptors as far as wanted and possible, and divide it.
 
-    A warning is logged if the system allows fewer than wanted.
+    Log a warning if the system allows fewer than wanted.
     """
     wanted = open_files_wanted + connections_wanted + _RESERVED
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -86,8 +83,8 @@ def allow_descriptors(open_files_wanted: int, connections_wanted: int) -> Descri
 def embedded_open_files_max(open_files_wanted: int) -> int:
     """Return how many files the store of a broker within another program may have open.
 
-    The store gets at most a quarter of the program's soft limit, which this does not raise: the
-    rest is the program's own. Before the store opens more, it closes others.
+    The store gets at most a quarter of the program's soft limit, which is not raised: the rest is
+    the program's own. Before the store opens more, it closes others.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:

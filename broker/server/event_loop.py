@@ -19,7 +19,7 @@ _JOB_RETRY_MS: Final = 1_000
 def loop_class() -> type[asyncio.AbstractEventLoop]:
     """Return the event loop's class: uvloop's if installed, which serves 50 % more requests.
 
-    Set `log_exception` as the exception handler of a loop of this class.
+    A loop of this class needs `log_exception` as its exception handler.
     """
     try:
         import uvloop  # noqa: PLC0415  # not on every platform
@@ -36,10 +36,9 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def log_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log an uncaught exception, but not the constant failures to accept a client.
+    """Log an uncaught exception, a shortage in one line.
 
-    The listener reports such failures once; uvloop does not report them at all. A shortage is
-    logged in one line.
+    Failures to accept a client are left out: the listener reports them once, uvloop not at all.
     """
     error = context.get("exception")
     if (
@@ -72,8 +71,8 @@ def call_after_read(loop: asyncio.AbstractEventLoop, callback: Callable[[], obje
 class EarliestTimer:
     """A timer that can be scheduled many times, and fires once, at the earliest of these times.
 
-    It keeps its own time, because a loop's handle need not: uvloop returns a handle without a time
-    for anything due within half a millisecond.
+    It stores its time, because uvloop returns a handle without a time for anything due within half
+    a millisecond.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[int], object]) -> None:
@@ -87,7 +86,7 @@ class EarliestTimer:
         """Fire at this time of the loop's clock, unless the timer fires before that.
 
         A test that moves the clock stops it at each deadline. A timer that is not a deadline, such
-        as a poll for work, may fire late then.
+        as a poll for work, may then fire late.
         """
         if self._handle is not None:
             if self._at_ms <= at_ms:
@@ -128,7 +127,7 @@ class DueJob:
         Args:
             loop: The loop.
             run: Gets the time, and returns when it is due again; None for not before `schedule`.
-            what_fails: What is not done while the job fails, for the log.
+            what_fails: The log text for what is not done while the job fails.
             has_deadline: Whether a test's moved clock stops at the time that `run` has returned.
         """
         self._loop = loop

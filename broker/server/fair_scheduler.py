@@ -7,14 +7,14 @@
     defer_write  write to a socket, or close it: some hundreds of calls in a turn
 
 Queued work continues in the following turns, one item after the other and each for a short slice.
-Work in steps gets one slice when it is new. Between slices the sockets are read, so that a short
-request waits for a slice and its last step, not for a turn.
+New work in steps gets one slice first. Between slices the sockets are read, so that a short request
+waits for a slice and its last step, not for a turn.
 
     sockets are read: new requests ── a slice of the queue ── sockets are read: new requests ── ...
 
-Where new requests take much time themselves, the queue gets as much, up to its part of a turn. The
-remainder of a turn allows for the last step of each part, which may begin when its time is nearly
-used up. So a client with a large request never delays others for longer than a turn.
+If new requests take much time themselves, the queue gets as much, up to its part of a turn. The
+rest of a turn is for the last step of each part, which may begin when its time is nearly used up.
+So a client with a large request never delays others for longer than a turn.
 
     sockets are read: new requests ── queue ── sockets are read: nothing begins ── a whole turn
 
@@ -44,11 +44,11 @@ TURN_SECONDS: Final = 0.020
 NEW_WORK_SECONDS: Final = 0.010
 """The time of a turn for requests just read, and for work that other callers start."""
 QUEUED_WORK_SECONDS: Final = 0.007
-"""The most time of a turn for work queued by earlier turns."""
+"""The maximum time of a turn for work queued by earlier turns."""
 SLICE_SECONDS: Final = 0.002
 """The time after which a piece of work lets others continue; the queue's minimum in a turn."""
 DEFERRED_WRITES_MAX: Final = 200
-"""The most writes and closes of a turn: two or three milliseconds with the work that they cause.
+"""The maximum writes and closes of a turn: two or three milliseconds with the work that they cause.
 
 More at a time save nothing: a turn without other work ends at once.
 """
@@ -56,14 +56,11 @@ _ACCOUNTED_SECONDS = 0.001
 """Work shorter than this skips the check for a new turn, which would cost more than the work."""
 
 SlicedTask: TypeAlias = Callable[[float], bool]
-"""A function that works until a moment of the loop's clock, and does at least one step.
-
-It returns whether all its work is done.
-"""
+"""Works until a time of the loop, but at least one step; returns whether all its work is done."""
 
 
 class FairScheduler:
-    """The shared working time of one event loop."""
+    """Divides the working time of one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._time = loop.time
@@ -98,8 +95,8 @@ class FairScheduler:
         """Run a task now if this turn has time, and in later turns; return whether it is done.
 
         A task started within another one shares its time. ``now`` saves a read of the clock. With
-        ``at_once`` a first step is done even if this turn has no time left. In this turn it gets
-        ``seconds_max`` at most.
+        ``at_once`` a first step is done even if this turn has no time left. In this turn the task
+        gets at most ``seconds_max``.
         """
         is_done = False
         if self._until is not None:
@@ -159,7 +156,7 @@ class FairScheduler:
             call = self._deferred_writes.popleft()
             try:
                 call()
-            except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting
+            except Exception:  # noqa: BLE001  # an error in one must not keep the others waiting
                 _log.exception("a client could not be written to, or closed: %r", call)
         if self._deferred_writes:
             self._call_soon(self._run_deferred_writes)
@@ -209,6 +206,6 @@ class FairScheduler:
         """Return the result of a call; if it fails, log the exception and return None."""
         try:
             return call()
-        except Exception:  # noqa: BLE001  # one that fails must not keep the others waiting
+        except Exception:  # noqa: BLE001  # an error in one must not keep the others waiting
             _log.exception("work that was left for a later turn failed: %r", call)
             return None

@@ -19,7 +19,7 @@ SMALL_BODY_BYTES: Final = 64 << 10
 some milliseconds.
 """
 OPERATOR_REQUESTS_MAX: Final = 8
-"""The maximum number of operators' requests: a few bytes may ask for a tenth of a second's work."""
+"""Limit on operators' requests, because a few bytes may ask for a tenth of a second's work."""
 
 _REQUEST_BYTES: Final = 64 << 10
 """Bytes that each request counts for in addition to its size, for its future response."""
@@ -54,7 +54,7 @@ _MESSAGE_CODES: Final = frozenset(
         RequestCode.NOTIFICATION,
     ]
 )
-"""Requests that bring or fetch messages. All others are operators' requests."""
+"""Requests that bring or fetch messages; all others are operators' requests."""
 
 
 class Permit:
@@ -63,10 +63,10 @@ class Permit:
     def __init__(self, queue: _PermitQueue, size: int, network: bytes) -> None:
         """Create a waiting permit; only `ConcurrencyLimit.acquire` does so."""
         self.granted: Future[None] = Future()
-        """A future that is done when the request may do its first step."""
+        """Done when the request may do its first step."""
         self.size = size
         self.network = network
-        """The client's address; addresses share the permits."""
+        """The client's address, because addresses share the permits."""
         self._queue = queue
 
     def release(self) -> None:
@@ -90,7 +90,7 @@ class ConcurrencyLimit:
 
     So a heartbeat does not wait for batches, one of which may take most of a second, nor for
     statistics of thousands of queues. In each queue addresses take turns, and one address has at
-    most half of the room, but always one permit. Each queue always grants one permit, whatever the
+    most half of the room, but always one permit. A queue without granted permits grants one of any
     size. A request that has a permit must finish, whatever the client does.
     """
 
@@ -126,11 +126,10 @@ class _PermitQueue:
         self._used = 0
         self._used_by: Counter[bytes] = Counter()
         self._waiting: dict[bytes, dict[Permit, None]] = {}
-        """The permits that wait, by address; the address whose turn comes next is the first."""
+        """The waiting permits, by address; the address whose turn comes next is the first."""
 
     @property
     def is_idle(self) -> bool:
-        """True if no permit is granted or waits."""
         return not (self._used or self._used_by or self._waiting)
 
     def enqueue(self, permit: Permit) -> None:
@@ -151,7 +150,7 @@ class _PermitQueue:
         self._grant()
 
     def _grant(self) -> None:
-        # few addresses are passed over: only those that have permits already
+        # this passes over few addresses: only those that have permits already
         while (network := next(filter(self._has_share, self._waiting), None)) is not None:
             permits = self._waiting[network]
             permit = next(iter(permits))
@@ -165,7 +164,7 @@ class _PermitQueue:
             permit.granted.set_result(None)
 
     def _has_share(self, network: bytes) -> bool:
-        """Return whether the next request of an address fits into the half that it may have."""
+        """Return whether the next request of an address fits into the address's half."""
         used = self._used_by.get(network, 0)
         return not used or used + next(iter(self._waiting[network])).size <= self._room // 2
 
@@ -197,7 +196,7 @@ class PartialRequests(Generic[ClientT]):
     Partial requests have a limit of their own, so that a client that begins one on each of its
     connections and finishes none does not block complete requests. Above the limit, the server
     closes the connection with the oldest partial request of the address that holds most. An honest
-    request is complete within moments, and its address holds less, so it does not wait either.
+    request is complete within moments, and its address holds less, so it is not affected.
 
     An attacker with thousands of addresses may hold less with each than one honest request. So an
     address that holds no more than the size of one request has an allowance: it never waits. If all
@@ -206,7 +205,6 @@ class PartialRequests(Generic[ClientT]):
 
     def __init__(self) -> None:
         self.bytes = 0
-        """The total bytes of all partial requests."""
         self._bytes_of: Counter[bytes] = Counter()
         self._sizes_of: dict[bytes, dict[ClientT, int]] = {}
         self._by_age: dict[ClientT, None] = {}
@@ -258,7 +256,7 @@ class PartialRequests(Generic[ClientT]):
             yield client
 
     def end_eviction(self) -> None:
-        """Record that all partial requests fit again, and log it if clients were evicted."""
+        """Record that all partial requests fit again; log it if clients were evicted."""
         if self._evicted:
             _log.warning(
                 "partial requests are below their limit again; %d connections were closed",
@@ -287,7 +285,7 @@ class SendBufferLimits(Generic[ClientT]):
     client that reads nothing for too long is disconnected, and sooner if such clients have used up
     the room.
 
-    Bytes in the system's buffers count as well, and are measured once a second. A client that has
+    Bytes in the system's buffers count as well, and are measured once a second. A client with
     unread bytes only there is disconnected only when no room is left.
     """
 
@@ -295,14 +293,13 @@ class SendBufferLimits(Generic[ClientT]):
         """Create empty limits; ``bytes_max`` is the maximum of unread responses of all clients."""
         self._bytes_max = bytes_max
         self.bytes = 0
-        """The unread bytes of all clients together."""
         self._sizes: dict[ClientT, int] = {}
         self._undelivered: dict[ClientT, int] = {}
         self._since: dict[ClientT, float] = {}
         self._written: dict[ClientT, None] = {}
         """Clients to which much was written that may not have arrived yet."""
         self._in_kernel: dict[ClientT, int] = {}
-        """The bytes of each in the system's buffers, as last measured."""
+        """The bytes for each client in the system's buffers, as last measured."""
         self._stuck_since: dict[ClientT, float] = {}
         """The time since which the system has delivered none of them."""
         self.response_bytes_max = 0
@@ -355,7 +352,7 @@ class SendBufferLimits(Generic[ClientT]):
             self._stuck_since.pop(connection, None)
 
     def skip_time(self, seconds: float) -> None:
-        """Treat all clients as reading during a jump of the clock by ``seconds``."""
+        """Treat all clients as reading during a jump of the clock."""
         for times in (self._since, self._stuck_since):
             for connection in times:
                 times[connection] += seconds

@@ -6,8 +6,8 @@
          ── accept succeeds ───> the loop has a server again
 
 When it cannot accept a client, asyncio waits for a second, but uvloop silently retries at once and
-for ever. Only another accept shows that this happens, and only closing the server stops it. So the
-owner of a listener polls it now and then.
+for ever. Only another accept detects this, and only closing the server stops it. So the owner of a
+listener polls it now and then.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .descriptors import RESOURCE_SHORTAGE_ERRNOS
 
 _BACKLOG = 1_024
 _ACCEPTS_PER_TURN = 16
-"""The backlog for asyncio, which uses it as the number of clients that it accepts in one turn."""
+"""The backlog that asyncio gets, which accepts as many clients in one turn."""
 
 
 class Listener:
-    """One port, at all the addresses that its host name resolves to."""
+    """One port, at all addresses of its host name."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, new_connection: Callable[[], asyncio.BaseProtocol]
@@ -42,7 +42,7 @@ class Listener:
         self._sockets: list[socket.socket] = []
         """Duplicates of the servers' sockets, which outlive the servers."""
         self._tasks: dict[asyncio.Task[object], None] = {}
-        """References to running tasks, which the loop itself does not keep alive."""
+        """Running tasks, which the loop itself does not keep alive."""
         self._is_closed = self._is_restarting = False
         self.bound_address = "", 0
         """The address as it was given to `open`, and the port."""

@@ -1,9 +1,8 @@
 """RemotingServer: listens, and enforces the limits that all connections share.
 
-`client_connection` handles one client, and `accept_limits` says which new ones may stay. This
-module limits the memory of queued and partial requests (`PartialRequests`) and of unread
-responses (`SendBufferLimits`). It disconnects clients that for too long send nothing, leave a
-request incomplete, or do not read.
+It limits the memory of queued and partial requests (`PartialRequests`) and of unread responses
+(`SendBufferLimits`), and disconnects clients that for too long send nothing, leave a request
+incomplete, or do not read. `accept_limits` decides which new clients may stay.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ _log = logging.getLogger(__name__)
 _SWEEP_SECONDS = 1.0
 _SWEEPS_PER_IDLE_CHECK = 10
 _SMALL_PARTIAL_BYTES = 4_096
-"""A partial request this small does not suspend its client, nor disconnect it while the client
-still reads responses.
+"""A partial request this small neither suspends its client, nor disconnects it while it still reads
+responses.
 """
 _PARTIAL_REQUESTS_FACTOR = 2
 """The limit of partial requests, as a multiple of `in_flight_bytes_max`.
@@ -94,7 +93,7 @@ class RemotingServer:
         fast_paths: Sequence[FastPath] = (),
         tls: ServerTls | None = None,
     ) -> None:
-        """Prepare a server; ``on_closed`` is called with each disconnected client.
+        """Store the parts; ``on_closed`` is called with each disconnected client.
 
         Each `ClientConnection` calls ``end_turn`` at the end of a turn, and tries the
         ``fast_paths`` before the normal path. Without ``tls``, no client can use TLS.
@@ -133,7 +132,7 @@ class RemotingServer:
         self._suspended_addresses: list[tuple[str, int]] = []
         """The addresses and ports to listen on again after `suspend_listening`."""
         self._reserved_sockets: list[socket.socket] = []
-        """Sockets bound to these ports that do not listen, so that nobody else gets the ports."""
+        """Bound to these ports without listening, so that no other program gets the ports."""
         self._sweeper: asyncio.TimerHandle | None = None
         self._all_closed: asyncio.Event | None = None
 
@@ -146,15 +145,12 @@ class RemotingServer:
 
     @property
     def refused(self) -> Counter[str]:
-        """The number of rejected clients, by the setting that limits them."""
+        """The number of refused clients, by the setting that limits them."""
         return self._accept_limits.refused + self._evicted
 
     @property
     def is_overloaded(self) -> bool:
-        """True if queued requests use more memory than they may.
-
-        Partial requests do not count: they are no reason to refuse a complete one.
-        """
+        """True if queued requests use more memory than they may; partial ones do not count."""
         return self.waiting_bytes >= self.limits.in_flight_bytes_max
 
     @property
@@ -213,7 +209,7 @@ class RemotingServer:
         self._release_ports()
 
     def suspend_listening(self) -> None:
-        """Close all connections and reject new ones until `resume_listening`; keep the ports."""
+        """Close all connections and refuse new ones until `resume_listening`; keep the ports."""
         addresses = [listener.bound_address for listener in self._listeners]
         self.stop_listening()
         self._listeners.clear()
@@ -236,7 +232,7 @@ class RemotingServer:
         self._release_ports()
 
     async def stop(self) -> None:
-        """Close all connections, after a short while in which clients may read their responses."""
+        """Close all connections, after a short time in which clients may read their responses."""
         self._is_stopping = True
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -258,7 +254,7 @@ class RemotingServer:
         if not self._accept_limits.register(connection, now, self.limits):
             return False
         self._unidentified_since[connection] = now
-        # during a stop or without ports, the client was accepted just before
+        # during a stop or a suspension, the client was accepted just before
         return not (self._is_stopping or self._suspended_addresses)
 
     def protocol_accepted(self, connection: ClientConnection) -> None:
@@ -411,7 +407,7 @@ class RemotingServer:
                 yield connection if is_idle else None, "it has been idle"
 
     def _log_accept_shortage(self, error: OSError | None) -> None:
-        """Log when clients cannot be accepted any more, and when they can again."""
+        """Log when accepting clients fails, and when it works again."""
         if error is not None and not self._is_accept_degraded:
             _log.error("accepting clients failed, retrying: %s", error.strerror)
         elif error is None and self._is_accept_degraded:

@@ -1,1 +1,1 @@
-"""Settings: RocketMQ's names and texts on one side, the broker's frozen values on the other."""
+"""Settings: RocketMQ's names and texts, and the broker's frozen values."""

@@ -1,4 +1,4 @@
-"""AccessConfig: the settings that say who may use the broker, by RocketMQ's names."""
+"""AccessConfig: the settings that decide who may use the broker, by RocketMQ's names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ class InitialUser:
     password: str = field(repr=False)
 
     def __str__(self) -> str:
-        """Return the placeholder that lists of settings show instead of the user."""
         return HIDDEN
 
 
@@ -44,7 +43,7 @@ INITIAL_USER: Final[ValueType[InitialUser | None]] = ValueType(
 
 @dataclass(frozen=True, kw_only=True)
 class AccessConfig:
-    """The ways in which clients prove who they are, and the lists that apply to them."""
+    """How clients authenticate, and which access lists apply to them."""
 
     authentication_enabled: bool = setting(
         "authenticationEnabled",
@@ -80,7 +79,7 @@ class AccessConfig:
 
     @property
     def is_enabled(self) -> bool:
-        """True if clients have to prove who they are."""
+        """True if clients have to authenticate."""
         return self.authentication_enabled or self.acl_enable
 
     def faults(self) -> list[str]:

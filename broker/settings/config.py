@@ -1,6 +1,6 @@
 """BrokerConfig: all settings of the broker as one value.
 
-Settings that only one room uses are declared there: `store.config`, `longpolling.hold_limits`,
+Settings that only one package uses are declared there: `store.config`, `longpolling.hold_limits`,
 `filter.filter_limits`. All others are declared here.
 """
 

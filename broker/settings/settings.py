@@ -317,7 +317,7 @@ def config_of(settings: Mapping[str, str], arguments: Iterable[str] = ()) -> Bro
 
     Args:
         settings: Texts of values by key, such as ``{"listenPort": "9877"}``.
-        arguments: The caller's own arguments, of which an unknown key may be a misspelling.
+        arguments: The caller's own arguments; an unknown key may be a misspelling of one.
     """
     fields: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
     for name, text in settings.items():
@@ -345,10 +345,7 @@ def _default_store() -> Path:
 
 
 def settings_of(config: BrokerConfig) -> dict[str, str]:
-    """Return all settings of a configuration by key, each value in the form used in a file.
-
-    Secrets are hidden.
-    """
+    """Return all settings of a configuration by key, as in a file; secrets are hidden."""
     return {name: key.setting.value_type.to_text(_value(config, key)) for name, key in KEYS.items()}
 
 
@@ -393,7 +390,6 @@ def _shown(text: str) -> str:
 
 
 def _check(config: BrokerConfig) -> None:
-    """Raise ConfigError if settings contradict each other."""
     faults = []
     is_local = ipaddress.ip_address(config.bind_address).is_loopback
     if not (is_local or config.access.is_enabled or config.allow_remote_without_authentication):

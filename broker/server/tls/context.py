@@ -87,7 +87,7 @@ class CertificateFile(NamedTuple):
 
 
 class TlsContext(NamedTuple):
-    """OpenSSL's context for new connections, and the files that it was made of."""
+    """OpenSSL's context for new connections, and the files of which it was made."""
 
     context: ssl.SSLContext
     files: tuple[CertificateFile, ...]
@@ -112,7 +112,7 @@ def load_context(config: TlsConfig) -> TlsContext:
 def _read_certificates(
     setting: str, path: Path, trusting: ssl.SSLContext | None = None
 ) -> CertificateFile:
-    """Read a file of certificates; ``trusting``, if given, then trusts them."""
+    """Read a file of certificates, which ``trusting`` then trusts, if given."""
     text = _read(setting, path)
     try:
         certificates = certificates_of_pem(text)

@@ -1,7 +1,7 @@
 """ServerTls: the TLS of one server: what new connections get, reload, warnings and counters.
 
-A reload replaces the context for new connections; those that are open keep theirs. If a file of the
-new settings cannot be used, everything stays as it was.
+A reload replaces the context for new connections; open ones keep theirs. If a file of the new
+settings cannot be used, nothing changes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .context import TlsFileRejected, format_time, load_context
 
 _log = logging.getLogger(__name__)
 
-# A part of OpenSSL's reason (releases vary in the rest) and its explanation; the first match
+# A part of OpenSSL's reason, whose rest varies by release, and its explanation; the first match
 # counts.
 _EXPLANATIONS: Final = (
     (
@@ -51,7 +51,7 @@ _EXPLANATIONS: Final = (
 
 
 def explain_error(error: Exception) -> str:
-    """Return why TLS with a client failed, in an operator's words, with OpenSSL's reason."""
+    """Return why TLS with a client failed, for operators, with OpenSSL's reason."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"its certificate is not accepted: {error.verify_message}. See tls.server.trustCertPath"
@@ -86,7 +86,6 @@ class ServerTls:
         self.handshakes_completed = 0
         self.handshakes_failed = 0
         self.plain_refused = 0
-        """Connections without TLS that were closed because the mode is enforcing."""
         self.log_expiry()
 
     @property
@@ -100,7 +99,7 @@ class ServerTls:
         return self._config.mode is TlsMode.enforcing
 
     def description(self) -> str:
-        """Describe how clients can connect, for the log of the start."""
+        """Return how clients can connect, for the log of the start."""
         if self._current is None:
             return "without TLS"
         until = format_time(self._current.files[0].not_after)

@@ -4,8 +4,8 @@
     write ──> plain bytes that wait ──> OpenSSL ──> encrypted bytes ──> the transport below
 
 Handshakes, decryption and encryption take time, so they run in slices of the scheduler. Responses
-that a client does not read wait unencrypted, in the buffers that were written: at most one piece is
-encrypted before the system accepts it. The protocol's writing is paused while anything waits.
+that a client does not read wait unencrypted: at most one piece is encrypted before the system
+accepts it. The protocol's writing is paused while anything waits.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def whole_records_bytes(data: Buffer, bytes_min: int) -> int:
         u16  length         of the bytes that follow; at most 2^14 and some for encryption
 
     OpenSSL gets whole records only, because it does not report that it keeps a part of one. The
-    result ends with the first record that ends at ``bytes_min`` or past it. A record over the
-    maximum length counts as whole, with all bytes after it, so that OpenSSL refuses it.
+    result is the end of the first record that reaches ``bytes_min``. A record over the maximum
+    length counts as whole, with all bytes after it, so that OpenSSL refuses it.
     """
     size = len(data)
     end = 0
@@ -58,9 +58,9 @@ def whole_records_bytes(data: Buffer, bytes_min: int) -> int:
 
 
 _RECORD_BYTES: Final = 16_384
-"""The most plain bytes of one record."""
+"""The maximum plain bytes of one record."""
 _PIECE_BYTES: Final = 65_536
-"""Bytes that are encrypted between two looks at the clock; they take some 0.1 ms."""
+"""Bytes that are encrypted between two reads of the clock; they take some 0.1 ms."""
 _SILENT_BYTES_MAX: Final = 131_072
 """The maximum bytes that a client may send without data: its handshake, and later changes of keys.
 A handshake has at most 100 KB, most of it certificates, and a change of keys 30 bytes.
@@ -81,10 +81,10 @@ class PlainProtocol(Protocol):
         """Process plain bytes, which are empty if only `undecrypted_bytes` may have changed."""
 
     def pause_writing(self) -> None:
-        """Note that bytes wait to be sent."""
+        """Record that bytes wait to be sent."""
 
     def resume_writing(self) -> None:
-        """Note that no bytes wait any more."""
+        """Record that no bytes wait any more."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Clean up after the connection."""
@@ -104,7 +104,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         server_tls: ServerTls,
         scheduler: FairScheduler,
     ) -> None:
-        """Prepare the server's side of a handshake, which the client's first bytes begin."""
+        """Prepare the server's side of a handshake, which begins with the client's first bytes."""
         super().__init__()
         self._time = loop.time
         self._transport = transport
@@ -117,7 +117,6 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         """Received bytes that OpenSSL does not have yet."""
         self._silent_bytes = 0
         self._waiting: deque[memoryview] = deque()
-        """Plain bytes to be sent."""
         self._waiting_bytes = 0
         self.is_queued = False
         """True while received bytes wait for a later turn of the loop."""
@@ -135,7 +134,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     # ---- called by the transport below
 
     def data_received(self, data: bytes) -> None:
-        """Take encrypted bytes."""
+        """Receive encrypted bytes."""
         if self._has_input_ended or self._is_closing:
             return
         self._encrypted = memoryview(b"".join((self._encrypted, data)) if self._encrypted else data)
@@ -168,7 +167,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     # ---- called by the connection
 
     def fail_handshake(self, why: str) -> bool:
-        """Report a failed handshake, unless it is complete; return whether it has failed."""
+        """Report a failed handshake, unless the handshake is complete; return whether it failed."""
         if not self.is_handshaking:
             return False
         self.is_handshaking = False
@@ -189,7 +188,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
                 self._waiting.append(memoryview(data))
                 self._waiting_bytes += len(data)
         if not (self._is_sending_queued or self._is_full):
-            self._encrypt(_RECORD_BYTES)  # at once, as most answers are smaller than a record
+            self._encrypt(_RECORD_BYTES)  # at once, because most answers are smaller than a record
         self._send()
 
     def close(self) -> None:
@@ -220,7 +219,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._close_after_input()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return what the transport below knows of the connection."""
+        """Return information of the transport below."""
         return self._transport.get_extra_info(name, default)
 
     def get_write_buffer_size(self) -> int:
@@ -311,7 +310,6 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     # ---- sending
 
     def _send(self) -> None:
-        """Encrypt waiting bytes while this turn has time and the socket accepts more."""
         if self._waiting and not (self._is_full or self._is_sending_queued):
             self._is_sending_queued = not self._scheduler.run(self._encrypt_until)
         self._output_changed()

@@ -1,7 +1,7 @@
 """Validity: reads the dates between which the certificates of a PEM file are valid.
 
-Python verifies certificates, but has no public way to read the dates of one's own. This reads them
-from the DER bytes, which nest values of the form tag, length, content:
+Python verifies certificates, but has no public way to read the dates of one's own. This module
+reads them from the DER bytes, which nest values of the form tag, length, content:
 
     Certificate SEQUENCE
       TBSCertificate SEQUENCE
@@ -31,7 +31,7 @@ _TIME: Final = re.compile(rb"([0-9]{10})([0-9]{2})?Z")
 
 
 class Validity(NamedTuple):
-    """The validity of one certificate, in seconds since 1970; both ends are included."""
+    """The dates between which one certificate is valid, in seconds since 1970, both included."""
 
     not_before: int
     not_after: int
@@ -82,7 +82,6 @@ class _Values:
         return content
 
     def read_time(self) -> int:
-        """Return the next value, a time, in seconds since 1970."""
         tag = self.next_tag
         if tag not in (_UTC_TIME, _GENERALIZED_TIME):
             raise ValueError(f"needed a time at byte {self._at}")
