@@ -1,5 +1,5 @@
 """Topics, groups, offsets and clients: the broker's small tables, saved as RocketMQ's JSON.
 
-Each gets a `Table` to load from and save to, and a clock. All calls are made on the broker's one
-thread, except ``save``, the only one that accesses the disk: any thread may call it.
+Each table loads from and saves to a `Table`, and has a clock. Call it on the broker's one thread;
+only ``save``, which alone accesses the disk, may be called in any thread.
 """

@@ -5,7 +5,7 @@ log, `FlushService`, `ReputMessageService` and `Dispatcher` to consume queues an
 reads through `MessageReader`. A start recovers the log with `LogRecovery`. All file access goes
 through `LocalDisk`.
 
-Functions that read files may raise `UnreadableFile`. Functions that change files may raise OSError,
-and after a failed flush `StoreFailed`. Docstrings mention these only to add information, such as
+Functions that read files may raise `UnreadableFile`. Functions that change files may raise OSError
+and, after a failed flush, `StoreFailed`. Docstrings mention these only to add information, such as
 the state left behind.
 """

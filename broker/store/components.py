@@ -24,7 +24,7 @@ CONSUME_QUEUE: Final = "consumequeue"
 INDEX: Final = "index"
 CONFIG: Final = "config"
 WRITTEN_DIRECTORIES: Final = (COMMIT_LOG, CONSUME_QUEUE, CONFIG)
-"""The subdirectories that every store has and writes to."""
+"""The subdirectories to which every store writes."""
 
 
 class StoreComponents:

@@ -70,7 +70,7 @@ class DamagedTable(StoreError):
 
 
 class BatchRefused(StoreError):
-    """A batch cannot be staged or committed. None of its rows become visible."""
+    """A batch cannot be staged or committed; none of its rows become visible."""
 
 
 class StoreFailed(StoreError):
@@ -90,8 +90,7 @@ class StartInterrupted(StoreError):
     """The caller ended a start before it was done; the next start continues it."""
 
 
-# ---- Classification of I/O errors: transient (disk full, out of descriptors or memory, read-only)
-# or fatal.
+# ---- I/O errors: transient (disk full, out of descriptors or memory, read-only) or fatal.
 
 Key = TypeVar("Key", bound=Hashable)
 _log = logging.getLogger(__name__)
@@ -160,7 +159,7 @@ def is_out_of_descriptors(error: OSError) -> bool:
 
 
 def describe_error(error: BaseException) -> str:
-    """Describe an error for a log message, with its file if there is one."""
+    """Return the log text of an error, with its file if there is one."""
     number = error.errno if isinstance(error, OSError) else None
     if number in _DISK_FULL_ERRNOS:
         return f"the disk is full: {error}"
@@ -198,7 +197,7 @@ class Degradation:
         """The work that is not done, and the reason; None while there is no failure."""
 
     def begin(self, error: BaseException) -> None:
-        """Note a failure; log it if it is new."""
+        """Record a failure; log it if it is new."""
         why = describe_error(error)
         is_new = self.text is None
         self.text = f"{self._what}: {why}"
@@ -206,13 +205,13 @@ class Degradation:
             _log_warning("%s, retrying: %s", self._what, why)
 
     def end(self) -> None:
-        """Note that there is no failure; log it if there was one."""
+        """Record that there is no failure; log it if there was one."""
         if self.text is not None:
             self.text = None
             _log_warning("resolved: %s", self._what)
 
     def clear(self) -> None:
-        """Forget the failure without logging, because nothing retries it any more."""
+        """Remove the failure without logging, because nothing retries it any more."""
         self.text = None
 
 
@@ -223,16 +222,16 @@ class Degradations(Generic[Key]):
         self._active: dict[Key, Degradation] = {}
 
     def begin(self, key: Key, what: str, error: BaseException) -> None:
-        """Note a failure for one key; ``what`` names the work that is not done."""
+        """Record a failure for one key; ``what`` names the work that is not done."""
         self._active.setdefault(key, Degradation(what)).begin(error)
 
     def end(self, key: Key) -> None:
-        """Note that there is no failure for one key."""
+        """Record that there is no failure for one key."""
         if key in self._active:
             self._active.pop(key).end()
 
 
 def _log_warning(what: str, *values: str) -> None:
-    # A line that cannot be logged for lack of memory must not make the caller's work fail.
+    # a line that cannot be logged for lack of memory must not make the caller's work fail
     with suppress(MemoryError):
         _log.warning(what, *values)

@@ -1,7 +1,7 @@
 """MessageStore: the interface to log, consume queues and index.
 
-It opens an existing store (`startup.opener`), stores and returns messages, runs maintenance, and
-closes in order. It reports arrivals to one listener.
+It opens an existing store (`startup.opener`), stores and returns messages, runs maintenance,
+reports arrivals to one listener, and closes in order.
 """
 
 from __future__ import annotations
@@ -78,14 +78,13 @@ class MessageStore:
     ) -> None:
         """Open a store; ``listener`` gets later arrivals, not messages that recovery finds.
 
-        ``on_progress`` gets the progress of the start, and may end it.
-
-        ``wake_reput`` is called, in any thread, when `reput` has something to do. By default
-        `reput` runs at once, in the thread that appended or flushed.
+        ``on_progress`` gets the progress of the start, and may end it. ``wake_reput`` is called, in
+        any thread, when `reput` has something to do; by default `reput` runs at once, in the thread
+        that appended or flushed.
 
         Raises:
             StoreInUse, ForeignFile, DamagedTable: As `store.errors` says. Nothing was changed.
-            StartInterrupted: ``on_progress`` has ended the start.
+            StartInterrupted: ``on_progress`` ended the start.
         """
         self._wake_reput: Callable[[], object] = wake_reput or self.reput
         is_slave = config.broker_role is BrokerRole.SLAVE
@@ -172,8 +171,7 @@ class MessageStore:
         except StartInterrupted:
             raise
         except Exception as error:
-            # The first error is retried only if it is transient; later ones also if they are
-            # retryable.
+            # the first error is retried only if it is transient, later ones if they are retryable
             is_waiting = self._start_degradation.text is not None
             if not (is_retryable(error) if is_waiting else is_transient(error)):
                 self._fail(StoreFailed("the start has failed", error), is_logged=not is_waiting)
@@ -201,7 +199,7 @@ class MessageStore:
     def put_buffered(
         self, template: RecordTemplate, body: Buffer, properties: bytes, born_timestamp: int
     ) -> PutMessageResult | None:
-        """Buffer one message for the next `write_buffered`. Return None, or why it was refused."""
+        """Buffer one message for the next `write_buffered`; return None, or why it is refused."""
         return self._appender.put_buffered(template, body, properties, born_timestamp)
 
     def put_run(self, run: RecordRun) -> PutMessageResult | None:
@@ -212,7 +210,7 @@ class MessageStore:
     def write_buffered(self) -> Sequence[PutMessageResult]:
         """Write the buffered messages; return the results of all, in their order.
 
-        Until this returns, no consumer can read them, and no response may be sent.
+        Before this returns, no consumer can read them, and no response may be sent.
         """
         if not self._appender.write_buffered():
             return ()
@@ -295,8 +293,8 @@ class MessageStore:
         """Dispatch confirmed messages to queues and index; return whether all are dispatched.
 
         This notifies the listener. It returns False after a transient or a read error, which
-        `state` reports as degraded, or if ``should_stop`` ends the run after a piece. After any
-        other failure, the store accepts no more messages.
+        `state` reports as degraded, or if ``should_stop`` ends the run. After any other failure,
+        the store accepts no more messages.
         """
         return self._reput_supervisor.run(should_stop)
 
@@ -366,7 +364,7 @@ class MessageStore:
     ) -> list[Buffer]:
         """Return records with a key or a unique id, stored within a time span, newest first.
 
-        Records of a deleted topic of this name are omitted.
+        Records of a deleted topic of this name are left out.
         """
         steps = self.query_message_in_steps(topic, key, max_num, begin_ms, end_ms)
         return [record for record in steps if record is not None]
@@ -396,7 +394,7 @@ class MessageStore:
         if not self._opening.is_finished:
             return False
         try:
-            # Otherwise the next start would find refused messages, even after a clean stop.
+            # otherwise the next start would find refused messages, even after a clean stop
             self._appender.wipe_refused()
             is_saved = self._checkpointer.save(should_stop)
         except Exception as error:
@@ -415,7 +413,7 @@ class MessageStore:
 
         Messages sent during the call belong to a new topic of that name, whose offsets continue
         after the old ones. A topic created later begins at offset 0, because no crash can bring the
-        old messages back; but if the files of the old queues cannot be moved away, its offsets
+        old messages back; only if the files of the old queues cannot be moved away, its offsets
         continue as well.
 
         Errors are those of `checkpointer.delete_topic`.
@@ -437,7 +435,7 @@ class MessageStore:
         return physical_offset < self._components.dispatcher.deleted_topics.get(topic, 0)
 
     def finish_deletion(self, topic: str) -> None:
-        """Note that no data of a deleted topic, such as offsets of groups, remains.
+        """Record that no data of a deleted topic, such as offsets of groups, remains.
 
         A crash or an error before that leaves the topic among `half_deleted_topics`.
         """
@@ -467,7 +465,7 @@ class MessageStore:
 
     @property
     def clock_behind_ms(self) -> int:
-        """Milliseconds by which the clock lags the last message; new ones get its timestamp."""
+        """Milliseconds by which the clock is behind the last message, whose time new ones get."""
         return self._log.clock_behind_ms
 
     def state(self) -> StoreState:
@@ -501,7 +499,7 @@ class MessageStore:
         self._failure = self._failure or str(failure)
 
     def stop_accepting(self, reason: str) -> None:
-        """Refuse messages from now on. Accepted ones are still flushed and dispatched."""
+        """Refuse messages from now on; accepted ones are still flushed and dispatched."""
         self._closing_reason = reason
 
     def shutdown(self) -> str | None:

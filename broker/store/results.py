@@ -1,7 +1,4 @@
-"""The results of a store's operations, and its state.
-
-The statuses have RocketMQ's names.
-"""
+"""The results of a store's operations, and its state; statuses have RocketMQ's names."""
 
 from __future__ import annotations
 
@@ -195,14 +192,14 @@ class StoreState:
     """The reason why the disk accepts no message, even a small one; None if it accepts some."""
 
     degradation: str | None
-    """A text that says what the store cannot do for now, and why; None if it can do everything."""
+    """What the store cannot do for now, and why; None if it can do everything."""
     recovered_from_crash: bool
     lost_bytes: int
-    """The bytes of the log that earlier runs had and the start did not find; 0 usually."""
+    """The bytes of the log that earlier runs had and the start did not find; usually 0."""
 
     @property
     def unsaved_reason(self) -> str:
-        """The text that says what was not saved if the store closes in this state, and why."""
+        """What was not saved if the store closes in this state, and why."""
         why = self.failure or self.degradation or "the disk takes too long to save a checkpoint"
         if self.flushed_offset == self.written_offset:
             return why

@@ -1,6 +1,6 @@
 """ClientChannelInfo: one client of a group, as its last heartbeat described it.
 
-`ClientGroups` is what the tables of producers and of consumers have in common.
+`ClientGroups` is the base of the tables of producers and consumers.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ..tables.table import TooMany, check_limit
 if TYPE_CHECKING:
     from ...common.channel import Channel
 
-# ---- MembershipLimits: limits the memory for what clients report in heartbeats.
+# ---- MembershipLimits.
 
 CLIENT_SHARE: Final = 16
-"""The divisor of the bytes for all clients: one client may use a sixteenth of them."""
+"""One client may use 1/16 of the bytes for all clients."""
 _SUBSCRIPTION_BYTES: Final = 1_024
 _TAG_BYTES: Final = 256
 _CODE_BYTES: Final = 192
@@ -51,7 +51,7 @@ class MembershipLimits:
     """The members and subscriptions of all clients, within their limits."""
 
     def __init__(self, *, members_max: int, subscription_bytes_max: int) -> None:
-        """Begin at zero; for ``members_max``, a client counts in each of its groups."""
+        """Begin at zero; a client counts for ``members_max`` in each of its groups."""
         self._members_max = members_max
         self._bytes_max = subscription_bytes_max
         self._members = 0
@@ -61,7 +61,7 @@ class MembershipLimits:
     def reserve(
         self, connection: Channel, *, members: int = 0, client_bytes: int = 0, group_bytes: int = 0
     ) -> None:
-        """Change the counts of members, of a client's bytes, and of its groups' bytes, up or down.
+        """Add to the counts of members, of a client's bytes, and of its groups' bytes; or subtract.
 
         Raises:
             TooMany: A limit is reached. Nothing was changed.
@@ -100,7 +100,7 @@ CLIENT_ID_CHARACTERS_MAX: Final = 1_024
 
 @dataclass(frozen=True)
 class ClientChannelInfo:
-    """A connection and its client. All times are from a clock that never jumps."""
+    """A connection and its client. All times are monotonic."""
 
     connection: Channel
     client_id: str
@@ -114,7 +114,7 @@ class ClientChannelInfo:
 
 
 def client_fault(client_id: str) -> str | None:
-    """Return what is wrong with a client's id, or None."""
+    """Return why a client's id is invalid, or None."""
     if not client_id.strip():
         return "there is no clientID"
     if len(client_id) > CLIENT_ID_CHARACTERS_MAX:
@@ -123,7 +123,7 @@ def client_fault(client_id: str) -> str | None:
 
 
 class ClientGroups(ABC, Generic[_Entry]):
-    """The groups of all clients, from heartbeats; they are forgotten with the connections."""
+    """The groups of all clients, from heartbeats; a closed connection ends its memberships."""
 
     def __init__(self) -> None:
         self._groups_of: dict[Channel, dict[str, _Entry]] = defaultdict(dict)

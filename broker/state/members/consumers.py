@@ -1,6 +1,6 @@
 """ConsumerManager: the connected members of each consumer group, and their subscriptions.
 
-All of it comes from heartbeats and is forgotten with the connections. `subscription_group` has the
+All of it comes from heartbeats and ends with the connections. `subscription_group` has the
 configuration of groups.
 """
 
@@ -21,7 +21,7 @@ from .client_channel_info import (
 
 
 class ConsumerGroup:
-    """One group, while it has members. Others read it, only `ConsumerManager` changes it."""
+    """One group, while it has members. Only `ConsumerManager` changes it."""
 
     def __init__(self, data: ConsumerData) -> None:
         self.name = data.group_name
@@ -33,10 +33,10 @@ class ConsumerGroup:
         self.subscription_bytes = 0
         """The estimated size of the subscriptions, in bytes."""
         self.resets: dict[tuple[str, int], int] = {}
-        """The offsets, by topic and queue id, at which the group continues with its next pull.
+        """The offsets, by topic and queue id, at which the group continues.
 
-        The next pull of a queue is answered with its offset, which is then removed. Until then, the
-        offsets that members store are ignored, because they are from before the reset.
+        The next pull of a queue is answered with its offset, which is then removed. Until then,
+        commits of members are ignored, because they are from before the reset.
         """
         self._clients: dict[Channel, ClientChannelInfo] = {}
         self.subscriptions: Mapping[str, SubscriptionData] = MappingProxyType(self._subscriptions)
@@ -57,7 +57,7 @@ class ConsumerGroup:
         return before is None or before.client_id != channel.client_id
 
     def leave(self, connection: Channel) -> bool:
-        """Forget a member; return whether it was one."""
+        """Remove a member; return whether it was one."""
         return self._clients.pop(connection, None) is not None
 
     def skip_time(self, milliseconds: int) -> None:
@@ -68,7 +68,7 @@ class ConsumerGroup:
     def resolve_subscriptions(
         self, connection: Channel, subscriptions: Iterable[SubscriptionData]
     ) -> Mapping[str, SubscriptionData]:
-        """Return the subscriptions, by topic, that a member's heartbeat would lead to.
+        """Return the subscriptions, by topic, that result from a member's heartbeat.
 
         The newer of two versions of a subscription wins. But a member may replace its own, and that
         of a client that has left, by an older one, because its clock may have been set back.

@@ -1,7 +1,7 @@
 """ProducerManager: the connected clients of each producer group.
 
-The broker asks them for the state of their transactions, and pushes replies to them. Everything
-comes from heartbeats and is forgotten with the connections.
+The broker asks them for the state of their transactions, and pushes replies to them. All of it
+comes from heartbeats and ends with the connections.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ProducerManager(ClientGroups[None]):
     def find(self, client_id: str) -> ClientChannelInfo | None:
         """Return the client with an id, in any group, or None; of two connections, the latest.
 
-        Return None if clients of two users have the id: what is sent to one of them must not reach
+        If clients of two users have the id, return None: what is sent to one of them must not reach
         the other.
         """
         known = self._by_client_id.get(client_id, {}).values()
@@ -77,7 +77,7 @@ class ProducerManager(ClientGroups[None]):
         return connected[0] if len(connected) == 1 else None
 
     def _discard_client_id(self, channel: ClientChannelInfo) -> None:
-        """Forget a client's id, unless another connection or another group has it."""
+        """Remove a client's id, unless another connection or another group has it."""
         client_id, connection = channel.client_id, channel.connection
         known = self._by_client_id.get(client_id, {})
         user = _user_of(channel)

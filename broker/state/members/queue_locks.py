@@ -1,13 +1,13 @@
 """QueueLocks: locks of queues for groups that consume in order: one client per queue at a time.
 
 A lock lasts a minute unless it is renewed, so the broker need not detect a client's death. A member
-that has lost its connection may still be processing its queues, and may reconnect, so its locks
-last that long as well. Locks of non-members end with the connection. All locks are lost when the
-broker restarts; clients renew theirs before others get them.
+that has lost its connection may still be processing its queues and may reconnect, so its locks last
+that long as well. Locks of non-members end with the connection. A restart of the broker loses all
+locks; their holders renew them before others ask for them.
 
-Anybody can send the client id of another, so a lock belongs to the connection that holds it: only
-that one renews and releases it. When it has closed, its client takes the lock over by a connection
-from the same address, and of the same user.
+Anybody can send another client's id, so a lock belongs to the connection that holds it: only this
+connection renews and releases it. When it has closed, its client can take the lock over by another
+connection from the same address and user.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...common.channel import Channel
 
 LOCK_BYTES_MAX: Final = 128 << 20
-"""Memory of all locks: 200,000 with names of usual length. RocketMQ has no limit."""
+"""The maximum memory of all locks: 200,000 with usual names. RocketMQ has no limit."""
 MEMBER_SHARE: Final = 16
 """A member of a group may use 1/16 of the memory: usually the locks of 12,000 queues."""
 NON_MEMBER_SHARE: Final = 128
@@ -64,9 +64,8 @@ class QueueLocks:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self.bytes = 0
-        """The approximate memory of all locks."""
         self._locks: dict[_Key, _Lock] = {}
-        """All locks, the one renewed longest ago first."""
+        """All locks, the least recently renewed first."""
         self._by_connection: dict[Channel, _ConnectionLocks] = {}
         self._orphaned: dict[_Key, None] = {}
         """Locks of members whose connections have closed: the first to be evicted."""
@@ -200,7 +199,7 @@ class QueueLocks:
         self.bytes -= lock.size
 
     def _is_expired(self, lock: _Lock, now_ms: int) -> bool:
-        # After the clock was set back, the minute of a lock begins now.
+        # after the clock was set back, the minute of a lock begins now
         lock.renewed_ms = min(lock.renewed_ms, now_ms)
         return now_ms - lock.renewed_ms > _LIFETIME_MS
 

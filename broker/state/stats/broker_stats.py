@@ -1,6 +1,6 @@
 """BrokerStats: counts messages sent and fetched, per topic, per group and in total.
 
-Each count is added to the sums since the last `sample`; each sample closes these and adds them to
+Each count is added to the sums since the last `sample`; a sample closes these and adds them to
 windows:
 
     minute     6 buckets of 10 s        recent   60 buckets of 10 s, of the broker as a whole
@@ -10,7 +10,7 @@ windows:
 Each topic and each group also has a total since the start, for counters that only grow.
 
 A bucket has only what was counted while it was open, so a topic or group without messages
-disappears from memory after a day. Time is passed in; nothing here is saved.
+disappears from memory after a day. Nothing is saved.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from rmq_spark.wire.bodies.operators import BrokerStatsData, BrokerStatsItem
 
 from ...common.local_time import local_time
 
-# ---- Windows: sums over the last minutes and hours, in buckets that expire one by one.
+# ---- Windows.
 
 SAMPLE_INTERVAL_MS: Final = 10_000
 
 KEYS_MAX: Final = 30_000
 """The maximum number of keys of a bucket: topics, and pairs of a topic and a group, of which one
-client could create millions in a day. Traffic of further keys is missing from the statistics of
-single topics and groups.
+client could create millions in a day. The statistics of single topics and groups leave out further
+keys.
 """
 
 _KEYS_PER_STEP: Final = 512
@@ -68,7 +68,7 @@ BUCKETS_MAX: Final = 60
 class Window:
     """The sums of the latest buckets, the newest of which is still open.
 
-    Windows record how long each bucket was open instead of dates, so the clock may jump.
+    A window records how long each bucket was open instead of dates, so the clock may jump.
     """
 
     def __init__(self, bucket_ms: int, buckets: int) -> None:
@@ -127,7 +127,7 @@ def per_second(count: int, covered_ms: int) -> float:
     return round(1000 * count / covered_ms, 2) if covered_ms else 0.0
 
 
-# ---- Durations: how long operations took, by the minute, in the cells that RocketMQ shows.
+# ---- Durations, in the cells that RocketMQ shows.
 
 _LOWS_MS: Final = (0, 1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000, 2000, 3000, 4000, 5000,
                    10000)  # fmt: skip
@@ -148,16 +148,15 @@ _CELLS_FROM_MS: Final[Mapping[int, str]] = {
     5000: "5~10s",
     10000: "10s~",
 }
-"""RocketMQ's cells, which are larger, under its own names."""
+"""RocketMQ's cells, which are larger, by their starts."""
 
 
 class Durations:
-    """The durations of one kind in the last full minute; until one has passed, those so far."""
+    """Counts durations in the last full minute; until one has passed, those so far."""
 
     def __init__(self) -> None:
         self._counts = self._last_minute = [0] * len(_LOWS_MS)
         self.max_ms = 0
-        """The longest duration since the start, in milliseconds."""
 
     def add(self, took_ms: int, count: int = 1) -> None:
         """Count one event, or ``count`` events of the same duration."""
@@ -227,7 +226,6 @@ class Rates(NamedTuple):
     ten_minutes: float
 
     def __str__(self) -> str:
-        """Return the three numbers separated by spaces, as RocketMQ shows them."""
         return " ".join(str(round(rate, 2)) for rate in self)
 
 
@@ -248,7 +246,7 @@ class BrokerRates(NamedTuple):
 
 
 class DayTotals(NamedTuple):
-    """The numbers of messages since the start, as of the beginning of yesterday and of today."""
+    """The numbers of messages from the start until the beginning of yesterday, and of today."""
 
     yesterday_morning: int = 0
     today_morning: int = 0
@@ -267,7 +265,7 @@ class BrokerStats:
         self._get_key: Key = (_GET, cluster_name)
         self._sums: Sums = {}
         self._closed: Sums = {}
-        """The sums being added to the windows, or added last."""
+        """The sums that are being added to the windows, or were added last."""
         self._sampled_ms = now_ms
         self._samples = 0
         self._minute = Window(SAMPLE_INTERVAL_MS, 6)
@@ -339,7 +337,7 @@ class BrokerStats:
         if self._samples % _SAMPLES_PER_MINUTE == 0:
             self.put_latency.end_minute()
         whole, self._broker_window = self._broker_window, {}
-        # Before the first step, so that later counts go into new sums.
+        # before the first step, so that later counts go into new sums
         self._closed, self._sums = (whole | self._sums, {})
         yield from self._add_to_totals()
         yield from self._recent.add(whole, elapsed_ms)
@@ -382,7 +380,7 @@ class BrokerStats:
     def _discard(self, is_deleted: Callable[[Key], bool]) -> Iterator[None]:
         for sums in (self._sums, self._pending_sums, self._totals):
             yield from drop(sums, is_deleted)
-        # After the sums above, because a running `sample` copies from these into the others.
+        # after the sums above, because a running `sample` copies from these into the others
         yield from drop(self._closed, is_deleted)
         for window in (self._minute, self._hour, self._day):
             yield from window.discard(is_deleted)
@@ -402,7 +400,7 @@ class BrokerStats:
         return BrokerStatsData(stats_minute=minute, stats_hour=hour, stats_day=day)
 
     def totals(self) -> Iterator[tuple[Key, Sum]]:
-        """Yield the sums since the start, by kind and owner; they are no snapshot.
+        """Yield the sums since the start, by kind and owner; they are not a snapshot.
 
         The kinds are `TOPIC_PUT`, by topic, and `GROUP_GET` and `SEND_BACK`, by ``topic@group``.
         """

@@ -1,7 +1,7 @@
 """ConsumerOffsetManager: the offset that each group has committed in each queue.
 
-It is kept as consumerOffset.json, in RocketMQ's form: ``topic@group``, then queue. Neither name can
-contain an @. Only `clamp` compares the offsets with the queues of the store.
+It is saved as consumerOffset.json, in RocketMQ's form: ``topic@group``, then queue. Neither name
+can contain an @.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ class ConsumerOffsetManager(SavedTable[ConsumerOffsetSerializeWrapper]):
     def __init__(self, table: Table[ConsumerOffsetSerializeWrapper], *, max_offsets: int) -> None:
         """Load the table; ``max_offsets`` limits the offsets of all groups and queues together.
 
-        Entries under keys that are not ``topic@group`` are kept, and saved again.
+        Entries under keys other than ``topic@group`` are kept, and saved again.
         """
         self.max_offsets = max_offsets
         self.count = 0
-        """The number of stored offsets."""
         super().__init__(table, self.wrapper)
         loaded = table.load(ConsumerOffsetSerializeWrapper())
         self._data_version = loaded.data_version
@@ -99,7 +98,7 @@ class ConsumerOffsetManager(SavedTable[ConsumerOffsetSerializeWrapper]):
         return frozenset(group for group, topics in self._groups.items() if topic in topics)
 
     def unconsumed(self, spans: Iterable[tuple[str, int, int, int]]) -> dict[str, int]:
-        """Return how many messages of some spans lie at or past each group's offset, if any do.
+        """Return the number of messages of some spans that each group has not consumed, if any.
 
         A span is a topic, a queue id, its first offset, and the offset past its last.
         """
@@ -139,7 +138,7 @@ class ConsumerOffsetManager(SavedTable[ConsumerOffsetSerializeWrapper]):
             self.is_dirty = True
 
     def clamp(self, end_of: Callable[[str, int], int]) -> dict[str, int]:
-        """Move offsets past the ends of their queues back to these; return their number by topic.
+        """Move offsets past the ends of their queues to these ends; return their number by topic.
 
         Otherwise a later pull would move the group to the end of the queue, past all messages that
         have arrived by then.
@@ -156,7 +155,6 @@ class ConsumerOffsetManager(SavedTable[ConsumerOffsetSerializeWrapper]):
         return clamped
 
     def _reserve(self, more: int) -> None:
-        """Count more offsets; raise TooMany if there is no room."""
         check_limit(
             "consumer offsets", self.count, self.max_offsets, "maxConsumerOffsets", more=more
         )
@@ -169,9 +167,9 @@ class ConsumerOffsetManager(SavedTable[ConsumerOffsetSerializeWrapper]):
     def wrapper_in_steps(
         self, is_wanted: Callable[[str, str], bool]
     ) -> Generator[None, None, ConsumerOffsetSerializeWrapper]:
-        """Collect offsets for a response, in steps, each as it is when its turn comes.
+        """Return the offsets for which ``is_wanted(topic, group)`` is true, in steps.
 
-        ``is_wanted`` chooses by topic and group.
+        Each offset is as of its step.
         """
         table = {}
         for key, queues in chain(tuple(self._unparsed.items()), self._entries()):
@@ -182,8 +180,8 @@ class ConsumerOffsetManager(SavedTable[ConsumerOffsetSerializeWrapper]):
         return self._wrapper(table)
 
     def _entries(self) -> Iterator[tuple[str, Mapping[int, int]]]:
-        # Each level is copied before it is walked: commits go on meanwhile,
-        # also while another thread saves.
+        # Each level is copied before it is walked: commits go on meanwhile, also while another
+        # thread saves.
         for group, topics in tuple(self._groups.items()):
             for topic, queues in tuple(topics.items()):
                 yield f"{topic}{_SEPARATOR}{group}", dict(queues)

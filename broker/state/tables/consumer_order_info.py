@@ -1,7 +1,7 @@
 """ConsumerOrderInfoManager: the messages that groups have popped in order, until acknowledged.
 
 A queue that is popped in order gives messages only when all messages popped before are acknowledged
-or visible again, and continues at the first unacknowledged one. The table is kept as
+or visible again, and continues at the first unacknowledged one. The table is saved as
 consumerOrderInfo.json, in RocketMQ's form: ``topic@group``, then queue. Times are times of day, as
 in the receipts that clients hold.
 """
@@ -21,7 +21,6 @@ OTHER_POP: Final = -2
 _UNUSED_MS: Final = 24 * 3_600_000
 
 OrderQueue: TypeAlias = tuple[str, str, int]
-"""Topic, group and queue."""
 
 
 class ConsumerOrderInfoManager(SavedTable[ConsumerOrderInfoWrapper]):
@@ -38,7 +37,7 @@ class ConsumerOrderInfoManager(SavedTable[ConsumerOrderInfoWrapper]):
         """Load the table.
 
         ``queue_nums`` returns how many queues a topic has, and ``has_group`` whether a group
-        exists: entries of deleted queues and groups are left out of the next save.
+        exists: the next save leaves out entries of deleted queues and groups.
         """
         super().__init__(table, self._wrapper)
         self._now_ms = now_ms
@@ -144,7 +143,7 @@ class ConsumerOrderInfoManager(SavedTable[ConsumerOrderInfoWrapper]):
         return True
 
     def clear(self, queue: OrderQueue) -> None:
-        """Forget the popped messages of a queue, because the group's offset was moved."""
+        """Discard the popped messages of a queue, because the group's offset was moved."""
         if self._infos.pop(queue, None) is not None:
             self.is_dirty = True
 
@@ -154,7 +153,7 @@ class ConsumerOrderInfoManager(SavedTable[ConsumerOrderInfoWrapper]):
 
     @staticmethod
     def _free_ms(info: OrderInfo) -> int | None:
-        """Return when all messages without acknowledgement are visible; None if there are none."""
+        """Return when all unacknowledged messages are visible; None if there are none."""
         visible_ms = info.pop_time + (info.invisible_time or 0)
         times = info.next_visible_times or {}
         return max(

@@ -1,6 +1,6 @@
 """KVConfigs: the name server's key-value configurations, by namespace and key.
 
-One of them is the order of topics. They are kept as kvConfig.json, in RocketMQ's form.
+They include the order of topics. The table is saved as kvConfig.json, in RocketMQ's form.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 
 VALUES_MAX: Final = 10_000
 CHARACTERS_MAX: Final = 4_096
-"""The maximum length of a value with its names, as all are written whenever one changes."""
+"""The maximum length of a value with its names, because all are written whenever one changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class KVConfigs(NamedTable[KVConfigSerializeWrapper, KVName, str]):
         self._change(name, value, change)
 
     def delete(self, name: KVName, change: Change[KVName, str] | None = None) -> None:
-        """Remove one value, as part of such a change."""
+        """Remove one value, as part of a change that may still be refused."""
         self._change(name, None, change)
 
     def list(self, namespace: str) -> Mapping[str, str]:

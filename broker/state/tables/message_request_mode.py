@@ -1,6 +1,6 @@
 """MessageRequestModes: whether the members of a group pull or pop the messages of a topic.
 
-Only members that leave the assignment of queues to the broker ask for it. The table is kept as
+It concerns only members that leave the assignment of queues to the broker. The table is saved as
 messageRequestMode.json, in RocketMQ's form.
 """
 

@@ -1,7 +1,7 @@
 """SubscriptionGroupManager: the configurations of consumer groups.
 
-They include the limit of retries and permissions. The table is saved as subscriptionGroup.json, in
-RocketMQ's format. `consumers` has the connected members.
+The table is saved as subscriptionGroup.json, in RocketMQ's format. `consumers` has the connected
+members.
 """
 
 from __future__ import annotations
@@ -83,10 +83,7 @@ class SubscriptionGroupManager(NamedTable[SubscriptionGroupWrapper, str, Subscri
         self._change(config.group_name, config, change)
 
     def check_list(self, configs: Iterable[SubscriptionGroupConfig]) -> Iterator[None]:
-        """Check in steps whether `put` would accept these groups, one after another.
-
-        Nothing is changed.
-        """
+        """Check in steps whether `put` would accept these groups one after another."""
         new: dict[str, None] = {}
         for config in configs:
             yield
@@ -174,7 +171,7 @@ def _fault_of_numbers(config: SubscriptionGroupConfig) -> str | None:
 
 
 def _fault_of_types(config: SubscriptionGroupConfig) -> str | None:
-    """Return which value a broker in Java could not parse if it opened the table, or None."""
+    """Return which value a broker in Java could not parse, or None."""
     if not isinstance(config.group_retry_policy, dict | None):
         return f"groupRetryPolicy of group {config.group_name} must be an object"
     subscriptions = config.subscription_data_set

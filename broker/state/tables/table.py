@@ -21,10 +21,7 @@ class TooMany(RocketPollError, ValueError, page="troubleshooting.md#refused-by-a
 
 
 def int32_fault(what: str, value: int | None) -> str | None:
-    """Return why a number does not fit into a Java int, or None.
-
-    A broker in Java may open the same tables.
-    """
+    """Return why a number does not fit into a Java int, or None: Java may open the same tables."""
     if value is None or -(1 << 31) <= value < 1 << 31:
         return None
     return f"{what} must be an integer of 32 bits, not {value}"
@@ -45,10 +42,10 @@ Value = TypeVar("Value")
 
 
 class Savable(Protocol[_SavedBody_contra]):
-    """The place where a `SavedTable` is saved."""
+    """A place where a `SavedTable` is saved."""
 
     def save(self, value: _SavedBody_contra) -> None:
-        """Replace the table; it is durable on return."""
+        """Replace the table durably."""
 
 
 class Table(Savable[Body], Protocol[Body]):
@@ -74,9 +71,9 @@ class SavedTable(Generic[Body]):
         copy: Callable[[], Body],
         on_saved: Callable[[Body], object] = lambda _: None,
     ) -> None:
-        """Store the functions; both are called in the thread that saves.
+        """Store the functions, which the thread that saves calls.
 
-        ``copy`` copies the whole table, and ``on_saved`` is called with the saved copy.
+        ``copy`` copies the whole table, and ``on_saved`` gets the saved copy.
         """
         self._table = table
         self._copy = copy
@@ -91,7 +88,7 @@ class SavedTable(Generic[Body]):
             if not self.is_dirty:
                 return
             self.is_dirty = (
-                False  # before the copy is made: what changes from here on is saved the next time
+                False  # before the copy: what changes from here on is saved the next time
             )
             try:
                 saved = self._copy()
@@ -120,7 +117,6 @@ class NamedTable(SavedTable[Body], Generic[Body, Name, Value]):
         super().__init__(table, copy, on_saved)
         self._values = values
         self.changes = PendingChanges[Name, Value](self._set)
-        """The pending changes, which are undone if refused."""
         self.version = 0
         """A number that grows with each change."""
 
@@ -129,7 +125,6 @@ class NamedTable(SavedTable[Body], Generic[Body, Name, Value]):
         return self._values.get(name)
 
     def _set(self, name: Name, value: Value | None) -> None:
-        """Set the value of a name; None removes it."""
         if self._values.get(name) == value:
             return
         if value is None:
@@ -150,12 +145,10 @@ class NamedTable(SavedTable[Body], Generic[Body, Name, Value]):
         self.version += 1
 
 
-# ---- Changes that are in effect but not saved yet, and their undo.
+# ---- Changes that are in effect but not saved yet.
 
 
 class _PendingValue(Generic[Name, Value]):
-    """The pending changes of one name."""
-
     def __init__(self, committed: Value | None) -> None:
         self.committed = committed
         """The value without any pending change; None if the name does not exist."""
@@ -238,7 +231,7 @@ class PendingChanges(Generic[Name, Value]):
         self._discard_if_decided(name, pending)
 
     def rollback(self, change: Change[Name, Value], name: Name) -> None:
-        """Withdraw a change of a name, and set the name to the value that it has without it."""
+        """Undo a change of a name, and set the name to its value without that change."""
         pending = self._names.get(name)
         if pending is None or change not in pending.values:
             return

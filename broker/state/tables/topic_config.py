@@ -1,14 +1,14 @@
 """TopicConfigManager: the configuration of all topics, and their creation on demand.
 
-The table is saved as topics.json, in RocketMQ's format. A large table takes long to save, so the
+The table is saved as topics.json, in RocketMQ's format. A large table takes long to save, so
 requests that create topics one by one do not wait for that:
 
     request     the topics that changed since the last save ──> recentTopics.json ──> response
     within 1 s  all topics ──> topics.json, and recentTopics.json is deleted
 
 A start adds the topics of recentTopics.json to those of an older topics.json. Only a topic in
-topics.json counts as saved, and only such a topic accepts messages: RocketMQ, which ignores the
-other file, finds every topic that has messages.
+topics.json counts as saved, and only such a topic accepts messages: RocketMQ ignores the other
+file, and so finds every topic that has messages.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class SystemTopics(NamedTuple):
     cluster_name: str
     broker_name: str
     default_queue_nums: int
-    """Queues of the topic that new topics inherit from."""
+    """The number of queues of the topic from which new topics inherit."""
     delay_levels: int
     """The delay levels, each with a queue; one no longer configured may still have messages."""
     revive_queues: int
@@ -173,7 +173,7 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
         self._set_internal_topic(revive_topic(system.cluster_name), system.revive_queues)
 
     def _repair(self, name: str, config: TopicConfig) -> None:
-        """Correct values that a manual edit has put into the table, and no broker could serve."""
+        """Correct values from a manual edit of the table that no broker could serve."""
         if config.topic_name != name:
             _log.warning(
                 "topics.json has topic %s under the name %s, which it gets", config.topic_name, name
@@ -206,7 +206,7 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
             self._set(DEFAULT_TOPIC, _topic(DEFAULT_TOPIC, queue_nums, _READ_WRITE | _INHERIT))
 
     def _set_internal_topic(self, topic: str, queue_nums: int) -> None:
-        """Give a topic of the broker's own at least this many queues."""
+        """Give a system topic at least this many queues."""
         config = self._values.get(topic, _topic(topic, queue_nums))
         self._set(topic, _with_queues(config, max(queue_nums, _queues_of(config))))
 
@@ -216,7 +216,7 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
         return 0 if config is None else config.read_queue_nums
 
     def put(self, config: TopicConfig, change: Change[str, TopicConfig] | None = None) -> None:
-        """Create a topic, or overwrite it, as part of a change that may still be refused.
+        """Create or overwrite a topic, as part of a change that may still be refused.
 
         Raises:
             ValueError: The name, a number or the permission is invalid.
@@ -231,10 +231,7 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
         self._change(config.topic_name, config, change)
 
     def check_list(self, configs: Iterable[TopicConfig]) -> Iterator[None]:
-        """Check in steps whether `put` would accept these topics, one after another.
-
-        Nothing is changed.
-        """
+        """Check in steps whether `put` would accept these topics one after another."""
         wanted: dict[str, TopicConfig] = {}
         topics, queues = self.limited_topics, self._queues
         for config in configs:
@@ -250,7 +247,6 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
             wanted[config.topic_name] = config
 
     def _is_limited(self, topic: str) -> bool:
-        """Return whether a topic counts towards the limit."""
         return topic not in self._own_topics and not is_system_topic(topic)
 
     def _check_limits(self) -> None:
@@ -354,7 +350,7 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
     def unserved_feature(self, config: TopicConfig) -> str | None:
         """Return the feature of RocketMQ 5 for which a topic takes no messages here, or None.
 
-        RocketMQ would not find messages of this broker in the files that it keeps for the feature.
+        RocketMQ would not find messages of this broker in its files for the feature.
         """
         if config.topic_name in self._static_topics:
             return "static topics"

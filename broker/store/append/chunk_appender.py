@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 
 _PART_RECORDS = 4_096
-"""The maximum number of records of a part: its bytes stay in the processor's cache while their
+"""The maximum number of records of a part, whose bytes stay in the processor's cache while their
 positions are written."""
 
 
 class _PartBuilder(NamedTuple):
-    """A part of a large batch, under construction: records without their positions."""
+    """A part of a large batch under construction: records without their positions."""
 
     records: bytearray
     sizes: list[int]
@@ -68,12 +68,12 @@ _PART_BYTES = 1 << 20
 """Bytes of records to check at a time, in a few milliseconds."""
 
 FULL_TURN: Final[Future[None]] = Future()
-"""A completed future. It is yielded before an append of very many records, so that the append
-starts in a new turn of the event loop."""
+"""A completed future. A generator yields it before an append of very many records, which then
+begins in a new turn of the event loop."""
 FULL_TURN.set_result(None)
 
 Admit: TypeAlias = Callable[[], object]
-"""A function that raises if messages must not be put now, such as after their topic was deleted."""
+"""Raises if messages must not be put now, such as after their topic was deleted."""
 
 
 class CheckedChunk(NamedTuple):
@@ -124,12 +124,12 @@ class ChunkAppender:
 
         The checks run in steps, and the append in the last one, after ``admit``. The records may be
         spread over two files. If the second write fails, the first part stays in the log, and the
-        result says how many messages that is.
+        result has the number of its messages.
         """
         checked = yield from self.check(records, sizes)
         if isinstance(checked, PutMessageResult):
             return checked
-        checked.mark(NO_MARK)  # overwrite marks of the client: a rollback finds its rows by them
+        checked.mark(NO_MARK)  # overwrite the client's marks: a rollback finds its rows by marks
         yield FULL_TURN
         admit()
         return self.put_checked(checked)

@@ -1,7 +1,8 @@
 """Column batches: the messages of one client's batch, encoded by columns.
 
-    VariableSizeBatch   any messages: fields by columns, and a few calls of C for each record
-    FixedSizeBatch      messages that are all of one size: the records are the rows of a table
+    VariableSizeBatch   messages of any sizes: fields by columns, and a few calls of C for each
+                        record
+    FixedSizeBatch      messages of one size: the records are the rows of a table
 
 Both give the same records as `RecordRun`, which needs no numpy and is faster for few messages.
 """
@@ -51,7 +52,6 @@ class VariableSizeBatch(RecordBatch):
         self._parts = parts
         self._born_timestamp = born_timestamp
         count = self.count = len(parts.bodies)
-        """The number of messages."""
         self._body_lengths = np.fromiter(map(len, parts.bodies), np.int64, count)
         self._properties_lengths = np.fromiter(map(len, parts.properties), np.int64, count)
         self._sizes = self._body_lengths + self._properties_lengths + template.fixed_bytes
@@ -128,9 +128,9 @@ class FixedSizeBatch(RecordBatch):
         ending: bytes,
         born_timestamp: int,
     ) -> None:
-        """Store at least one message, whose properties all get the same ``ending``.
+        """Store at least one message; the properties of all get the same ``ending``.
 
-        With this ending, the properties of all messages or of none must end with a separator.
+        So that this is valid, the properties of all or of none must end with a separator.
         """
         self._template = template
         self._entries = entries
@@ -140,11 +140,9 @@ class FixedSizeBatch(RecordBatch):
         self._ending = properties[len(first.properties) :]
         self._born_timestamp = born_timestamp
         self.count = entries.rows
-        """The number of messages."""
         self.body_bytes_max = len(first.body)
         self.properties_bytes_max = len(properties)
         self.record_bytes = template.fixed_bytes + self.body_bytes_max + self.properties_bytes_max
-        """The size of each record, in bytes."""
         super().__init__({template.queue}, self.record_bytes * self.count)
 
     @property

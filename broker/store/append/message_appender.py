@@ -1,7 +1,7 @@
 """MessageAppender: checks messages and appends them to the log, with their queue offsets.
 
 One lock orders all appends, so that queue offsets follow each other as the records do. A caller
-holds it while it encodes what depends on the position, and for one write. It then waits for a flush
+holds it to encode what depends on the position, and for one write. It then waits for a flush
 without the lock.
 
 A caller with many single messages uses `put_buffered`: one system call writes them all as a run.
@@ -48,7 +48,7 @@ from .record_encoding import (
 )
 
 BUFFERED_BYTES_MAX: Final = 1 << 14
-"""The maximum number of bytes buffered for one write: some fifty messages share one write.
+"""The maximum number of bytes buffered for one write, which some fifty messages share.
 
 Up to this size the buffered messages stay in the processor's cache. With sixteen times as much,
 sends cost a fifth more.
@@ -59,7 +59,7 @@ the dead-letter topic, one more byte for its length, and an IPv6 address of the 
 
 _PUT_OK = PutMessageStatus.PUT_OK
 _LONGS = range(-(1 << 63), 1 << 63)
-# The checksum is a property, too, and may need a separator before it.
+# the checksum is a property, too, and may need a separator before it
 _PROPERTIES_BYTES_MAX = PROPERTIES_BYTES_MAX - CHECKSUM_BYTES - 1
 
 
@@ -138,7 +138,7 @@ class MessageAppender:
     def put_buffered(
         self, template: RecordTemplate, body: Buffer, properties: bytes, born_timestamp: int
     ) -> PutMessageResult | None:
-        """Buffer one message for the next `write_buffered`. Return None, or why it was refused.
+        """Buffer one message for the next `write_buffered`; return None, or why it is refused.
 
         Another append may write the buffer earlier. ``body`` must not change until it is written.
         Only one thread may call this.
@@ -175,9 +175,8 @@ class MessageAppender:
     def put_run(self, run: RecordRun) -> PutMessageResult | None:
         """Append messages in one write, all or none, after everything put before.
 
-        Return None, without appending any, if they need `put_buffered`: because this appender does
-        not know a queue yet, a message exceeds a limit, or the log's current file has too little
-        room for all of them.
+        Return None, without appending any, if they need `put_buffered`: this appender does not know
+        a queue yet, a message exceeds a limit, or the log's current file has too little room.
         """
         if (
             run.body_bytes_max > self.message_bytes_max
@@ -205,7 +204,7 @@ class MessageAppender:
             return self._put_run(batch)
 
     def _put_run(self, run: RecordRun | ColumnBatch) -> PutMessageResult:
-        """Append a run, and return the result of its first message, under the lock."""
+        """Append a run, and return the result of its first message; the caller holds the lock."""
         refusal = self._refusal_reason()
         if refusal is not None:
             return unavailable_result(refusal)
@@ -240,7 +239,7 @@ class MessageAppender:
         self._recent_writes.add(run.recent)
 
     def write_buffered(self) -> bool:
-        """Write the buffered messages. Return whether there are new `results`."""
+        """Write the buffered messages; return whether there are new `results`."""
         if not self._buffered and not self._unreported:
             return False
         with self._lock:
@@ -311,8 +310,7 @@ class MessageAppender:
     def wipe_refused(self) -> None:
         """Wipe the remains of refused messages from the log, so that no start finds them.
 
-        Raises:
-            OSError, StoreFailed: The disk refuses. The next append or call retries.
+        If the disk refuses, the next append or call retries.
         """
         with self._lock:
             self._log.wipe()
@@ -339,7 +337,7 @@ class MessageAppender:
             return self._log.written_offset
 
     def discard_topic(self, topic: str, ended: TopicEnds) -> None:
-        """Forget the next offsets of a deleted topic, except of queues with newer messages."""
+        """Discard the next offsets of a deleted topic, except of queues with newer messages."""
         with self._lock:
             for queue_id, number in self._next_offsets_of(topic).items():
                 if number == ended.next_offsets.get(queue_id):

@@ -1,8 +1,8 @@
 """RecordDraft: a message on its way into the log, with no position, queue offset or time yet.
 
-Its texts are already bytes, so that callers that have bytes need not decode them. Once the log has
-assigned the rest, the whole record is built in one go, with its checksum. The result equals that of
-`rmq_spark.wire.record.encode_record`, which raises the errors for invalid messages here as well.
+Its texts are bytes, so that callers that have bytes need not decode them. Once the log has assigned
+the rest, the whole record is built in one go, with its checksum. The result equals that of
+`rmq_spark.wire.record.encode_record`, which here, too, raises the errors for invalid messages.
 """
 
 from __future__ import annotations
@@ -164,11 +164,7 @@ def topic_part(topic: str, magic: int) -> bytes:
 
 
 def head_of(draft: RecordDraft) -> struct.Struct:
-    """Return the struct of the fields before the body.
-
-    Raises:
-        KeyError: The widths of the hosts and sysFlag do not match.
-    """
+    """Return the struct of the fields before the body; KeyError if widths of hosts are wrong."""
     return _HEADS[len(draft.born_host), len(draft.store_host), draft.sys_flag & _HOSTS_V6]
 
 
@@ -188,7 +184,7 @@ def terminate_all(properties: Sequence[bytes]) -> Sequence[bytes]:
     )
 
 
-# ---- RecordTemplate: the common part of the records that one client sends to one queue.
+# ---- RecordTemplate.
 
 
 class UniformParts(NamedTuple):
@@ -219,7 +215,7 @@ class RecordTemplate:
         self.queue = common.topic, common.queue_id
         head, before = head_of(common), topic_part(common.topic, common.magic)
         self.head_bytes = head.size
-        # The size of a record without its body and its properties, which end with a separator.
+        # the size of a record without its body and its properties, which end with a separator
         self.fixed_bytes = head.size + len(before) + PROPERTIES_LENGTH.size + CHECKSUM_BYTES
         self.seal = _make_seal(common, head.pack, before)
 
@@ -256,7 +252,7 @@ def _make_seal(
     return seal
 
 
-# ---- RecordBatch: messages that go into the log back to back in one write.
+# ---- RecordBatch.
 
 _NOT_WRITTEN = PutMessageResult(
     PutMessageStatus.SERVICE_NOT_AVAILABLE, remark="the machine is short of memory"
@@ -264,13 +260,11 @@ _NOT_WRITTEN = PutMessageResult(
 
 
 class RecordBatch:
-    """Messages to be appended in order, all or none."""
+    """Messages to be appended back to back in one write, all or none."""
 
     def __init__(self, queues: set[QueueKey], size: int) -> None:
         self.queues = queues
-        """The queues that get messages."""
         self.size = size
-        """The size of all records together, in bytes."""
         self.next_offsets: dict[QueueKey, QueueOffset] = {}
         """The next offset of each queue: set this before `encode`, which advances it."""
         self.recent: RecentRun | ColumnRun = RecentRun((), 0, LOG_START)

@@ -103,7 +103,7 @@ def merge_spans(put_spans: Sequence[BatchSpan]) -> tuple[BatchSpan, ...]:
 
 
 COMMIT_ATTEMPTS_MAX: Final = 5
-"""Attempts to note a commit in the table, before the batch is rolled back."""
+"""The maximum attempts to record a commit in the table, before the batch is rolled back."""
 
 
 class _CopiedRows(NamedTuple):
@@ -125,7 +125,7 @@ class StagedBatches:
         wake: Callable[[], object],
         fail: Callable[[StoreError], object],
     ) -> None:
-        """Prepare without touching the disk.
+        """Store the parts without touching the disk.
 
         ``refusal_reason`` returns why the store accepts no messages now, or None. ``flush_future``
         returns a future of a flush up to an offset, ``wake`` starts dispatch to the queues, and
@@ -133,7 +133,6 @@ class StagedBatches:
         """
         self._log, self._reput = components.log, components.reput
         self.table = components.batch_table
-        """The last batches of all sinks."""
         self.staging_area = components.staging_area
         self._queues, self._dispatcher = components.queues, components.dispatcher
         self._appender = appender
@@ -145,13 +144,12 @@ class StagedBatches:
         self.under_way: Future[None] | None = None
         """Done when the commit or other change under way has ended; None if there is none."""
         self.commits = 0
-        """The number of committed batches."""
         self.aborts = 0
         """The number of batches aborted by their sinks."""
         self.rollbacks = 0
         """The number of commits that failed and were rolled back."""
         self.hold_durations = Histogram()
-        """How long commits have held up the dispatch of other messages."""
+        """How long commits have delayed the dispatch of other messages."""
         self._suspended_since = 0.0
         self.degradation = Degradation("a batch can be neither committed nor rolled back")
         self._is_rolling_back = False
@@ -178,7 +176,7 @@ class StagedBatches:
         """Stage records of one queue. They survive a kill, but maybe not a power failure.
 
         Raises:
-            BatchRefused: The records could not be appended, or the name is not valid.
+            BatchRefused: The records could not be appended, or the name is invalid.
             TransientFailure, OSError: There is no room.
         """
         name.check()
@@ -201,7 +199,7 @@ class StagedBatches:
         """Make all rows of a batch visible, or none; return the last committed batch.
 
         ``admit`` raises if a queue accepts no messages now. The sink belongs to ``user`` from now
-        on, if there is one.
+        on, if given.
 
         Raises:
             BatchRefused: The staged rows do not match ``attempts``.
@@ -238,8 +236,7 @@ class StagedBatches:
                 empty = CommittedBatch(batch_id=batch_id, owner=owner, rows=0, user=user)
                 yield from run_in_thread(partial(self.table.commit, sink, empty), executor)
             self.commits += 1
-            # This runs in the background; a later batch, or age, removes files that cannot be
-            # deleted now.
+            # in the background: a later batch, or age, removes files that cannot be deleted now
             executor(partial(self.staging_area.forget, sink, last=batch_id), lambda _: None)
             return self._last_committed(sink)
         finally:
@@ -257,7 +254,7 @@ class StagedBatches:
 
         Raises:
             BatchRefused: Another query owns the sink.
-            StoreError: An earlier batch is stuck and can be neither committed nor rolled back.
+            StoreError: An earlier batch can be neither committed nor rolled back.
         """
         yield from self._acquire_turn()
         try:
@@ -345,7 +342,7 @@ class StagedBatches:
 
     def _reclaim_offsets(self, copied: Sequence[_CopiedRows]) -> None:
         for each in reversed(copied):
-            # After a deletion, the offsets belong to a new topic of that name.
+            # after a deletion, the offsets belong to a new topic of that name
             if not self._is_topic_deleted(each):
                 span = each.span
                 queue, first = (span.topic, span.queue_id), QueueOffset(span.queue_offset)

@@ -122,7 +122,7 @@ def _rollback_in(log: CommitLog, found: _Rows) -> None:
         log.files.write(position + start, bytes(chunk.data[start:end]))
 
 
-# ---- How a start treats the commits of staged batches.
+# ---- The commits of staged batches at a start.
 
 
 def check_batches(

@@ -2,7 +2,7 @@
 
 pyarrow alone takes more time and memory to load than the rest of a broker, and a broker that gets
 few messages never needs it. So code for many records gets its tools here, such as
-`bulk_tools.RecordChunk`, and no other module of the store imports them at its own import.
+`bulk_tools.RecordChunk`; no module of the store imports them when it is imported.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ __all__ = [
 def are_loaded() -> bool:
     """Return whether the tools are loaded; if not, start loading them in another thread.
 
-    Use this where the work can be done without the tools meanwhile: loading them takes one or two
-    tenths of a second, for which the caller's thread would wait.
+    Use this where the work can be done without the tools: loading them takes one or two tenths of a
+    second.
     """
     if not _state.is_loaded:
         with suppress(RuntimeError, MemoryError):  # no thread can be started: a later call retries

@@ -31,7 +31,7 @@ def index_hash(text: str) -> int:
 
 def index_hashes(values: npt.NDArray[np.uint32]) -> IndexHashes:
     """Return the index hashes for the unsigned Java hashes of texts."""
-    # Like Java's, this abs() leaves the smallest number negative.
+    # like Java's, this abs() leaves the smallest number negative
     return np.maximum(np.abs(values.view(np.int32)), 0)
 
 

@@ -38,7 +38,7 @@ class Hashes(NamedTuple):
     scales: Words
 
     def with_prefixes(self, values: Words) -> Words:
-        """Return the hashes of the texts with prefixes that have the hashes ``values``."""
+        """Return the hashes of prefix + text; ``values`` are the hashes of the prefixes."""
         return values * self.scales + self.values
 
 
@@ -120,7 +120,7 @@ def hash_pieces(text: Bytes, starts: Positions, ends: Positions) -> Hashes:
     powers, inverse_powers = _powers(max(len(text).bit_length(), _POWERS_BITS_MIN))
     sums = np.zeros(len(text) + 1, np.uint32)
     np.cumsum(text * inverse_powers[: len(text)], dtype=np.uint32, out=sums[1:])
-    # An empty piece at the very start gets the last power, but its sum is 0.
+    # an empty piece at the very start gets the last power, but its sum is 0
     values = (sums[ends] - sums[starts]) * powers[ends - 1]
     hashes = Hashes(values, powers[ends - starts])
     if len(text) and text.max() >= _NOT_ASCII:
