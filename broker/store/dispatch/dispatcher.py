@@ -96,7 +96,7 @@ class Dispatcher:
     """Turns records into consume-queue entries."""
 
     def __init__(self, delay_level_ms: Sequence[int]) -> None:
-        """Prepare with the delays of the delay levels, from level 1 on."""
+        """Use the delays of the delay levels, from level 1 on."""
         self._delay_level_ms = tuple(delay_level_ms)
         self.deleted_topics: dict[str, PhysicalOffset] = {}
         """The end of the log when a topic was deleted: its records before that are skipped."""
@@ -104,13 +104,13 @@ class Dispatcher:
         """Offsets of rolled-back rows that queues have no entries for yet."""
 
     def note_deleted(self, topic: str, physical_offset: PhysicalOffset) -> None:
-        """Skip the records of a topic before a physical offset, from the next run on."""
+        """From the next run on, skip the records of a topic before a physical offset."""
         before = max(physical_offset, self.deleted_topics.get(topic, physical_offset))
         self.deleted_topics[topic] = before
         self.rolled_back.discard_topic(topic, before)
 
     def discard_deleted(self, first: PhysicalOffset) -> None:
-        """Forget deletions of topics whose messages before a physical offset have all expired."""
+        """Discard deletions of topics whose messages before a physical offset have all expired."""
         for topic, before in tuple(self.deleted_topics.items()):
             if before <= first:
                 del self.deleted_topics[topic]
@@ -118,8 +118,7 @@ class Dispatcher:
     def exclude_deleted(self, runs: Iterable[QueueEntries]) -> Iterable[QueueEntries]:
         """Return entries without those of topics that were deleted after them.
 
-        Light queues of RocketMQ get no entries either. All other methods return the entries of
-        deleted topics as well.
+        Entries of RocketMQ's light queues are left out as well.
         """
         runs = (run for run in runs if not is_light_queue(run.topic))
         return filter(None, map(self._without_deleted, runs)) if self.deleted_topics else runs
@@ -289,7 +288,7 @@ class Dispatcher:
         return codes
 
     def _delay_ms(self, queue_id: int) -> int:
-        """Return the delay of the level that has this queue; past the last level, that one's."""
+        """Return the delay of a level's queue; past the last level, that of the last one."""
         return self._delay_level_ms[max(0, min(queue_id, len(self._delay_level_ms) - 1))]
 
 

@@ -43,9 +43,9 @@ class HiddenTail:
         self.queue = queue
         self.end = queue.max_offset
         self.tags_codes: set[int] | None = set()
-        """The different tags codes of the entries; None if there are too many."""
+        """The different tags codes of the entries; None if there are more than `CODES_MAX`."""
         self.last_physical_offset = LOG_START
-        """The position of the last entry's record."""
+        """The position of the record of the last entry."""
 
 
 class HiddenEntries:
@@ -98,7 +98,7 @@ class HiddenEntries:
         return shown
 
     def discard(self) -> None:
-        """Forget all hidden entries: the next ones overwrite them."""
+        """Discard all hidden entries; the next ones overwrite them."""
         self._tails = {}
 
 
@@ -108,7 +108,7 @@ BYTES_MAX: Final = 64 << 20
 """The memory limit for entries and keys, of 20 bytes each: enough for some millions of rows.
 Further rows are read from the log."""
 _KEYS_MAX = 2_048
-"""Keys hashed in one step, in a millisecond."""
+"""Keys hashed in one step, within a millisecond."""
 
 
 class PrecomputedEntries(NamedTuple):
@@ -150,7 +150,7 @@ class PrecomputedDispatch:
         self.entries = RecentWriteQueue[PrecomputedEntries]()
         self.keys = RecentWriteQueue[PrecomputedKeys]()
         self._bytes = 0
-        """The bytes of all entries and keys added since this was last empty."""
+        """The bytes of all entries and keys since the last time that there were none."""
 
     def step(self) -> bool:
         """Process some rows from memory; return False if there are none."""

@@ -59,7 +59,7 @@ _log = logging.getLogger(__name__)
 
 
 class RecreatedTopics:
-    """Topics that were deleted and created again without a note in the manifest."""
+    """Topics that were deleted and created again, without an entry in the manifest."""
 
     def __init__(self, log: CommitLog, dispatcher: Dispatcher) -> None:
         self._commit_log = log
@@ -68,13 +68,13 @@ class RecreatedTopics:
         """The names of these topics."""
 
     def reset_queue(self, topic: str, queue_id: int, queue: ConsumeQueue, entries: Buffer) -> None:
-        """Clear a queue whose offsets appear for a second time, if they belong to a new topic.
+        """Clear a queue if these entries belong to a new topic of the same name.
 
-        The first messages of the new topic may be damaged, so its offsets need not start at 0 here.
-        Everything up to the queue's last record belongs to the deleted topic, also in the topic's
-        other queues. Records past it may belong to the new topic. The queue stays if its last entry
-        is damaged and leads to no record, or if the entries lie before its last record: then they
-        are only dispatched again.
+        Their offsets appear for a second time. The first messages of the new topic may be damaged,
+        so its offsets need not start at 0 here. Everything up to the queue's last record belongs to
+        the deleted topic, also in the topic's other queues. Records past it may belong to the new
+        topic. The queue stays if its last entry is damaged and leads to no record, or if the
+        entries lie before its last record: then they are only dispatched again.
         """
         physical_offset = first_physical_offset(entries)
         known_end = self._end_of_last_record(topic, queue_id, queue)
@@ -112,9 +112,8 @@ INDEX_LAG_BYTES_MAX = 1 << 20
 RUN_RECORDS_MAX = 8_192
 """Records dispatched at a time, in some five milliseconds."""
 INDEX_RECORDS_MAX = 1_024
-"""Records read for the index at a time, in two milliseconds, or in five if each is the first to
-write to its page of a new index file.
-"""
+"""Records read for the index at a time, in two milliseconds; in five on a new index file, where
+each record may be the first to write to a page."""
 _READ_KEYS_MAX = 8_192
 """Keys of a chunk read from the log that are added at a time; further keys are read again."""
 _DISPATCHED_KEYS_MAX = 2_048
@@ -122,7 +121,7 @@ _DISPATCHED_KEYS_MAX = 2_048
 ONE_BY_ONE_MAX = 1024
 """Records dispatched one by one at a time, while the bulk tools are being loaded."""
 _ONE_BY_ONE_BYTES_MAX = 1 << 13
-"""Bytes of messages whose keys are hashed one by one: they may have a key for every two bytes."""
+"""Bytes of messages whose keys are hashed one by one; each two bytes of them may be a key."""
 
 Arrivals: TypeAlias = "dict[QueueKey, tuple[ConsumeQueue, list[int]]]"
 """Queues with new entries, and the tags codes of these entries."""
@@ -148,7 +147,7 @@ class ReputMessageService:
         confirm_offset: Callable[[], PhysicalOffset],
         recent_writes: RecentWrites,
     ) -> None:
-        """Prepare without a listener; records in ``recent_writes`` are not read from the log."""
+        """Start without a listener; records in ``recent_writes`` are not read from the log."""
         self._log = log
         self._queues = queues
         self._index = index
@@ -164,7 +163,7 @@ class ReputMessageService:
         self._lock = threading.Lock()
         self._check = RecordCheck(log.sealed_from)
         self.holes: tuple[Hole, ...] = ()
-        """The parts of the log where no record was found, by recovery or since."""
+        """The parts of the log in which recovery, or this service, found no record."""
         self.recreated_topics = RecreatedTopics(log, dispatcher)
         """The topics that were deleted and recreated, as found in the log."""
         self.is_stopped = False
@@ -185,7 +184,7 @@ class ReputMessageService:
     ) -> None:
         """Continue from these offsets, and skip the holes that recovery found.
 
-        Parts before the present end of the log that the disk does not return are skipped, too.
+        Records before the present end of the log that the disk does not return are skipped, too.
         """
         self._recovered_end = self._log.written_offset
         self.reput_from_offset = reput_from_offset
@@ -247,10 +246,7 @@ class ReputMessageService:
         return True
 
     def stop(self) -> None:
-        """Stop dispatching.
-
-        The files are about to be closed, and may soon belong to another broker.
-        """
+        """Stop dispatching, before the files are closed."""
         with self._lock:
             self.is_stopped = True
 
@@ -281,7 +277,7 @@ class ReputMessageService:
 
     @property
     def _next_offset(self) -> PhysicalOffset:
-        """The log offset past all dispatched or hidden entries."""
+        """The log offset past all dispatched and hidden entries."""
         return max(self.reput_from_offset, self._hidden_until)
 
     def discard_hidden(self) -> None:
@@ -339,7 +335,7 @@ class ReputMessageService:
     def _keep_for_index(
         self, chunk: RecordChunk, start: PhysicalOffset, topic: str | None = None
     ) -> None:
-        """Keep a chunk that was just dispatched; ``topic`` is that of all its records, if known."""
+        """Keep a dispatched chunk in memory for the index."""
         if self._index is not None and 0 <= start - self.index_from_offset < INDEX_LAG_BYTES_MAX:
             self._dispatched_chunk = KeyedChunk(chunk, start, topic)
 
@@ -477,7 +473,7 @@ class ReputMessageService:
         return many.next_keys(_READ_KEYS_MAX), many.start_offset
 
     def _add_hole(self, start: PhysicalOffset, end: PhysicalOffset, error: RecordError) -> None:
-        """Skip the first inconsistent record between two offsets, unless it is readable now."""
+        """Skip the first inconsistent record between two offsets, unless it is readable by now."""
         if start < self._log.min_offset:  # deleted meanwhile: no damage
             return
         try:
@@ -537,9 +533,9 @@ class ReputSupervisor:
         self.degradation = Degradation("messages are not dispatched to their consume queues")
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
-        """Dispatch confirmed messages; return False to be called again.
+        """Dispatch confirmed messages; return False if more are left.
 
-        This is so if ``should_stop`` ended the run early, and after an error that is retried.
+        Messages are left if ``should_stop`` ended the run early, or an error is to be retried.
         """
         is_all = True
         try:

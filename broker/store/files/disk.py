@@ -1,8 +1,7 @@
 """LocalDisk: all file access of the store, replaced in tests to fail, lose data or fill up.
 
-Everything that the store does to files goes through it, and every error is an OSError that names
-the file. Message files are created at their full size and keep it. A deleted file stays readable to
-callers that have it open.
+Every error is an OSError that names the file. Message files are created at their full size and keep
+it. A deleted file stays readable to callers that have it open.
 
 The lock on a file covers its directory. If the directory is moved away, deleted or replaced while
 the lock is held, nothing below its path is created, opened, changed or flushed by name, because the
@@ -27,7 +26,7 @@ from .local_file import LocalFile
 
 _log = logging.getLogger(__name__)
 _unflushed_devices: set[int] = set()
-"""Devices that cannot flush directories, and for which this was logged."""
+"""Devices that cannot flush directories, of which the log has a warning."""
 _DIRECTORIES_PER_TASK = 128
 """Directories that one thread lists at a time."""
 
@@ -37,7 +36,7 @@ _SEQUENTIAL_JOBS_MAX = 16
 """Up to this number, one thread finishes the jobs before more threads would have started."""
 
 _JOB_THREADS_MAX = 16
-"""Threads for jobs: concurrent flushes share the writes of the file system."""
+"""Threads for jobs; concurrent flushes share the writes of the file system."""
 
 
 def is_ignored_name(name: str) -> bool:

@@ -8,11 +8,11 @@ A record lock belongs to a process: it does not exclude the same process, and is
 process closes the file anywhere. So this module records its locks and does not open the file a
 second time.
 
-Somebody may delete the file as a stale one, and then lock a new file of that name. So this module
-also locks the directory, with `flock`, which RocketMQ does not use and which outlasts the file.
-Several directories, each with its own lock, may have links to one directory that all would write
-to, so the subdirectories are locked in the same way. A forked child drops these locks. If a file
-system cannot lock a directory, only the file is locked.
+An operator may delete the file as a stale one; another process can then create and lock a new file
+of that name. So this module also locks the directory, with `flock`, which RocketMQ does not use and
+which outlasts the file. The subdirectories are locked in the same way: stores in several
+directories, each with its own lock, may have links to one directory, to which all would write. A
+forked child drops these locks. If a file system cannot lock a directory, only the file is locked.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DirectoryIdentity = tuple[int, int, int]
 
 _guard = threading.Lock()
 _locked_files: set[tuple[int, int, int, str]] = set()
-"""Locked files: the process, the device and inode of their directory, and their name."""
+"""Locked files: process, device and inode of the directory, and name of the file."""
 _locked_directories: dict[_DirectoryIdentity, tuple[int, int]] = {}
 """The descriptor of each locked directory, and the number of its locks."""
 

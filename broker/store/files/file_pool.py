@@ -58,7 +58,7 @@ class PooledFile:
 
     @property
     def path(self) -> Path:
-        """The path, built on demand, because 80,000 files may exist that are never opened."""
+        """The path, built on demand: 80,000 files may exist that are never opened."""
         return self.directory / self.name
 
     def read(self, position: int, size: int) -> Buffer:
@@ -105,7 +105,7 @@ class FileGroup:
     """Files that are flushed together, with the directories that contain them."""
 
     def __init__(self, pool: FilePool, root: Path | None = None) -> None:
-        """Join a pool. The files lie below ``root``, or side by side in one directory."""
+        """Join a pool; the files lie below ``root``, or all in one directory without one."""
         self.root = root
         self.disk = pool.disk
         self.lock = pool.lock
@@ -147,19 +147,19 @@ class FileGroup:
             self._pool.idle.pop(file, None)
 
     def close_file(self, file: PooledFile) -> None:
-        """Close a file without a flush: it is about to be deleted."""
+        """Close a file that is about to be deleted, without a flush."""
         with self.lock:
             self.unflushed.pop(file, None)
             self._pool.idle.pop(file, None)
             file.open_file = None
 
     def mark_names_changed(self, directory: Path) -> None:
-        """Flush the names in a directory with the next flush of the group."""
+        """Let the next flush of the group flush the names in a directory."""
         with self.lock:
             self._directories[directory] = next(self._change_numbers)
 
     def discard_names(self, directory: Path) -> None:
-        """Stop flushing a directory, which was moved or deleted."""
+        """Stop flushing the names in a directory that was moved or deleted."""
         with self.lock:
             self._directories.pop(directory, None)
 
@@ -268,8 +268,7 @@ class FilePool:
             try:
                 return open_one()
             except OSError as error:  # noqa: PERF203  # each makes room for the next attempt
-                # Other code in this process, or on this machine,
-                # has more files open than planned for.
+                # Other code of this process or machine has unexpectedly many files open.
                 if not is_out_of_descriptors(error) or not self._close_one():
                     raise
 

@@ -8,16 +8,16 @@ A save writes the whole new table to ``<name>.tmp`` and flushes it, renames the 
     between the renames       -         old          new, whole    old, from the backup
     after the second rename   new       old          -             new, from the file
 
-A power loss can also keep the second rename and forget the first: the file is new, the backup
+After a power loss, the second rename may be there without the first: the file is new, the backup
 older. The new table is flushed before anything is renamed, so the file and the backup are whole in
 every state. In no state is ``<name>.tmp`` the only copy of a saved table, so it is never read: its
 content was not confirmed, and a table that was removed on purpose must not come back from it.
 
-The last member of a table is a checksum of everything before it, which RocketMQ ignores: one
-changed digit could make a group skip messages. A table without a checksum was written by another
-program or by hand, and is accepted.
+The last member of a table is a checksum of everything before it, because one changed digit could
+make a group skip messages. RocketMQ ignores that member. A table without a checksum was written by
+another program or by hand, and is accepted.
 
-Users and access lists are saved twice, so that the backup is never older: a user who was deleted
+Users and access lists are saved twice, so that the backup is as new as the file: a deleted user
 must not come back with the backup of a damaged file.
 
 An operator who removes both files starts with an empty table. A file that exists and cannot be read
@@ -73,7 +73,7 @@ class JsonTable(Generic[Body]):
         is_secret: bool = False,
         keeps_older: bool = True,
     ) -> None:
-        """Prepare a table without reading it.
+        """Describe a table without reading it.
 
         With ``is_secret``, errors show nothing of its content. Without ``keeps_older``, a save
         leaves no older table in the backup.
@@ -89,13 +89,13 @@ class JsonTable(Generic[Body]):
         self._lock = threading.RLock()
         self._is_loaded = False
         self.loaded_from: Path | None = None
-        """The file that the last load has read, or its backup; None if neither exists."""
+        """The file that the last load has read: the table or its backup; None if neither exists."""
         self.quarantined: QuarantinedFile | None = None
         """The damaged file that the last load has renamed, or None."""
         self.has_checksum = False
         """True if the last loaded table had a checksum."""
         self.was_replaced = False
-        """True once the last save has replaced the file, even if that save failed later."""
+        """True once the last save has replaced the file, even if it failed after that."""
 
     def load(self, default: Body) -> Body:
         """Return the table as it was last saved, or the default if there is no file yet.
@@ -185,7 +185,7 @@ class JsonTable(Generic[Body]):
         return value, None if value is None else self._backup, damage
 
     def _read(self, path: Path) -> tuple[Body | None, str]:
-        """Return a table and "", or None and the damage, or None and "" without a file."""
+        """Return a table and "", or None and the damage; without a file, None and ""."""
         try:
             data = self._disk.read(path)
             self.has_checksum = _verify_checksum(data)

@@ -68,7 +68,7 @@ class FileMap:
 
 _log = logging.getLogger(__name__)
 _warned_devices: set[int] = set()
-"""Devices whose inode numbers are unreliable, for which this was logged."""
+"""Devices with unreliable inode numbers, of which the log has a warning."""
 
 
 def is_same_file(path: Path, descriptor: int) -> bool:
@@ -89,14 +89,14 @@ def is_same_file(path: Path, descriptor: int) -> bool:
 
 
 COPIED_BYTES_MAX = 1 << 16
-"""Up to this size, bytes are copied: that takes as long as checking whether they are in memory."""
+"""Up to this size, a copy takes as long as checking whether the bytes are in memory."""
 
 
 class LocalFile:
     """One open file, whose size is fixed when it is created."""
 
     def __init__(self, path: Path, size: int | None = None) -> None:
-        """Open a file, or create one if a size is given; it must not exist then."""
+        """Open a file; with a size, create it, in which case it must not exist."""
         self._path = path
         self._map: FileMap | None = None
         self._descriptor = -1
@@ -118,11 +118,11 @@ class LocalFile:
             raise
 
     def __del__(self) -> None:
-        """Close the file as Python's own files do, such as after a failed start."""
+        """Close the file as Python's own files do, for example after a failed start."""
         self.close()
 
     def read(self, position: int, size: int) -> Buffer:
-        """Read exactly this number of bytes; later changes may or may not show in them."""
+        """Read exactly this number of bytes; the result may or may not follow later writes."""
         try:
             if size > COPIED_BYTES_MAX:
                 view = self._resident_view(position, size)

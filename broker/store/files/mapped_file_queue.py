@@ -1,7 +1,7 @@
 """MappedFileQueue: files of one size as one address space, named by the offset of their first byte.
 
-The commit log and each consume queue are such a space. There are no gaps between the first and the
-last file; what was read stays readable when its file is deleted.
+The commit log and each consume queue are such a space, without gaps between the first and the last
+file. What was read stays readable when its file is deleted.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .disk import is_ignored_name
 from .file_pool import FileGroup, PooledFile
 
 PAGE_BYTES = 4096
-"""The unit in which a disk fails to return bytes."""
+"""The smallest part of a file that a disk fails to return."""
 
 
 def _store_files(sizes: Mapping[str, int | None]) -> Mapping[str, int | None]:
-    """Return the content of a directory without what RocketMQ ignores, too.
+    """Leave out of a directory's content what RocketMQ ignores as well.
 
-    These are ignored names, and subdirectories whose names are no numbers.
+    These are ignored names, and subdirectories whose names are not numbers.
     """
     return {
         name: size
@@ -50,7 +50,7 @@ class MappedFileQueue:
     def __init__(
         self, group: FileGroup, directory: Path, file_size: int, *, may_miss_files: bool = False
     ) -> None:
-        """Prepare without touching the disk, until the files are loaded or written to.
+        """Describe the files; the disk is not used until they are loaded or written to.
 
         With ``may_miss_files``, a file is created before the name of the previous one is durable. A
         power loss may then remove the name of a file and keep that of the next one.
@@ -79,8 +79,8 @@ class MappedFileQueue:
     def load(self) -> None:
         """Find the files of the directory; refuse foreign files before changing any.
 
-        A power loss leaves an empty file where the size was never flushed; it is extended with
-        zeros to its size.
+        After a power loss, a file whose size was never flushed may be empty. It is extended with
+        zeros.
 
         Raises:
             ForeignFile: A name or a size does not belong here.
@@ -100,7 +100,7 @@ class MappedFileQueue:
             disk.open(directory / name).write(bytes(1), self.file_size - 1)
 
     def adopt(self, sizes: Mapping[str, int | None]) -> list[str]:
-        """Use the files of the directory by names and sizes, without reading any.
+        """Use the files of the directory by their names and sizes, without reading any.
 
         Returns:
             The unusable files: those that are empty, or follow an empty or missing file.
@@ -254,7 +254,7 @@ class MappedFileQueue:
                 return
 
     def flush_loaded(self) -> None:
-        """Make loaded files and names durable: their writer may not have flushed them."""
+        """Make loaded files and names durable, in case their writer did not flush them."""
         if self.files:
             for mapped in self.files:
                 self._group.mark_unflushed(mapped.file)
@@ -267,7 +267,7 @@ class MappedFileQueue:
         return bool(files) and files[-1].from_offset >= offset
 
     def mark_loaded_names_changed(self) -> None:
-        """Flush the names of loaded files next time: their writer may have been killed."""
+        """Flush the names of loaded files next time, in case their writer was killed."""
         for directory in (self.directory, *self.directory.parents):
             self._group.mark_names_changed(directory)
             if self._group.root in (directory, None):

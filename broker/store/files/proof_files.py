@@ -4,8 +4,8 @@
        └────────────────────── reads it there ─────────────────────────────────┘
 
 A file lasts as long as its connection. There are at most `PROOFS_MAX`; the next start deletes files
-that a crash has left. No other function depends on them: if a file cannot be written, such as on a
-full disk, the client pulls its records through the socket.
+that a crash has left. If a file cannot be written, such as on a full disk, the client pulls its
+records through the socket.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _log_place_of(root: Path, files: MappedFileQueue) -> LogLocation | None:
 def machine_identity() -> str:
     """Return the identity of this boot of the machine and of the process's network namespace.
 
-    Clients compute it by the same rules. A part that the system does not report is empty.
+    Clients compute it in the same way. A part that the system does not report is empty.
     """
     boot = namespace = ""
     with suppress(OSError):
