@@ -73,7 +73,7 @@ class JsonTable(Generic[Body]):
         is_secret: bool = False,
         keeps_older: bool = True,
     ) -> None:
-        """Describe a table without reading it.
+        """Set up a table without reading it.
 
         With ``is_secret``, errors show nothing of its content. Without ``keeps_older``, a save
         leaves no older table in the backup.

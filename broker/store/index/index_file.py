@@ -16,9 +16,9 @@
 
 All numbers are signed and big-endian. The table of slots stays in memory while the file grows: a
 batch changes slots all over it, and a small write for each would cost more than everything else.
-Entries are written at once; a flush writes the changed pages of the table, then the header. So
-after a crash the file is in the state of the last flush. If the crash interrupted a flush, slots
-may lead to entries that the header does not count: `prepare_append` repairs them from the entries.
+Entries are written at once; a flush writes the changed pages of the table, then the header. If a
+crash interrupts a flush, slots may lead to entries that the header does not count: `prepare_append`
+repairs them from the entries.
 
 One thread appends; any may query, and one flush.
 """
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Positions: TypeAlias = "npt.NDArray[np.int64]"
 
 INDEX_HOPS_MAX = 4096
-"""The maximum number of entries that one query examines, because all keys may share one slot."""
+"""The maximum number of entries that a query examines; in the worst case, all are of one slot."""
 
 _HEADER = struct.Struct(">4q2i")
 _SLOT = struct.Struct(">i")
@@ -62,7 +62,7 @@ _RESTORED_ENTRIES = 1 << 20
 """Entries read at a time to restore slots, 20 MiB."""
 
 HASH_SLOT_NUM_MAX = 1 << 26
-"""The maximum number of slots: a quarter of a GiB, which is in memory while a file grows."""
+"""The maximum number of slots: a quarter of a GiB, kept in memory while a file grows."""
 INDEX_NUM_MAX = (_INT_MAX - _HEADER.size - HASH_SLOT_NUM_MAX * _SLOT.size) // _ENTRY.size
 """The maximum number of entries. With it and `HASH_SLOT_NUM_MAX`, RocketMQ can open the file."""
 
@@ -130,8 +130,8 @@ class IndexFile:
     def prepare_append(self) -> bool:
         """Prepare the file to grow; return False if a slot has a number that no entry can have.
 
-        A flush writes slots before the header that counts their entries. A kill in between leaves
-        slots that lead past the counted entries: these slots are restored from the entries.
+        A flush writes slots before the header. A kill in between leaves slots that lead past the
+        entries that the header counts: these slots are restored from the entries.
         """
         if self._table is not None:
             return True
@@ -234,8 +234,7 @@ class IndexFile:
                 entries.view(np.uint8).data, self._sizes.entries_at + first * _ENTRY.size
             )
 
-            # A query reads a slot, then the header: it must never find a number that the header
-            # does not count.
+            # A query reads a slot, then the header, which must count the slot's entry by then.
             self.header = IndexHeader(
                 begin_timestamp=begin,
                 end_timestamp=int(store_timestamps[count - 1]),
@@ -255,7 +254,7 @@ class IndexFile:
     ) -> tuple[list[PhysicalOffset], int, int]:
         """Return log offsets that may be stored under a hash in a time span, newest first.
 
-        An entry has whole seconds since the file's first one, rounded down, as in RocketMQ: the
+        An entry has the seconds since the file's first one, rounded down, as in RocketMQ: the
         message may have been stored up to a second later. The walk ends after ``max_num`` messages
         that were certainly stored in the span, after ``hops_max`` entries, and at damage.
 
@@ -281,7 +280,7 @@ class IndexFile:
         return found, certain, hops
 
     def count_last(self, physical_offset: PhysicalOffset) -> int:
-        """Return the number of entries at the very end that belong to this message."""
+        """Return the number of entries at the very end that belong to a message."""
         number = last = self.header.index_count - 1
         while number > 0 and self._entry(number)[1] == physical_offset:
             number -= 1

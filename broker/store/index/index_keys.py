@@ -4,8 +4,7 @@
     a chunk             as columns, which are searched once        `KeyedChunk`, `hash_columns`
     recent writes       from the memory of their writer            `hash_runs`
 
-A step of the index takes records of a chunk up to a limited number of keys, so that it takes little
-time.
+The index takes a limited number of keys of a chunk in each step, so that a step takes little time.
 """
 
 from __future__ import annotations
@@ -140,13 +139,13 @@ def hash_columns(columns: KeyColumns) -> HashedKeys:
 
 
 class KeyedChunk:
-    """Many contiguous records, of which the index processes some at a time."""
+    """Many contiguous records, which the index processes in steps."""
 
     def __init__(self, chunk: RecordChunk, start: PhysicalOffset, topic: str | None = None) -> None:
         """Start with the first record, at log offset ``start``.
 
-        Of a chunk with long properties, only the first records are used. ``topic`` is that of all
-        records, if it is known.
+        Of a chunk with long properties, only the first records are used. ``topic`` is the topic of
+        all records, if it is known.
         """
         self._chunk = _with_few_properties(chunk)
         self._start = start
@@ -196,10 +195,10 @@ _NOT_ASCII = 0x80
 _MODULUS = 1 << 32
 
 _FEW = 16
-"""Up to this number of messages, columns cost more than loops."""
+"""Up to this number of messages, loops cost less than columns."""
 
 _KEYS_MAX = 8_192
-"""Keys of one step; messages with more are read from the log, some at a time."""
+"""Keys of one step; if recent writes have more, the log is read instead, some keys at a time."""
 
 
 def hash_runs(runs: Sequence[RecentRun | ColumnRun]) -> HashedKeys | None:
@@ -251,7 +250,7 @@ def hash_runs(runs: Sequence[RecentRun | ColumnRun]) -> HashedKeys | None:
 
 
 def _hash_uniform_runs(runs: Sequence[ColumnRun]) -> HashedKeys | None:
-    """Return the keys of batches whose messages have properties of one width, or None.
+    """Return the keys of batches if the properties of all messages have one width, else None.
 
     Java clients send such batches. This takes a third of the time of a search in the properties.
     """
@@ -307,7 +306,7 @@ def hash_fixed_size(topic: str, text: bytes, count: int) -> IndexHashes | None:
 
 @lru_cache(maxsize=16)
 def _powers(width: int) -> tuple[npt.NDArray[np.uint32], int]:
-    """Return the weight of each character in a text of this width, and of the text before it."""
+    """Return the weights of the characters of a text of this width, and of the text before it."""
     before, *powers = (pow(31, exponent, _MODULUS) for exponent in range(width, -1, -1))
     return np.array(powers, np.uint32), before
 
@@ -342,5 +341,5 @@ def _words_of(
 
 @lru_cache(maxsize=1024)
 def _prefix_hash(topic: str) -> int:
-    """Return the unsigned Java hash of what precedes each key of a topic."""
+    """Return the unsigned Java hash of a topic and the separator that precedes each key."""
     return java_string_hash(topic + INDEX_KEY_SEPARATOR) % _MODULUS

@@ -5,8 +5,8 @@ file is full, the next one follows. The index is derived from the log: lost part
 again, and existing keys are not added twice. After `load` and `discard_from`, records from
 `last_indexed_physical_offset` on, including that one, must be dispatched again.
 
-The clock is passed in. One thread at a time dispatches or discards, any may query; `flush`, `close`
-and `delete_before` may run in others meanwhile.
+One thread at a time dispatches or discards, any may query; `flush`, `close` and `delete_before` may
+run in others meanwhile.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _INDEX_NAME = re.compile(f"[0-9]{{{_NAME_DIGITS}}}")
 
 
 def _is_appendable(file: IndexFile) -> bool:
-    """Return whether dispatch can continue after a file's entries: it is whole and readable."""
+    """Return whether dispatch can continue after a file, because it is whole and readable."""
     try:
         file.count_last(file.header.end_physical_offset)  # `add` counts its last keys, too
         return file.is_full or (not file.is_empty and file.prepare_append())
@@ -76,7 +76,7 @@ class IndexService:
         index_num: int = IndexSizes.index_num,
         hops_max: int = INDEX_HOPS_MAX,
     ) -> None:
-        """Prepare an index; the default sizes are RocketMQ's, and files of other sizes are refused.
+        """Set the sizes; files of other sizes are refused, and the default ones are RocketMQ's.
 
         A query examines at most ``hops_max`` entries: an attacker might give all keys one hash.
         """
@@ -92,10 +92,10 @@ class IndexService:
         self._is_closed = False
 
     def load(self) -> None:
-        """Open existing files; delete torn ones at the end, for dispatch to recreate.
+        """Open existing files; delete torn ones at the end, which dispatch creates again.
 
-        A file that the disk does not return is deleted as well, wherever it is: the start notices
-        that it is missing, and rebuilds the whole index.
+        A file that the disk does not return is deleted as well, wherever it is; the start then
+        finds it missing, and rebuilds the whole index.
 
         Raises:
             ForeignFile: An entry of the directory is not an index file of these sizes. Nothing was
@@ -200,8 +200,7 @@ class IndexService:
         last = self.last_indexed_physical_offset
         start, after_last = map(int, np.searchsorted(physical_offsets, [last, last + 1]))
         if after_last > start:
-            # A file may have ended, or an append may have failed, between two keys of the last
-            # message.
+            # A file may have ended, or an append failed, between two keys of the last message.
             start += min(after_last - start, self._count_last(last))
         self._append(hashes[start:], physical_offsets[start:], store_timestamps[start:])
         return len(hashes) - start
@@ -220,7 +219,7 @@ class IndexService:
         self, hashes: IndexHashes, physical_offsets: Positions, store_timestamps: Positions
     ) -> None:
         done = 0
-        # Times must not go back within a file, because entries have the time since its first one.
+        # Times must not go back within a file: entries have the time since its first one.
         steps = np.flatnonzero(np.diff(store_timestamps) < -STEP_MS) + 1
         for end in (*steps.tolist(), len(hashes)):
             while done < end:
@@ -260,9 +259,9 @@ class IndexService:
     def query(self, topic: str, key: str, begin_ms: int, end_ms: int, max_num: int) -> IndexLookup:
         """Return the log offsets of messages that may have this key, newest first.
 
-        Other keys can share its hash, and entries have whole seconds, so the caller must still
-        compare the key and time of the messages. ``max_num`` limits the messages whose second lies
-        completely in the span. ``key`` is one word of KEYS or a UNIQ_KEY.
+        ``key`` is one word of KEYS or a UNIQ_KEY. Other keys can share its hash, and entries have
+        whole seconds, so the caller must still compare the key and time of the messages.
+        ``max_num`` limits the messages whose second lies completely in the span.
         """
         key_hash = index_hash(topic + INDEX_KEY_SEPARATOR + key)
         found: list[PhysicalOffset] = []

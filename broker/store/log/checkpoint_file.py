@@ -11,8 +11,8 @@
         zeros
     u32 mark, u32 CRC-32 of all before it   @4088
 
-RocketMQ writes the first fields in place and leaves the mark unchanged. So the checkpoint is
-trusted only if the CRC is also right: then this broker wrote last.
+RocketMQ writes the first fields in place and does not change the mark. So the checkpoint is trusted
+only if the CRC is right, too: then this broker wrote last.
 
 The file has 4096 bytes, as in RocketMQ. It is written to another name and renamed, so that it is
 never torn.
@@ -48,8 +48,8 @@ class Checkpoint:
     store_timestamp: int
     sealed_from: PhysicalOffset = LOG_START
     manifest_serial: int = 0
-    """The serial number of the last saved manifest; the manifest's own number is higher if a crash
-    came between the two saves."""
+    """The serial number of the last saved manifest; that manifest has a higher one if a crash came
+    between the two saves."""
 
 
 def save_checkpoint(disk: LocalDisk, path: Path, checkpoint: Checkpoint) -> None:

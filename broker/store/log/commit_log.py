@@ -55,14 +55,13 @@ _LEFTOVER_WARNING = (
     "start may find"
 )
 FILE_CHECK_INTERVAL_MS = 10
-"""Milliseconds between checks that the current file is still in place; a check takes
-microseconds."""
+"""Milliseconds between checks that the current file is in place; each takes microseconds."""
 _DISK_FULL_RETRY_MS = 10_000
-"""Time after a refused write during which a successful smaller write does not end the degradation:
+"""Milliseconds after a refused write in which a smaller write does not end the degradation, because
 a full disk often has room for a small one."""
 
 _PAGE_BYTES = 1 << 12
-"""The unit of a wipe: even a full disk overwrites a page that it has allocated."""
+"""The unit of a wipe; even a full disk overwrites a page that it has allocated."""
 
 AppendedRange: TypeAlias = tuple[PhysicalOffset, PhysicalOffset, int]
 """The position of appended records, their end, and their store timestamp."""
@@ -78,7 +77,7 @@ class Draft(Protocol):
     def encode(
         self, queue_offset: QueueOffset, physical_offset: PhysicalOffset, store_timestamp: int
     ) -> Buffer:
-        """Return the records, given the first one's physical and queue offset, and their time."""
+        """Return the records, given the first one's queue and physical offset, and their time."""
 
 
 class EncodedRecords(NamedTuple):
@@ -92,7 +91,7 @@ class EncodedRecords(NamedTuple):
     """Fills in the checksums, once all other fields are final."""
 
     def fill_positions(self, position: PhysicalOffset, timestamp: int) -> memoryview:
-        """Fill in positions, times and checksums from those of the first; return the records."""
+        """Fill in all positions, times and checksums; return the records."""
         starts = np.cumsum(self.sizes) - self.sizes
         # Overlapping 8-byte cells, one at every byte: see `rmq_spark.wire.chunk.buffer_slices`.
         cells = np.ndarray((len(self.data) - 7,), "V8", self.data, strides=(1,))
@@ -114,13 +113,13 @@ class CommitLog:
         now_ms: Callable[[], int],
         file_check_interval_ms: int | None = None,
     ) -> None:
-        """Prepare without touching the disk, until the log is loaded or appended to.
+        """Do not touch the disk until the log is loaded or appended to.
 
         Set ``file_check_interval_ms`` if messages count before they are flushed. A write then first
         checks, at most once per interval, that the current file is where a start looks for it.
         """
         self.files = MappedFileQueue(FileGroup(pool), directory, file_size)
-        """The files, for recovery and retention as well."""
+        """The files of the log, also for recovery and retention."""
         self._now_ms = now_ms
         self._file_check_interval_ms = file_check_interval_ms
         self._file_checked_ms = 0
@@ -148,7 +147,7 @@ class CommitLog:
 
     @property
     def clock_behind_ms(self) -> int:
-        """Milliseconds by which the clock lags the last message; new ones get its timestamp."""
+        """Milliseconds by which the clock is behind the last message, whose time new ones get."""
         return max(self.timeline.last_ms - self._now_ms(), 0)
 
     def restore(
@@ -170,7 +169,7 @@ class CommitLog:
         """Append encoded records, all or none; they must all fit into one file.
 
         Each part is written right after its positions are filled in, while it is still in the
-        processor's cache: this takes two thirds of the time of filling in all parts first.
+        processor's cache. This takes two thirds of the time of filling in all parts first.
         """
         size = sum(len(part.data) for part in parts)
         position = self._next_position(size)
@@ -180,8 +179,7 @@ class CommitLog:
     def skip_first_file(self) -> None:
         """Append no more records to the log's first file, to which blank entries cannot refer.
 
-        Nothing is written now: a blank record fills the file when the next record arrives, as at
-        the end of any file.
+        A blank record fills that file when the next record arrives, as at the end of any file.
         """
         self._is_past_first_file = True
 
@@ -192,7 +190,7 @@ class CommitLog:
         return max(self.files.space_left(self.written_offset) - BLANK_BYTES, 0)
 
     def read(self, physical_offset: PhysicalOffset, size: int) -> Buffer:
-        """Read one record, or several within one file; return fewer bytes if these were deleted."""
+        """Read records within one file; return fewer bytes if some were deleted."""
         return self.files.read(physical_offset, size)
 
     def read_record(self, physical_offset: PhysicalOffset) -> Buffer:
@@ -281,10 +279,9 @@ class CommitLog:
     def wipe(self) -> None:
         """Write zeros over the remains of a failed write.
 
-        Otherwise a complete record in the remains could become valid later.
-
-        Only pages that have data are written, which needs no room. The last page is wiped first: if
-        this is interrupted, the rest looks like an interrupted write.
+        Otherwise a complete record in the remains could become valid later. Only pages with data
+        are written, which needs no room. The last page is wiped first: if this is interrupted, the
+        rest looks like an interrupted write.
 
         Raises:
             OSError, StoreFailed: The disk refuses. The next call wipes the rest.
@@ -392,7 +389,7 @@ class CommitLog:
         self._file_checked_ms = now_ms
 
     def _attempt(self, position: PhysicalOffset, size: int, pieces: Iterable[Buffer]) -> None:
-        """Write data; until it counts as written, note its range, so that it can be wiped."""
+        """Write data; keep its range until it counts as written, so that it can be wiped."""
         self._unwiped_range = position, position + size
         try:
             for data in pieces:

@@ -33,7 +33,7 @@ class FlushService:
         on_failure: Callable[[StoreError], None],
         interval_seconds: float | None,
     ) -> None:
-        """Prepare; ``flush`` returns the offset up to which all is durable.
+        """Set what the service calls; ``flush`` returns the offset up to which all is durable.
 
         Without an interval, flushes happen only on demand.
         """

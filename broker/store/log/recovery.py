@@ -3,17 +3,18 @@
 Recovery follows the records and checks size, magic, position, body CRC, and the checksum of the
 whole. Where one is wrong, the data that follows decides:
 
-- nothing: this is the end. The rest of a record that was never acknowledged has to be wiped
-  (`wipe_after`), so that a later, shorter append does not make a stale record past it valid again;
-- a whole record, or the offset up to which all was once on the disk: a hole, made by a bad disk.
-  The data past it stays; the hole is kept unchanged, and reported. A whole record within the bytes
-  that the damaged one claims counts only if successive records lead from it past these bytes: then
-  the damaged size is wrong. Otherwise it is part of a body, whose content the sender chose.
+- nothing follows: this is the end. The rest of a record that was never acknowledged has to be wiped
+  (`wipe_after`); otherwise a later, shorter append could make a stale record past it valid again;
+- a whole record follows, or the offset up to which all was once on the disk: this is a hole, made
+  by a bad disk. The data past it stays; the hole is kept unchanged, and reported. A whole record
+  within the bytes that the damaged one claims counts only if successive records lead from it past
+  these bytes: then the damaged size is wrong. Otherwise it is part of a body, whose content the
+  sender chose.
 
 Data that the disk does not return counts as a hole if records follow, because the disk may return
-it again later. If nothing is found past it, the end of the log is unknown: then the start fails and
-changes nothing. The disk may also return the data a moment later: so a refused read is repeated
-once, and an offset counts as the end only after a scan without a refused read.
+it again later. If no record follows, the end of the log is unknown: then the start fails and
+changes nothing. Since the disk may return the data a moment later, a refused read is repeated once,
+and an offset counts as the end only after a scan without a refused read.
 
 Scanning changes nothing; wiping writes zeros past the end only; nothing is ever deleted.
 """
@@ -85,7 +86,7 @@ class LogRecovery:
         checkpoint: Checkpoint | None,
         report: Callable[[int], object] = int,
     ) -> None:
-        """Prepare; without a checkpoint, any record may be another program's.
+        """Prepare a scan; without a checkpoint, any record may be another program's.
 
         ``report`` is called with each position reached; an exception from it ends the scan.
         """
@@ -143,14 +144,14 @@ class LogRecovery:
             ) from self._unreadable
 
     def _read(self, position: PhysicalOffset, size: int) -> Buffer:
-        """Read bytes, at most to the end of the file; note a refused read and return no bytes."""
+        """Read bytes, at most to the end of the file; record a refused read and return no bytes."""
         return self._read_or_note(self._files.read, position, size)
 
     def _read_available(self, position: PhysicalOffset, size: int) -> Buffer:
         """Read bytes up to the first one that the disk does not return.
 
-        If that is the very first byte, note the refused read and return no bytes. After fewer bytes
-        than requested, the caller has to request the rest again.
+        If that is the very first byte, record the refused read and return no bytes. After fewer
+        bytes than requested, the caller has to request the rest again.
         """
         return self._read_or_note(self._files.read_available, position, size)
 
@@ -288,7 +289,7 @@ class _Extent(NamedTuple):
 
 
 def _body_end(head: Buffer) -> int:
-    """Return the end of the body, from the start of the record, by the body's length field."""
+    """Return the end of the body, relative to the record, by the body's length field."""
     flags = int.from_bytes(head[layout.SYS_FLAG_AT :][:4], "big")
     body_at = body_position(flags)
     return body_at + int.from_bytes(head[body_at - 4 : body_at], "big")
@@ -339,10 +340,10 @@ def rewrite_recovered(
 ) -> None:
     """Write the data found past a checkpoint once more, and flush it.
 
-    This skips holes, and the padding after blank records, which has no content and takes no room.
     If a flush failed before the crash, data may be only in the system's cache, which counts it as
     written: no later flush would bring it to the disk, and a power loss would remove records that
-    recovery has accepted.
+    recovery has accepted. Holes are skipped, and so is the padding after blank records, which has
+    no content and takes no room.
     """
     position = checkpoint.safe_offset if checkpoint else PhysicalOffset(files.first_offset)
     if position >= recovered.end_offset:

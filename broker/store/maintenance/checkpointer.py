@@ -4,12 +4,12 @@
     flush log ── queues ── index
     lock maintenance ── save manifest ── save checkpoint ── unlock
 
-The manifest notes the ends of queues during the pause, and the log offset up to which all records
-had been dispatched by then. It is saved when all of that is on the disk. Records that reput
+The manifest has the ends of queues as read during the pause, and the log offset up to which all
+records had been dispatched by then. It is saved when all of that is on the disk. Records that reput
 dispatches later are dispatched again after a crash. The checkpoint that follows is for the recovery
-of the log, and for RocketMQ. Some queues may already have entries of records past the noted offset:
-when another queue had no room for its own, or when the log is dispatched again from an earlier
-offset. Such entries are durable too, and a start compares them with the log like all others.
+of the log, and for RocketMQ. Some queues may already have entries of records past that offset: when
+another queue had no room for its own, or when the log is dispatched again from an earlier offset.
+Such entries are durable too, and a start compares them with the log like all others.
 
 Flushing takes longer the more queues there are, and nothing waits for it: meanwhile topics may be
 deleted and entries may expire. For these the manifest has the state at the time of its save.
@@ -58,7 +58,7 @@ _LAST_CHECKPOINT_SECONDS = 20.0
 
 
 class Checkpointer:
-    """Saves checkpoints, and notes deletions and expiry between them."""
+    """Saves checkpoints, and the deletions and expiry between them."""
 
     def __init__(self, components: StoreComponents) -> None:
         root = components.root
@@ -72,7 +72,7 @@ class Checkpointer:
         self._saved_serial = 0
         """The serial number of the manifest on the disk, as far as it is known."""
         self.maintenance = threading.RLock()
-        """Guards changes of the state that a manifest notes, and its save; never held for long."""
+        """Guards changes of the state that a manifest has, and its save; never held for long."""
         self._saving = threading.Lock()
         self._serial = 0
         self._saved_checkpoint: Checkpoint | None = None
@@ -82,9 +82,9 @@ class Checkpointer:
         self.saved_offset = LOG_START
         """The log offset up to which records were dispatched at the last saved checkpoint."""
         self.expired_offset = LOG_START
-        """Queues offer no entries of records before this physical offset."""
+        """The physical offset before which queues offer no entries."""
         self._unexpired_queues: dict[QueueKey, None] = {}
-        """Queues that could not be read, and so still offer expired entries."""
+        """Queues that still offer expired entries, because they could not be read."""
         self._saved_index_from = LOG_START
         self._saved_spans: list[QueueSpan] = []
         """Queues with files whose entries have all expired according to the last checkpoint."""
@@ -126,7 +126,7 @@ class Checkpointer:
 
     @property
     def is_under_way(self) -> bool:
-        """True while a checkpoint is being saved, which will note what has expired by then."""
+        """True while a checkpoint is being saved, which will record what has expired by then."""
         return self._saving.locked()
 
     def save(
@@ -136,7 +136,7 @@ class Checkpointer:
     ) -> bool:
         """Flush log, queues and index, and save manifest and checkpoint.
 
-        With `StoreManifest.least_ends`, the manifest also notes that all queues are being rebuilt.
+        With `StoreManifest.least_ends`, the manifest also records that all queues are rebuilt.
 
         Returns:
             False if ``should_stop`` has ended this early: nothing was saved.
@@ -233,7 +233,7 @@ class Checkpointer:
     def delete_expired(self) -> None:
         """Delete files of queues and index whose entries have all expired by the last checkpoint.
 
-        The checkpoint must note the expiry first: otherwise a start after a kill would find files
+        The checkpoint must have the expiry first: otherwise a start after a kill would find files
         missing and rebuild everything.
         """
         while self._delete_next_expired():
@@ -311,10 +311,10 @@ class Checkpointer:
             return DeletedSpan(topic, queue_id, before, queue.min_offset)
 
     def save_deletion(self, topic: str, log_end_offset: PhysicalOffset) -> None:
-        """Save the deletion of a topic, whose messages end at a log offset, before its queues go.
+        """Save the deletion of a topic whose messages end at a log offset, before its queues go.
 
         Raises:
-            OSError: The disk refuses, or too many deleted topics are noted. The deletion is not
+            OSError: The disk refuses, or there are too many deleted topics. The deletion is not
                 saved.
             StoreFailed: The disk refuses, and it is unknown whether the deletion is saved.
         """
@@ -341,11 +341,11 @@ class Checkpointer:
             self.half_deleted = half_deleted
 
     def finish_deletion(self, topic: str) -> None:
-        """Note that no data of a deleted topic remains anywhere.
+        """Save that no data of a deleted topic remains anywhere.
 
         Raises:
-            OSError: The disk refuses, and it is unknown whether the note is saved. Repeating this
-                is safe.
+            OSError: The disk refuses, and it is unknown whether this is saved. Repeating it is
+                safe.
         """
         with self.maintenance:
             if topic in self.half_deleted:
@@ -370,7 +370,7 @@ class Checkpointer:
             self._save_serial()
 
     def invalidate(self, manifest: StoreManifest) -> None:
-        """Save that the manifest applies to no queue, because all queues are about to be rebuilt.
+        """Save that the manifest applies to no queue, before all queues are rebuilt.
 
         Otherwise a crash meanwhile would leave files that the next start accepts as complete.
         """

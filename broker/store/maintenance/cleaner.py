@@ -15,7 +15,7 @@ once the last reader has closed the file. Until then, but for at most a minute, 
 free (`PendingFreeSpace`); otherwise each run would delete further files for the same need.
 
 A file has to be old by the clock and by the newest message, because either may be wrong. A clock
-that is years ahead expires nothing; nor does a message stored by such a clock once the clock is
+that is years ahead expires nothing; nor does a message stored by such a clock, once the clock is
 right again. A file written by such a clock is not kept forever, and a log without new messages does
 not expire.
 """
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 FILES_AT_A_TIME = 10
 _HOUR_MS = 3_600_000
 _FREE_SPACE_DELAY_MAX_MS = 60_000
-"""Time in which the disk must show deleted files as free; btrfs commits every 30 s by default."""
+"""Time after which deleted files no longer count as free; btrfs commits every 30 s by default."""
 
 
 class Expiry(NamedTuple):
@@ -96,10 +96,7 @@ class PendingFreeSpace:
 
 
 class Cleaner:
-    """The cleaner of a store.
-
-    ``on_deleted`` is called with each report of deleted files and messages.
-    """
+    """The cleaner of a store; ``on_deleted`` gets each report of deleted files and messages."""
 
     def __init__(
         self,
@@ -109,7 +106,7 @@ class Cleaner:
         save_checkpoint: Callable[[], bool],
         stored_ms: Callable[[PhysicalOffset], int | None],
     ) -> None:
-        """Prepare; ``stored_ms`` returns when the message at a log offset was stored."""
+        """Use ``stored_ms`` to find when the message at a log offset was stored."""
         self.on_deleted: Callable[[DeletedFiles], object] = lambda _: None
         self.config = components.config
         """The settings of the next `clean`; its sizes and directories must not change."""
@@ -127,7 +124,7 @@ class Cleaner:
     def clean(self) -> int:
         """Delete expired files, and return their number.
 
-        If there is no room for a new checkpoint, files are deleted as far as the last one allows.
+        If no new checkpoint can be saved, only files before the offset of the last one are deleted.
         """
         checkpointing = self._checkpointer
         usage = self._disk.usage(self.config.store_path_root_dir)
@@ -186,8 +183,8 @@ class Cleaner:
         """Return when the first of these files was last written, or an upper bound.
 
         A time in the future comes from a clock that was ahead; the next file's time is used
-        instead. A time in the past counts whatever the next files say: these may have been written
-        by a slow clock, and young messages must stay.
+        instead. A time in the past is used whatever the times of the next files are: a slow clock
+        may have written these, and young messages must stay.
         """
         for mapped in files:
             written_ms = self._disk.modified_at(mapped.file.path) * 1000
