@@ -107,7 +107,7 @@ class ConsumeQueue:
 
     def __init__(self, group: FileGroup, directory: Path, file_size: int) -> None:
         file_size -= file_size % ENTRY_BYTES
-        # A checkpoint notes no entry that follows a missing file.
+        # A checkpoint has no entry that follows a missing file.
         self._files = MappedFileQueue(group, directory, file_size, may_miss_files=True)
         self.max_offset = FIRST_IN_QUEUE
         self.min_offset = FIRST_IN_QUEUE
@@ -124,7 +124,7 @@ class ConsumeQueue:
         return self._files.directory
 
     def load(self) -> None:
-        """Find the files and the last entry, for tools; everything past that entry is zero."""
+        """Find the files and the last entry, past which all is zero; only tools use this."""
         self._files.load()
         self.min_offset = QueueOffset(self._files.first_offset // ENTRY_BYTES)
         self.max_offset = max(self.end_in_files(), self.min_offset)
@@ -322,11 +322,11 @@ class ConsumeQueue:
         begin: QueueOffset | None = None,
         end: QueueOffset | None = None,
     ) -> QueueOffset:
-        """Return the first offset whose key is not below (``side="right"``: above) the given key.
+        """Return the first offset whose key is at least ``key``; with ``side="right"``, above it.
 
-        Keys must not decrease within the searched range, by default the whole queue.
-        Blank entries and entries whose key the disk does not return are skipped, by reading the
-        entries that follow.
+        Keys must not decrease within the searched range, by default the whole queue. Blank entries
+        and entries whose key the disk does not return are skipped, by reading the entries that
+        follow.
 
         Raises:
             UnreadableFile: The answer depends on a key that cannot be read, or too many keys cannot
@@ -357,7 +357,7 @@ class ConsumeQueue:
         key_of: Callable[[Any], int],
         unreadable: list[UnreadableFile],
     ) -> tuple[QueueOffset, int | None]:
-        """Return the first entry from an offset on whose key can be read, and the key, or None."""
+        """Return the first entry at or past an offset with a readable key, and its key, or None."""
         while True:
             probe = self._next_nonblank(queue_offset, end)
             if probe is None:

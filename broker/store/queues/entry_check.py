@@ -1,9 +1,9 @@
 """EntryCheck: checks whether queue entries are plausible, and lead to the right records.
 
 Entries have no checksum. The check compares the size, queue offset and physical offset in the first
-36 bytes of the record; and offsets must ascend. If a filter does not read the records, some wrong
-entries are still detected: zeros, overlapping records, offsets that the log used before, or a tags
-code that no Java hash can have. A flipped bit in the lower half of a tags code is not detected.
+36 bytes of the record; and offsets must ascend. An entry that a filter rejects without reading its
+record is checked less: zeros, overlapping records, offsets that the log used before, and a tags
+code that no Java hash can have are detected, but no flipped bit in the lower half of a tags code.
 """
 
 from __future__ import annotations
@@ -46,11 +46,10 @@ class WrongEntry(Exception):
     def __init__(
         self, position: int, right_count: int = 0, *, overlapped: int | None = None
     ) -> None:
-        """Store the position and the number of valid entries before it.
+        """Report the position to which a wrong entry leads.
 
-        ``right_count`` counts the entries before it that are known to be right; ``overlapped``
-        counts those that were checked without reading their records. The last of these may be the
-        wrong one instead.
+        ``right_count`` entries before it are known to be right. ``overlapped`` entries before it
+        were checked without reading their records; the last of these may be the wrong one instead.
         """
         super().__init__(position, right_count)
         self.position = position

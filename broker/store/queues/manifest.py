@@ -3,7 +3,7 @@
 It is kept as config/manifest.json, which RocketMQ does not have and ignores.
 
 Deleting a topic must not take longer the more topics there are. So config/deletions.json holds the
-deletions since the manifest was saved, up to `DELETIONS_MAX`, and counts only with that manifest.
+deletions since the manifest was saved, up to `DELETIONS_MAX`, and applies only to that manifest.
 The next save of the manifest includes them.
 """
 
@@ -74,17 +74,17 @@ class StoreManifest:
     store_time_gap: int = 0
     """The longest time between two messages of the log, in milliseconds."""
     store_time_steps: tuple[PhysicalOffset, ...] = ()
-    """The offsets before which store times were later by a minute or more."""
+    """The log offsets at which store times go back by a minute or more."""
     newest_mark: int | None = None
-    """The highest mark of a commit of staged rows; None if no mark was ever noted."""
+    """The highest mark of a commit of staged rows; None if there never was one."""
 
     is_rebuilding: bool = False
     """True while all queues are rebuilt from the log, up to `safe_offset` so far. A start resumes
     there, with the same result as without the interruption."""
     least_ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """The minimum ends of queues during a rebuild, so that no offset is assigned twice: number,
-    next offset, and 1 if the queue's files had that end or 0 if only an earlier manifest had it,
-    one queue after another."""
+    """The minimum ends of queues during a rebuild, so that no offset is assigned twice. Each queue
+    has three numbers: its own, its next offset, and 1 if its files had that end or 0 if only an
+    earlier manifest had it."""
 
     def __post_init__(self) -> None:
         """Raise `BodyError` for impossible spans of queues, or impossible holes."""
@@ -143,7 +143,7 @@ class StoreManifest:
     def least_ends_of(
         cls, saved: Mapping[QueueKey, QueueOffset], in_files: Mapping[QueueKey, QueueOffset]
     ) -> Mapping[str, tuple[int, ...]]:
-        """Return the `least_ends` for ends noted by a manifest and ends found in files."""
+        """Return the `least_ends` for ends from a manifest and ends found in files."""
         found: dict[str, list[int]] = {}
         for ends, is_in_files in ((saved, 0), (in_files, 1)):
             for (topic, queue_id), end in ends.items():
@@ -151,7 +151,7 @@ class StoreManifest:
         return {topic: tuple(numbers) for topic, numbers in found.items()}
 
     def saved_ends(self) -> dict[QueueKey, QueueOffset]:
-        """Return the ends noted by this manifest or by an earlier one."""
+        """Return the ends that this manifest or an earlier one has."""
         return {**self.ends(), **self._least_ends(0)}
 
     def file_ends(self) -> dict[QueueKey, QueueOffset]:

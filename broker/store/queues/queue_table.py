@@ -1,6 +1,6 @@
 """QueueTable: all consume queues, by topic and number, in consumequeue/<topic>/<queueId>/.
 
-The files of a deleted topic are renamed as one, which takes no time, and are deleted gradually
+The directory of a deleted topic is renamed at once, and its files are deleted gradually
 (`deleted_topic_files`).
 """
 
@@ -44,15 +44,12 @@ class RecoveredEnds:
         self._end_offset = end_offset
 
     def finish(self) -> None:
-        """Note that all queues have reached their ends."""
+        """Require no ends any more: all queues have reached theirs."""
         self._end_offset = None
         self._ends = {}
 
     def lower_bound(self, topic: str, queue_id: int) -> QueueOffset:
-        """Return the minimum end that a queue must have to be reported.
-
-        Call this before reading the end.
-        """
+        """Return the end that a queue must have to be reported; call this before reading it."""
         end_offset = self._end_offset
         if end_offset is None:
             return FIRST_IN_QUEUE
@@ -91,7 +88,6 @@ class _DeletedTopic(NamedTuple):
 
     directory: Path
     queues: Mapping[Path, ConsumeQueue]
-    """The queues, by their directories."""
 
 
 class DeletedTopicFiles:
@@ -249,10 +245,10 @@ class QueueTable:
         self._file_size = file_size
         self._queues: dict[QueueKey, ConsumeQueue] = {}
         self.expired_before = LOG_START
-        """Queues offer no entries of records before this physical offset."""
+        """The physical offset before which queues offer no entries."""
         self._untrimmed_queues: list[QueueKey] = []
-        """Queues with files past their ends, which a start has found and whose messages are
-        dispatched again."""
+        """Queues that a start has found with files past their ends; the messages of these files
+        are dispatched again."""
         self.light_queue_count = 0
         """The number of directories of RocketMQ's light queues, which are neither changed nor
         served: their entries lead to records of other topics, and cannot be rebuilt from the
@@ -418,12 +414,10 @@ class QueueTable:
         return queue
 
     def __iter__(self) -> Iterator[tuple[str, int, ConsumeQueue]]:
-        """Yield topic, number and queue of each."""
         for (topic, queue_id), queue in sorted(self._queues.items()):
             yield topic, queue_id, queue
 
     def __len__(self) -> int:
-        """Return the number of queues."""
         return len(self._queues)
 
     def ends(self) -> QueueEndsSnapshot:
@@ -479,7 +473,7 @@ class QueueTable:
                 queue.min_offset = min(before[queue_id], queue.max_offset)
 
     def clear(self) -> None:
-        """Forget every queue, because all are about to be rebuilt from the log."""
+        """Discard all queues, before they are rebuilt from the log."""
         self._group.close()
         for topic in dict.fromkeys(topic for topic, _ in self._queues):
             for path in files_of(self._disk, self._directories.path_of(topic)):

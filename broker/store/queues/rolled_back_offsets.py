@@ -1,4 +1,4 @@
-"""RolledBackOffsets: offsets of rolled-back rows that reput has read, but their queues not reached.
+"""RolledBackOffsets: offsets of rolled-back rows, from when reput reads them until it marks them.
 
 After a rollback the next messages get the offsets of the rows; but if other messages had followed
 the rows by then, the queue has a gap. Reput finds the rows before it reaches the gap, and marks the
@@ -76,7 +76,7 @@ class RolledBackOffsets:
         return sorted(found, key=lambda each: each.start)
 
     def discard(self, key: QueueKey, end: QueueOffset, position: PhysicalOffset) -> None:
-        """Discard the rows before the last message of a queue, which ends at ``end``."""
+        """Discard the rows before the last message of a queue; the queue ends at ``end``."""
         if self._rows:
             rows = self._rows.pop(key, ())
             kept = [_from_offset(each, end) if each.first < position else each for each in rows]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class MessageFilter(Protocol):
-    """The two checks of a subscription; the first takes one entry or many."""
+    """The checks of a subscription: by tags code, of one entry or many, and then by content."""
 
     @property
     def needs_messages(self) -> bool:
@@ -84,12 +84,13 @@ DEFAULT_LIMITS = GetLimits(count_max=32, bytes_max=262_144, scan_max=800)
 
 
 class SelectedEntries(NamedTuple):
-    """The number of entries examined, the messages' positions and sizes, the status if none."""
+    """The selected messages, and the number of entries examined."""
 
     scanned: int
     positions: Numbers
     sizes: Numbers
     status: GetMessageStatus = GetMessageStatus.NO_MATCHED_MESSAGE
+    """The status if no message is selected."""
 
 
 def select_all(
@@ -97,8 +98,8 @@ def select_all(
 ) -> SelectedEntries | None:
     """Select the first ``limits.count_max`` entries without a filter, or return None.
 
-    None means that these are too many, or more than there are here; or, which is rare, that a
-    message is missing or all are too large together. The next get handles later missing ones.
+    None means that these are too many to examine one by one, or more than there are here; or,
+    rarely, that a message is missing, or that all together are too large.
     """
     count = limits.count_max
     if count > FEW or count * ENTRY_BYTES > len(entries):

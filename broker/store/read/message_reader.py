@@ -154,7 +154,7 @@ class WrongEntrySearch:
     def end_before(
         self, queue: ConsumeQueue, queue_offset: QueueOffset, entries: Buffer
     ) -> PhysicalOffset:
-        """Return the end of the previous record if it is right and the entries overlap it, or 0."""
+        """Return the end of the previous record if its entry is right and overlapped, else 0."""
         if queue_offset <= queue.min_offset:
             return LOG_START
         before = queue.read(queue_offset - 1, 1)
@@ -222,7 +222,7 @@ class RecordRemoved(Exception):
 
 
 class MessageReader:
-    """Reads log and consume queues together."""
+    """Reads log and consume queues together, in any number of threads while another appends."""
 
     def __init__(
         self,
@@ -230,7 +230,7 @@ class MessageReader:
         degradation: Callable[[], str | None],
         next_offset: Callable[[QueueKey], QueueOffset],
     ) -> None:
-        """Prepare; any number of readers may read while one writer appends.
+        """Set the sources of what the files do not tell.
 
         ``degradation`` returns why a start is unfinished; ``next_offset`` returns the offset past
         all messages of a queue, including those not dispatched yet.

@@ -45,8 +45,8 @@ class KeyQuery:
     ) -> Iterator[Buffer | None]:
         """Yield records with a key, newest first, or None for a step without a result.
 
-        Records of a deleted topic of this name are omitted. Keys that share a hash do not hide each
-        other within the limit of index entries.
+        Records of a deleted topic of this name are omitted. Messages whose keys only share the hash
+        do not hide others, within the limit of index entries.
 
         Raises:
             IndexLimitReached: The limit of entries was reached, and no record has the key.

@@ -126,7 +126,7 @@ def read_store_timestamp(head: Buffer) -> int:
 
 
 def property_of(properties: bytes, pattern: bytes) -> bytes | None:
-    """Return a property's value by its `pattern_of`, by the rules of `decode_properties`."""
+    """Return the value of the property of a `pattern_of`, as `decode_properties` finds it."""
     at = properties.rfind(pattern)
     while at >= 0:
         value = _value_at(properties, at + len(pattern))
@@ -185,7 +185,7 @@ def values_in_each(text: bytes, ends: npt.NDArray[np.int64], pattern: bytes) -> 
     """Return a property's value in each message, by its `pattern_of`; None unless each has it once.
 
     ``text`` has the properties of all messages, each empty or ending with a separator, and ``ends``
-    the end of each message's. For a hundred messages it takes half of what a `PropertySearch` does.
+    the end of each message's. For a hundred messages it takes half the time of a `PropertySearch`.
     """
     pieces = (_PIECE_ENDS + text).split(pattern)
     if len(pieces) != len(ends) + 1:

@@ -57,16 +57,14 @@ _Run = TypeVar("_Run", bound=_LogRange)
 
 
 class RecentRecord(NamedTuple):
-    """One record with an entry in its consume queue.
-
-    Its properties are empty or end with a separator.
-    """
+    """One record with an entry in its consume queue."""
 
     queue: QueueKey
     queue_offset: QueueOffset
     physical_offset: PhysicalOffset
     size: int
     properties: bytes
+    """Empty, or ending with a separator."""
 
 
 class RecentRun(NamedTuple):
@@ -138,10 +136,7 @@ class ColumnRun(NamedTuple):
 
 
 class RecentChunk(NamedTuple):
-    """Many records that were appended together, with successive offsets of one queue.
-
-    Their heads have the queue offsets.
-    """
+    """Many records that were appended together, with successive offsets of one queue."""
 
     chunk: RecordChunk
     queue: QueueKey

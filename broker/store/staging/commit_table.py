@@ -113,8 +113,7 @@ class BatchJournal:
     def append(self, content: bytes) -> None:
         """Append a change and flush it.
 
-        After an error other than a failed flush, nothing was noted, and the next entry takes the
-        same place.
+        After an error other than a failed flush, the journal is as before.
         """
         if self._file is None:
             raise AssertionError("a journal is made before it is written to")
@@ -224,7 +223,7 @@ class StagedBatchesTable:
     under_way: OpenBatch | None = None
     generation: int = 0
     newest_mark: int | None = None
-    """The highest mark of a commit with rows; None if no mark was ever noted."""
+    """The highest mark of a commit with rows; None if there never was one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,7 +294,7 @@ class BatchTable:
 
     @property
     def newest_mark(self) -> int | None:
-        """The highest mark that rows of a commit may have; None if no mark was ever noted."""
+        """The highest mark that rows of a commit may have; None if there never was one."""
         return self._current.newest_mark
 
     @property
@@ -342,7 +341,7 @@ class BatchTable:
         return batch_id == last.batch_id
 
     def begin(self, batch: OpenBatch, spans_max: int) -> None:
-        """Note that a commit is under way, before any of its rows is in the log."""
+        """Save that a commit is under way, before any of its rows is in the log."""
         if spans_max > SPANS_MAX:
             raise BatchRefused(
                 f"batch {batch.batch_id} of sink {batch.sink} has {spans_max} chunks, over "
@@ -372,7 +371,7 @@ class BatchTable:
         return committed
 
     def rollback(self) -> None:
-        """Note that no commit is under way, after all its rows were marked as rolled back."""
+        """Save that no commit is under way, after all its rows were marked as rolled back."""
         self._apply(BatchTableChange())
 
     def forget(self, sink: str) -> None:

@@ -111,7 +111,7 @@ class StagingArea:
     def __init__(
         self, disk: LocalDisk, root: Path, bytes_max: int, now_seconds: Callable[[], float]
     ) -> None:
-        """Prepare without touching the disk; ``bytes_max`` limits the size of all staged files."""
+        """Limit the total size of the staged files to ``bytes_max``."""
         self._disk = disk
         self._root = root
         self._bytes_max = bytes_max

@@ -47,7 +47,7 @@ def check_derived_files(
     """Compare queues and index with the dispatched part of the log, which must be without holes.
 
     Everything before ``end_offset`` was dispatched. Queues may have entries of later records as
-    well: a checkpoint notes the last offset before which every queue was complete, and the ends of
+    well: a checkpoint has the last offset before which every queue was complete, and the ends of
     queues at that time. ``expired_before`` is where the log began when entries last expired.
     """
     log, queues, index = components.log, components.queues, components.index

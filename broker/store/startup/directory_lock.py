@@ -99,11 +99,9 @@ class AbortFile:
     def is_foreign(self) -> bool:
         """Return whether another program ran last and crashed.
 
-        RocketMQ's file is empty or has a number.
-
-        If RocketMQ started after our crash, it left our file unchanged, and only the content of the
-        lock file shows that it ran. A file that the disk does not return may be another program's:
-        then no checkpoint is trusted.
+        RocketMQ's file is empty or has a number. If RocketMQ started after our crash, it left our
+        file unchanged, and only the content of the lock file shows that it ran. A file that the
+        disk does not return may be another program's: then no checkpoint is trusted.
         """
         if not self.exists():
             return False

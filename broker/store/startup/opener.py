@@ -9,9 +9,8 @@
    if a hole in the log appeared or disappeared, if the manifest is not the one that was saved
    last, or if another program wrote the checkpoint. Rebuilt queues end at least where their files
    ended. The index is also rebuilt if one of its files is missing.
-4. If queues were rebuilt, or a deletion is to count from an earlier offset, a checkpoint is saved,
-   because the last one is wrong. Otherwise a restart can still use the last one, and the next one
-   can wait.
+4. A checkpoint is saved if queues were rebuilt, or if a deletion now counts from an earlier offset:
+   the last checkpoint is wrong then. Otherwise a restart can still use it.
 
 Warnings tell the operator which parts of the commit log are lost, and in which files.
 
@@ -313,7 +312,7 @@ class StoreOpening:
         )
         dispatched_to = manifest.safe_offset if is_resumed else None
         self._reput_from = max(dispatched_to or LOG_START, self._log.min_offset)
-        # Reput passes and notes rolled-back rows past this offset again.
+        # Reput reads and records rolled-back rows past this offset again.
         rolled_back = manifest.taken_back if self._is_newest else {}
         self._dispatcher.rolled_back.restore(rolled_back, self._reput_from)
         is_index_kept = is_resumed and consistency.is_index_consistent
@@ -337,7 +336,7 @@ class StoreOpening:
         return tuple(hole for hole, found in next_records if found is None or found >= hole[1])
 
     def _are_holes_known(self) -> bool:
-        """Return whether an unfinished rebuild has noted the holes or not reached them yet."""
+        """Return whether an unfinished rebuild has recorded the holes or not reached them yet."""
         manifest = self._manifest
         done_until = manifest.safe_offset or LOG_START
         return manifest.is_rebuilding and all(
@@ -451,7 +450,7 @@ class StoreOpening:
         return self._log.min_offset
 
     def _is_small(self, end_offset: PhysicalOffset) -> bool:
-        """Return whether a store up to a log offset is small enough to be read completely."""
+        """Return whether a start has time to read the log up to an offset, and all queues."""
         size_max = self._components.config.check_whole_log_bytes
         return self._size_until(end_offset) <= size_max and len(self._queues) <= QUEUES_MAX
 
@@ -527,7 +526,7 @@ class StoreOpening:
                 raise
 
     def _saved_ends(self) -> dict[QueueKey, QueueOffset]:
-        """Return the ends noted in the manifest, except those of recreated topics."""
+        """Return the ends in the manifest, except those of recreated topics."""
         recreated = self._reput.recreated_topics.topics
         return {
             queue: end

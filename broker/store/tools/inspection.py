@@ -105,7 +105,7 @@ class StoreInspection:
     def is_known(self, topic: str) -> bool:
         """Return whether a broker has this topic or has lost it; False if RocketMQ deleted it.
 
-        RocketMQ only removes a deleted topic from its table. Our broker also notes deletions in the
+        RocketMQ only removes a deleted topic from its table. Our broker also saves deletions in the
         manifest: if the last checkpoint is its own, only the manifest counts.
         """
         return self.checkpoint is not None or not self._topics or topic in self._topics
