@@ -296,7 +296,6 @@ async def _start(
 
 
 def _limit_to_descriptors(config: BrokerConfig) -> BrokerConfig:
-    """Return the settings with files and clients limited to the available descriptors."""
     given = allow_descriptors(config.store.open_files_max, config.server.max_connections)
     return replace(
         config,

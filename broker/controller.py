@@ -507,7 +507,6 @@ class BrokerController:
                 raise TransientFailure(f"a flush takes longer than {_DRAIN_SECONDS} s") from None
 
     def _parts(self, config: BrokerConfig) -> BrokerParts:
-        """Return the parts that processors use, with empty tables of members."""
         limits = MembershipLimits(
             members_max=config.max_group_members,
             subscription_bytes_max=config.subscription_bytes_max,

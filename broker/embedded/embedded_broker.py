@@ -492,7 +492,6 @@ class EmbeddedBroker(BrokerFaults, BrokerHelpers):
         return replace(config, store=replace(config.store, open_files_max=open_files_max))
 
     def _thread(self, name: str) -> BrokerThread:
-        """Return the thread of the broker, or raise the reason why it has none."""
         self._check_owner(f"use {name} of")
         runner = self._running()
         if not isinstance(runner, BrokerThread):
@@ -587,7 +586,6 @@ async def _suspend_listening(controller: BrokerController) -> None:
 
 
 def _texts_of(settings: dict[str, object]) -> dict[str, str]:
-    """Return settings as text, in the form of the settings file."""
     for name, argument in _SETTINGS_OF_ARGUMENTS.items():
         if name in settings:
             raise EmbeddedBrokerError(
@@ -607,10 +605,7 @@ def _check_no_certificate(texts: dict[str, str]) -> None:
 
 @contextmanager
 def _arguments_of(texts: dict[str, str]) -> Iterator[list[str]]:
-    """Yield the arguments of a broker's process; secrets are in a temporary file.
-
-    Other users of the machine can read command lines.
-    """
+    """Yield the arguments of a broker's process; others can read them, so secrets are in a file."""
     secrets = {name for name in texts if texts[name] and KEYS[name].setting.value_type.is_secret}
     arguments = [f"{name}={text}" for name, text in texts.items() if name not in secrets]
     if not secrets:

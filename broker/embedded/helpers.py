@@ -416,7 +416,6 @@ def checked_seconds(timeout: float) -> float:
 
 
 def _is_internal_topic(topic: str) -> bool:
-    """Return whether the broker created a topic for itself or for a group."""
     return is_system_topic(topic) or topic.startswith("%") or topic.endswith("_REPLY_TOPIC")
 
 

@@ -498,7 +498,6 @@ class PullRequestHoldService:
             )
 
     def _log_deferred(self) -> None:
-        """Log when deferrals begin, and their number when they end."""
         since_sweep = self.deferred_total - self._deferred_at_sweep
         self._deferred_at_sweep = self.deferred_total
         if since_sweep and self._deferred_before is None:

@@ -329,7 +329,6 @@ class PopReviveService:
     def _retry_message(
         self, check_point: PopCheckPoint, message: StoredMessage, *, is_dead: bool
     ) -> StoredMessage:
-        """Return the message to be stored for the next attempt, or as a dead letter."""
         group, topic = check_point.group or "", check_point.topic or ""
         origin = normal_topic(topic, group)
         properties = message.properties

@@ -124,7 +124,6 @@ class Processors:
         self.fast_paths = (self.sends.fast_path, self.fast_pull)
 
     def _client_id_of(self, connection: Channel) -> str | None:
-        """Return the client id in the last heartbeat on a connection, or None."""
         return self.consumers.client_id_of(connection) or self.producers.client_id_of(connection)
 
     def replay(self, held: PullRequest) -> RemotingCommand | None:

@@ -405,7 +405,6 @@ class ClientConnection(asyncio.Protocol):
             self._disconnect()
 
     def _disconnect(self) -> None:
-        """Close the connection, for a reason that is logged."""
         self.is_closed = self.was_closed_by_broker = True
         self._release_permit()  # its steps end here, even if the socket lingers
         self._scheduler.defer_write(self._close_when_written)

@@ -75,7 +75,6 @@ class ConsumerGroupProcessor(Processor):
         return (yield from success_response_in_steps(request, assigned))
 
     def _request_mode(self, topic: str, group: str) -> SetMessageRequestModeRequestBody:
-        """Return how the members of a group get the messages of a topic."""
         known = self._broker.request_modes.get((topic, group))
         if known is not None:
             return known
@@ -263,14 +262,12 @@ class ConsumerGroupProcessor(Processor):
 
 
 def _averagely(queues: range, member: int, members: int) -> Sequence[int]:
-    """Return adjacent queues for a member; the first members get one more if some are left."""
     share, rest = divmod(len(queues), members)
     start = member * share + min(member, rest)
     return queues[start : start + share + (member < rest)]
 
 
 def _averagely_by_circle(queues: range, member: int, members: int) -> Sequence[int]:
-    """Return a member's queues if queues are dealt out one by one, like cards."""
     return queues[member::members]
 
 

@@ -144,7 +144,6 @@ class SendMessageProcessor(Processor):
         return None
 
     def _put_half(self, send: Send, properties: StoredProperties, born_timestamp: int) -> None:
-        """Store a half message, which no consumer sees before its commit."""
         connection, request, plan, waits = send
         if self._rejects_half_messages:
             raise no_permission("the broker sending transaction message is forbidden")

@@ -258,10 +258,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return not self.is_queued
 
     def _take_records(self, size: int, pieces: list[bytes]) -> str | None:
-        """Decrypt whole records of ``size`` bytes, and append their data to ``pieces``.
-
-        Return why the client must be disconnected, or None.
-        """
+        """Decrypt whole records of ``size`` bytes into ``pieces``; return why to disconnect, or None."""
         count = len(pieces)
         is_new = self.is_handshaking
         try:
@@ -327,7 +324,6 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return is_done
 
     def _encrypt(self, bytes_max: int) -> None:
-        """Encrypt up to ``bytes_max`` waiting bytes, and pass them to the transport below."""
         piece = self._next_piece(bytes_max)
         try:
             while piece:
