@@ -120,7 +120,6 @@ def _is_idle(controller: BrokerController, loop: EmbeddedLoop) -> bool:
 
 _STOP_SECONDS = 30.0
 _POLL_SECONDS = 1.0
-"""Seconds between checks of `start` whether the thread has started."""
 
 
 class BrokerThread:

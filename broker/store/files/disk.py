@@ -28,8 +28,6 @@ _log = logging.getLogger(__name__)
 _unflushed_devices: set[int] = set()
 """Devices that cannot flush directories, of which the log has a warning."""
 _DIRECTORIES_PER_TASK = 128
-"""Directories that one thread lists at a time."""
-
 _LISTING_THREADS_MAX = 16
 
 _SEQUENTIAL_JOBS_MAX = 16

@@ -106,7 +106,7 @@ class IndexFile:
     """Keys of messages in the order of the log, up to a fixed number."""
 
     def __init__(self, file: PooledFile, sizes: IndexSizes) -> None:
-        """Open an existing file for queries; `create` and `resume` prepare it to grow."""
+        """Open an existing file for queries; `create` and `prepare_append` prepare it to grow."""
         self.path = file.path
         self._file = file
         self._sizes = sizes

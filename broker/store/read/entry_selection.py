@@ -63,8 +63,6 @@ FILTERED_BYTES_MAX = 4 << 20
 """Bytes of messages that one get evaluates, including the extra cost of the filter."""
 
 _FILTER_STEP_BYTES = 1 << 18
-"""Bytes of messages evaluated at a time."""
-
 
 ReadRecords: TypeAlias = "Callable[[Numbers, Numbers], RecordChunk]"
 """A function that returns the records at these positions with these sizes, in order, or raises
