@@ -150,7 +150,6 @@ class StreamTest:
             self._remove_checkpoint()
 
     def _stop_query(self) -> BaseException | None:
-        """Stop the query, if any; return the error that made it fail, if any."""
         query, self._query = self._query, None
         if query is None:
             return None

@@ -459,7 +459,6 @@ class TransactionalMessageService:
         )
 
     def _decode(self, found: GetMessageResult) -> list[StoredMessage]:
-        """Decode the messages of a read up to the first damaged one."""
         messages: list[StoredMessage] = []
         for record in found.each_record():
             try:

@@ -258,7 +258,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return not self.is_queued
 
     def _take_records(self, size: int, pieces: list[bytes]) -> str | None:
-        """Decrypt whole records of ``size`` bytes into ``pieces``; return why to disconnect, or None."""
+        """Decrypt whole records into ``pieces``; return why to disconnect the client, or None."""
         count = len(pieces)
         is_new = self.is_handshaking
         try:

@@ -206,7 +206,6 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
             self._set(DEFAULT_TOPIC, _topic(DEFAULT_TOPIC, queue_nums, _READ_WRITE | _INHERIT))
 
     def _set_internal_topic(self, topic: str, queue_nums: int) -> None:
-        """Give a system topic at least this many queues."""
         config = self._values.get(topic, _topic(topic, queue_nums))
         self._set(topic, _with_queues(config, max(queue_nums, _queues_of(config))))
 

@@ -335,7 +335,6 @@ class ReputMessageService:
     def _keep_for_index(
         self, chunk: RecordChunk, start: PhysicalOffset, topic: str | None = None
     ) -> None:
-        """Keep a dispatched chunk in memory for the index."""
         if self._index is not None and 0 <= start - self.index_from_offset < INDEX_LAG_BYTES_MAX:
             self._dispatched_chunk = KeyedChunk(chunk, start, topic)
 

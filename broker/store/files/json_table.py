@@ -165,7 +165,6 @@ class JsonTable(Generic[Body]):
                 self._disk.delete(path)
 
     def _replace(self, data: bytes) -> None:
-        """Make the file the backup, and write a new file."""
         self._disk.write_whole(self._temporary, data)
         # The file is missing at the first save, or after a crash between the renames.
         with suppress(FileNotFoundError):
@@ -200,7 +199,6 @@ class JsonTable(Generic[Body]):
             return None, str(error)
 
     def _warn_of_unknown(self, source: Path) -> None:
-        """Warn of the members of a table that this release does not know."""
         unknown = unknown_members(self._body_type, self._disk.read(source))
         names = [name for name in unknown if name != _CHECKSUM_NAME]
         if names:

@@ -208,7 +208,6 @@ class LocalFile:
         self._is_read_only = False
 
     def _resident_view(self, position: int, size: int) -> memoryview | None:
-        """Return a slice of a map if all of it is in memory, else None."""
         if os.fstat(self._descriptor).st_size < position + size:  # truncated meanwhile
             return None
         if self._map is None:

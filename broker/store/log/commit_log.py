@@ -316,7 +316,6 @@ class CommitLog:
         return written + self.files.space_left(written)
 
     def _next_timestamp(self, position: PhysicalOffset) -> int:
-        """Return the time of records that are about to be written to a position."""
         times, now_ms = self.timeline, self._now_ms()
         if now_ms == times.last_ms:
             return now_ms

@@ -244,10 +244,7 @@ class LogRecovery:
                 position += max(len(window) - BLANK_BYTES, 1)
 
     def _extent_of(self, damaged: PhysicalOffset) -> _Extent:
-        """Return how far a damaged record may reach, by its size and by its body's length.
-
-        Either of these may be damaged.
-        """
+        """Return how far a damaged record may reach, by its size and its body's length."""
         head = self._read(damaged, _BODY_AT_MAX)
         room = self._files.space_left(damaged)
         claimed = int.from_bytes(head[:4], "big"), _body_end(head)

@@ -210,10 +210,7 @@ class Checkpointer:
         self._saved_checkpoint = checkpoint
 
     def _save_serial(self) -> None:
-        """Save the number of the newest manifest in the checkpoint.
-
-        If that fails, the manifest is valid nevertheless.
-        """
+        """Save the newest manifest's number in the checkpoint; the manifest is valid without it."""
         if self._saved_checkpoint is not None:
             with suppress(OSError):  # the next checkpoint has it
                 self._save_checkpoint(replace(self._saved_checkpoint, manifest_serial=self._serial))
@@ -380,7 +377,6 @@ class Checkpointer:
     def _is_deletion_saved(
         self, topic: str, log_end_offset: PhysicalOffset, error: OSError
     ) -> bool:
-        """Return whether a deletion whose save has failed is nevertheless durable."""
         try:
             return self.load_manifest().deleted_topics.get(topic) == log_end_offset
         except (OSError, DamagedTable) as second:

@@ -320,7 +320,6 @@ class QueueTable:
             )
 
     def _has_file_of_configured_size(self) -> bool:
-        """Return whether any file of any queue has the configured size."""
         directories = [self._directory]
         for _ in range(2):  # topics, then their queues
             found = zip(directories, self._disk.list_directories(directories), strict=True)

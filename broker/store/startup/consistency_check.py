@@ -99,7 +99,6 @@ def _index_matches(index: IndexService, keys: list[HashedKeys], between: range) 
 
 
 def _truncate_to_ends(queues: QueueTable, runs: Iterable[QueueEntries]) -> Iterator[QueueEntries]:
-    """Yield entries without those past the ends of their queues."""
     for run in runs:
         queue = queues.get(run.topic, run.queue_id)
         held = 0 if queue is None else queue.max_offset - run.queue_offset
@@ -110,10 +109,7 @@ def _truncate_to_ends(queues: QueueTable, runs: Iterable[QueueEntries]) -> Itera
 def _pieces(
     log: CommitLog, start: PhysicalOffset, end_offset: PhysicalOffset, border: PhysicalOffset
 ) -> Iterator[tuple[PhysicalOffset, Buffer, list[int]]]:
-    """Yield the records of a log without holes: their position, bytes and sizes.
-
-    No piece crosses the border, at which a record begins.
-    """
+    """Yield position, bytes and sizes of the records of a log; no piece crosses the border."""
     while start < end_offset:
         stop = border if start < border else end_offset
         try:

@@ -325,10 +325,7 @@ class StoreOpening:
         )
 
     def _remaining_holes(self, holes: tuple[Hole, ...]) -> tuple[Hole, ...]:
-        """Return the holes that still contain no valid record.
-
-        The disk may return data again that it refused earlier.
-        """
+        """Return the holes that still contain no valid record; the disk may return data again."""
         files, sealed_from = self._log.files, self._log.sealed_from
         next_records = (
             (hole, next_record_after(files, hole[0], hole[0], sealed_from)) for hole in holes
@@ -344,10 +341,7 @@ class StoreOpening:
         )
 
     def _matches_log(self) -> bool:
-        """Return whether the manifest's dispatch position is valid for this log.
-
-        Log files may have expired since.
-        """
+        """Return whether the log, whose files may expire, has the manifest's dispatch position."""
         manifest = self._manifest
         return (
             manifest.safe_offset is not None
@@ -372,10 +366,7 @@ class StoreOpening:
         return {key: end for key, end in self._queues.ends_in_files().items() if end <= count_max}
 
     def _restore_queues(self, *, is_restorable: bool) -> tuple[bool, ConsistencyResult]:
-        """Restore queues from the manifest, if it applies to them, and compare them with the log.
-
-        Otherwise delete all queues, to be rebuilt, and return False.
-        """
+        """Restore queues from the manifest, if it applies; else delete them and return False."""
         consistency, manifest = _NOT_CHECKED, self._manifest
         if is_restorable and self._queues.restore(manifest.queues(), manifest.deleted_topics):
             consistency = self._check_derived_files()
