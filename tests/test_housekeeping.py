@@ -105,12 +105,12 @@ def test_slow_hold_sweep_is_logged(tmp_path, caplog):
 
         broker.holds.check_hold_request = slow_sweep
         for number in (1, 2):
-            assert "looking after the pulls" not in caplog.text
+            assert "checking the held pulls" not in caplog.text
             broker.move(5)
             while len(sweeps) < number:  # noqa: ASYNC110  # nobody would set an event
                 await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert "looking after the pulls that wait for 3 queues took 1" in caplog.text
+        assert "checking the held pulls of 3 queues took 1" in caplog.text
 
     tell(story, tmp_path)
 

@@ -598,7 +598,7 @@ class PullRequestHoldService:
         try:
             return (yield from self._is_matched_by_commit_log(request, from_queue_offset))
         except Exception:  # noqa: BLE001  # the replay reports the error to the client
-            _log.exception("looking for a match of a waiting pull of %s failed", request.queue)
+            _log.exception("searching messages for a held pull of %s failed", request.queue)
             return True
 
 

@@ -283,9 +283,7 @@ class Housekeeping:
         yield from hold_service.check_hold_request(int(began * 1000))
         took_ms = int((self._loop.time() - began) * 1000)
         if took_ms > _SLOW_SWEEP_MS:
-            _log.warning(
-                "looking after the pulls that wait for %d queues took %d ms", queues, took_ms
-            )
+            _log.warning("checking the held pulls of %d queues took %d ms", queues, took_ms)
 
     def _check_threads(self) -> None:
         for workers in self._pools:

@@ -244,8 +244,8 @@ class NameServerRegistration:
 def _check(answer: RemotingCommand) -> None:
     if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         raise NameServerError(
-            "it registers no brokers, as brokers and proxies: give namesrvAddr the address of a "
-            "name server of RocketMQ"
+            "it registers no brokers, so it is a broker or a proxy: set namesrvAddr to the address "
+            "of a name server of RocketMQ"
         )
     if answer.code != ResponseCode.SUCCESS:
         raise NameServerError(f"it refuses with code {answer.code}: {answer.remark or 'no reason'}")

@@ -157,7 +157,7 @@ class FairScheduler:
             try:
                 call()
             except Exception:  # noqa: BLE001  # an error in one must not keep the others waiting
-                _log.exception("a client could not be written to, or closed: %r", call)
+                _log.exception("writing to a client, or disconnecting it, failed: %r", call)
         if self._deferred_writes:
             self._call_soon(self._run_deferred_writes)
 
@@ -207,5 +207,5 @@ class FairScheduler:
         try:
             return call()
         except Exception:  # noqa: BLE001  # an error in one must not keep the others waiting
-            _log.exception("work that was left for a later turn failed: %r", call)
+            _log.exception("queued work failed: %r", call)
             return None

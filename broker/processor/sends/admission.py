@@ -89,7 +89,7 @@ class TopicAdmission:
         if feature is not None:
             raise no_permission(
                 f"topic[{topic}] has RocketMQ 5's feature {feature}, which this broker does not "
-                "serve: its messages can only be read. Send to another topic, or with RocketMQ"
+                "serve: its messages can only be read. Send to another topic, or use RocketMQ"
             )
         queues = max(config.read_queue_nums, config.write_queue_nums)
         if queue_id >= queues:

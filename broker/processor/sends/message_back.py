@@ -128,8 +128,7 @@ class MessageBackProcessor(Processor):
         more = self._log_limit.admit(group, self._broker.monotonic_ms() / 1000)
         if more is not None:
             _log.warning(
-                "group %s has no retry queues (retryQueueNums): messages that it fails are "
-                "dropped%s",
+                "group %s has no retry queues (retryQueueNums): its failed messages are dropped%s",
                 group,
                 f" ({more} more since the last line)" if more else "",
             )

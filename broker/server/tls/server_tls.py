@@ -112,7 +112,7 @@ class ServerTls:
     def new_session(self) -> TlsSession:
         """Return the session of a new connection, with the current certificate."""
         if self._current is None:
-            raise AssertionError("nobody begins TLS where it is not offered")
+            raise AssertionError("TLS begins only where it is offered")
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         tls = self._current.context.wrap_bio(incoming, outgoing, server_side=True)
         return TlsSession(tls, incoming, outgoing)

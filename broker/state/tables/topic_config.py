@@ -176,7 +176,9 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
         """Correct values from a manual edit of the table that no broker could serve."""
         if config.topic_name != name:
             _log.warning(
-                "topics.json has topic %s under the name %s, which it gets", config.topic_name, name
+                "topics.json has topic %s under the key %s: its name is now the key",
+                config.topic_name,
+                name,
             )
             config = replace(config, topic_name=name)
         if _queues_of(config) > max(self.max_queues, QUEUE_NUMS_MAX):

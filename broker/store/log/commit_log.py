@@ -325,8 +325,8 @@ class CommitLog:
         self.timeline = times.with_record(timestamp, position)
         if timestamp < times.last_ms:
             _log.warning(
-                "the clock went back by %d s: from %d of the commit log on, messages have its "
-                "time again; messages stored while it was ahead keep their times",
+                "the clock went back by %d s: messages from %d of the commit log on have its time "
+                "again, and messages stored while it was ahead keep their times",
                 (times.last_ms - now_ms) // 1000,
                 position,
             )
@@ -337,8 +337,8 @@ class CommitLog:
         if lag_ms > STEP_MS and not self._is_clock_behind:
             self._is_clock_behind = True
             _log.warning(
-                "the clock lags the last message by %d s: new messages get the time of that until"
-                " it has caught up. Correct the clock",
+                "the clock lags the last message by %d s: new messages get that message's time "
+                "until the clock has caught up. Correct the clock",
                 lag_ms // 1000,
             )
         elif lag_ms <= 0 and self._is_clock_behind:

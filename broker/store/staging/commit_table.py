@@ -116,7 +116,7 @@ class BatchJournal:
         After an error other than a failed flush, the journal is as before.
         """
         if self._file is None:
-            raise AssertionError("a journal is made before it is written to")
+            raise AssertionError("a journal is created before an append")
         head = _HEAD.pack(_MAGIC, self._generation, self._number, len(content))
         entry = head + _CRC.pack(crc32(content, crc32(head))) + content
         self._file.write(entry, self._position)

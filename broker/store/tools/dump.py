@@ -52,7 +52,7 @@ def _blank(entry: Any) -> str:
     """Return why an entry is blank; empty if it is not."""
     if entry["size"] != BLANK_SIZE:
         return ""
-    return "taken back" if entry["tags_code"] == ROLLED_BACK else "lost"
+    return "rolled back" if entry["tags_code"] == ROLLED_BACK else "lost"
 
 
 def _described(message: StoredMessage) -> str:
