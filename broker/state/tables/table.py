@@ -87,9 +87,8 @@ class SavedTable(Generic[Body]):
         with self._lock:
             if not self.is_dirty:
                 return
-            self.is_dirty = (
-                False  # before the copy: what changes from here on is saved the next time
-            )
+            # Before the copy: what changes from here on is saved the next time.
+            self.is_dirty = False
             try:
                 saved = self._copy()
                 self._table.save(saved)
