@@ -183,6 +183,13 @@ class AccessRule:
 Rules: TypeAlias = tuple[AccessRule, ...]
 
 
+def is_default_type(policy_type: str | None) -> bool:
+    """Return whether a type of rules is Default; without a type, rules are Custom."""
+    if policy_type is not None and policy_type.lower() not in ("custom", "default"):
+        raise AccessListError(f"The policy type {policy_type} is not Custom or Default.")
+    return policy_type is not None and policy_type.lower() == "default"
+
+
 @dataclass(frozen=True, slots=True)
 class AccessList:
     """All rules of one user; no two rules of a kind have the same resource."""
@@ -203,11 +210,8 @@ class AccessList:
         """Return the access list in a request or a file."""
         acl = cls()
         for policy in policies or ():
-            kind = policy.policy_type
-            if kind is not None and kind.lower() not in ("custom", "default"):
-                raise AccessListError(f"The policy type {kind} is not Custom or Default.")
+            is_default = is_default_type(policy.policy_type)
             rules = tuple(map(AccessRule.of_info, policy.entries or ()))
-            is_default = kind is not None and kind.lower() == "default"
             acl = acl.merge(cls(default=rules) if is_default else cls(custom=rules))
         if acl.is_empty:
             raise AccessListError("The policies is empty.")

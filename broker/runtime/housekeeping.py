@@ -140,10 +140,9 @@ class Housekeeping:
         self._every(config.checkpoint_interval_ms, self._save_checkpoint)
         self._every(config.clean_resource_interval_ms, self.clean)
         if self._store.state().recovered_from_crash:
-            note = partial(
-                self._save_checkpoint
-            )  # a timer besides that of the periodic checkpoints
-            self._timers[note] = self._loop.call_later(_CRASH_CHECKPOINT_MS / 1000, note)
+            # A key of its own, beside that of the periodic checkpoints.
+            once = partial(self._save_checkpoint)
+            self._timers[once] = self._loop.call_later(_CRASH_CHECKPOINT_MS / 1000, once)
         self._every(_LOAD_NUMPY_MS, self._load_numpy)
 
     async def drain(self, seconds: float) -> None:

@@ -17,7 +17,12 @@ from rmq_spark.wire.bodies.operators import AclInfo, UserInfo
 from rmq_spark.wire.codes import RequestCode, ResponseCode
 from rmq_spark.wire.command import RemotingCommand
 
-from ...auth.access_lists import AccessList, AccessListError, ResourcePattern
+from ...auth.access_lists import (
+    AccessList,
+    AccessListError,
+    ResourcePattern,
+    is_default_type,
+)
 from ...auth.user_tables import User, UserType
 from ...common.channel import Channel, ResponseSteps
 from ..processor import Processor, handles
@@ -140,11 +145,8 @@ class AccessAdminProcessor(Processor):
                 raise AccessListError("The acl is not exist.")
             left = None
             if (header.resource or "").strip():
-                kind = (header.policy_type or "Custom").lower()
-                if kind not in ("custom", "default"):
-                    raise AccessListError(f"The policy type {kind} is not Custom or Default.")
-                pattern = ResourcePattern.parse(header.resource)
-                left = acl.without(pattern, is_default=kind == "default")
+                is_default = is_default_type(header.policy_type or None)
+                left = acl.without(ResourcePattern.parse(header.resource), is_default=is_default)
             self._put_acl(connection, request, name, left)
 
     def _put_acl(

@@ -42,20 +42,11 @@ _MQADMIN_DEFAULTS: Final[Mapping[str, str]] = {
 """Values for settings that this broker does not have, because exportConfigs of 4.9 needs them."""
 
 
-def properties_text(config: BrokerConfig) -> bytes:
-    """Return all settings as ``key=value`` lines, with secrets hidden."""
-    return _lines(settings_of(config))
-
-
-def properties_text_for_operators(config: BrokerConfig) -> bytes:
-    """Return all settings, and those of RocketMQ that mqadmin's exportConfigs needs."""
-    return _lines({**_MQADMIN_DEFAULTS, **settings_of(config)})
-
-
-def _lines(settings: Mapping[str, object]) -> bytes:
-    return escape_surrogates(
-        "".join(f"{name}={value}\n" for name, value in settings.items())
-    ).encode()
+def properties_text(config: BrokerConfig, defaults: Mapping[str, str] | None = None) -> bytes:
+    """Return ``key=value`` lines of ``defaults``, then of all settings, with secrets hidden."""
+    settings = {**(defaults or {}), **settings_of(config)}
+    text = "".join(f"{name}={value}\n" for name, value in settings.items())
+    return escape_surrogates(text).encode()
 
 
 def read_only_error(request: RemotingCommand) -> RequestRejected:
@@ -96,7 +87,7 @@ class BrokerAdminProcessor(Processor):
             self._config_version = self._config_version.next_version(self._broker.now_ms())
         header = GetBrokerConfigResponseHeader(encode_body(self._config_version).decode())
         return success_response(request, header)._replace(
-            body=properties_text_for_operators(config)
+            body=properties_text(config, _MQADMIN_DEFAULTS)
         )
 
     @handles(RequestCode.GET_BROKER_RUNTIME_INFO)

@@ -55,7 +55,8 @@ class ConsumerOffsetProcessor(Processor):
         """Store a group's offset, forwards or back."""
         header: headers.UpdateConsumerOffsetRequestHeader = header_of(request)
         group = header.consumer_group
-        self._check_queue(header.topic, header.queue_id)
+        config = require_topic(self._broker.topics, header.topic)
+        check_queue(self._broker.store, config, header.queue_id)
         fault = group_fault(group)
         if fault is not None:
             raise system_error(fault)
@@ -136,6 +137,3 @@ class ConsumerOffsetProcessor(Processor):
         config = self._broker.topics.get(topic)
         if config is not None:
             check_queue(self._broker.store, config, queue_id)
-
-    def _check_queue(self, topic: str, queue_id: int) -> None:
-        check_queue(self._broker.store, require_topic(self._broker.topics, topic), queue_id)

@@ -84,19 +84,17 @@ class SendMessageProcessor(Processor):
             MSG_REGION: config.region_id,
             TRACE_ON: "true" if config.trace_on else "false",
         }
-        self.properties = self._properties = PropertyRewriter(
-            config.broker_cluster_name, self._response_fields
-        )
+        self.properties = PropertyRewriter(config.broker_cluster_name, self._response_fields)
         place = {"queueId": "%d", "queueOffset": "%d"}
         self._response = ResponseTemplate({"msgId": "%s%016X", **place}, self._response_fields)
         self._batch_response = ResponseTemplate({"msgId": "%s", **place}, self._response_fields)
         self._cache = SendCache(sends.admission, broker.advertised_host)
         batch_bytes_max = config.store.max_message_size
-        self._batches = BatchPuts(store, self._cache, self._properties, batch_bytes_max)
+        self._batches = BatchPuts(store, self._cache, self.properties, batch_bytes_max)
         self.fast_path = FastSend(
             broker,
             self._cache,
-            self._properties,
+            self.properties,
             sends.acknowledger,
             self._response,
             self._acknowledge,
@@ -114,7 +112,7 @@ class SendMessageProcessor(Processor):
         """Store a message, or a batch of them."""
         refuse_if_busy(self._busy_reason())
         plan, born_timestamp, properties_text = self._cache.for_client(connection).resolve(request)
-        properties = self._properties.rewrite(properties_text)
+        properties = self.properties.rewrite(properties_text)
         send = connection, request, plan, properties.waits
         # Clients before 4.6.1 return messages to a retry topic without removing TRAN_MSG.
         if properties.is_half_message and not (
