@@ -161,13 +161,13 @@ class _Junction(Condition):
 
 
 class And(_Junction):
-    """The logical AND of two or more conditions: False if one is."""
+    """The logical AND of two or more conditions: False if at least one is."""
 
     _decides = False
 
 
 class Or(_Junction):
-    """The logical OR of two or more conditions: True if one is."""
+    """The logical OR of two or more conditions: True if at least one is."""
 
     _decides = True
 

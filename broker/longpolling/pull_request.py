@@ -125,7 +125,7 @@ class ManyPullRequest:
         return next(iter(self._scanned_to)).is_pop
 
     def of_owner(self, request: PullRequest) -> list[PullRequest]:
-        """Return the held pulls of this one's client and group."""
+        """Return the held pulls of the client and group of a pull."""
         return list(self._by_owner.get(_owner_of(request), ()))
 
     def by_turns(self) -> Iterator[PullRequest]:

@@ -101,7 +101,7 @@ class ConsumerLags:
         queues: Mapping[int, QueueBounds],
         previous: _StoreTimesByPosition,
     ) -> Generator[None, None, tuple[int, int]]:
-        """Return the difference of a group's lag to the sum of all messages, and a store time.
+        """Return what to add to the number of all messages to get a group's lag, and a store time.
 
         The time is that of the group's oldest message in queues in which the group has an offset,
         in milliseconds; 0 without such a message.

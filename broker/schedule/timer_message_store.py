@@ -219,7 +219,7 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
 
     @property
     def next_due_ms(self) -> int | None:
-        """The time of day at which the next indexed message is due, within a slot; else None."""
+        """The time of day at which the next indexed message is due, to a slot; None without one."""
         times = [due for each in self._open.values() if (due := each.next_due()) is not None]
         next_ms = self._next_slot()
         if next_ms is not None:

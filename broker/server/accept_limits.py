@@ -53,7 +53,7 @@ class AcceptRate:
         self._window_at += seconds
 
     def admit(self, network: bytes, now: float, per_second: int, *, is_first: bool) -> bool:
-        """Return whether a new client may stay; ``is_first`` if its address has no other."""
+        """Return whether a new client may stay; ``is_first``: its address has no other."""
         self._refill(now, float(per_second))
         admitted = self._admitted[network]
         self._admitted[network] = admitted  # the address counts among those that share

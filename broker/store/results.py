@@ -199,7 +199,7 @@ class StoreState:
 
     @property
     def unsaved_reason(self) -> str:
-        """What was not saved if the store closes in this state, and why."""
+        """What would not be saved if the store closed in this state, and why."""
         why = self.failure or self.degradation or "the disk takes too long to save a checkpoint"
         if self.flushed_offset == self.written_offset:
             return why

@@ -22,7 +22,7 @@ class OpQueue:
         self.next_offset = begin_offset
         """The op message to read next."""
         self._ended: dict[int, int] = {}
-        """The queue offset of the op message, by that of each half message that has ended."""
+        """For each half message that has ended, the queue offset of its op message."""
         self._open: dict[int, int] = {}
         """The number of half messages not taken yet, by the queue offset of their op message."""
         self._held: set[int] = set()

@@ -149,8 +149,8 @@ class RuntimeInfo:
     def _waiting(self) -> dict[str, object]:
         """Return figures of waiting sends, pulls, timers, half messages and popped messages.
 
-        The broker's own timers, those of popped messages, do not count. While there are any, the
-        due time of the first other timer is unknown.
+        Timers of popped messages, which the broker itself has set, do not count. While there are
+        any, the due time of the first timer that counts is unknown.
         """
         broker, queue, timers = self._broker, self._send_queue(), self._broker.timers
         count = sum(each for topic, each in timers.counts().items() if not is_system_topic(topic))

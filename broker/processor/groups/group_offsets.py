@@ -213,7 +213,7 @@ class GroupOffsetsProcessor(Processor):
     def query_correction_offset(
         self, connection: Channel, request: RemotingCommand
     ) -> ResponseSteps:
-        """Answer the smallest offsets among a topic's groups, where the compared group is ahead.
+        """Answer, for each queue, the smallest offset of other groups if the compared one is ahead.
 
         Groups that the client may not see do not count.
         """

@@ -150,8 +150,8 @@ class PropertyRewriter:
         """Return the text to append to the own properties of each message of a batch.
 
         ``own`` contains the properties of all messages back to back, each ``width`` bytes long.
-        Return None if `join_all_in_batch` would change them in another way, or if a message is
-        delayed.
+        Return None if a message is delayed, or if appending one text is not all that
+        `join_all_in_batch` would do.
         """
         if any(map(own.count, (*_ADDED_BYTES, _DELAY_BYTES, _TIMER_BYTES))):
             return None

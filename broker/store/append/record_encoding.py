@@ -209,7 +209,9 @@ class RecordTemplate:
         """
         common.prepare()
         if common.sys_flag & TRANSACTION_MASK in STATES_WITHOUT_ENTRY:
-            raise ValueError("messages of open transactions take no offsets, and come one by one")
+            raise ValueError(
+                "messages of open transactions have no queue offsets and are put one by one"
+            )
         self.common = common
         self.flag = common.flag
         self.queue = common.topic, common.queue_id

@@ -122,7 +122,7 @@ class LocalFile:
         self.close()
 
     def read(self, position: int, size: int) -> Buffer:
-        """Read exactly this number of bytes; the result may or may not follow later writes."""
+        """Read exactly this number of bytes; later writes may or may not change the result."""
         try:
             if size > COPIED_BYTES_MAX:
                 view = self._resident_view(position, size)

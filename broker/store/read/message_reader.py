@@ -154,7 +154,7 @@ class WrongEntrySearch:
     def end_before(
         self, queue: ConsumeQueue, queue_offset: QueueOffset, entries: Buffer
     ) -> PhysicalOffset:
-        """Return the end of the previous record if its entry is right and overlapped, else 0."""
+        """Return the end of the previous record if it overlaps and its entry is right, else 0."""
         if queue_offset <= queue.min_offset:
             return LOG_START
         before = queue.read(queue_offset - 1, 1)
