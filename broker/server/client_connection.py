@@ -257,9 +257,8 @@ class ClientConnection(asyncio.Protocol):
         if not all(names):  # the client is gone, as a load balancer's health check is
             self.abort()
             return
-        self._transport.set_write_buffer_limits(
-            0
-        )  # so that asyncio reports any byte that the system does not accept
+        # With 0, asyncio reports any byte that the system does not accept.
+        self._transport.set_write_buffer_limits(0)
         self.remote_host, self.local_host = map(host_of, names)
         tcp: socket.socket = transport.get_extra_info("socket")
         tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

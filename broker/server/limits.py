@@ -380,9 +380,8 @@ class SendBufferLimits(Generic[ClientT]):
         """Yield the clients that have read nothing for too long, each with the reason."""
         excess = self.bytes - self._bytes_max
         for connection, since in tuple(self._since.items()):
-            if (
-                self._since.get(connection) != since
-            ):  # it has read, or disconnected, while others were closed
+            # Others may have read, or disconnected, while some were closed.
+            if self._since.get(connection) != since:
                 continue
             if now - since > timeout_seconds:
                 yield connection, "it does not read its responses"

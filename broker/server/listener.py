@@ -34,9 +34,8 @@ class Listener:
         self, loop: asyncio.AbstractEventLoop, new_connection: Callable[[], asyncio.BaseProtocol]
     ) -> None:
         self._loop = loop
-        self._has_accept_backoff = isinstance(
-            loop, asyncio.SelectorEventLoop
-        )  # which uvloop's is not
+        # uvloop's loop is none of these.
+        self._has_accept_backoff = isinstance(loop, asyncio.SelectorEventLoop)
         self._new_connection = new_connection
         self._servers: list[asyncio.Server] = []
         self._sockets: list[socket.socket] = []

@@ -69,9 +69,8 @@ class ConsumerOffsetProcessor(Processor):
             raise system_error(
                 f"commitOffset {header.commit_offset} is below zero; nothing was stored"
             )
-        if self._broker.consumers.is_reset(
-            group, header.topic, header.queue_id
-        ):  # the offset belongs to a message from before the reset
+        # The offset of a message from before a reset does not count.
+        if self._broker.consumers.is_reset(group, header.topic, header.queue_id):
             return success_response(request)._replace(remark="Offset has been previously reset")
         self._broker.offsets.commit(group, header.topic, header.queue_id, header.commit_offset)
         # messages that were popped in order must not block the queue at its new offset

@@ -130,9 +130,7 @@ class PullMessageProcessor(Processor):
         topic, queue_id = held.queue
         try:
             message_filter = self._filter_of(held)
-        except (
-            RequestRejected
-        ):  # its group has left or changed: the replay will respond accordingly
+        except RequestRejected:  # its group has left or changed: the replay will answer that
             return True
         at = QueueOffset(from_queue_offset)
         scan_end = at + _EXTENDED_ENTRIES_FILTERED
@@ -190,9 +188,8 @@ class PullMessageProcessor(Processor):
         if code is None:  # the queue has no messages
             is_start = header.queue_offset == 0
             code = ResponseCode.PULL_NOT_FOUND if is_start else ResponseCode.PULL_OFFSET_MOVED
-        is_end = (
-            found.next_begin_offset >= found.max_offset
-        )  # otherwise the client has to continue from there
+        # Before the end, the client has to continue from there.
+        is_end = found.next_begin_offset >= found.max_offset
         can_wait = may_hold and header.sys_flag & _SUSPEND and not connection.is_congested
         if code is ResponseCode.PULL_NOT_FOUND and is_end and can_wait:
             held = PullRequest(

@@ -188,9 +188,8 @@ class MessageBackProcessor(Processor):
         self, request: RemotingCommand, group: str, origin: str, result: PutMessageResult
     ) -> RemotingCommand:
         if result.status is PutMessageStatus.PUT_OK:
-            if (
-                self._sends.admission.config_of(origin) is not None
-            ):  # the property is the sender's, and may name any topic
+            # The property is the sender's, and may name any topic.
+            if self._sends.admission.config_of(origin) is not None:
                 self._broker.stats.record_send_back(origin, group)
             return success_response(request)
         return request.respond(CODES[result.status], result.remark)

@@ -259,9 +259,8 @@ class TopicAdminProcessor(Processor):
             self._broker.run_steps(finish())
 
         def finish() -> Iterator[None]:
-            yield from self._broker.hold_service.release(
-                topic
-            )  # held pulls would receive messages of the next topic of this name
+            # Held pulls would receive messages of the next topic of this name.
+            yield from self._broker.hold_service.release(topic)
             yield from self._broker.stats.discard_topic(topic)
             self._broker.reply_after_save.reply(
                 connection,

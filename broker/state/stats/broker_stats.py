@@ -78,9 +78,8 @@ class Window:
     def add(self, sums: Sums, elapsed_ms: int) -> Iterator[None]:
         """Add the sums of a period in steps, except for keys dropped meanwhile."""
         duration_ms, bucket = self._buckets[-1]
-        if (
-            duration_ms + SAMPLE_INTERVAL_MS // 2 > self._bucket_ms
-        ):  # samples come a little early or late
+        # Samples come a little early or late.
+        if duration_ms + SAMPLE_INTERVAL_MS // 2 > self._bucket_ms:
             duration_ms, bucket = 0, {}
             self._buckets.append((0, bucket))
         for some in in_steps(tuple(sums)):

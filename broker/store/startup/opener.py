@@ -397,9 +397,7 @@ class StoreOpening:
             _log.warning(
                 _DAMAGE_WARNING, consistency.inconsistent_queue.directory, "all queues are"
             )
-        elif (
-            not consistency.is_index_consistent and manifest.index_files is not None
-        ):  # else no index
+        elif not consistency.is_index_consistent and manifest.index_files is not None:
             _log.warning(_DAMAGE_WARNING, self._components.root / INDEX, "the index is")
         return consistency
 
