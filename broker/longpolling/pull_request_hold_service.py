@@ -151,7 +151,7 @@ EXPIRED_MAX: Final = 250
 """The maximum number of pulls that one call expires, which take a millisecond."""
 
 LATE_MS: Final = 1_000
-"""How late a busy loop may wake a pull; a later one counts as overlooked."""
+"""Milliseconds by which a busy loop may wake a pull late; a later one counts as overlooked."""
 
 _Codes: TypeAlias = "frozenset[int] | None"
 _SameSearch: TypeAlias = "tuple[QueueKey, str, int, HoldFilter | None, int]"

@@ -43,7 +43,7 @@ INITIAL_USER: Final[ValueType[InitialUser | None]] = ValueType(
 
 @dataclass(frozen=True, kw_only=True)
 class AccessConfig:
-    """How clients authenticate, and which access lists apply to them."""
+    """The settings of authentication and of access lists."""
 
     authentication_enabled: bool = setting(
         "authenticationEnabled",

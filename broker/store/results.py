@@ -192,14 +192,14 @@ class StoreState:
     """The reason why the disk accepts no message, even a small one; None if it accepts some."""
 
     degradation: str | None
-    """What the store cannot do for now, and why; None if it can do everything."""
+    """The work that the store cannot do for now, and the reason; None if it can do everything."""
     recovered_from_crash: bool
     lost_bytes: int
     """The bytes of the log that earlier runs had and the start did not find; usually 0."""
 
     @property
     def unsaved_reason(self) -> str:
-        """What would not be saved if the store closed in this state, and why."""
+        """The content that a shutdown in this state would not save, and the reason."""
         why = self.failure or self.degradation or "the disk takes too long to save a checkpoint"
         if self.flushed_offset == self.written_offset:
             return why

@@ -47,7 +47,7 @@ _BIT_SET_BYTES_MAX: Final = 4_096
 """The maximum bytes of the bit set in a batch acknowledgement; a check point here needs few."""
 
 _SAME_TIME_MS: Final = 1_000
-"""How far a receipt's pop time may be ahead of the clock, because repeated changes increase it."""
+"""Allowed lead of a receipt's pop time over the clock, because repeated changes add to it."""
 
 
 class AckMessageProcessor(Processor):

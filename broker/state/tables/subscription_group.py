@@ -52,7 +52,7 @@ class SubscriptionGroupManager(NamedTable[SubscriptionGroupWrapper, str, Subscri
         for group, config in loaded.subscription_group_table.items():
             if config.group_name != group:  # the table was edited by hand
                 _log.warning(
-                    "subscriptionGroup.json has group %s under the key %s: its name is now the key",
+                    "subscriptionGroup.json has group %s under the key %s, its new name",
                     config.group_name,
                     group,
                 )

@@ -176,7 +176,7 @@ class TopicConfigManager(NamedTable[TopicConfigSerializeWrapper, str, TopicConfi
         """Correct values from a manual edit of the table that no broker could serve."""
         if config.topic_name != name:
             _log.warning(
-                "topics.json has topic %s under the key %s: its name is now the key",
+                "topics.json has topic %s under the key %s, its new name",
                 config.topic_name,
                 name,
             )
