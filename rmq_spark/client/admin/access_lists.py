@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Final
 
-from rmq_spark.client.admin.lookups import DEFAULT_CLUSTER, Lookups
+from rmq_spark.client.admin.lookups import Lookups, no_broker
 from rmq_spark.client.arguments import (
     check_flag,
     check_kind,
@@ -27,7 +27,6 @@ from rmq_spark.client.arguments import (
 from rmq_spark.client.errors import (
     AccessDenied,
     AuthenticationFailed,
-    BrokerNotFound,
     MessageRejected,
     NoPermission,
     NotFound,
@@ -348,21 +347,16 @@ class AccessLists(Lookups):
 
     def _access_brokers(self, cluster: str | None, broker_name: str | None) -> tuple[str, ...]:
         """Return the addresses of all brokers, slaves as well, in the order of their names."""
-        cluster = check_name("cluster", cluster, DEFAULT_CLUSTER)
         broker_name = check_name("broker_name", broker_name, "broker-a")
-        info = self.cluster_info()
-        names: Iterable[str] = info.broker_addr_table
-        if cluster is not None:
-            names = info.cluster_addr_table.get(cluster, ())
         found = tuple(
             address
-            for name in sorted(names)
-            if name in info.broker_addr_table and broker_name in (None, name)
-            for _, address in sorted(info.broker_addr_table[name].broker_addrs.items())
+            for name, broker in self._brokers_in(cluster).items()
+            if broker_name in (None, name)
+            for _, address in sorted(broker.broker_addrs.items())
         )
         if not found:
-            whose = "the cluster" if cluster is None else f"cluster {sanitize(cluster)}"
-            raise BrokerNotFound(broker_name or "", f"{whose} has none that the name servers know")
+            kind = "broker" if broker_name is None else "such broker"
+            raise no_broker(kind, cluster, broker_name)
         return found
 
 

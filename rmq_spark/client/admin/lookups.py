@@ -40,7 +40,7 @@ from rmq_spark.client.results import PullStatus
 from rmq_spark.client.serializers import Serializer
 from rmq_spark.client.times import EARLIEST, LATEST
 from rmq_spark.errors import WireError, nearest_name, sanitize
-from rmq_spark.wire.bodies.clients import TopicRouteData
+from rmq_spark.wire.bodies.clients import BrokerData, TopicRouteData
 from rmq_spark.wire.bodies.configs import TopicConfig
 from rmq_spark.wire.bodies.operators import (
     ClusterInfo,
@@ -331,21 +331,22 @@ class Lookups:
 
     def masters(self, cluster: str | None = None) -> Mapping[str, str]:
         """Return the addresses of all masters, or of those of a ``cluster``, by broker name."""
-        cluster = check_name("cluster", cluster, DEFAULT_CLUSTER)
-        info = self.cluster_info()
-        names = (
-            info.broker_addr_table if cluster is None else info.cluster_addr_table.get(cluster, ())
-        )
         found = {
-            name: info.broker_addr_table[name].broker_addrs[MASTER_ID]
-            for name in sorted(names)
-            if name in info.broker_addr_table
-            and MASTER_ID in info.broker_addr_table[name].broker_addrs
+            name: broker.broker_addrs[MASTER_ID]
+            for name, broker in self._brokers_in(cluster).items()
+            if MASTER_ID in broker.broker_addrs
         }
         if not found:
-            whose = "the cluster" if cluster is None else f"cluster {sanitize(cluster)}"
-            raise BrokerNotFound("", f"{whose} has no master that the name servers know")
+            raise no_broker("master", cluster)
         return found
+
+    def _brokers_in(self, cluster: str | None) -> Mapping[str, BrokerData]:
+        """Return the brokers of a cluster, or of all clusters, in the order of their names."""
+        cluster = check_name("cluster", cluster, DEFAULT_CLUSTER)
+        info = self.cluster_info()
+        table = info.broker_addr_table
+        names = table if cluster is None else info.cluster_addr_table.get(cluster, ())
+        return {name: table[name] for name in sorted(names) if name in table}
 
     def _selected_masters(self, cluster: str | None, broker_name: str | None) -> Mapping[str, str]:
         broker_name = check_name("broker_name", broker_name, "broker-a")
@@ -555,6 +556,12 @@ class Lookups:
         if not found:
             raise RouteNotFound(topic, "none of its brokers has a master")
         return found
+
+
+def no_broker(kind: str, cluster: str | None, broker_name: str | None = None) -> BrokerNotFound:
+    """Return the error of a cluster, or of all clusters, without a broker of a kind."""
+    whose = "the cluster" if cluster is None else f"cluster {sanitize(cluster)}"
+    return BrokerNotFound(broker_name or "", f"{whose} has no {kind} that the name servers know")
 
 
 def members_of(connections: Iterable[ConsumerConnection]) -> tuple[Connection, ...]:

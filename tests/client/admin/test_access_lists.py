@@ -159,8 +159,10 @@ def test_entry_of_a_user_that_does_not_exist_is_refused(admin):
 def test_unknown_broker_and_cluster_are_named(admin):
     with pytest.raises(BrokerNotFound, match="broker-z"):
         admin.users(broker_name="broker-z")
-    with pytest.raises(BrokerNotFound, match="cluster nowhere"):
+    with pytest.raises(BrokerNotFound, match="cluster nowhere has no broker"):
         admin.create_user("billing", "password", cluster="nowhere")
+    with pytest.raises(BrokerNotFound, match="broker-z: the cluster has no such broker"):
+        admin.delete_user("billing", broker_name="broker-z")
 
 
 def test_broker_without_authentication_says_how_to_turn_it_on():
