@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from support.brokers.access import WITH_USERS, Users, signed
 from support.brokers.in_process import tell
@@ -40,7 +42,9 @@ def pass_time(broker, clock, seconds):
 
 
 def half_request(body="half", **more):
-    return send_request(body, properties={**HALF, **more.pop("properties", {})}, sys_flag=4, **more)
+    properties = {**HALF, **more.pop("properties", {})}
+    kept = {name: text for name, text in properties.items() if text is not None}
+    return send_request(body, properties=kept, sys_flag=4, **more)
 
 
 def end_request(answer, end=COMMIT, **changes):
@@ -137,14 +141,17 @@ def test_rolled_back_half_message_is_never_delivered_nor_checked(tmp_path):
     tell(story, tmp_path, now_ms=clock)
 
 
-def test_repeated_commit_delivers_nothing_and_ends_the_copy_that_a_check_has_stored(tmp_path):
+@pytest.mark.parametrize("unique_id", ["0A0B", None])
+def test_repeated_commit_delivers_nothing_and_ends_the_copy_that_a_check_has_stored(
+    tmp_path, unique_id
+):
     clock = Clock()
 
     async def story(broker):
         broker.make_topic("T")
         client = await broker.connect()
         await join(client)
-        sent = await client.call(half_request())
+        sent = await client.call(half_request(properties={"UNIQ_KEY": unique_id}))
         pass_time(broker, clock, 30.1)
         await join(client)
         first, _ = await next_check(client)
@@ -189,6 +196,83 @@ def test_commits_that_arrive_while_the_first_waits_for_the_disk_deliver_it_once(
 
     settings = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": 5_000}
     tell(story, tmp_path, disk, now_ms=Clock(), **settings)
+
+
+SLOW = {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": 5_000}
+
+
+async def is_settled(broker, clock, client):
+    """Let rounds of checks pass; return whether nobody was asked, and the message came once."""
+    for _ in range(3):
+        pass_time(broker, clock, 31)
+        await join(client)
+    await broker.until(lambda: broker.controller.transactions.pending_count == 0)
+    return client.notices == [] and (await client.pull()).bodies == ["half"]
+
+
+async def commit_at_a_slow_disk(broker, disk, sent, client):
+    """Send a commit, and return while its message waits for the disk."""
+    acknowledger = broker.controller.processors.acknowledger
+    disk.keep_waiting()
+    client.send(end_request(sent))
+    await broker.until(lambda: disk.is_waiting.is_set() and acknowledger.queue().size == 1)
+
+
+def test_commit_whose_flush_takes_longer_than_sync_flush_timeout_delivers_once(tmp_path):
+    disk, clock = FaultyDisk(slow="commitlog"), Clock()
+
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await join(client)
+        sent = await client.call(half_request())
+        await commit_at_a_slow_disk(broker, disk, sent, client)
+        broker.move(5.1)
+        assert (await client.receive()).code == ResponseCode.SUCCESS  # as RocketMQ, which waits not
+        pass_time(broker, clock, 31)
+        await join(client)
+        assert client.notices == []
+        disk.let_go()
+        await broker.until(lambda: end_of(broker, OP_HALF_TOPIC) == 1)
+        assert await is_settled(broker, clock, client)
+        assert (await client.call(end_request(sent))).code == 0
+        assert await is_settled(broker, clock, client)
+        assert broker.controller.transactions.committed_total == 1
+
+    tell(story, tmp_path, disk, now_ms=clock, **SLOW)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_commit_that_waits_for_the_disk_at_a_stop_is_delivered_once(tmp_path, is_late):
+    disk, clock = FaultyDisk(slow="commitlog"), Clock()
+
+    async def first(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        sent = await client.call(half_request())
+        await commit_at_a_slow_disk(broker, disk, sent, client)
+        wait_flushed = broker.store.wait_flushed
+
+        def let_go_and_wait():
+            disk.let_go()
+            wait_flushed()
+
+        broker.store.wait_flushed = let_go_and_wait
+        if is_late:
+            broker.move(5.1)
+            assert (await client.receive()).code == ResponseCode.SUCCESS
+        else:
+            stopping = asyncio.ensure_future(broker.controller.stop())
+            disk.let_go()
+            await stopping
+
+    async def second(broker):
+        client = await broker.connect()
+        await join(client)
+        assert await is_settled(broker, clock, client)
+
+    tell(first, tmp_path, disk, now_ms=clock, **SLOW)
+    tell(second, tmp_path, now_ms=clock)
 
 
 def test_commit_after_a_rollback_is_delivered_as_by_rocketmq(tmp_path):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 
@@ -91,6 +91,7 @@ class MessageStore:
         self._slave_reason = "the broker is read-only: brokerRole=SLAVE" if is_slave else None
         self._failure: str | None = None
         self._closing_reason: str | None = None
+        self._topics_until_shutdown: Collection[str] = ()
         self._checkpoint_degradation = Degradation("no checkpoint is taken")
         self._start_degradation = Degradation(
             "repairs of the start are not finished, and messages are refused"
@@ -453,15 +454,16 @@ class MessageStore:
             return None
         return None if record is None else decode_record(record, check_crc=False).store_timestamp
 
-    def unavailable_reason(self) -> str | None:
-        """Return the reason why messages are refused now, or None if they are accepted."""
+    def unavailable_reason(self, topic: str | None = None) -> str | None:
+        """Return why messages, of one topic or of any, are refused now; None if accepted."""
         degradation = (
             self._start_degradation.text
             or self._log.flush_degradation.text
             or self.staged_batches.stuck_reason()
         )
         refusal = self._slave_reason or self.cleaner.refusal_reason
-        return self._failure or self._closing_reason or refusal or degradation
+        closing = None if topic in self._topics_until_shutdown else self._closing_reason
+        return self._failure or closing or refusal or degradation
 
     @property
     def clock_behind_ms(self) -> int:
@@ -498,9 +500,12 @@ class MessageStore:
             _log.error("the store accepts no messages until a restart: %s", failure)
         self._failure = self._failure or str(failure)
 
-    def stop_accepting(self, reason: str) -> None:
-        """Refuse messages from now on; accepted ones are still flushed and dispatched."""
-        self._closing_reason = reason
+    def stop_accepting(self, reason: str, *, except_topics: Collection[str] = ()) -> None:
+        """Refuse messages from now on, or until the shutdown those of all but some topics.
+
+        Accepted ones are still flushed and dispatched.
+        """
+        self._closing_reason, self._topics_until_shutdown = reason, except_topics
 
     def shutdown(self) -> str | None:
         """Make everything durable, save a checkpoint, and release the directory.

@@ -32,6 +32,7 @@ from typing import Final
 
 from rmq_spark.errors import RecordError
 from rmq_spark.wire.names import CHECK_GROUP, CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
+from rmq_spark.wire.properties import UNIQ_KEY
 from rmq_spark.wire.record import StoredMessage, decode_record
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 
@@ -150,7 +151,7 @@ class TransactionalMessageService:
         self._pending_commits: dict[tuple[int, str], PutMessageResult] = {}
         """The puts of committed messages that are not on the disk yet, by their half messages."""
         self._commits: dict[tuple[int, str], None] = {}
-        """The last committed half messages: their first queue offset, and their message id."""
+        """The last committed half messages: their first queue offset, and their producer's id."""
         self._read: deque[StoredMessage] = deque()
         self._end_offset = LOG_START
         """The end, in the log, of all that the progress depends on."""
@@ -496,5 +497,10 @@ def _size_of(message: StoredMessage) -> int:
 
 
 def _original_position(half: StoredMessage) -> tuple[int, str]:
+    """Return the first queue offset of a half message, and its id, if the producer has set one.
+
+    The offset message id is of no use here: each copy has its own.
+    """
     known_offset = prepared_queue_offset(half)
-    return half.queue_offset if known_offset is None else known_offset, half.message_id
+    first_offset = half.queue_offset if known_offset is None else known_offset
+    return first_offset, half.properties.get(UNIQ_KEY, "")

@@ -269,6 +269,17 @@ def test_buffered_put_returns_refusal_at_once(store):
     assert store.write_buffered() == ()
 
 
+def test_store_that_is_about_to_close_accepts_the_excepted_topics_until_its_shutdown(tmp_path):
+    store = open_store(tmp_path)
+    store.stop_accepting("the end has come", except_topics=("op",))
+    assert store.put_message(message("a")).remark == "the end has come"
+    assert store.put_message(message("a", topic="op")).is_stored
+    later(store, "a", topic="op")  # only single messages are excepted
+    assert store.write_buffered() == ()
+    assert store.shutdown() is None
+    assert not store.put_message(message("a", topic="op")).is_stored
+
+
 @pytest.mark.parametrize("prefix", [0, 40, 200])
 def test_full_disk_gives_back_the_queue_offsets_of_all_waiting_messages(tmp_path, prefix):
     disk = FaultyDisk(LocalDisk())

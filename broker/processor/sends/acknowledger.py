@@ -4,6 +4,9 @@ With ASYNC_FLUSH that is immediately. With SYNC_FLUSH all sends of a turn of the
 at the end of the turn the acknowledger requests one flush up to the end of the last message, which
 the store reports from its own thread. A sender that does not wait for the disk is answered
 immediately; its message is flushed as well, because consumers do not see it before.
+
+Sends that wait too long are answered FLUSH_DISK_TIMEOUT; `when_flushed` reports when the disk has
+their messages after all.
 """
 
 from __future__ import annotations
@@ -61,6 +64,8 @@ class Acknowledger:
         self._open_batch: _FlushBatch | None = None
         self._closed_batches: deque[_FlushBatch] = deque()
         """Batches that wait for the disk, in the order in which they complete."""
+        self._late: list[tuple[PutMessageResult, StoredCallback]] = []
+        """Puts that were answered with a timeout, and callbacks for the end of their flush."""
         self._end_offset = LOG_START
         self._sends = 0
         self._is_flush_requested = False
@@ -112,6 +117,25 @@ class Acknowledger:
             self._record_wait(0, sends)
         callback(result)
 
+    def when_flushed(self, result: PutMessageResult, callback: StoredCallback) -> None:
+        """Call ``callback`` when the flush of a put has ended that `when_stored` called late.
+
+        There is no timeout: the result is PUT_OK, or SERVICE_NOT_AVAILABLE after a failed flush.
+        """
+        known = result._replace(status=_PUT_OK, remark=None)
+        if known.end_offset <= self._store.confirm_offset():
+            callback(known)
+            return
+        self._late.append((known, callback))
+        if not self._is_flush_requested:
+            self._request_flush()
+
+    def complete_late(self) -> None:
+        """Call the callbacks of `when_flushed` for all that is on the disk, before returning."""
+        self._take_late(self._store.confirm_offset())
+        for _ in self._run_callbacks():
+            pass
+
     async def drain(self, seconds: float) -> None:
         """Wait until no send waits; after ``seconds``, answer the rest with a timeout."""
         if self._sends or self._results:
@@ -158,6 +182,7 @@ class Acknowledger:
         flushed_offset = self._store.confirm_offset()
         while self._closed_batches and self._closed_batches[0].end_offset <= flushed_offset:
             self._complete(self._closed_batches.popleft(), _PUT_OK)
+        self._take_late(flushed_offset)
         # Also for sends that have timed out: their messages are in the log, and stay invisible
         # until they are flushed.
         if flushed_offset < self._end_offset:
@@ -169,6 +194,21 @@ class Acknowledger:
             self._complete(
                 self._closed_batches.popleft(), PutMessageStatus.SERVICE_NOT_AVAILABLE, remark
             )
+        failed, self._late = self._late, []
+        for result, then in failed:
+            status = PutMessageStatus.SERVICE_NOT_AVAILABLE
+            self._results.append((result._replace(status=status, remark=remark), then, 0, 0))
+        self._start_callbacks()
+
+    def _take_late(self, flushed_offset: PhysicalOffset) -> None:
+        """Mark late puts that are on the disk as ready to be reported."""
+        late, self._late = self._late, []
+        for result, then in late:
+            if result.end_offset <= flushed_offset:
+                self._results.append((result, then, 0, 0))
+            else:
+                self._late.append((result, then))
+        self._start_callbacks()
 
     def _expire(self) -> None:
         """Answer the sends of an overdue turn; whether they are on the disk is unknown."""
@@ -190,7 +230,10 @@ class Acknowledger:
         for result, then, sends in batch.pending:
             known = result if status is _PUT_OK else result._replace(status=status, remark=remark)
             self._results.append((known, then, sends, took_ms))
-        if not self._is_acknowledging:
+        self._start_callbacks()
+
+    def _start_callbacks(self) -> None:
+        if self._results and not self._is_acknowledging:
             self._is_acknowledging = True
             self._run_steps(self._run_callbacks())
 

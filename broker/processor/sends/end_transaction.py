@@ -7,11 +7,12 @@
     CHECK_TRANSACTION_STATE <─ the check service, for a half message whose end is overdue
 
 The op message is appended only when the committed message is on the disk, so that a half message
-never counts as ended while a crash could take its message back. After a crash between both, the
-next check asks again, and the answer delivers the message a second time. Another commit of a
-message that this process has committed, or is writing, delivers nothing and adds only an op
-message. A commit that follows a rollback delivers the message, as in RocketMQ: its producer's work
-is done after all.
+never counts as ended while a crash could take its message back. The commit is answered after
+syncFlushTimeout at the latest, but its op message waits for the disk, also at a stop. After a crash
+between both, or if the disk accepts no op message until a restart, the next check asks again, and
+the answer delivers the message a second time. Another commit of a message that this process has
+committed, or is writing, delivers nothing and adds only an op message. A commit that follows a
+rollback delivers the message, as in RocketMQ: its producer's work is done after all.
 
 Most producers end transactions one-way: they do not learn of a refusal, and the next check asks
 them again.
@@ -90,6 +91,9 @@ class EndTransactionProcessor(Processor):
         half = self._find(connection, header)
         bare = request.without_content()
         is_rollback = header.commit_or_rollback == ROLLBACK
+        refusal = self._broker.store.unavailable_reason()
+        if refusal is not None:
+            raise RequestRejected(ResponseCode.SERVICE_NOT_AVAILABLE, refusal)
         transactions = self._broker.transactions
         if is_rollback or transactions.is_committed(half):
             result = self._put_op(half)
@@ -155,24 +159,32 @@ class EndTransactionProcessor(Processor):
         half: StoredMessage,
         result: PutMessageResult,
     ) -> None:
-        """Record that a half message has ended once its message is on the disk, and answer."""
+        """Answer a commit; once its message is on the disk, the half message has ended."""
         broker = self._broker
         if result.is_stored:
             broker.transactions.committed_total += 1
             topic = half.properties[REAL_TOPIC]
             broker.stats.record_put(topic, 1, result.end_offset - result.physical_offset)
-        is_on_disk = result.status is PutMessageStatus.PUT_OK
-        broker.transactions.end_commit(half, is_stored=is_on_disk)
-        if is_on_disk:
-            op = self._put_op(half)
-            if op.status is not PutMessageStatus.PUT_OK:
-                _log.warning(
-                    "half message %s is committed but not recorded, so checked again: %s",
-                    half.message_id,
-                    op.remark,
-                )
-            self._acknowledger.when_stored(op, lambda _: None, waits=False)
+        if result.status is PutMessageStatus.FLUSH_DISK_TIMEOUT:
+            self._acknowledger.when_flushed(result, partial(self._record_commit, half))
+        else:
+            self._record_commit(half, result)
         self._reply(connection, request, result)
+
+    def _record_commit(self, half: StoredMessage, result: PutMessageResult) -> None:
+        """Append the op message of a half message, if its message is on the disk."""
+        is_on_disk = result.status is PutMessageStatus.PUT_OK
+        self._broker.transactions.end_commit(half, is_stored=is_on_disk)
+        if not is_on_disk:
+            return
+        op = self._put_op(half)
+        if op.status is not PutMessageStatus.PUT_OK:
+            _log.warning(
+                "half message %s is committed but not recorded, so checked again: %s",
+                half.message_id,
+                op.remark,
+            )
+        self._acknowledger.when_stored(op, lambda _: None, waits=False)
 
     def _repeat_commit(
         self,

@@ -81,13 +81,13 @@ class MessageAppender:
         log: CommitLog,
         queues: QueueTable,
         message_bytes_max: int,
-        refusal_reason: Callable[[], str | None],
+        refusal_reason: Callable[[str | None], str | None],
         recent_writes: RecentWriteQueue[RecentRun | ColumnRun],
     ) -> None:
         """Prepare the only writer of a log.
 
-        ``refusal_reason`` returns why the store accepts no messages now, or None; ``recent_writes``
-        gets the written records.
+        ``refusal_reason`` returns why the store accepts no messages now, of a topic or of any, or
+        None; ``recent_writes`` gets the written records.
         """
         self.message_bytes_max = message_bytes_max
         self.file_room = log.files.file_size - BLANK_BYTES
@@ -160,7 +160,7 @@ class MessageAppender:
             common = replace(template.common, born_timestamp=born_timestamp)
             return illegal_result(str(common.fault()))
         with self._lock:
-            refusal = self._refusal_reason()
+            refusal = self._refusal_reason(None)
             if refusal is not None:
                 return unavailable_result(refusal)
             if size > self._buffer_room:
@@ -205,7 +205,7 @@ class MessageAppender:
 
     def _put_run(self, run: RecordRun | ColumnBatch) -> PutMessageResult:
         """Append a run, and return the result of its first message; the caller holds the lock."""
-        refusal = self._refusal_reason()
+        refusal = self._refusal_reason(None)
         if refusal is not None:
             return unavailable_result(refusal)
         self._append_run(run)
@@ -287,7 +287,7 @@ class MessageAppender:
         """
         with self._lock:
             self._write_buffered()
-            refusal = self._refusal_reason()
+            refusal = self._refusal_reason(queue[0])
             if refusal is not None:
                 return unavailable_result(refusal)
             queue_offset = self.next_offset(queue)

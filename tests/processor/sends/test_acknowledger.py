@@ -157,6 +157,72 @@ async def test_timed_out_sends_are_flushed_when_the_disk_recovers():
     assert waiting.acknowledger.queue() == (0, 0)
 
 
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        (lambda waiting: waiting.disk.finish(20), OK),
+        (lambda waiting: waiting.disk.fail(StoreFailed("gone")), FAILED),
+    ],
+)
+def test_late_put_is_reported_once_when_its_flush_has_ended(end, status):
+    async def tell():
+        waiting, reported = Waiting(), []
+
+        def answer(result):
+            waiting.said.append(result)
+            waiting.acknowledger.when_flushed(result, reported.append)
+
+        for place in (10, 20):
+            result = PutMessageResult(OK, place - 10, 0, place)
+            waiting.acknowledger.when_stored(result, answer)
+        await turn()
+        waiting.loop.move(5)
+        await turn()
+        assert waiting.outcomes() == [(10, LATE), (20, LATE)]
+        assert reported == []
+        end(waiting)
+        await turn()
+        assert [(each.end_offset, each.status) for each in reported] == [(10, status), (20, status)]
+        assert len(waiting.took_ms) == 2
+
+    run(tell())
+
+
+@story
+async def test_late_put_whose_flush_has_ended_meanwhile_is_reported_at_once():
+    waiting, reported = Waiting(), []
+    waiting.send(10)
+    await turn()
+    waiting.disk.finish(10)
+    await turn()
+    waiting.acknowledger.when_flushed(PutMessageResult(LATE, 0, 0, 10), reported.append)
+    assert [each.status for each in reported] == [OK]
+
+
+@story
+async def test_late_put_whose_flush_has_failed_meanwhile_is_reported_as_failed():
+    waiting, reported = Waiting(), []
+    waiting.send(10)
+    await turn()
+    waiting.disk.fail(StoreFailed("gone"))
+    await turn()
+    waiting.acknowledger.when_flushed(PutMessageResult(LATE, 0, 0, 10), reported.append)
+    waiting.disk.fail(StoreFailed("gone"))  # as it answers all that ask from now on
+    await turn()
+    assert [each.status for each in reported] == [FAILED]
+
+
+@story
+async def test_late_puts_that_the_disk_has_at_a_stop_are_reported_before_it_ends():
+    waiting, reported = Waiting(), []
+    for place in (10, 20):
+        late = PutMessageResult(LATE, place - 10, 0, place)
+        waiting.acknowledger.when_flushed(late, reported.append)
+    waiting.disk.confirmed = 10
+    waiting.acknowledger.complete_late()
+    assert [(each.end_offset, each.status) for each in reported] == [(10, OK)]
+
+
 APPEND, TELL, FLUSH, TURN = "append", "tell", "flush", "turn"
 
 
