@@ -42,6 +42,8 @@ class PopRequest(PullRequest):
 
     header: PopHeader  # type: ignore[assignment]  # has the fields that a hold needs, but a pull's
     is_notification: bool = False
+    is_released: bool = False
+    """True if its client has left the group: it must not get a message any more."""
 
     is_pop: ClassVar[bool] = True
 

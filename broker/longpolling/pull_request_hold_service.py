@@ -45,6 +45,7 @@ from rmq_spark.wire.message_queue import QueueKey
 
 from ..common.channel import Channel
 from .hold_limits import HoldLimits
+from .pop_request import PopRequest
 from .pull_request import FairTurns, HoldFilter, ManyPullRequest, PullRequest
 
 # ---- Quota: the units that held pulls use.
@@ -343,10 +344,13 @@ class PullRequestHoldService:
         """Answer the pops of a client that leaves a group, in steps: it wants no more messages."""
         for quota in (self._holds, self._deferred):
             for request in quota.of(connection):
-                is_pop = request.is_pop and request.header.consumer_group == group
-                if is_pop and request in quota:  # it may have been removed meanwhile
+                if (
+                    isinstance(request, PopRequest)
+                    and request.header.consumer_group == group
+                    and request in quota  # it may have been removed meanwhile
+                ):
                     self._remove(request)
-                    self._replay(replace(request, timeout_ms=0))
+                    self._replay(replace(request, timeout_ms=0, is_released=True))
                 yield
 
     def release_all(self) -> None:

@@ -217,6 +217,24 @@ def test_pop_of_a_member_that_leaves_is_answered_and_gets_no_message(tmp_path):
     run(story, tmp_path)
 
 
+def test_pop_of_a_member_that_leaves_gets_no_message_that_has_not_woken_it_yet(tmp_path):
+    async def story(s):
+        member = await s.broker.connect()
+        fields = pop_fields(poll_time=20_000)
+        member.send(RemotingCommand(RequestCode.POP_MESSAGE, opaque=1, ext_fields=fields))
+        await s.broker.held(1)
+        s.broker.controller.pop_waiters.arriving = lambda *_: None  # as if it were about to be told
+        await s.client.put("a")
+        await s.settle()
+        leave = {"clientID": "c", "consumerGroup": "G"}
+        member.send(RemotingCommand(RequestCode.UNREGISTER_CLIENT, opaque=9, ext_fields=leave))
+        codes = {(each := await member.receive()).opaque: each.code for _ in range(2)}
+        assert codes == {1: ResponseCode.POLLING_TIMEOUT, 9: ResponseCode.SUCCESS}
+        assert await s.texts() == ["a"]
+
+    run(story, tmp_path)
+
+
 def test_held_pop_is_woken_by_a_redelivery(tmp_path):
     async def story(s):
         await s.client.put("a")

@@ -153,6 +153,9 @@ class PopMessageProcessor(Processor):
     def execute_request_when_wakeup(self, held: PopRequest) -> RemotingCommand | None:
         """Answer a held pop, or hold it again for the rest of its time."""
         header = cast("PopMessageRequestHeader", held.header)
+        if held.is_released:
+            remark = GetMessageStatus.NO_MESSAGE_IN_QUEUE.name
+            return self._nothing(held.request, header, self._broker.now_ms(), 0, remark)
         if held.connection.is_closed or held.connection.is_congested:
             # the message that woke it is for another member
             self._waiters.wake_next(header.topic, header.consumer_group, header.queue_id)
