@@ -3,6 +3,7 @@
     receive ──thread──▶ pop ──▶ broker holds it ──▶ thread: messages, or the next pop ──▶ loop
             └─ cancelled ──▶ the next `receive` continues the pop that the broker holds;
                              messages that arrive earlier are given back to the group
+    close ──▶ waits a moment until all that nobody receives is given back
 
 No thread waits while a broker holds a pop. The steps of a `receive` are the threaded consumer's.
 """
@@ -10,13 +11,11 @@ No thread waits while a broker holds a pop. The steps of a `receive` are the thr
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING
 
 from rmq_spark.client.aio.client import Client, shared_or_own
 from rmq_spark.client.aio.loop_bridge import LoopPromise, schedule_call
@@ -30,14 +29,15 @@ from rmq_spark.client.consumer.simple_consumer import (
     check_receive,
 )
 from rmq_spark.client.consumer.simple_consumer import SimpleConsumer as ThreadedSimpleConsumer
-from rmq_spark.client.errors import ClientError
 from rmq_spark.client.message import MessageExt
-from rmq_spark.client.results import PopResult
 from rmq_spark.client.times import LATEST
 from rmq_spark.wire.bodies.clients import SubscriptionData
 from rmq_spark.wire.pop import POP_MESSAGES_MAX
 
-_log: Final = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from rmq_spark.client.results import PopResult
+    from rmq_spark.client.transport.pending_requests import ResponseFuture
+    from rmq_spark.wire.headers.members import PopMessageRequestHeader
 
 
 class LoopSimpleConsumer(ThreadedSimpleConsumer):
@@ -52,18 +52,30 @@ class LoopSimpleConsumer(ThreadedSimpleConsumer):
         """Return the steps of a `receive`, whose arguments are checked."""
         return self._receive_steps(max_messages, invisible_ms, timeout_ms)
 
-    def pop_next(self, steps: PopSteps, popped: Future[PopResult] | None) -> Future[PopResult]:
-        """Send the next pop of a `receive`; raise StopIteration with its messages at the end."""
-        address, header = next(steps) if popped is None else steps.send(popped.result())
-        return self._instance.api.pop_async(address, header)
+    def pop_result(self, receive: object, popped: ResponseFuture[PopResult]) -> PopResult:
+        """Return the result of a finished pop, unless its messages are given back."""
+        return self._pop_result(receive, popped)
 
-    def release_messages(self, messages: Iterable[MessageExt]) -> None:
+    def send_pop(
+        self, receive: object, address: str, header: PopMessageRequestHeader
+    ) -> ResponseFuture[PopResult]:
+        """Send the next pop of a `receive`."""
+        return self._send_pop(receive, address, header)
+
+    def keep_open(self, receive: object) -> None:
+        """Let `close` wait, because a `receive` has messages that nobody has received yet."""
+        self._unfinished.add(receive)
+
+    def allow_close(self, receive: object) -> None:
+        """Undo the effect of `keep_open`."""
+        self._unfinished.discard(receive)
+
+    def release_messages(self, receive: object, messages: Iterable[MessageExt]) -> None:
         """Make messages that nobody receives visible again, so that they are redelivered soon."""
         try:
-            for message in messages:
-                self.change_invisible_duration(message, 0)
-        except ClientError as error:  # they are redelivered when their invisible time ends
-            _log.info("messages of a cancelled receive come again later: %s", error)
+            self._give_back(messages)
+        finally:
+            self.allow_close(receive)
 
 
 class _Receive:
@@ -91,29 +103,40 @@ class _Receive:
         self._promise = promise
         schedule_call(self._run)
 
-    def _run(self, popped: Future[PopResult] | None = None) -> None:
+    def _run(self, popped: ResponseFuture[PopResult] | None = None) -> None:
         """Take the result of a pop and send the next one; in a thread."""
+        consumer = self._consumer
+        consumer.keep_open(self)
         try:
-            if self._promise is None and (popped is None or not popped.result().messages):
+            result = None if popped is None else consumer.pop_result(self, popped)
+            if self._promise is None and (result is None or not result.messages):
                 self._end([])  # nobody waits: no further pop
                 return
-            popping = self._consumer.pop_next(self._steps, popped)
+            step = next(self._steps) if result is None else self._steps.send(result)
+            popping = consumer.send_pop(self, *step)
         except StopIteration as end:
             self._end(end.value)
         except BaseException as error:  # noqa: BLE001  # whatever it raises is for the coroutine
             self._end([], error)
         else:
-            popping.add_done_callback(lambda done: schedule_call(partial(self._run, done)))
+            popping.add_done_callback(lambda _: schedule_call(partial(self._run, popping)))
 
     def _end(self, found: list[MessageExt], error: BaseException | None = None) -> None:
         with self._lock:
             self._is_over, self._found, promise = True, found, self._promise
         if promise is None:
-            self._consumer.release_messages(found)
-        elif error is None:
+            self._consumer.release_messages(self, found)
+            return
+        if not found:
+            self._consumer.allow_close(self)
+        if error is None:
             promise.set_result(found)
         else:
             promise.set_exception(error)
+
+    def on_received(self) -> None:
+        """Note that a coroutine has the messages."""
+        self._consumer.allow_close(self)
 
     @property
     def is_over(self) -> bool:
@@ -125,7 +148,7 @@ class _Receive:
             self._promise = None
             found, is_pending = self._found, not self._is_over
         if found:
-            schedule_call(partial(self._consumer.release_messages, found))
+            schedule_call(partial(self._consumer.release_messages, self, found))
         return is_pending
 
     def resume_for(self, other: _Receive, promise: LoopPromise[list[MessageExt]]) -> bool:
@@ -249,6 +272,7 @@ class SimpleConsumer(AsyncWrapper[LoopSimpleConsumer]):
                 raise
             finally:
                 self._receives.discard(promise.future)
+            receive.on_received()
             if found or receive is own:
                 return found
 

@@ -466,6 +466,18 @@ class BrokerApi:
         changed: ChangeInvisibleTimeResponseHeader = self.requests.header(address, code, header)
         return changed
 
+    def change_invisible_time_async(
+        self, address: str, header: ChangeInvisibleTimeRequestHeader
+    ) -> ResponseFuture[ChangeInvisibleTimeResponseHeader]:
+        """Change when a popped message is visible again, without waiting for the answer."""
+        code = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
+        return self.connections.request_async(
+            address,
+            build_request(code, header),
+            self.requests.timeout_ms,
+            lambda answer: response_header(address, code, check_response(address, code, answer)),
+        )
+
     # ---- queue locks
 
     def lock(

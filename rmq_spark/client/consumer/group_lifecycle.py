@@ -114,9 +114,6 @@ class GroupLifecycle(ForkAware, ABC):
     def _abandon_start(self) -> None:
         """Clean up after a failed start."""
 
-    def _cancel_waits(self) -> None:
-        """End the calls that wait for brokers, because the consumer stops."""
-
     def _new_safe_stop(self) -> SafeStop:
         return SafeStop(f"{self._full_group} leaves", self._leave_group, SHUTDOWN_MS / 1000)
 
@@ -181,7 +178,6 @@ class GroupLifecycle(ForkAware, ABC):
         self._state_machine.compare_and_set(ServiceState.RUNNING, ServiceState.SHUTDOWN_ALREADY)
         is_over = self._state_machine.state is ServiceState.SHUTDOWN_ALREADY
         if is_over and self._has_joined:  # else `start`, if it still runs, leaves the group
-            self._cancel_waits()
             self._safe_stop.run()
 
     def _after_fork(self) -> None:

@@ -6,17 +6,24 @@ queues, no offsets and no thread of its own. It needs RocketMQ 5, or rocketpoll'
     receive ─> POP_MESSAGE to one broker after the other ─> messages with receipts
     ack ─> ACK_MESSAGE, or BATCH_ACK_MESSAGE for several
     neither in time ─> the broker redelivers, and after retryMaxTimes stores a dead letter
+    close ─> leave the group ─> give back what pops that are still pending bring
+
+A pending pop belongs to its `receive` until the consumer closes. From then on, and after a Ctrl-C
+in the wait, nobody would get its messages: they are made visible again at once, so that another
+member need not wait until their invisible time is over.
 """
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
-from concurrent.futures import InvalidStateError
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from rmq_spark.client.arguments import (
     check_flag,
@@ -30,8 +37,14 @@ from rmq_spark.client.arguments import (
 )
 from rmq_spark.client.concurrency.fork_hooks import ForkAware
 from rmq_spark.client.concurrency.lifecycle import StartsInBlock, run_steps
+from rmq_spark.client.concurrency.threads import SIGNAL_CHECK_SECONDS, start_thread
 from rmq_spark.client.consumer.group_lifecycle import GroupLifecycle
-from rmq_spark.client.errors import ClientShutDown, MessageRejected
+from rmq_spark.client.errors import (
+    ClientError,
+    ClientShutDown,
+    MessageRejected,
+    ThreadNotStarted,
+)
 from rmq_spark.client.instance.instance import ClientInstance, require_topics
 from rmq_spark.client.message import MessageExt, to_message
 from rmq_spark.client.subscriptions import (
@@ -39,7 +52,7 @@ from rmq_spark.client.subscriptions import (
     MessageSelector,
 )
 from rmq_spark.client.times import EARLIEST, LATEST
-from rmq_spark.errors import HeaderError, excerpt
+from rmq_spark.errors import HeaderError, RocketPollError, excerpt
 from rmq_spark.wire.bodies.clients import ConsumerData, ConsumeType, SubscriptionData
 from rmq_spark.wire.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from rmq_spark.wire.headers.members import (
@@ -65,18 +78,28 @@ if TYPE_CHECKING:
     from rmq_spark.client.transport.pending_requests import ResponseFuture
     from rmq_spark.wire.bodies.operators import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 
+_log: Final = logging.getLogger(__name__)
+
 _FROM_FIRST, _FROM_LAST = 0, 1
 _TURN_MS: Final = 1_000
 """Milliseconds for which one of several brokers may hold a pop before the next is asked."""
 INVISIBLE_MS: Final = 60_000
 INVISIBLE_MS_MIN: Final = 1_000
 RECEIVE_TIMEOUT_MS: Final = 20_000
+GIVE_BACK_MS_MAX: Final = 300
+"""Most milliseconds that `close` waits for pending pops, and then for giving back messages."""
+_LOOK_AGAIN_SECONDS: Final = 0.005
 
 PopSteps: TypeAlias = Generator[tuple[str, PopMessageRequestHeader], "PopResult", list[MessageExt]]
 """The steps of a `receive`: a generator whose caller does the waiting.
 
 It yields the address and the header of each pop, is sent the result, and returns the messages.
 """
+
+
+class _PendingPop(NamedTuple):
+    response: ResponseFuture[PopResult]
+    broker_name: str
 
 
 def check_pop_start(start: str) -> None:
@@ -197,7 +220,10 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
         self._namespace = self._instance.namespace
         self._member = PopMember(self._full_group, lambda: self._subscriptions.values())  # noqa: PLW0108  # they are replaced
         self._turns = count()
-        self._pending_pops: set[ResponseFuture[PopResult]] = set()
+        self._pending_pops: dict[object, _PendingPop] = {}
+        """The last pop of each `receive`; who removes it gets its messages."""
+        self._unfinished: set[object] = set()
+        """What `close` waits for: sends of pops, and messages that are to be given back."""
         ForkAware.__init__(self)
 
     # ---- life cycle
@@ -227,15 +253,10 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
         """Leave the group, within two seconds; a `receive` that waits raises `ClientShutDown`.
 
         Messages that were received and not acknowledged are delivered to other members when their
-        invisible time is over.
+        invisible time is over; those that arrive while the consumer closes, within about two
+        seconds.
         """
         self._shut_down()
-
-    def _cancel_waits(self) -> None:
-        for pending in list(self._pending_pops):
-            pending.abandon()
-            with suppress(InvalidStateError):  # its response has arrived
-                pending.on_error(ClientShutDown(f"the consumer {self._state_machine.state.value}"))
 
     def shutdown(self) -> None:
         """Leave the group: RocketMQ's name of `close`."""
@@ -246,12 +267,13 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
             run_steps(
                 self.group,
                 lambda: self._instance.unregister_consumer(self._full_group),
+                self._give_back_pending,
                 self._instance.stop,
             )
 
     def _after_fork(self) -> None:
         super()._after_fork()
-        self._pending_pops = set()
+        self._pending_pops, self._unfinished = {}, set()
 
     # ---- subscriptions
 
@@ -301,23 +323,117 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
             MessageRejected: A number is out of range, or no topic is subscribed to.
         """
         check_receive(max_messages, invisible_ms, timeout_ms)
+        receive = object()
         steps = self._receive_steps(max_messages, invisible_ms, timeout_ms)
         try:
             address, header = next(steps)
             while True:
-                address, header = steps.send(self._pop(address, header))
+                response = self._send_pop(receive, address, header)
+                address, header = steps.send(self._pop_result(receive, response))
         except StopIteration as end:
             found: list[MessageExt] = end.value
             return found
 
-    def _pop(self, address: str, header: PopMessageRequestHeader) -> PopResult:
-        pending = self._instance.api.pop_async(address, header)
-        self._pending_pops.add(pending)
+    def _send_pop(
+        self, receive: object, address: str, header: PopMessageRequestHeader
+    ) -> ResponseFuture[PopResult]:
+        """Send the next pop of a `receive`."""
+        self._unfinished.add(receive)
         try:
             self._check_running()
-            return pending.result()
+            response = self._instance.api.pop_async(address, header)
+            self._pending_pops[receive] = _PendingPop(response, header.broker_name or "")
         finally:
-            self._pending_pops.discard(pending)
+            self._unfinished.discard(receive)
+        return response
+
+    def _pop_result(self, receive: object, response: ResponseFuture[PopResult]) -> PopResult:
+        """Wait for the result of a pop and return it, unless its messages are given back."""
+        try:
+            while not response.done():
+                with suppress(FutureTimeout):
+                    response.exception(SIGNAL_CHECK_SECONDS)
+                self._check_running()
+            self._check_running()
+        except BaseException:  # the consumer was closed, or Ctrl-C
+            self._give_back_when_done(receive, response)
+            raise
+        if self._pending_pops.pop(receive, None) is None:
+            raise ClientShutDown(f"the consumer {self._state_machine.state.value}")
+        return response.result()
+
+    # ---- messages that nobody receives
+
+    def _give_back_pending(self) -> None:
+        """Give back what the pending pops bring, because the consumer closes."""
+        deadline = time.monotonic() + GIVE_BACK_MS_MAX / 1_000
+        found: list[_PendingPop] = []
+        while self._pending_pops or self._unfinished:
+            for receive, pending in list(self._pending_pops.items()):
+                with suppress(FutureTimeout, ClientError):
+                    pending.response.exception(max(deadline - time.monotonic(), 0))
+                if pending.response.done():
+                    found += self._claim_messages(receive)
+            if time.monotonic() >= deadline:
+                break
+            if self._unfinished:
+                time.sleep(_LOOK_AGAIN_SECONDS)
+        self._give_back_popped(found)
+        for receive, pending in list(self._pending_pops.items()):
+            self._give_back_when_done(receive, pending.response)
+
+    def _give_back_when_done(self, receive: object, response: ResponseFuture[PopResult]) -> None:
+        """Give back the messages of a pop when they come."""
+        response.add_done_callback(lambda _: self._give_back_soon(receive))
+
+    def _give_back_soon(self, receive: object) -> None:
+        """Give back the messages of a finished pop, in a thread of its own."""
+        own = object()
+        self._unfinished.add(own)
+        found = self._claim_messages(receive)
+
+        def give_back() -> None:
+            try:
+                self._give_back_popped(found)
+            finally:
+                self._unfinished.discard(own)
+
+        try:
+            if found:
+                name = f"rocketpoll gives back {self.group}"
+                start_thread(threading.Thread(target=give_back, name=name, daemon=True))
+                return
+        except ThreadNotStarted as error:
+            _log_not_given_back(self.group, error)
+        self._unfinished.discard(own)
+
+    def _claim_messages(self, receive: object) -> list[_PendingPop]:
+        """Take over a finished pop, unless another caller has it or it brings no messages."""
+        pending = self._pending_pops.pop(receive, None)
+        if pending is None or pending.response.exception() is not None:
+            return []
+        return [pending] if pending.response.result().messages else []
+
+    def _give_back_popped(self, popped: Iterable[_PendingPop]) -> None:
+        self._give_back(
+            message
+            for each in popped
+            for message in self._popped(each.broker_name, each.response.result())
+        )
+
+    def _give_back(self, messages: Iterable[MessageExt]) -> None:
+        """Make messages visible again, so that they are redelivered soon."""
+        change = self._instance.api.change_invisible_time_async
+        try:
+            asked = [
+                change(*self._change_request(message, _receipt_of(message), 0))
+                for message in messages
+            ]
+            deadline = time.monotonic() + GIVE_BACK_MS_MAX / 1_000
+            for changing in asked:
+                changing.result(max(deadline - time.monotonic(), 0))
+        except (RocketPollError, FutureTimeout) as error:
+            _log_not_given_back(self.group, error)
 
     def _receive_steps(self, max_messages: int, invisible_ms: int, timeout_ms: int) -> PopSteps:
         deadline = time.monotonic() + timeout_ms / 1_000
@@ -409,13 +525,8 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
         check_range("invisible_ms", invisible_ms, 0)
         self._check_running()
         receipt = _receipt_of(message)
-        header = ChangeInvisibleTimeRequestHeader(
-            *self._ack_header(message, receipt)[:5],
-            invisible_time=invisible_ms,
-            broker_name=receipt.broker_name,
-        )
         changed = self._instance.api.change_invisible_time(
-            self._address(self._namespace.wrap(message.topic), receipt.broker_name), header
+            *self._change_request(message, receipt, invisible_ms)
         )
         start = receipt.start_offset if receipt.is_in_order else receipt.queue_offset
         renewed = receipt._replace(
@@ -425,6 +536,18 @@ class SimpleConsumer(GroupLifecycle, StartsInBlock):
             revive_queue_id=changed.revive_qid,
         )
         return replace(message, properties={**message.properties, POP_CK: renewed.encode()})
+
+    def _change_request(
+        self, message: MessageExt, receipt: PopReceipt, invisible_ms: int
+    ) -> tuple[str, ChangeInvisibleTimeRequestHeader]:
+        """Return the broker's address, and the request that changes an invisible time."""
+        header = ChangeInvisibleTimeRequestHeader(
+            *self._ack_header(message, receipt)[:5],
+            invisible_time=invisible_ms,
+            broker_name=receipt.broker_name,
+        )
+        topic = self._namespace.wrap(message.topic)
+        return self._address(topic, receipt.broker_name), header
 
     def _targets(self) -> list[tuple[str, str]]:
         """Return topics and brokers to ask, beginning with another one each time."""
@@ -482,6 +605,14 @@ def check_receive(max_messages: int, invisible_ms: int, timeout_ms: int) -> None
     check_range("max_messages", max_messages, 1, POP_MESSAGES_MAX)
     check_range("invisible_ms", invisible_ms, INVISIBLE_MS_MIN)
     check_time_ms("timeout_ms", timeout_ms)
+
+
+def _log_not_given_back(group: str, error: Exception) -> None:
+    _log.info(
+        "%s: messages that nobody received come again when their invisible time is over: %s",
+        group,
+        str(error) or type(error).__name__,
+    )
 
 
 def _receipt_of(message: MessageExt) -> PopReceipt:
