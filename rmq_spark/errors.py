@@ -1,15 +1,13 @@
 """Base classes of all errors that rocketpoll raises, sorted by what the caller can do about them.
 
-    RocketPollError
-    └── WireError         bytes that cannot be what they claim to be, or a value that has no bytes
-        ├── FrameError    a length word is wrong: there is no next frame, close the connection
-        ├── HeaderError   one frame's header: the frames that follow are still readable
-        ├── BodyError     one frame's body (JSON, batch, compressed bytes)
-        │   ├── CodecMissing   a module is not installed that inflates such bodies
-        │   └── BodyTooLarge   a compressed body is sound, and inflates to more than a limit
-        └── RecordError   a stored message, or a chunk of them
-
-Every package imports this module, so it imports nothing of the project.
+RocketPollError
+└── WireError         bytes cannot be decoded, or a value cannot be encoded
+    ├── FrameError    a length word is wrong: there is no next frame, close the connection
+    ├── HeaderError   one frame's header: the frames that follow are still readable
+    ├── BodyError     one frame's body (JSON, batch, compressed bytes)
+    │   ├── CodecMissing   the module that inflates such bodies is not installed
+    │   └── BodyTooLarge   a compressed body is sound, and inflates to more than a limit
+    └── RecordError   a stored message, or a chunk of them
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ class RocketPollError(Exception):
     page: ClassVar[str] = "troubleshooting.md"
 
     def __init_subclass__(cls, page: str | None = None) -> None:
-        """Set the module that a traceback shows, and the page, by default that of its base."""
+        """Set the module that a traceback shows; a class without a ``page`` inherits one."""
         super().__init_subclass__()
         cls.__module__ = _PUBLIC_MODULES.get(cls.__module__, cls.__module__)
         if page is not None:
@@ -63,7 +61,7 @@ class RocketPollError(Exception):
 
 
 def _note(page: str) -> str:
-    """Return where more is said about an error: an address, or a page with its heading."""
+    """Return the note of an error: the address of its page, or the page's title and heading."""
     if PAGES:
         return f"See {PAGES}{page}"
     name, _, heading = page.partition("#")

@@ -1,10 +1,8 @@
 """BoundedHttpServer: the standard library's HTTP server with a limited number of client threads.
 
-MetricsServer serves scrapers and probes with it.
-
 A client occupies a thread for at most `REQUEST_SECONDS` while it sends its request, however slowly,
-and `RESPONSE_SECONDS` for each piece of the response. If there are too many clients, a new one
-replaces one whose request has not arrived: the oldest, of the address that has most clients.
+and `RESPONSE_SECONDS` for each piece of the response. If there are too many clients, the server
+disconnects one whose request has not arrived: the oldest, of the address that has most clients.
 """
 
 from __future__ import annotations
@@ -50,7 +48,6 @@ class _DeadlineReader(RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read what has arrived, or wait for it."""
         seconds = self._deadline - time.monotonic()
         if seconds <= 0:
             raise TimeoutError("the request has not arrived in time")
@@ -59,13 +56,13 @@ class _DeadlineReader(RawIOBase):
 
 
 class QuietHandler(BaseHTTPRequestHandler):
-    """A handler of requests that writes no log, and drops slow clients."""
+    """A request handler that writes no log and disconnects slow clients."""
 
     server: BoundedHttpServer
     request_seconds = REQUEST_SECONDS
 
     def setup(self) -> None:
-        """Read the request against a deadline."""
+        """Set a deadline for reading the request."""
         super().setup()
         self.rfile.close()
         self.rfile = BufferedReader(_DeadlineReader(self.connection, self.request_seconds))
@@ -78,7 +75,7 @@ class QuietHandler(BaseHTTPRequestHandler):
         return is_valid
 
     def mark_complete(self) -> None:
-        """Note that the whole request has arrived, so that its client keeps its thread."""
+        """Note that the whole request has arrived, so that no new client evicts this one."""
         self.connection.settimeout(RESPONSE_SECONDS)
         self.server.request_arrived(self.connection)
 

@@ -2,7 +2,7 @@
 
     data_source     RocketPollDataSource, the class that Spark finds; makes readers and writers
     batch_reader, stream_reader, writer     Spark's interfaces, over the packages below
-    worker_python   checks first whether the Python of the query has what it needs
+    worker_python   checks that the Python of the query has the packages that it needs
     preflight       checks at load() that need an answer from brokers
     options/        every option, parsed and checked once, on the driver
     schemas/        the columns of source and bodies, and their Arrow and Avro types
@@ -14,5 +14,5 @@
     exactly_once/   manifests, staged batches, and the reader of committed rows
     checkpoint, lag   a query's checkpoint and lag, read from outside the query
 
-Planning runs on the driver, reading and sending in tasks. Nothing here imports the broker.
+Planning runs on the driver, reading and sending in tasks.
 """

@@ -41,11 +41,7 @@ if TYPE_CHECKING:
 
 @without_frames
 class BatchReader(DataSourceReader):
-    """A batch read: the queues from start to end, or the messages of one key.
-
-    The end is where the queues ended at `load()`: all actions on the data frame, and retried tasks,
-    see the same rows.
-    """
+    """A batch read: the queues from start to end, or the messages of one key."""
 
     def __init__(
         self,
@@ -76,7 +72,7 @@ class BatchReader(DataSourceReader):
         return task_partitions(found, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task; if there are no tasks, Spark passes a partition of its own."""
+        """Yield the rows of a task."""
         yield from read_task(self._options, self._schema, partition)
 
     def _plan_ranges(

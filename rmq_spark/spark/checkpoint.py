@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# ---- The files of a checkpoint, in a local directory or any that a Spark session can read.
-
 _OFFSETS: Final = "offsets"
 _COMMITS: Final = "commits"
 _PATH_NOT_FOUND: Final = "PATH_NOT_FOUND"

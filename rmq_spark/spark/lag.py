@@ -137,7 +137,7 @@ def lag_between(
 def lag_now(
     offset: SourceOffset | Mapping[str, Any], namesrv_addr: str, **options: str
 ) -> QueryLag:
-    """Return the lag of an offset behind the current ends of the queues, which brokers report.
+    """Return the lag of an offset: how far it is behind the ends that brokers report now.
 
     Args:
         offset: An offset of a query, as an object or as the JSON that a checkpoint holds.

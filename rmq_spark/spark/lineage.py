@@ -49,8 +49,6 @@ class LineageClient(Protocol):
 
 
 class _Query:
-    """A running query, and the topics that it has read so far."""
-
     def __init__(self, name: str, run_id: str) -> None:
         self.name = name
         self.run_id = run_id

@@ -86,7 +86,6 @@ class _BaseStreamReader(DataSourceStreamReader):
 
     @property
     def _batches(self) -> MicroBatchPlanner:
-        """The planner, which is created by the first call that needs it."""
         if self._planner is None:
             self._planner = self._create_planner()
         return self._planner
@@ -129,7 +128,7 @@ class _BaseStreamReader(DataSourceStreamReader):
     def _latest_offset(self, start: dict[str, Any], limits: BatchLimits) -> dict[str, Any]:
         at = self._parse_offset(start)
         end = self._batches.latest_offset(at, limits)
-        self._batches.commit_progress(at)  # all before the start is written
+        self._batches.commit_progress(at)  # everything before the start has been written
         return start if end == at else end.to_json()
 
     def _parse_offset(self, document: dict[str, Any]) -> SourceOffset:
@@ -180,7 +179,7 @@ if HAS_LIMITS:
 
     @without_frames
     class Spark42StreamReader(_BaseStreamReader, SupportsTriggerAvailableNow):
-        """The stream reader for Spark 4.2 and later, which announces the end of AvailableNow."""
+        """The stream reader for Spark 4.2 and later, which supports AvailableNow."""
 
         def _create_planner(self) -> MicroBatchPlanner:
             planner = super()._create_planner()
@@ -203,7 +202,7 @@ if HAS_LIMITS:
             return ReadAllAvailable()
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
-            """Fix the end of the query: messages that arrive from now on do not count."""
+            """Fix the end of the query, which does not read messages that arrive later."""
             self._batches.prepare_available_now()
 
         def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name

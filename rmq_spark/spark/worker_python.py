@@ -1,4 +1,4 @@
-"""Worker Python: whether the Python in which Spark plans and reads has what a query needs.
+"""Worker Python: checks that the Python in which Spark plans and reads has what a query needs.
 
 `load()` checks this first. Spark may run this module in a Python that finds the sources on a path
 and no other package, so that it imports only the standard library and the errors.

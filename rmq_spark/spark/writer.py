@@ -1,4 +1,4 @@
-"""The writers: Spark's interface of the sink, over `sender` or `staged_commit` in the tasks.
+"""The writers: Spark's interface to the sink, over `sender` or `staged_commit` in the tasks.
 
 Options and columns are checked on the driver, when Spark asks for a writer. Tasks send their rows
 at once and report them (`TaskCommitMessage`). Messages that were sent cannot be withdrawn, so that
@@ -128,7 +128,6 @@ class _TaskWriter:
         batch_manifest_id: ManifestId,
         batch: BatchRequestHeader | None,
     ) -> TaskCommitMessage:
-        """Send a task's rows, or stage them as part of a batch."""
         if self.encoder is not None:
             batches = self.encoder.encode_batches(batches, task.partition)
         if batch is not None:
@@ -152,9 +151,9 @@ class _TaskWriter:
     ) -> TaskCommitMessage:
         """Send a task's rows of a batch write, which may be inside a query's foreachBatch.
 
-        Rows get the ids of a batch if there is one: the query's, or the one that the options name.
-        ``fallback_call_id`` stands for the call of the foreachBatch function, which Spark does not
-        reveal. ``batch`` identifies the write if it is not part of a query.
+        Within a query, or with option txnAppId, rows get the ids of that batch.
+        ``fallback_call_id`` identifies the call of the foreachBatch function if Spark does not.
+        ``batch`` identifies the write if it is not part of a query.
         """
         context, name = _task_context(), self.options.write_name
         task = WriteTask(write_id, 0, context.partitionId())
@@ -182,7 +181,6 @@ class _TaskWriter:
         return self.send(task, batches, part_of, batch)
 
     def send_stream_batch(self, batches: Iterable[pa.RecordBatch]) -> TaskCommitMessage:
-        """Send a task's rows of a streaming batch."""
         context = _task_context()
         query_id, batch_id = map(context.getLocalProperty, (_QUERY_ID, _BATCH_ID))
         if query_id is None or batch_id is None:
@@ -238,7 +236,7 @@ class _TaskWriter:
             check_first_batch(self.options, manifest_id, self._origin_of(manifest_id))
 
     def _origin_of(self, manifest_id: ManifestId) -> str:
-        """Return the origin, by which a query is known after its checkpoint is lost, or nothing."""
+        """Return the origin of a query, which survives the loss of its checkpoint; or nothing."""
         if manifest_id.query_id is None:
             return ""
         from rmq_spark.spark.exactly_once.manifest_commit import (  # noqa: PLC0415  # see the module
@@ -292,7 +290,7 @@ class BatchWriter(DataSourceArrowWriter):
         _log.info("write %s: %s", self._write_id, _summarize(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Log that some tasks failed, and the rows that others sent (which stay) or staged."""
+        """Log the failure; rows that were sent stay, and staged rows are deleted."""
         self._task_writer.abort(messages)
         _log.warning(
             "write %s was aborted: %s%s",
@@ -389,7 +387,7 @@ def stream_writer(
 def to_record_batches(
     rows: Iterator[Row], sink_columns: Sequence[SinkColumn], encoder: BodyEncoder | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows as the record batches of later Spark releases; columns not sent are null."""
+    """Yield rows as record batches, which later Spark releases pass; unsent columns are null."""
     import pyarrow as pa  # noqa: PLC0415  # in tasks only
 
     from rmq_spark.spark.bodies.encoder import to_arrow_value  # noqa: PLC0415  # the same
