@@ -27,7 +27,7 @@ def _brokers_of(topic: str, routes: Mapping[str, frozenset[str]]) -> frozenset[s
 
 
 def _accepts_routed_queues(selection: Selection, topic: str, broker: str) -> bool:
-    """Return whether a query reads the queues of a broker that only routes name."""
+    """Return whether a query reads the queues that a route names on this broker."""
     if not selection.assigned:
         return topic == ANY or selects(selection, topic)
     topics = selection.topics if topic == ANY else (topic,)
@@ -36,10 +36,7 @@ def _accepts_routed_queues(selection: Selection, topic: str, broker: str) -> boo
 
 
 class QueueDiscovery:
-    """The queues that a query may read, refreshed from time to time.
-
-    For use by one thread.
-    """
+    """The queues that a query may read, refreshed at intervals; for use by one thread."""
 
     def __init__(
         self, options: ReadOptions, instance: ClientInstance, clock: Callable[[], float]
@@ -86,8 +83,7 @@ class QueueDiscovery:
     def is_withdrawn(self, queue: MessageQueue) -> bool:
         """Return whether a queue must no longer be read.
 
-        That is so if the query does not name its topic, or if the topic's route has its broker but
-        not the queue.
+        Its topic is not selected any more, or the topic's route has its broker but not the queue.
         """
         if queue in self._known:
             return False
@@ -104,9 +100,9 @@ class QueueDiscovery:
         )
 
     def assignment_error(self, brokers: Iterable[str]) -> OptionError | None:
-        """Return the error for assigned brokers that no name server knew before the wait expired.
+        """Return the error for an assigned broker that no name server knew until the wait expired.
 
-        None if no queue is known only by the name of such a broker.
+        None if routes name all queues of these brokers.
         """
         unrouted_brokers = {queue.broker_name for queue in self.unrouted_queues()}
         name = min(unrouted_brokers.intersection(brokers), default=None)
@@ -151,7 +147,7 @@ class QueueDiscovery:
             return frozenset()
 
     def _may_host(self, topic: str) -> bool:
-        """Return whether an option names a broker for a topic that no name server knows."""
+        """Return whether a broker that options name for a topic is unknown to name servers."""
         named = self._named_brokers(topic)
         return bool(named) and not named.keys() <= self._known_brokers()
 

@@ -137,7 +137,7 @@ class BrokerFanOut:
     def __init__(
         self, instance: ClientInstance, access: BrokerAccess, on_unavailable: Callable[[], None]
     ) -> None:
-        """Store the callback for a broker that does not answer and may have a new address."""
+        """Create a fan-out that calls ``on_unavailable`` if a broker may have a new address."""
         self.addresses = BrokerAddresses(instance)
         self._connections = instance.connections
         self._access = access
@@ -147,7 +147,7 @@ class BrokerFanOut:
         self._route_refresh_at = 0.0
 
     def retry_timer(self) -> RetryTimer:
-        """Return the pauses between requests to brokers that the query waits for."""
+        """Return the timer of requests to brokers that the query waits for."""
         return RetryTimer(
             "queries of brokers", self._access.retry_timeout_ms, pause_seconds=_PAUSE_SECONDS
         )
@@ -271,7 +271,7 @@ class BrokerFanOut:
     def _resolve_addresses(
         self, brokers: Mapping[str, MessageQueue], faults: _Faults
     ) -> tuple[dict[str, str], dict[str, Future[None]]]:
-        """Return the address of each broker, given a queue of it, and the ones to be connected."""
+        """Return the address of each broker, given a queue of it, and the pending connections."""
         addresses: dict[str, str] = {}
         for name, queue in brokers.items():
             try:
@@ -288,7 +288,7 @@ class BrokerFanOut:
         }
 
     def _start_connecting(self, address: str) -> Future[None]:
-        """Start a connection, unless one is being made; the caller may leave before it is ready."""
+        """Start a connection in a thread of its own, unless one is being made."""
         future = self._connecting.get(address)
         if future is None or future.done():
             future = self._connecting[address] = Future()

@@ -100,7 +100,6 @@ class HeldPulls:
         return False
 
     def _ensure_pull(self, queue: MessageQueue, offset: int, seconds: float) -> None:
-        """Send a pull at this offset unless one is held there."""
         held = self._pulls.get(queue)
         now = self._clock()
         if held is not None and held.queue_offset == offset:
@@ -201,7 +200,7 @@ class QueueClient(QueueDiscovery):
         return self.discover()
 
     def refresh_unrouted_queues(self) -> None:
-        """Refresh the queues that no route names, because their brokers have answered."""
+        """Refresh the queues if no route has named some of them: their brokers have answered."""
         if self.unrouted_queues():
             self.discover(is_forced=True)
 
@@ -269,7 +268,7 @@ class QueueClient(QueueDiscovery):
     def fingerprints(
         self, positions: Iterable[MessagePosition]
     ) -> dict[MessagePosition, MessageFingerprint]:
-        """Return the messages at these positions that still exist."""
+        """Return the fingerprint of each message that still exists at these positions."""
         found = {}
         for place, result in self._pull_each(
             place for place in positions if place.queue_offset >= 0

@@ -2,9 +2,9 @@
 
     options  >  the profile that option profile names  >  environment variables
 
-Files, such as profiles and certificates, are read on the driver, as are environment variables, and
-their content goes to executors with the parsed options. Thus only the driver needs them, `load()`
-reports any problem with them, and Spark never sees the keys of a profile or variable: its plans,
+The driver reads environment variables and all files, such as profiles and certificates; executors
+get their content with the parsed options. Thus only the driver needs the files, `load()` reports
+what is wrong with them, and Spark never sees the keys of a profile or variable: its plans,
 checkpoints and logs have options as the user wrote them.
 """
 
@@ -56,7 +56,7 @@ _PROFILE_OPTIONS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerAccess:
-    """The options by which brokers are reached; the same for source and sink."""
+    """The parsed options by which source and sink reach brokers."""
 
     name_servers: tuple[str, ...]
     credentials: Credentials | None = None
@@ -73,7 +73,7 @@ class BrokerAccess:
 
 
 def add_connection_defaults(options: OptionReader) -> None:
-    """Take missing options from the profile that option ``profile`` names, and from variables."""
+    """Add missing options from the profile that option ``profile`` names, and from variables."""
     name = options.text("profile")
     if name is not None:
         try:
@@ -98,7 +98,7 @@ def _texts_of(profile: Profile, tls: str | None) -> dict[str, str]:
         if (value := profile.settings.get(setting)) is not None
     }
     of_tls = _TLS_OPTIONS.values() & texts.keys()
-    if of_tls:  # certificates without TLS would mean nothing
+    if of_tls:  # certificates have no effect without TLS
         texts.setdefault("tls", "true")
     is_without_tls = (tls or texts.get("tls", "")).strip().lower() == "false"
     return {name: text for name, text in texts.items() if not is_without_tls or name not in of_tls}

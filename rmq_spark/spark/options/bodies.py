@@ -73,11 +73,11 @@ class BodyOptions:
 
 
 BINARY_BODIES: Final = BodyOptions()
-"""Bodies as they are: bytes, in the column of that name."""
+"""Bodies as they are: bytes in column body."""
 
 
 def read_body(options: OptionReader, topic: str | None = None) -> BodyOptions:
-    """Parse and check the options for bodies of a source, which reads a topic or several."""
+    """Parse the body options of a source; ``topic`` is its topic, if it reads only one."""
     found = _body(options)
     kind, text = found.format, options.text("bodySchema")
     if text is None:
@@ -112,7 +112,7 @@ def read_body(options: OptionReader, topic: str | None = None) -> BodyOptions:
 
 
 def write_body(options: OptionReader, topic: str | None = None) -> BodyOptions:
-    """Parse and check the options for bodies of a sink, which writes to a topic or to several."""
+    """Parse the body options of a sink; ``topic`` is its topic, if it writes to only one."""
     found = _body(options)
     if options["bodyRegister"]:
         if found.registry is None:
@@ -129,7 +129,7 @@ def write_body(options: OptionReader, topic: str | None = None) -> BodyOptions:
 
 
 def _body(options: OptionReader) -> BodyOptions:
-    """Parse the options for bodies that source and sink share."""
+    """Parse the body options that source and sink share."""
     kind: BodyFormat = options["bodyFormat"]
     module, column = _MODULES.get(kind, "rmq_spark"), options.text("bodyColumn")
     try:
@@ -165,7 +165,6 @@ def _wrong_format(option: str, formats: str, found: BodyFormat) -> OptionError:
 
 
 def _with_message(body: BodyOptions, options: OptionReader) -> BodyOptions:
-    """Return options with the message that a file of descriptors gives."""
     path, name = options.text("bodyDescriptor"), options.text("bodyMessage")
     if body.format is not BodyFormat.PROTOBUF:
         for option, text in (("bodyDescriptor", path), ("bodyMessage", name)):
@@ -259,7 +258,6 @@ def _subject(options: OptionReader, topic: str | None) -> str:
 
 
 def _with_latest_schema(body: BodyOptions, options: OptionReader, topic: str | None) -> BodyOptions:
-    """Return options with the newest schema of the subject, if there is a registry."""
     if body.registry is None:
         return body
     from rmq_spark.spark.schemas import protobuf_schema, registered_schema  # noqa: PLC0415  # bring pyspark

@@ -1,9 +1,8 @@
 """Options: the options of source and sink, parsed and checked once, on the driver.
 
 `OPTIONS` lists every option, its uses, and its meaning; docs/options.md has the long version, and a
-test compares the two. `access` parses the options for connections. Names are those of Spark's Kafka
-source if the meaning is the same. An error names the option and the remedy; secrets are never
-shown.
+test compares the two. Names are those of Spark's Kafka source if the meaning is the same. An error
+names the option and the remedy; secrets are never shown.
 """
 
 from __future__ import annotations
@@ -281,7 +280,7 @@ class WriteOptions:
     """The txnAppId and txnVersion that identify the rows of a batch write."""
     row_ids: RowIds = RowIds.POSITIONS
     is_exactly_once: bool = False
-    """True if a batch counts by its manifest, see `manifest_commit`."""
+    """True if a manifest commits each batch, see `manifest_commit`."""
     sink_name: str | None = None
     """The name under which a broker publishes staged batches of this sink, see `staged_commit`;
     None if batches are committed by manifests only."""
@@ -590,9 +589,6 @@ def _group(option: str, name: str, namespace: str | None) -> str:
         return check_group(wrap_namespace(namespace, name.strip()))
     except MessageRejected as error:
         raise OptionError(option, str(error)) from None
-
-
-# ---- Options for reading the commits topic of a source's topic, derived from those of the source.
 
 
 def commits_options(options: ReadOptions) -> ReadOptions:

@@ -1,8 +1,8 @@
 """The columns of the sink: their names and types, and the check of a data frame's columns.
 
-The check runs on the driver, before any row is read. Columns that the source has and the sink does
-not (`IGNORED_COLUMNS`) are set by the broker for each message, so that a topic can be written as it
-was read. Any other column is refused, because it may be a misspelled one.
+The check runs on the driver, before any row is read. It ignores columns that only the source has
+(`IGNORED_COLUMNS`), so that a topic can be written as it was read. It refuses any other column,
+because it may be a misspelled one.
 """
 
 from __future__ import annotations
@@ -71,9 +71,8 @@ def check_sink_columns(
 ) -> tuple[SinkColumn, ...]:
     """Return the columns of a data frame that are sent, by their canonical names.
 
-    Encoded bodies are one more column, after all others.
-
-    If all rows go to one topic, ``has_topic``, a column of that name is ignored.
+    Encoded bodies are one more column, after all others. ``has_topic`` means that all rows go to
+    one topic; a column of that name is then ignored.
     """
     right_names = {name.lower(): name for name in (*SINK_COLUMNS, *IGNORED_COLUMNS)}
     wrong: list[str] = []

@@ -1,8 +1,8 @@
 """The option table: every option by name, and `OptionReader`, which parses a user's options.
 
-A row has an option's uses, its one-line meaning, how its text becomes a value, and the value if it
-is not given. Unknown options, and options that have no meaning for a use, are refused with the
-closest valid name.
+A row of the table has an option's uses, its one-line meaning, its parser and its default. The
+reader refuses unknown options, with the nearest valid name, and options without a meaning for the
+use.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
 
 
 def of_option(name: str) -> Any:
-    """Return the field of a dataclass that has an option's value, see `OptionReader.fields`."""
+    """Declare a dataclass field for an option's value, which `OptionReader.fields` returns."""
     return field(default=OPTIONS[name].kind.default, metadata={"option": name})
 
 
@@ -309,7 +309,7 @@ def is_table_definition(raw_options: Mapping[str, str]) -> bool:
 
 
 def check_table_definition(raw_options: Mapping[str, str]) -> None:
-    """Refuse options in ``CREATE TABLE``, which no query would get; allow other properties."""
+    """Refuse options in ``CREATE TABLE``: Spark passes them to no query."""
     right_names = {name.lower(): name for name in OPTIONS}
     for name in raw_options:
         known = right_names.get(name.lower().removeprefix("option."))
@@ -321,7 +321,6 @@ class OptionReader:
     """The options that a user wrote, by their canonical names."""
 
     def __init__(self, raw_options: Mapping[str, str], uses: frozenset[Use]) -> None:
-        """Take the options that were given for these uses."""
         self._uses = uses
         right_names = {name.lower(): name for name in OPTIONS}
         self._texts: dict[str, str] = {}
@@ -351,7 +350,7 @@ class OptionReader:
         """The canonical names of the options that were given."""
 
     def add_defaults(self, texts: Mapping[str, str], origin: str) -> None:
-        """Take further texts for options that were not given, and that have a meaning here.
+        """Add texts of options that were not given, if they have a meaning for the use.
 
         Errors call such an option by its ``origin``.
         """
@@ -361,7 +360,7 @@ class OptionReader:
 
     @property
     def table_hint(self) -> str:
-        """The advice to add to an error if no option was given, as by a query of a table."""
+        """The advice to add to an error if no option was given, as in a query of a table."""
         return "" if self._texts else f". No option is given at all; {NO_TABLE_OPTIONS}"
 
     def written_name(self, name: str) -> str:
