@@ -1,12 +1,9 @@
 """LatestOffsets: where the queues of a query end, and which brokers and queues are gone for good.
 
-    brokers that do not answer    are waited for, or the query continues without them, by option
-    brokers no name server knows  a loss: their queues keep their offsets, and continue if the
-                                  brokers return
-    topics of a pattern           that were deleted: they leave the offset, with a loss unless all
-                                  was read
-    queues that were withdrawn    because their topic has fewer now: a loss, if they have unread
-                                  messages
+    a broker does not answer        the query waits for it, or continues without it (onBrokerAway)
+    no name server knows a broker   a loss; its queues keep their offsets, in case it returns
+    a topic of a pattern is deleted its queues leave the offset; a loss unless all was read
+    a queue is withdrawn            its topic has fewer queues now; a loss if messages are unread
 
 A loss fails the query, or is logged with failOnDataLoss=false.
 """
@@ -70,7 +67,7 @@ class LatestOffsets:
             self._target = self._ending_offsets(found)
 
     def refresh_store_times(self, queues: Collection[MessageQueue]) -> None:
-        """Ask again for the store times at these queues' ends, because the messages changed."""
+        """Ask again for the store times at these queues' ends, because their messages changed."""
         if self._newest is not None and queues:
             ends = {queue: at.next_offset for queue, at in self._newest.positions.items()}
             self._newest = self._store_times.positions_at(ends, self._newest, excluding=queues)
@@ -130,7 +127,7 @@ class LatestOffsets:
         return PositionResolver(self._options, self._queues, queues).ending_offsets(is_bound=True)
 
     def _query_ends(self, start: SourceOffset) -> tuple[SourceOffset, dict[MessageQueue, int]]:
-        """Ask all brokers for the ends of queues; mark brokers that are gone in the start."""
+        """Ask all brokers for the ends of queues; the start returned marks those that are gone."""
         readable = self._queues.discover()
         known = [
             queue for queue in start.positions if queue.broker_name not in start.missing_brokers
@@ -189,7 +186,7 @@ class LatestOffsets:
         return start.without_queues(known) if known else start  # another offset is another batch
 
     def _clamp_withdrawn(self, start: SourceOffset, ends: dict[MessageQueue, int]) -> None:
-        """Set the ends of withdrawn queues to their starts; report each loss once."""
+        """Stop reading withdrawn queues; report the loss of their unread messages once."""
         losses, unread = [], {}
         for queue, position in start.positions.items():
             end = ends.get(queue, 0)

@@ -51,14 +51,12 @@ from rmq_spark.spark.plan.queue_identity import QueueIdentity, StoreTimeLookup, 
 from rmq_spark.spark.plan.source_offset import SourceOffset
 from rmq_spark.wire.message_queue import MessageQueue
 
-# ---- GroupProgress: commits a query's offsets for its consumer group.
-
 _RETRY_SECONDS: Final = 1.0
 """Seconds until an offset that could not be committed is sent again."""
 
 
 class GroupProgress:
-    """The progress of one query's group, as committed to brokers; for use by one thread."""
+    """Commits a query's offsets for its consumer group; for use by one thread."""
 
     def __init__(self, group: str | None, queues: QueueClient, clock: Callable[[], float]) -> None:
         self._group = group
@@ -84,8 +82,6 @@ class GroupProgress:
         self._retry_at = self._clock() + _RETRY_SECONDS
 
 
-# ---- Idle wait: how long a source without new messages waits before it reports an empty batch.
-
 SHARED_WAIT_MS: Final = 50
 AFTER_BATCH_WAIT_MS: Final = 1
 _OTHER_BATCHES_MAX: Final = 2
@@ -98,7 +94,6 @@ class IdleWaitPolicy:
     """
 
     def __init__(self, suspend_ms: int, clock: Callable[[], float]) -> None:
-        """Take how long brokers hold pulls, and a clock that returns seconds."""
         self._suspend_ms = suspend_ms
         self._clock = clock
         self._other_batches = 0
@@ -135,8 +130,6 @@ class IdleWaitPolicy:
             self._is_only_source = False
 
 
-# ---- The pace of batches.
-
 NO_LIMITS: Final = BatchLimits()
 _COMPARED_SECONDS: Final = 60.0
 """Seconds between comparisons of queues whose ends have not moved: a recreated queue may have the
@@ -156,8 +149,8 @@ class BatchPace:
     def is_enough(self, rows: int, limits: BatchLimits, *, is_closed: bool) -> bool:
         """Return whether a batch has enough rows, or has been waited for long enough.
 
-        A first batch does not wait, nor does a query that ends with what was available
-        (``is_closed``).
+        A first batch does not wait, nor does a query that reads only what was available at its
+        start (``is_closed``).
         """
         if limits.rows_min is None or is_closed or self._last_batch_at is None:
             return True
@@ -185,7 +178,7 @@ class MicroBatchPlanner:
         self._clock = clock
         self._compared_at = clock()
         self._known_ends: dict[MessageQueue, int] = {}
-        """Ends that differ from the offset read so far, of queues found to have nothing new."""
+        """The ends of queues without new messages that do not end where they were read to."""
         self._partitions = PartitionPlanner(options, queues)
         self._progress = GroupProgress(options.consumer_group, queues, clock)
         self._initial: SourceOffset | None = None
@@ -200,9 +193,9 @@ class MicroBatchPlanner:
         Spark calls this repeatedly until there is a first batch. The end of the queues must not
         move meanwhile, or messages that arrive between two calls would never be read.
 
-        Spark also calls it when a first batch runs again, although the end of that batch has its
-        start. Therefore a start that brokers do not have becomes an offset without queues, and
-        `latest_offset` raises the error: it gets this offset only in a query without a batch.
+        Spark also calls it before it runs a first batch again, whose end already has the start. So
+        this raises no error if brokers do not have the start: it returns an offset without queues.
+        `latest_offset` raises the error, because it gets that offset only if there is no batch yet.
         """
         if self._initial is None:
             try:
@@ -233,7 +226,7 @@ class MicroBatchPlanner:
 
     @property
     def sizes(self) -> Mapping[MessageQueue, float]:
-        """The mean message size in bytes of each queue from which messages were seen."""
+        """The mean message size in bytes of each queue of which a message was seen."""
         return self._store_times.sizes
 
     def fetch_ends(self, offset: SourceOffset) -> SourceOffset:
@@ -285,7 +278,7 @@ class MicroBatchPlanner:
         self._progress.commit(start)
 
     def end_batch(self, end: SourceOffset) -> None:
-        """Record that a batch of the query has been written, even one of other sources only."""
+        """Record that a batch has been written, even one with rows of other sources only."""
         self._idle_wait.record_batch(has_own_rows=end != self._empty_at)
         self._progress.commit(end)
 
@@ -413,8 +406,8 @@ class MicroBatchPlanner:
     ) -> bool:
         """Return whether queues were recreated before their store times at this end were asked for.
 
-        If so, the times belong to the new queue, and the offsets to the old one. Only queues that
-        are unchanged after that request have reported their own times.
+        If so, the times belong to the new queue, and the offsets to the old one. A queue that is
+        still the same after that request has reported its own times.
         """
         known = start, self.newest  # the newest was known when the start was checked
         positions = {
@@ -475,7 +468,6 @@ class MicroBatchPlanner:
         first: Mapping[MessageQueue, int],
         limits: BatchLimits,
     ) -> int | None:
-        """Return the maximum of rows in a batch, or None for no limit."""
         rows = limits.rows_max
         if limits.bytes_max is not None and backlogs:
             seen = self._store_times.sizes

@@ -202,7 +202,7 @@ class PartitionPlanner:
 def align_to_messages(
     queues: QueueClient, ranges: Sequence[OffsetRange], known: Container[MessagePosition] = ()
 ) -> tuple[list[OffsetRange], dict[MessagePosition, MessageFingerprint]]:
-    """Return ranges that end after a message, if brokers have one, and these last messages.
+    """Return ranges that end after an existing message, and the fingerprints of these messages.
 
     A task recognizes a topic by its range's last message. So a range that would end within a gap is
     extended to the next message: it has no more rows for that, because an offset in a gap has none.

@@ -268,7 +268,7 @@ class PositionResolver:
 
 
 def _check_awaited_topic(positions: Positions, topic: str) -> None:
-    """Refuse an offset in a topic that does not exist yet: it is read from its first message."""
+    """Refuse an offset in a topic that does not exist yet, and will be read from its start."""
     for each in positions.positions_of_topic(topic):
         if isinstance(each, OffsetPosition) and each.offset > 0:
             raise OptionError(

@@ -47,7 +47,7 @@ class OffsetBounds(NamedTuple):
 
 
 class BatchRange(NamedTuple):
-    """The offsets of a queue that a batch reads, from one to before another."""
+    """The offsets of a queue that a batch reads: from ``start`` to before ``end``."""
 
     start: int
     end: int
@@ -83,8 +83,8 @@ class QueueIdentity:
     ) -> dict[MessageQueue, Discontinuity]:
         """Return the queues at which a query cannot simply continue, in order.
 
-        A discontinuity that continues at the end of its queue has nothing to read: no message there
-        was stored after those that were read.
+        If a discontinuity resumes at the end of its queue, no message there was stored after those
+        that were read.
         """
         found: dict[MessageQueue, Discontinuity] = {}
         losses: dict[MessageQueue, str] = {}
@@ -183,9 +183,9 @@ class QueueIdentity:
     ) -> dict[MessageQueue, ReplacedQueue]:
         """Return the queues whose message before a position differs from the one that was read.
 
-        Given bounds, it also returns queues that have no message there, but unread ones before it:
-        an offset without a message may be all that is left of the one that was read, or the place
-        of a rolled-back row in a recreated topic.
+        Given bounds, also return queues that have no message there, but unread ones before it. The
+        missing message alone proves nothing: the one that was read may be lost, or the offset may
+        be that of a rolled-back row in a recreated topic.
         """
         others, empty = self._compare_messages(positions)
         return others | self._find_emptied(empty, bounds or {})
@@ -305,9 +305,6 @@ def _describe_shrunk(queue: MessageQueue, end: int, reached: int) -> str:
     return f"{queue} ends at offset {end}, but its position was {reached} before"
 
 
-# ---- Offsets with the store time and mark of the message before each, and sizes of messages.
-
-
 class StoreTimeLookup:
     """Looks up store times and sizes of the messages before offsets; for use by one thread."""
 
@@ -317,7 +314,7 @@ class StoreTimeLookup:
 
     @property
     def sizes(self) -> Mapping[MessageQueue, float]:
-        """The mean message size in bytes of each queue from which messages were seen."""
+        """The mean message size in bytes of each queue of which a message was seen."""
         return self._sizes
 
     def positions_at(
@@ -328,8 +325,8 @@ class StoreTimeLookup:
     ) -> SourceOffset:
         """Return positions at these offsets.
 
-        Store times come from ``known`` offsets, of which later ones take precedence; those of the
-        queues in ``excluding`` come from brokers.
+        Store times come from the ``known`` offsets, of which later ones take precedence. Brokers
+        are asked for the others, and for those of the queues in ``excluding``.
         """
         positions = {queue: QueuePosition(offset) for queue, offset in offsets.items()}
         for each in known:

@@ -119,7 +119,7 @@ class SourceOffset:
     def renamed(self, names: Mapping[str, str]) -> SourceOffset:
         """Return the positions with brokers renamed.
 
-        If a queue was already read under its broker's new name, that position counts.
+        If a queue was already read under its broker's new name, that position is kept.
         """
         if not names:
             return self

@@ -54,7 +54,7 @@ def addresses_of(access: BrokerAccess) -> BrokerAddresses:
 
 
 def retry_timer_of(access: BrokerAccess, broker_name: str) -> RetryTimer:
-    """Return the pauses of a task whose broker does not answer."""
+    """Return the retry timer of a task's requests to a broker."""
     return RetryTimer(
         f"reading from broker {broker_name}",
         access.retry_timeout_ms,

@@ -41,7 +41,6 @@ class UnreadableRecord(Exception):
     """A record cannot be read; all records before it have been yielded."""
 
     def __init__(self, bad: BadRecord, recorded_crc: int | None = None) -> None:
-        """Take the record, and the CRC that it states for its body."""
         super().__init__(bad, recorded_crc)
         self.bad = bad
         self.recorded_crc = recorded_crc
@@ -161,7 +160,7 @@ def _report_lost(
     queue: MessageQueue,
     ranges: Iterable[tuple[int, int]],
 ) -> None:
-    """Report offsets that a broker skips: they are lost, even if its first offset is outdated."""
+    """Report offsets that a broker skips: they are lost, even if its first offset is lower."""
     api, address = addresses.instance.api, addresses.resolve(queue)
     lost = without_rolled_back(api, address, queue, ranges)
     losses = [describe_lost_offsets(queue, first, last) for first, last in lost]
