@@ -120,7 +120,7 @@ class CommittedBatchPlanner(MicroBatchPlanner):
         return span_groups_of(self._source_options, self._planned[1])
 
     def end_batch(self, end: SourceOffset) -> None:
-        """Record that a batch of the query has been written, even one of other sources only."""
+        """Record that a batch has been written, even one with rows of other sources only."""
         super().end_batch(replace(end, committed=None))
 
 
@@ -152,9 +152,9 @@ class ManifestReader:
         return found
 
     def first_complete(self, queue: MessageQueue, queue_offset: int) -> int:
-        """Return the first offset from which no batch has lost a row to retention, for a new read.
+        """Return the first offset, at or after this one, from which batches have all their rows.
 
-        An offset that the user gives is left as it is.
+        Earlier ones have lost rows to retention. An offset that the user gives is left as it is.
         """
         starting = self._options.starting
         if starting is not None and starting.common is None:
@@ -271,7 +271,6 @@ def _within_limits(
 
 
 def _split_state(offset: SourceOffset) -> tuple[SourceOffset, CommitState]:
-    """Return the position of an offset, and the commit state there."""
     if offset.committed is None:
         raise isolation_mismatch(offset.topics, "uncommitted")
     return replace(offset, committed=None), offset.committed.after

@@ -135,7 +135,6 @@ class _SpanCheck(RecordObserver):
 
     @property
     def loss(self) -> str:
-        """A description of the loss, if the check has failed."""
         queue, first, count, *_ = self._span
         which = f"the rows committed at offsets {first} to {first + count - 1} of {queue}"
         if self._unreadable:

@@ -1,34 +1,35 @@
-"""Manifest commit: stores the message that makes the rows of a batch count in the commits topic.
+"""Manifest commit: stores the manifest that commits the rows of a batch, in the commits topic.
 
-    tasks    first batch: does the commits topic exist? else it is created ──> rows are sent
-    driver   reports of the tasks that count ──> manifest, in parts if need be ──> stored
+    tasks    first batch: the commits topic is created, unless it exists ──> rows are sent
+    driver   reports of successful tasks ──> manifest, in parts if it is large ──> stored
 
 A commits topic has one queue: its messages are ordered, and a reader's position is one number. The
 queue is on the first of the topic's brokers, by name. The other brokers have the topic without
 permission to read or write, so that name servers know it while that broker is away, and no client
 creates it elsewhere.
 
-A manifest is sent until a broker confirms that it is stored; stored twice, it counts once. `commit`
+A manifest is sent until a broker confirms that it is stored; readers ignore a repeat. `commit`
 returns after readers can see it, because the next commit looks up earlier manifests. Spark decides
-which tasks count, and readers decide which manifest counts. `CommitOrder` refuses commits that
-readers would silently ignore, and a query that starts over:
+which attempt of a task is valid, and readers take the first manifest of a batch. `CommitOrder`
+refuses commits that readers would silently ignore, and a query that starts over:
 
     a batch of a query ──> what has the query committed?
                              ├─ a later batch ──> refused: the checkpoint was set back
-                             ├─ this one, with other rows, from another driver
-                             │       ──> refused: there are two copies of the checkpoint
-                             ├─ this one, with other rows, from no other driver ──> continues with a
-                             │         warning: a retried batch, or a checkpoint that was set back
+                             ├─ this one, with other rows ──> does another driver use a copy of the
+                             │       │                        checkpoint?
+                             │       ├─ yes ──> refused
+                             │       └─ no ──> continues with a warning: it is a retried batch, or
+                             │                 the checkpoint was set back
                              ├─ this one, or earlier ones ──> continues
-                             └─ nothing ──> has another query its checkpoint, or its write's name?
+                             └─ nothing ──> has another query of the same origin committed?
                                               ├─ no ──> it is new, and continues
                                               └─ yes ──> refused: batch numbers start over
     a named write      ──> are other rows stored under its name? ──> refused; within foreachBatch
                            only if the same call of the function has written them
 
 A query gets its id from its checkpoint. After the checkpoint is deleted, the query starts over with
-another id, and the rows that it reads again would count again. Its origin stays the same: the
-checkpoint's location, or in foreachBatch the write's name.
+another id, and the rows that it reads again would be committed again. Its origin stays the same:
+the checkpoint's location, or in foreachBatch the write's name.
 
 All lookups use the index of the commits topic's broker. They wait for that broker, because the
 manifest has to wait for it anyway. If the broker has no index, nothing is refused.
@@ -108,14 +109,14 @@ def origin_of_write(name: str) -> str:
 def effective_manifest(
     batch: ManifestId, manifests: Iterable[CommitManifest]
 ) -> CommitManifest | None:
-    """Return the first manifest of a batch, which is the one that counts; None if it has none."""
+    """Return the counted manifest of a batch, which is its first; None if it has none."""
     return next(
         (each for each in manifests if each.id._replace(run_id=batch.run_id) == batch), None
     )
 
 
 def log_changed_rows(batch: ManifestId, target: str) -> None:
-    """Log that a retried batch has other rows than those that count.
+    """Log that a retried batch has other rows than were committed.
 
     A query whose checkpoint was set back by one batch looks like a query that repeats its last
     batch.
@@ -180,9 +181,9 @@ class CommitOrder:
         return own
 
     def check_manifest(self, manifest: CommitManifest, *, is_visible: bool = False) -> None:
-        """Refuse as `check_batch` does, and if other rows of the batch count already.
+        """Refuse as `check_batch` does, and if the batch was committed with other rows.
 
-        Rows that a broker has made visible count, even if a query starts over or had other rows.
+        Rows that a broker has published are committed, even if a query starts over or had others.
         """
         own = self.check_batch(manifest.id, "" if is_visible else manifest.origin)
         if not is_visible:
@@ -198,7 +199,7 @@ class CommitOrder:
     def check_write(self, manifest: CommitManifest) -> None:
         """Refuse a write if another write of the same call has its name and other rows.
 
-        Readers would take its manifest for a repeat, and its rows would not count. Another call of
+        Readers would take its manifest for a repeat, and ignore its rows. Another call of
         a foreachBatch function runs the batch again: then `check_manifest` reports other rows.
         """
         found = self._find_manifests(manifest.id, manifest.id.key, QUERY_MESSAGES_MAX)
@@ -408,9 +409,9 @@ def commit(
 ) -> None:
     """Commit rows: store their manifest, and return when readers see it; do nothing without rows.
 
-    The rows are of one topic, by default the sink's. ``origin`` identifies a query that starts
-    over. Nothing checks for such a query without ``origin``, or for rows that are visible already,
-    because the broker checked it when it published them.
+    The rows are of one topic, by default the sink's. ``origin`` shows whether a query starts over.
+    That is not checked without an ``origin``, nor for rows that are visible already: the broker
+    checked it when it published them.
     """
     topic, commits = _topic_names(options, topic)
     manifest = CommitManifest(topic, manifest_id, tuple(spans), origin=origin)
@@ -453,7 +454,7 @@ def _wait_until_visible(
 
     While a broker commits a staged batch of any sink, it hides messages stored meanwhile. The index
     does not have them either, and a query that starts over would not be noticed. An acknowledged
-    manifest counts, unless its broker then reports that it is not there.
+    manifest is valid, unless its broker then reports that it is not there.
     """
     instance = producer_of(options).instance
     timer = RetryTimer(

@@ -1,11 +1,11 @@
-"""Staged commit: rows of a batch that tasks stage at one broker, and that it publishes together.
+"""Staged commit: tasks stage the rows of a batch at one broker, which publishes them together.
 
 A task stages its rows:
 
     first row ──> which broker? ──> what has the sink committed last?
                                       ├─ an earlier batch ──> rows are staged, under a new attempt
-                                      ├─ nothing, or one long before ──> the same, unless the
-                                      │          batch counts under another name
+                                      ├─ nothing, or one long before ──> the same, unless another
+                                      │          sink has committed the batch
                                       │          (`renamed_sink_error`)
                                       ├─ this batch ──> rows are counted, and not sent
                                       └─ a later one, or one of another query ──> refused
@@ -16,9 +16,9 @@ its staged rows if it fails. If it is killed, the broker deletes them with the n
 
 The driver has the broker commit them, and then stores their manifests:
 
-    reports of the tasks that count ──> COMMIT_BATCH, again until it is answered
-                                          │  from here on every client has all rows
-                                          └──> a manifest for each topic, of the spans in the answer
+    reports of successful tasks ──> COMMIT_BATCH, repeated until it is answered
+                                      │  from here on every client has all rows
+                                      └──> a manifest for each topic, of the spans in the answer
 
 The order ensures that a reader of manifests never waits for rows that may never be stored. If the
 driver is killed in between, it commits again, receives the same spans, and stores the manifests.
@@ -77,7 +77,7 @@ from rmq_spark.wire.message_queue import MessageQueue
 def renamed_sink_error(
     options: WriteOptions, api: BrokerApi, address: str, manifest_id: ManifestId, topic: str
 ) -> WriteError | None:
-    """Return the error for a stream's batch that counts already under another sink, or None.
+    """Return the error if another sink has committed a stream's batch already, or None.
 
     Raises:
         ClientError: A broker or name server does not answer.
@@ -227,10 +227,7 @@ class _TaskStaging:
                 abort_attempts(self._producer, self._broker_name, self._batch, [self._attempt])
 
     def _check_last_batch(self, topic: str, broker_name: str) -> None:
-        """Find out whether the sink has committed this batch; refuse a batch out of order.
-
-        A batch is also refused if the sink belongs to another query.
-        """
+        """Find out whether the sink has committed this batch; refuse as `check_order` does."""
         api = self._producer.instance.api
         while True:
             try:
@@ -240,7 +237,7 @@ class _TaskStaging:
                     refused = renamed_sink_error(
                         self._options, api, address, self._manifest_id, topic
                     )
-                    last = api.staging.last_batch(address, self._batch.sink)  # by now it may be
+                    last = api.staging.last_batch(address, self._batch.sink)  # committed by now?
                     if refused is not None and self._has_gap(last):
                         raise refused
             except ClientError as error:  # noqa: PERF203  # asked again

@@ -35,7 +35,7 @@ class WriteTask(NamedTuple):
 
 
 class RowSums(NamedTuple):
-    """The sums of rows, wherever they are stored: their number, body bytes and body CRCs."""
+    """The number, body bytes and body CRCs of rows, each summed up."""
 
     rows: int = 0
     body_bytes: int = 0

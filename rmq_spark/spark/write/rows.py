@@ -1,11 +1,7 @@
-"""Rows: the rows of a task become messages, each for a topic or a queue, and spans once stored.
+"""Rows: turns the rows of a task into messages, routes them, and collects where they are stored.
 
-`RowPreparer` checks and casts columns, and adds an id to each row.
-
-All work is on whole columns. An error names the first faulty row, before anything of its record
-batch is sent.
-
-`RowRouter` groups rows by destination: one queue, or any queue of one topic.
+`RowPreparer` works on whole columns. An error names the first faulty row, before anything of its
+record batch is sent. `RowRouter` groups rows by destination: one queue, or any queue of one topic.
 
     rows ──> by topic ──> by queue ──> by delay level, or with times of delivery
 
@@ -87,7 +83,6 @@ class RowPreparer:
         body_bytes_max: int,
         row_ids: RowIds,
     ) -> None:
-        """Take the columns to send, and what the ids of rows are made from."""
         self._sent = sink_columns
         self._names = {column.name for column in sink_columns}
         self._task = task
@@ -331,7 +326,7 @@ _SENT_COLUMNS: Final = (
 
 
 _AT_A_TIME: Final = -1
-"""The number that stands for a time of delivery among delay levels."""
+"""The code of rows with a time of delivery, among the delay levels."""
 
 
 class RoutedRows(NamedTuple):

@@ -62,15 +62,13 @@ from rmq_spark.wire.codes import ResponseCode
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.properties import decode_properties
 
-# ---- The retries of a sink's requests: for which errors, for how long, and the final error.
-
 _log = logging.getLogger(__name__)
 
 PAUSE_SECONDS: Final = 0.5
 PAUSE_SECONDS_MAX: Final = 5.0
 
 Remedies: TypeAlias = "Sequence[tuple[type[ClientError] | tuple[type[ClientError], ...], str]]"
-"""Errors and what a user can do about them; of several that fit, the first counts."""
+"""Errors and what a user can do about them; of several that fit, the first is used."""
 
 _CREATE_TOPIC: Final = (
     "create the topic, for example with mqadmin updateTopic -n ADDRESS -c CLUSTER -t TOPIC"
@@ -139,7 +137,7 @@ class SendRetries:
                 self.wait_or_raise(error, topic)
 
     def record_longest_body(self, numbers: pa.Array, bodies: pa.Array) -> None:
-        """Record the longest body: a broker that refuses rows for their size means this one."""
+        """Record the longest body: an error names it if a broker refuses rows for their size."""
         lengths = pc.binary_length(bodies)
         longest = pc.max(lengths).as_py()
         if longest is not None and (self._longest is None or longest > self._longest[1]):
