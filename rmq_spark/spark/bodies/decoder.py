@@ -32,8 +32,6 @@ from rmq_spark.wire.chunk import COLUMNS, RecordChunk
 from rmq_spark.wire.message_queue import MessageQueue
 from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX
 
-# ---- MissingFieldsWarning: warns if no body has any field of the schema.
-
 _log = logging.getLogger(__name__)
 
 _SAMPLED_BODIES_MAX: Final = 100
@@ -44,7 +42,6 @@ class MissingFieldsWarning:
     """The warning that bodies have none of the schema's fields; logged once per task."""
 
     def __init__(self, names: Collection[str], loads: Callable[[bytes], Any] = json.loads) -> None:
-        """Take the names of all fields of the schema, and the parser of bodies."""
         self._names = set(names)
         self._loads = loads
         self._is_done = False
@@ -127,7 +124,6 @@ class TypedBatchConverter:
     """A converter to record batches of one schema, with some columns made from bodies."""
 
     def __init__(self, batches: RecordBatchConverter, columns: BodyColumns) -> None:
-        """Take the converter to batches with binary bodies, and the one from bodies to columns."""
         self._batches = batches
         self._columns = columns
 
@@ -159,7 +155,6 @@ class BodyColumns:
     """Replaces binary bodies in record batches with columns."""
 
     def __init__(self, schema: pa.Schema, body: BodyOptions, bad_records: BadRecordHandler) -> None:
-        """Take the exact types that record batches must have."""
         fields = [field for field in schema if is_body_column(field.name, body)]
         own = [field for field in schema if not is_body_column(field.name, body)]
         place = [field for field in _POSITION_FIELDS if field.name not in schema.names]

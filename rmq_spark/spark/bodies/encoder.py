@@ -198,7 +198,7 @@ def _json_float(value: float | None) -> Any:
 
 
 def _with_utc(kind: pa.DataType) -> pa.DataType:
-    """Return a type with its timestamps in UTC, and with fields that may all be null.
+    """Return a type with its timestamps in UTC, and all fields nullable.
 
     In a session's time zone, timestamps of Python's first and last day would be out of range. In a
     null struct, pyarrow sees nulls in fields that are never null.

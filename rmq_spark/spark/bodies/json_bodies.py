@@ -106,7 +106,6 @@ class JsonBodies:
         return to_exact_type(pa.array(trees, self._parsed_type), self._kind, "")
 
     def _join_lines(self, bodies: pa.Array) -> pa.Buffer:
-        """Return the bodies back to back, each with a line end."""
         if not _is_all_objects(bodies):
             bodies = pc.ascii_trim(bodies.cast(pa.string()), _SPACE).cast(pa.binary())
             if not _is_all_objects(bodies):
@@ -215,10 +214,10 @@ class _DecimalOverflow:
         self._long_number = re.compile(rb"[0-9]{%d}" % digits)
 
     def may_occur(self, bodies: bytes) -> bool:
-        """Return whether these bodies may have a number of which pyarrow makes a wrong decimal.
+        """Return whether these bodies may have a number that pyarrow converts to a wrong decimal.
 
-        The regular expressions are slow, so they run only if a search for the kinds of bytes that
-        they need, which is ten times as fast, has found some.
+        The regular expressions are slow. They run only after a search that is ten times as fast has
+        found the kinds of bytes that they need.
         """
         kinds = bodies.translate(_DIGIT_CLASSES)
         if self._zeros in kinds and self._long_number.search(bodies) is not None:
@@ -354,7 +353,6 @@ def _decimal(value: Any, path: FieldPath) -> str:
 
 
 def _build_boolean(value: Any, path: FieldPath) -> Any:
-    """Return a value that must be true or false."""
     return require_type(value, bool, path, "true or false")
 
 

@@ -46,7 +46,6 @@ class BodyFault(ValueError):
 
 
 def _format_path(path: FieldPath) -> str:
-    """Return a path as text for an error; very long names are cut."""
     parts: list[str] = []
     while path is not None:
         path, part = path
@@ -127,7 +126,7 @@ def decode_one_by_one(
 
 
 class BodyDecoder(Protocol):
-    """Decodes bodies of one format."""
+    """Decodes bodies of one format, none of which is null."""
 
     def decode_all(self, bodies: pa.Array) -> pa.Array:
         """Return bodies as values of one type; raise ValueError if each must be decoded alone."""
@@ -148,11 +147,11 @@ class RowDecoder:
         raise NotImplementedError
 
     def decode_all(self, bodies: pa.Array) -> pa.Array:
-        """Return bodies, none of them null, as values; raise a `BodyFault` if one is bad."""
+        """Return bodies as values of one type; raise a `BodyFault` if one is bad."""
         return self.build([self.parse(body) for body in bodies.to_pylist()])
 
     def decode_each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:
-        """Return bodies, none of them null, as values, null if they are bad, and the faults."""
+        """Return decoded bodies, null where decoding failed, and the faults by row."""
         return decode_one_by_one(bodies, self.parse, self.build)
 
 
@@ -164,8 +163,8 @@ def _build_array(
 ) -> pa.Array:
     """Return an array of values; null for those that do not fit, with faults from row ``first``.
 
-    Values that do not fit together are tried in pieces, and then one by one: each at most as often
-    as there are levels of pieces, of which 10,000 values have three.
+    Values that do not fit together are tried in ever smaller pieces: each value once for each level
+    of pieces, of which 10,000 values have three.
     """
     try:
         return build(trees)
@@ -181,7 +180,6 @@ def _build_array(
 
 
 def _offsets(found: pa.Array) -> pa.Array:
-    """Return the offsets of lists or maps, null for null lists."""
     offsets = np.asarray(found.offsets)
     if not found.null_count:
         return pa.array(offsets, pa.int32())
@@ -250,7 +248,7 @@ def _to_decimals(found: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _to_float32(found: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Convert to 32-bit floats; only infinite values may become, or be, infinite."""
+    """Convert to 32-bit floats; refuse finite numbers that would become infinite."""
     wide = found.cast(pa.float64())
     narrow = found.cast(kind)
     if pc.any(pc.and_(pc.is_inf(narrow), pc.is_finite(wide))).as_py():
@@ -283,7 +281,6 @@ def _to_microseconds(texts: pa.Array) -> pa.Array:
 
 
 def _check_years(times: pa.Array) -> pa.Array:
-    """Return the times if all are in the years 1 to 9999."""
     _check_bounds(times.cast(pa.timestamp("us")), pa.int64(), _FIRST_US, _LAST_US)
     return times
 

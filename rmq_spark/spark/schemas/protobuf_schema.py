@@ -1,8 +1,8 @@
 """Protobuf: messages of a descriptor set to Spark types and bodies to columns, and back.
 
-The types are those of Spark's ``from_protobuf``, except that nothing wraps around: unsigned numbers
-have a wider type, and messages for one nullable value (``Int64Value``) become that value. A field
-without presence has its default value where it is not set, and is never null.
+The types are those of Spark's ``from_protobuf``, except that unsigned numbers have a wider type, so
+that none wraps around, and that wrappers of one nullable value (``Int64Value``) become that value.
+A field without presence has its default value where it is not set, and is never null.
 
 A body is one message. The library parses bodies one by one, and each column is then read from all
 messages at once. Why protobuf: it is Google's own library, compiled to C.
@@ -184,7 +184,6 @@ def _pool_of(files: bytes) -> Any:
 
 
 def _add_file(pool: Any, name: str, pending: dict[str, Any], importer: str) -> None:
-    """Add a file to a pool, after those that it imports."""
     file = pending.pop(name, None)
     if file is not None:
         for each in file.dependency:
@@ -439,7 +438,6 @@ def _read_microseconds(
 
 
 def _with_nulls(found: pa.Array, are_set: list[bool]) -> pa.Array:
-    """Return an array with nulls where there is no value."""
     if all(are_set):
         return found
     places = [at if is_set else None for at, is_set in enumerate(are_set)]
@@ -552,7 +550,7 @@ def _unchanged(value: Any) -> Any:
 
 
 def _seconds_and_nanos(us: int, *, is_signed: bool = False) -> dict[str, int]:
-    """Return a timestamp, or a duration, of which both parts have the same sign."""
+    """Return the parts of a timestamp, or of a duration, whose parts have the same sign."""
     seconds, rest = divmod(abs(us), _US) if is_signed else divmod(us, _US)
     sign = -1 if is_signed and us < 0 else 1
     return {"seconds": sign * seconds, "nanos": sign * rest * 1000}

@@ -145,7 +145,7 @@ def _inner_types(kind: sql.DataType) -> list[sql.DataType]:
 
 
 def writable_schema_faults(schema: sql.StructType) -> list[str]:
-    """Return a line for each part of a data frame's columns that no body can have."""
+    """Return a line for each part of a data frame's columns that no body can be made from."""
     if any(_depth(field.dataType) > _DEPTH_MAX for field in schema.fields):
         return schema_faults(schema)
     return schema_faults(_nullable(schema))
