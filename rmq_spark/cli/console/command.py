@@ -40,9 +40,8 @@ def console(
     The console is read-only without --writes. With it, the console prints a token for signing in,
     and logs each change with the session and the user that made it.
     """
-    # Only this command needs them.
     from rmq_spark.cli.console.guard import (  # noqa: PLC0415  # --help needs no server
-        AUDIT_LOGGER,  # --help needs no server
+        AUDIT_LOGGER,
         Guard,
         is_loopback,
     )

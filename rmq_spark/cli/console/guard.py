@@ -242,7 +242,7 @@ def _is_address(name: str) -> bool:
 
 
 def _cookie_name(request: Request) -> str:
-    """Return the name of the session's cookie: browsers send cookies to all ports of a host."""
+    """Return the cookie's name with the port: browsers send cookies to all ports of a host."""
     port = request.headers.get("host", "").rpartition(":")[2]
     return f"{_COOKIE}-{port}" if port.isascii() and port.isdigit() else _COOKIE
 

@@ -36,8 +36,6 @@ class Point(NamedTuple):
 
 
 class _Watch:
-    """One probe, its points by name, and when a page last asked for them."""
-
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
         self.last_requested = 0.0

@@ -1,8 +1,6 @@
 """Layout: the frame around each page: navigation, breadcrumbs, search, and the session.
 
-    Page   what a page supplies: title, breadcrumbs, content
-
-Pages supply their content as escaped HTML; the frame adds the rest.
+Pages supply title, breadcrumbs and escaped HTML (`Page`); the frame adds the rest.
 """
 
 from __future__ import annotations

@@ -163,7 +163,6 @@ class _ConsoleHandler(QuietHandler):
         self.send_body(response.status, response.content_type, response.body, *headers.items())
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002  # http.server's signature
-        """Refuse an invalid request with a line of text."""
         status = HTTPStatus(code)
         self.command = getattr(self, "command", None) or ""
         self._send(Response(status, f"{message or status.phrase}\n".encode(), TEXT_TYPE))

@@ -147,7 +147,6 @@ def produce(visit: Visit) -> Page:
 
 
 def _read(visit: Visit, form: FormInput) -> Message | None:
-    """Return the message of a form, or None if a field has a fault."""
     topic, tag, shard = form.text("topic"), form.text("tag"), form.text("sharding_key")
     keys: list[str] = []
     properties: dict[str, str] = {}
@@ -235,7 +234,6 @@ def _parse_delivery(text: str) -> _Delivery:
 
 
 def _parse_body(text: str, kind: str) -> bytes:
-    """Return the bytes of a body that was typed as text, JSON or hex."""
     if kind == "hex":
         digits = "".join(text.split())
         wrong = re.search("[^0-9a-fA-F]", digits)
@@ -277,7 +275,7 @@ def _refuse_constant(name: str) -> NoReturn:
 def _topic_fault(visit: Visit, topic: str) -> Child:
     """Return a notice if a topic does not exist, because a send might create it; else None.
 
-    If the cluster does not answer, the error of the send will tell.
+    If the cluster does not answer, the send reports it.
     """
     admin = visit.admin
     try:
@@ -327,7 +325,6 @@ def _preview_page(visit: Visit, form: FormInput, message: Message, notice: Html 
 
 
 def _form(visit: Visit, form: FormInput) -> Html:
-    """Return the form of a message; it leads to the preview."""
     if visit.session is None:
         return NOTHING
     more = (
@@ -450,7 +447,6 @@ def _readable(visit: Visit) -> MessageExt:
 
 
 def _copy_to(visit: Visit, form: FormInput, found: MessageExt) -> Message | None:
-    """Return the copy of a message for the topic in a form, or None if the topic has a fault."""
     to = form.text("to")
     with form.faults_of("to"):
         if not to:
@@ -576,7 +572,7 @@ def _consume_line(visit: Visit, found: MessageExt) -> str:
 
 
 def _send(visit: Visit, message: Message, rules: SendRules) -> SendResult:
-    """Send a message; forms may do so at the same time, each by a producer of its own."""
+    """Send a message by a producer of its own, because several forms may send at the same time."""
     group = f"{_GROUP}-{secrets.token_hex(4)}"
     with Producer(group, instance=visit.admin.instance, rules=rules) as producer:
         return producer.send(message)

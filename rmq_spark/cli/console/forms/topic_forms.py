@@ -72,7 +72,7 @@ def create_form(visit: Visit) -> Page:
 
 
 def create(visit: Visit) -> Page:
-    """Create a topic, and return the page that says so."""
+    """Create a topic, and return the page that confirms it."""
     form = FormInput(visit.request.form)
     config = _read_creation(form)
     if config is None:
@@ -95,7 +95,6 @@ def create(visit: Visit) -> Page:
 
 
 def _read_creation(form: FormInput) -> TopicConfig | None:
-    """Return the settings of a new topic, or None if a field has a fault."""
     name, queues, perm = form.text("name"), 0, ""
     attributes: Mapping[str, str] = {}
     with form.faults_of("name"):
@@ -353,7 +352,6 @@ def _comparable(change: TopicChange) -> TopicConfig:
 
 
 def _digest(changes: Sequence[TopicChange]) -> str:
-    """Return a digest of the settings that a plan is based on."""
     text = "\n".join(f"{change.broker_name} {change.old}" for change in changes)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -362,12 +360,12 @@ def _digest(changes: Sequence[TopicChange]) -> str:
 
 
 def deletion(visit: Visit) -> Page:
-    """Return what deleting a topic loses, and the form that does it."""
+    """Return the page that shows what deleting a topic loses, with the form that deletes it."""
     return _deletion_page(visit, FormInput())
 
 
 def delete(visit: Visit) -> Page:
-    """Delete a topic whose name was typed, and return the page that says so."""
+    """Delete a topic whose name was typed, and return the page that confirms it."""
     topic, form = visit.request.segments[1], FormInput(visit.request.form)
     _check_deletable(topic)
     offsets = visit.admin.topic_offsets(topic)

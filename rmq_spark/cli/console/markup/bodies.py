@@ -75,7 +75,6 @@ def text_of(head: bytes, *, is_whole: bool) -> str | None:
 
 
 def _json_of(body: bytes) -> str | None:
-    """Return a body's text if it is a JSON object or array, else None."""
     if len(body) > _JSON_BYTES_MAX or body[:64].lstrip()[:1] not in (b"{", b"["):
         return None
     try:

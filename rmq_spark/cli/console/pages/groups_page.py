@@ -66,8 +66,6 @@ _PLAN_COLUMNS: Final = ("Topic.grow", "Queue", "Committed.number", "New offset.n
 
 
 class _SeekRequest(NamedTuple):
-    """A seek as submitted by a form: the position as text, and parsed."""
-
     group: str
     text: str
     position: TopicPosition
@@ -159,7 +157,6 @@ def _parse_seek(visit: Visit, read_field: Callable[[str], str]) -> _SeekRequest:
 
 
 def _digest(moves: Sequence[OffsetMove]) -> str:
-    """Return a digest of the offsets that a plan is based on."""
     text = "\n".join(f"{move.queue} {move.committed}" for move in moves)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -352,7 +349,7 @@ def stuck_groups(groups: Known[GroupExamination] | None) -> list[str]:
 
 
 def survey_hint(groups: Known[GroupExamination]) -> Html | None:
-    """Return a hint how many groups were not examined yet, or an error that prevents it."""
+    """Return a hint at groups that are not examined yet, or the error that prevents it."""
     if groups.error is not None:
         return ui.alert("Some groups could not be examined", str(groups.error))
     unsettled = sum(map(may_be_stuck, groups.values.values()))
@@ -416,7 +413,7 @@ def _series_name(queue: MessageQueue) -> str:
 
 
 def _diagnosis(visit: Visit, state: GroupState) -> Html:
-    """Return in words why a group has lag, if it has."""
+    """Return the diagnosis of a group that has lag; nothing for others."""
     oldest = longest_waiting_queue(state)
     is_moving = None
     if oldest is not None:

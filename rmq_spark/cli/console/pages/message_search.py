@@ -239,7 +239,7 @@ class MessageQuery(NamedTuple):
         before: A time before which messages were stored, as typed; empty for now.
         before_ms: That time, in milliseconds since the epoch.
         ends: The offset in each queue before which to continue; empty for the newest.
-        looked: Number of messages that earlier pages of the search have read.
+        scanned: Number of messages that earlier pages of the search have read.
     """
 
     kind: str

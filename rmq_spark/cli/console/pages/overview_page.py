@@ -103,7 +103,6 @@ def overview(visit: Visit) -> Page:
 
 
 def _waiting_figures(brokers: Sequence[BrokerStatus]) -> Iterator[tuple[str, Child]]:
-    """Yield the numbers of waiting timers, half messages and pops, if brokers report them."""
     for name in ("timers", "half messages", "pops"):
         figure = _FIGURES[name]
         counts = [found for each in brokers if (found := each.number(*figure.keys)) is not None]
@@ -123,7 +122,6 @@ def _examined_groups(visit: Visit) -> Known[GroupExamination] | None:
 
 
 def _dead_letters(visit: Visit) -> Known[int] | None:
-    """Return what is known of the number of dead letters, by topic."""
     try:
         topics = sorted(each for each in visit.admin.topics() if each.startswith(DLQ_PREFIX))
         return visit.surveys.dead_letters.get(topics)
@@ -166,7 +164,6 @@ def _worst_groups(groups: Known[GroupExamination]) -> list[str]:
 
 
 def _lag_histories(visit: Visit, names: Iterable[str]) -> Mapping[str, Sequence[Point]]:
-    """Return the lag of each group over the last minutes; the last point is read now."""
     found: dict[str, Sequence[Point]] = {}
     for name in names:
         lags = without_retries(visit.admin.progress(name))
@@ -222,7 +219,6 @@ def _health(
     groups: Known[GroupExamination] | None,
     dead: Known[int] | None,
 ) -> Html:
-    """Return the problems, the most urgent first, or that there are none."""
     wrong = [
         (check, check.remedy)
         for broker in brokers

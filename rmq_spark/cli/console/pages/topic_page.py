@@ -119,7 +119,6 @@ def _messages(visit: Visit, name: str, offsets: Offsets) -> Html:
 
 
 def _older(name: str, result: MessageSearchResult) -> Html | None:
-    """Return the link to older messages, if there are any."""
     if result.older is None:
         return None
     title = f"Look at the {SCANNED_MESSAGES_MAX:,} before" if result.is_window else "Older"

@@ -1,7 +1,7 @@
 """Topics page: the list of topics, filtered and in pages, and the search by name.
 
-Each page reads only its own topics.
-To sort by size, all topics are read in the background, and the largest come first.
+Each page reads only its own topics. To sort by size, all topics are read in the background, and the
+largest come first.
 """
 
 from __future__ import annotations
