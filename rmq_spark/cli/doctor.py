@@ -218,7 +218,7 @@ def _error_of(check: Callable[[], object]) -> RocketPollError | None:
 
 
 def _check_brokers(given: Mapping[str, str]) -> HealthCheck:
-    """Check that the brokers' addresses can be reached from here, across containers, networks."""
+    """Check that this machine can reach the addresses that the brokers advertise."""
     options = read_options(given)
     instance = instance_for(options.access)
     try:

@@ -156,7 +156,6 @@ def _run(tree: RootGroup, arguments: list[str]) -> int:
 
 
 def _print_topic(name: str) -> bool:
-    """Print the help of a topic, if there is one of that name."""
     from rmq_spark.cli.shell.help_topics import help_topic  # noqa: PLC0415  # only when asked
 
     text = help_topic(name)

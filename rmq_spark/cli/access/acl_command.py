@@ -32,7 +32,6 @@ _RESOURCES: Final = "Topic:orders, 'Topic:orders*', 'Group:*', '*'"
 
 
 def _actions(_: click.Context, __: click.Parameter, text: str | None) -> tuple[str, ...]:
-    """Return the actions of an option, in RocketMQ's spelling."""
     if text is None:
         return ()
     try:
@@ -42,7 +41,6 @@ def _actions(_: click.Context, __: click.Parameter, text: str | None) -> tuple[s
 
 
 def _resources(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return resources in RocketMQ's spelling."""
     try:
         return tuple(dict.fromkeys(map(parse_resource, texts)))
     except MessageRejected as error:
@@ -182,7 +180,6 @@ def _add(
     *,
     is_allowed: bool,
 ) -> None:
-    """Add actions to the entries of a user, for each resource and broker."""
     with access_admin(access) as admin:
         changes = [
             (broker, _merge(policies, AclPolicy(user, resource, actions, sources, is_allowed)))

@@ -124,7 +124,6 @@ def _check_tls(address: str, settings: TlsSettings, now: datetime) -> HealthChec
 def _explain_handshake(
     address: str, settings: TlsSettings, error: TlsFailed, now: datetime
 ) -> tuple[str, str]:
-    """Return what is wrong with a handshake, and what to do."""
     cause = error.__cause__
     if isinstance(cause, ssl.SSLCertVerificationError):
         certificate = _certificate_of(address, settings)

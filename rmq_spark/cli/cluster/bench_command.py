@@ -159,10 +159,7 @@ def latency(
 def _sync_sender(
     producer: Producer, message: Message, batch: int, in_flight: int
 ) -> tuple[_TimedStep, _TimedStep]:
-    """Return the function that sends once, and the one that waits for outstanding responses.
-
-    Both return the seconds from sends to their responses.
-    """
+    """Return the steps that send once, and that wait for all pending responses."""
     if in_flight > 1:
         return _async_sender(producer, message, in_flight)
     messages = [message] * batch

@@ -78,7 +78,7 @@ class BrokerStatus(NamedTuple):
         return self.name if self.broker_id == MASTER_ID else f"{self.name} slave {self.broker_id}"
 
     def number(self, *keys: str) -> float | None:
-        """Return the number reported under the first key that is there; of averages, the first."""
+        """Return the number reported under the first known key; of several averages, the first."""
         for key in keys:
             with suppress(IndexError, ValueError):
                 return float((self.info or {}).get(key, "").split()[0])
@@ -317,7 +317,6 @@ def _check_conditions(
 
 
 def _describe_stuck(found: GroupExamination, access: ClusterAccess) -> tuple[str, str]:
-    """Return what is wrong with a group, and what to do."""
     name, queue = found.summary.name, found.queue
     since = format_cell(local_time(found.waiting_since_ms or 0))
     place = "" if queue is None else f" in {queue.topic} {queue_text(queue)}"
@@ -338,7 +337,6 @@ def _check_dead_letters(letters: Mapping[str, int], access: ClusterAccess) -> He
 
 
 def _count_dead_letters(admin: Admin) -> dict[str, int]:
-    """Return the number of dead letters by group, for groups that have some."""
     topics = sorted(each for each in admin.topics() if each.startswith(DLQ_PREFIX))
     counts = {
         topic.removeprefix(DLQ_PREFIX): count_messages(admin, topic)

@@ -105,7 +105,6 @@ def _start_tool(name: str, directory: Path, *options: str) -> subprocess.Popen[s
 
 
 def _raise_if_failed(tool: subprocess.Popen[str], stderr: str) -> None:
-    """Raise a Failure with the last output of a tool that has failed."""
     if tool.returncode:
         words = stderr.strip().splitlines()
         raise Failure(words[-1] if words else f"the tool failed with exit code {tool.returncode}")

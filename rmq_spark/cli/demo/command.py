@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from rmq_spark.cli.demo.query import DemoQuery
 
 
-# ---- The demo's rate: lowered, with a note, if the machine cannot send or read as fast.
-
 _ADJUST_SECONDS: Final = 3.0
 """The time between two checks: a batch or two."""
 _BACKLOG_SECONDS_MAX: Final = 3.0

@@ -71,7 +71,7 @@ class ClusterMetrics:
         self._failure_log = FailureLog()
         self._last_success_seconds = 0.0
         self.not_ready_reason: str | None = "the cluster has not been read yet"
-        """Why the text has nothing about the cluster; None while it has."""
+        """The reason that the figures are not complete; None if they are."""
         self.text = b""
 
     def start(self) -> None:
@@ -84,7 +84,6 @@ class ClusterMetrics:
         self._scheduler.stop(_STOP_MS)
 
     def _refresh_safely(self) -> int:
-        """Refresh, and return the milliseconds until the next refresh."""
         began = self._now()
         try:
             self.refresh()

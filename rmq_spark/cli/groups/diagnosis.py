@@ -50,8 +50,6 @@ class GroupCondition(Enum):
 
 
 class _SeenOffset(NamedTuple):
-    """A group's offset in one queue, as seen last."""
-
     consumer_offset: int | None
     since_ms: int  # when it was first seen there
     seen_ms: int
@@ -112,7 +110,7 @@ class GroupDiagnosis(NamedTuple):
 def diagnose_group(
     state: GroupState, now_ms: int, *, is_moving: bool | None = None
 ) -> GroupDiagnosis:
-    """Return why a group has lag, if it has.
+    """Return the diagnosis of a group: the reason for its lag, if it has any.
 
     ``is_moving`` says whether the group proceeds in its `longest_waiting_queue`; None if its offset
     was read only once.
@@ -298,7 +296,7 @@ def examine_groups(
     *,
     with_members: bool = True,
 ) -> Mapping[str, GroupExamination]:
-    """Examine groups, and after six seconds once more those that may be stuck."""
+    """Examine groups; after six seconds, examine those that may be stuck once more."""
     found = {
         name: examine_group(admin, name, watch, current_time_ms(), with_members=with_members)
         for name in names
@@ -321,8 +319,8 @@ def _longest_wait(
 ) -> tuple[MessageQueue, int] | None:
     """Return the queue whose next message has waited longest, and since when.
 
-    Messages stored after ``until_ms`` do not count. The next message of a queue was stored after
-    the one consumed last, so a queue is looked at only if that one, or none, is old enough.
+    Messages stored after ``until_ms`` are ignored. The next message of a queue is newer than the
+    one consumed last, so only queues are queried of which that one is old enough, or unknown.
     """
     old = sorted(
         (each for each in lags if each.messages and each.last_timestamp <= until_ms),
@@ -340,7 +338,7 @@ def _longest_wait(
 
 
 def _next_stored_ms(admin: Admin, lag: Lag) -> int | None:
-    """Return when the message was stored that a group consumes next."""
+    """Return the store time of the message that a group consumes next; None if it is unknown."""
     try:
         found = admin.message_at(lag.queue, lag.consumer_offset or 0)
         if found is None:  # it may have been deleted

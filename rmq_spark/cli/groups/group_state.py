@@ -47,7 +47,6 @@ def read_group(admin: Admin, name: str, topics: Collection[str] = ()) -> GroupSt
 
 
 def _only_topics(state: GroupState, topics: Collection[str]) -> GroupState:
-    """Return the part of a group's state that is about some of its topics."""
     consumed = {each.lag.queue.topic for each in state.queues}
     for topic in topics:
         if topic not in consumed:
@@ -209,7 +208,6 @@ def apply_seek(
 def _plan_topic(
     admin: Admin, name: str, topic: str, position: TopicPosition, queue: QueueName | None
 ) -> list[OffsetMove]:
-    """Plan a seek in one topic, asking all its brokers."""
     lags = {lag.queue: lag for lag in admin.lag(name, topic)}
     strip = admin.instance.namespace.strip_queue
     is_relative = position.kind in (PositionKind.BACKWARD, PositionKind.FORWARD)

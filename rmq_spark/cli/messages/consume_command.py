@@ -242,7 +242,6 @@ def _read_range(admin: Admin, bounds: ReadRange, query: ConsumeQuery) -> Iterato
 
 
 def _query_by_key(admin: Admin, query: ConsumeQuery, key: str) -> Iterator[MessageExt]:
-    """Yield the messages that the brokers' index has for a key."""
     kind, number = query.position
     if kind not in (PositionKind.START, PositionKind.TIME):
         raise click.UsageError(
@@ -321,7 +320,7 @@ def _consume_in_group(
 ) -> Generator[MessageExt, None, None]:
     """Yield messages as a member of a group, and commit each once the caller asks for the next.
 
-    If the caller closes this generator instead, it has not printed the last message, which is not
+    If the caller closes this generator instead, the last message counts as not printed, and is not
     committed.
     """
     from rmq_spark.client.consumer.lite_pull_consumer import Consumer  # noqa: PLC0415  # only in groups
@@ -411,7 +410,6 @@ class _Outage:
         """Begin one attempt."""
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
-        """Log the first failure of several, and the recovery."""
         if error is None and self._since is not None:
             seconds = time.monotonic() - self._since
             print_error("rocketpoll", f"{self._what} recovered after {seconds:.0f} s")
@@ -454,8 +452,8 @@ def _commit(consumer: Consumer, printed: dict[MessageQueue, int]) -> None:
 def _commit_ends(admin: Admin, query: ConsumeQuery, group: str) -> None:
     """Commit the ends of queues in which a group has committed nothing.
 
-    For a consumer that starts at the end, brokers answer 0 while a queue still has its first
-    message.
+    Otherwise brokers answer 0 to a consumer that starts at the end, as long as a queue still has
+    its first message.
     """
     for topic in dict.fromkeys(query.topics):
         ends = admin.topic_offsets(topic)
@@ -470,7 +468,7 @@ def _commit_ends(admin: Admin, query: ConsumeQuery, group: str) -> None:
 def _check_subscriptions(
     admin: Admin, query: ConsumeQuery, group: str, *, is_popping: bool
 ) -> None:
-    """Raise a failure if members of a group consume other messages, or in another way, than we do.
+    """Raise a failure if members of the group subscribe differently, or pop while this one pulls.
 
     RocketMQ divides the queues among all members: if their subscriptions differ, messages are lost.
     If some members pull and others pop, both get the same messages.
@@ -524,7 +522,6 @@ class _MemberNotes:
     def __call__(
         self, topic: str, queues: frozenset[MessageQueue], own: frozenset[MessageQueue]
     ) -> None:
-        """Print how many of a topic's queues this member has."""
         others = "" if len(own) == len(queues) else "; other members have the rest"
         total = format_count(len(queues), "queue")
         text = f"a member of {self._group}: reads {len(own)} of {total} of {topic}{others}"

@@ -3,9 +3,8 @@
 A dead letter is in a topic of its group, or in the topic to which a Spark query sends unreadable
 messages (option deadLetterTopic; `client.forwarding` has the properties). A resent one is a new
 message in the original topic, with body, tag, keys and properties of the dead letter: all groups of
-that topic receive it.
-The dead letter stays, because RocketMQ's logs are append-only. ``rocketpoll dlq`` and the console
-share this module.
+that topic receive it. The dead letter stays, because RocketMQ's logs are append-only. ``rocketpoll
+dlq`` and the console share this module.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class DeadLetterSource(NamedTuple):
 
 
 def group_source(group: str) -> DeadLetterSource:
-    """Return where a group's dead letters are."""
+    """Return the source of a group's dead letters."""
     return DeadLetterSource(dlq_topic(group), group)
 
 

@@ -135,7 +135,6 @@ class TopicTable:
 
     @contextmanager
     def _explain_errors(self) -> Iterator[None]:
-        """Turn errors of deltalake into failures of the command."""
         try:
             from deltalake.exceptions import CommitFailedError, DeltaError  # noqa: PLC0415  # an extra
         except ImportError as error:

@@ -146,7 +146,6 @@ class _MissingRange(NamedTuple):
         return self.bounds.start < self.held.first
 
     def first_part(self, count: int) -> ReadRange:
-        """Return the offsets to copy next, at most ``count``."""
         start, end = self.bounds.start, self.bounds.end
         if self.is_backfill:
             return self.bounds._replace(start=max(start, end - count))

@@ -179,8 +179,7 @@ def transaction_of(admin: Admin, message: MessageExt) -> Transaction | None:
 def _open_state(admin: Admin, message: MessageExt) -> str:
     """Return the state of a half message that is in no other topic.
 
-    The broker has passed half messages that were rolled back, and stores open ones again at the
-    end.
+    The broker's offset is past half messages that were rolled back; open ones it appends again.
     """
     copies = [message, *_copies(admin, HALF_TOPIC, message)]
     newest = max(copies, key=lambda each: each.queue_offset)

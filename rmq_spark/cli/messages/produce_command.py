@@ -471,7 +471,7 @@ def _result_line(results: list[SendResult], count: int) -> bytes:
 
 @contextmanager
 def _progress() -> Iterator[Any]:
-    """Yield a function that counts messages on stderr if stderr, and not stdin, is a terminal."""
+    """Yield a function that counts messages on stderr, if that is a terminal and stdin is not."""
     if not sys.stderr.isatty() or sys.stdin.isatty():
         yield lambda _: None
         return

@@ -93,7 +93,6 @@ class CommandWithExample(click.Command):
 
 
 def _paragraphs(command: click.Command) -> tuple[str, str]:
-    """Return the first paragraph of a command's help, and all others."""
     first, _, others = inspect.cleandoc(command.help or "").partition("\n\n")
     return first, others
 

@@ -67,8 +67,6 @@ class CompletingRoot(RootGroup):
 
 
 class _NameType(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases
-    """A text that is the name of something."""
-
     name = "text"
 
     def __init__(self, list_names: Callable[[Mapping[str, Any]], list[str]]) -> None:
@@ -77,7 +75,6 @@ class _NameType(click.ParamType):  # type: ignore[type-arg]  # generic only in n
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the names that begin with a text."""
         del param
 
         found: list[str] = []

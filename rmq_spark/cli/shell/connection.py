@@ -4,8 +4,8 @@
                                                                >  127.0.0.1:9876
 
 A named profile precedes the environment, because the user chose it on purpose. The current profile
-(``rocketpoll profile use``) counts as a whole or not at all: its keys must not reach another
-cluster, whose address an option or the environment gives.
+(``rocketpoll profile use``) is used as a whole or not at all: its keys must not be sent to another
+cluster, of which an option or the environment gives the address.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class ClusterAccess:
         return f"{PROFILES_VARIABLE}={shlex.quote(self.profiles_file)} {line}"
 
     def next_command(self, verb: str, *arguments: str, options: Sequence[str] = ()) -> str:
-        """Return a command line like `command` for the shell in which the user typed this one."""
+        """Return a command line, as `command`, for the shell in which the user typed this one."""
         access = replace(self, options=self.typed_options, profiles_file=None)
         return access.command(verb, *arguments, options=options)
 
@@ -323,7 +323,7 @@ def _command_path() -> str:
 def _with_access(
     function: _Function, adapt: Callable[[ClusterAccess, str | None], ClusterAccess]
 ) -> _Function:
-    """Add the connection options; ``adapt`` gets the access and the option --namespace."""
+    """Add the connection options; ``adapt`` changes the access, given the text of --namespace."""
 
     @functools.wraps(function)
     def run(*arguments: Any, **given: Any) -> Any:

@@ -252,7 +252,6 @@ def fitted_lines(
 def _fitted_widths(
     widths: Mapping[str, int], room: int, optional_columns: Sequence[str], flexible: str | None
 ) -> dict[str, int]:
-    """Return the widths of the columns for which there is room."""
     shown = dict(widths)
 
     def excess() -> int:
@@ -423,7 +422,6 @@ def _json_character(character: str) -> str:
 
 
 def _plain_value(value: object) -> Any:
-    """Return a value in the form for JSON and YAML."""
     if isinstance(value, datetime):
         return value.isoformat(timespec="milliseconds")
     if isinstance(value, ByteSize):

@@ -117,7 +117,7 @@ _TIME_FORMS: Final = (
 
 
 class PositionKind(Enum):
-    """The kinds of positions."""
+    """The forms in which users write positions."""
 
     START = "start"
     END = "end"
@@ -241,10 +241,10 @@ def resolve_ranges(
     name: QueueName | None,
     end: TopicPosition | None = None,
 ) -> list[ReadRange]:
-    """Return the range of each queue of a topic, or of one, from a position to another or the end.
+    """Return the range of each queue of a topic, or of one queue, from a position to ``end``.
 
-    Relative positions count from the ends: -10 before the end, +5 after the start. Ranges never
-    exceed the queue.
+    Without ``end``, ranges reach to the end of the queue, which they never exceed. Relative
+    positions count from the ends: -10 before the end, +5 after the start.
     """
     ranges = _ranges_from(instance, topic, position, name)
     if end is None or end.kind is PositionKind.END:

@@ -161,7 +161,7 @@ def command_hint(name: str, known: Sequence[str]) -> str | None:
 
 
 def option_hint(option: str, context: click.Context) -> str | None:
-    """Return what to do instead of giving a command an option that it does not have."""
+    """Return the hint for an option that a command does not have, or None."""
     command = context.command
     arguments = [
         _argument_name(each) for each in command.params if isinstance(each, click.Argument)
@@ -210,13 +210,11 @@ def _describe(error: click.UsageError) -> str:
 
 
 def _example_hint(context: click.Context | None) -> str:
-    """Return how to write a command, as its help shows it."""
     example = getattr(context.command, "example", "") if context is not None else ""
     return f". Write for example: {example.splitlines()[0]}" if example else ""
 
 
 def _name(error: click.BadParameter) -> str:
-    """Return the wrong option or argument by its name in the help."""
     param = error.param
     if isinstance(param, click.Option):
         return "/".join(param.opts)
@@ -226,7 +224,6 @@ def _name(error: click.BadParameter) -> str:
 
 
 def _describe_value(error: click.BadParameter) -> str:
-    """Return what is wrong with a value, and which values are valid."""
     message, kind = error.message, getattr(error.param, "type", None)
     if found := _CHOICE.fullmatch(message):
         known = found["known"].replace("'", "")

@@ -152,7 +152,7 @@ def _spark_session(location: str) -> Iterator[SparkSession | None]:
 
 
 def _query_positions(admin: Admin, batch: CheckpointedBatch) -> list[QueryPosition]:
-    """Return the positions of a query, some of whose queues may be gone."""
+    """Return the positions of a query; raise an error if all of its queues are gone."""
     places = query_positions(admin, batch)
     if places and all(each.end is None for each in places):
         admin.route(places[0].queue.topic)

@@ -65,7 +65,7 @@ def total_behind(positions: Sequence[QueryPosition]) -> int:
 
 
 def _lag(admin: Admin, group: str, topic: str) -> Iterable[Lag]:
-    """Return the progress of a group; nothing of a group that the move creates."""
+    """Return the lag of a group; empty if the move will create the group."""
     with suppress(GroupNotFound):
         return admin.lag(group, topic)
     return ()

@@ -171,7 +171,6 @@ def _sql_type(kind: pa.DataType) -> str:
 
 
 def _user_topics(admin: Admin) -> tuple[str, ...]:
-    """Return all topics that users have made."""
     tables = admin.all_topic_configs()
     own = {*tables, *admin.cluster_info().cluster_addr_table}
     names = sorted({name for table in tables.values() for name in table})
