@@ -202,7 +202,7 @@ class _MetricsHandler(QuietHandler):
     def do_GET(self) -> None:  # http.server's name
         answering = self.server.handlers.get(self.path.partition("?")[0])
         if self._is_rebound:
-            status, body = HTTPStatus.FORBIDDEN, b"not a name of this machine. Ask by address\n"
+            status, body = HTTPStatus.FORBIDDEN, b"not a name of this machine. Use its address\n"
         elif answering is None:
             paths = " ".join(self.server.handlers)
             status, body = HTTPStatus.NOT_FOUND, f"no such path. Use one of: {paths}\n".encode()

@@ -262,7 +262,7 @@ class TestTopicsAndQueues:
     @pytest.mark.parametrize(
         ("before", "after", "said"),
         [
-            ({"topic": f"{TOPIC},{OTHER}"}, PLACES, "the checkpoint also is of"),
+            ({"topic": f"{TOPIC},{OTHER}"}, PLACES, "the checkpoint also has"),
             (PLACES, {"assign": '{"{topic}": [0]}'}, "queue 1 of .* is no longer readable"),
         ],
         ids=["topics", "queues"],

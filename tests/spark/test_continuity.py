@@ -73,7 +73,9 @@ def test_missing_last_message_with_newer_ones_before_it_is_a_break():
     """A topic that was made again has rolled-back rows where its messages were read."""
     found = break_of(Held(0, 21, None, None, 30), 3, 20)
     assert found.resume_offset == 0
-    assert "it has no message at offset 2, and had one of 20 ms when it was read" in found.loss
+    assert (
+        "it has no message at offset 2, and had one stored at 20 ms when it was read" in found.loss
+    )
 
 
 def test_grown_queue_is_no_break():
@@ -138,7 +140,7 @@ def test_messages_of_equal_store_time_are_distinguished_by_marks():
     assert break_of(same, 3, 9, 3) is None
     assert break_of(same, 3, 9, None) is None  # a checkpoint of an earlier release
     found = break_of(same, 3, 9, 7)
-    assert "was stored at 9 ms, too, but is not the one of the time" in found.loss
+    assert "has the same store time, 9 ms, but is another one" in found.loss
     assert "those of that time or later begin at offset 1: all are read" in found.loss
     assert found.resume_offset == 1
 
@@ -219,7 +221,7 @@ def test_planned_batch_over_a_recreated_queue_of_one_store_time_reads_nothing():
     held = Held(0, *[4] * 9, marks=range(10, 19))
     found, losses = left_of(held, (2, 4, 1), (4, 4, 3))
     assert found is None
-    assert "was stored at 4 ms" in " ".join(losses)
+    assert "offset 3 has the same store time, 4 ms, but is another one" in " ".join(losses)
     assert break_of(held, 4, 4, 3).resume_offset == 0
 
 

@@ -282,7 +282,7 @@ def test_topic_recreated_while_the_brokers_clock_stood_still_is_read(tmp_path):
         assert {message.store_timestamp for message in broker.messages("T")} == {before}
         with (
             query(broker, "T", **earliest) as batches,
-            pytest.raises(DataLoss, match="is not the one of the time when it was read"),
+            pytest.raises(DataLoss, match="is another one than when it was read"),
         ):
             batches.latest_offset(again(end), NO_LIMITS)
         with query(broker, "T", failOnDataLoss="false", **earliest) as batches:
@@ -381,7 +381,7 @@ def test_checkpoint_with_topics_outside_the_pattern_is_refused(rocketpoll_broker
         batches.latest_offset(again(end), NO_LIMITS)
     with (
         query(rocketpoll_broker, None, subscribePattern="old-1|new-1") as batches,
-        pytest.raises(DataLoss, match="the checkpoint also is of old-2, which option"),
+        pytest.raises(DataLoss, match="the checkpoint also has old-2, which option"),
     ):
         batches.latest_offset(again(end), NO_LIMITS)
 
@@ -405,9 +405,7 @@ def test_topic_dropped_from_the_options_is_data_loss(rocketpoll_broker, rocketpo
         start = batches.initial_offset()
     with (
         query(rocketpoll_broker, rocketpoll_topic) as batches,
-        pytest.raises(
-            DataLoss, match="also is of another-topic, which option topic does not name any more"
-        ),
+        pytest.raises(DataLoss, match="also has another-topic, which option topic no longer names"),
     ):
         batches.latest_offset(again(start), NO_LIMITS)
 

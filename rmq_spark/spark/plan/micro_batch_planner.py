@@ -306,10 +306,7 @@ class MicroBatchPlanner:
                 "Give this query its own checkpointLocation, or name the topics that it has read "
                 "so far"
             )
-        loss = (
-            f"the checkpoint also is of {', '.join(others)}, which option {option} does not name "
-            "any more"
-        )
+        loss = f"the checkpoint also has {', '.join(others)}, which option {option} no longer names"
         report_losses([loss], is_failure=self._options.fail_on_data_loss)
 
     # ---- the end of a batch

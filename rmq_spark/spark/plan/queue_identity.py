@@ -208,7 +208,7 @@ class QueueIdentity:
             if places[place].may_follow(message.timestamp_ms, message.mark):
                 continue
             since_ms = stored_ms = places[place].stored_ms or 0
-            how = f"was stored at {stored_ms} ms, too, but is not the one of the time when"
+            how = f"has the same store time, {stored_ms} ms, but is another one than when"
             if message.timestamp_ms != stored_ms:
                 how = f"was stored at {message.timestamp_ms} ms, and at {stored_ms} ms when"
                 since_ms = stored_ms + 1 if message.timestamp_ms > stored_ms else _FROM_THE_FIRST_MS
@@ -245,7 +245,7 @@ class QueueIdentity:
         return {
             place.queue: _replaced_queue(
                 place.queue,
-                f"it has no message at offset {place.queue_offset}, and had one of "
+                f"it has no message at offset {place.queue_offset}, and had one stored at "
                 f"{positions[place]} ms when",
                 queries[place].timestamp_ms,
             )
