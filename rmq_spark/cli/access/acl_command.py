@@ -8,7 +8,7 @@ replace an entry with another decision or other addresses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from rmq_spark.cli.access.user_command import (
     broker_options,
     policy_rows,
 )
-from rmq_spark.cli.shell.command_tree import CommandGroup
+from rmq_spark.cli.shell.command_tree import CommandGroup, option_set
 from rmq_spark.cli.shell.connection import ClusterAccess, cluster_options
 from rmq_spark.cli.shell.failures import Failure, confirm
 from rmq_spark.cli.shell.output import output_option, show_rows, write_text
@@ -47,7 +47,7 @@ def _resources(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) ->
         raise click.BadParameter(f"{error.found!r} is not {error.needed}") from error
 
 
-_ENTRY_PARAMETERS: Final = (
+_entry_parameters: Final = option_set(
     click.argument("user", metavar="USER"),
     click.argument(
         "resources", nargs=-1, required=True, metavar="RESOURCE...", callback=_resources
@@ -59,13 +59,6 @@ _ENTRY_PARAMETERS: Final = (
     broker_options,
     cluster_options,
 )  # fmt: skip
-
-
-def _entry_command(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the parameters of a command that adds an entry for a user, some resources and actions."""
-    for add in reversed(_ENTRY_PARAMETERS):
-        function = add(function)
-    return function
 
 
 @click.group(cls=CommandGroup)
@@ -102,7 +95,7 @@ def list_acls(
 
 
 @acl.command(example="rocketpoll acl grant billing Topic:orders Group:billing --actions Sub")
-@_entry_command
+@_entry_parameters
 def grant(**entry: Any) -> None:
     """Allow a user actions on resources, in addition to what it may do already.
 
@@ -114,7 +107,7 @@ def grant(**entry: Any) -> None:
 
 
 @acl.command(example="rocketpoll acl deny billing 'Topic:orders-secret*' --actions All")
-@_entry_command
+@_entry_parameters
 def deny(**entry: Any) -> None:
     """Deny a user actions on resources that a broader entry allows.
 

@@ -90,9 +90,9 @@ def show(name: str | None, output: str) -> None:
 
 
 @profile.command(
-    example="rocketpoll profile create prod --namesrv mq-1:9876;mq-2:9876 --use\n"
+    example="rocketpoll profile create prod --namesrv 'mq-1:9876;mq-2:9876' --use\n"
     "rocketpoll profile create secured --namesrv mq-1:9876 --access-key operator "
-    "--secret-key-stdin < key.txt".replace("mq-1:9876;mq-2:9876", "'mq-1:9876;mq-2:9876'")
+    "--secret-key-stdin < key.txt"
 )
 @click.argument("name", metavar="PROFILE")
 @click.option("--secret-key-stdin", is_flag=True,

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from rmq_spark.cli.shell.failures import Failure, describe_error
+from rmq_spark.cli.shell.output import describe_location
 from rmq_spark.cli.shell.parameter_types import (
     PositionKind,
     TopicPosition,
@@ -43,7 +44,7 @@ from rmq_spark.client.forwarding import (
     origin_properties,
 )
 from rmq_spark.client.message import MessageExt
-from rmq_spark.errors import format_count
+from rmq_spark.errors import RocketPollError, format_count
 from rmq_spark.wire.codes import MessageSysFlag
 from rmq_spark.wire.compression import PLAIN_BYTES_MAX, compress_body
 from rmq_spark.wire.message_queue import MessageQueue
@@ -264,13 +265,13 @@ _Sending = tuple[QueueCopy, ForwardedMessage, MessageExt, "Future[SendResult]"]
 def _start(producer: Producer, each: QueueCopy, message: MessageExt) -> list[_Sending]:
     """Send a copy without waiting for the answer; nothing if it cannot be copied."""
     if message.fault is not None:
-        each.left_out.append(f"{_place(message)} cannot be read: {message.fault}")
+        each.left_out.append(f"{describe_location(message)} cannot be read: {message.fault}")
         return []
     copy = copy_of(message, each.target)
     try:
         return [(each, copy, message, producer.send_async(copy, each.target, _SEND_MS))]
     except MessageRejected as error:
-        each.left_out.append(f"{_place(message)} cannot be copied: {describe_error(error)}")
+        each.left_out.append(_not_copyable(message, error))
         return []
 
 
@@ -291,7 +292,7 @@ def _finish(
                 raise _interrupted(message, error) from error
         except ClientError as error:
             if isinstance(error, MessageIllegal) and not message.body:
-                each.left_out.append(f"{_place(message)} cannot be copied: {describe_error(error)}")
+                each.left_out.append(_not_copyable(message, error))
                 return
             raise _interrupted(message, error) from error
         else:
@@ -309,18 +310,14 @@ def _finish(
         future = producer.send_async(copy, each.target, _SEND_MS)
 
 
+def _not_copyable(message: MessageExt, error: RocketPollError) -> str:
+    return f"{describe_location(message)} cannot be copied: {describe_error(error)}"
+
+
 def _interrupted(message: MessageExt, error: ClientError) -> Failure:
     return Failure(
-        f"{_place(message)} was not copied: {describe_error(error)}",
+        f"{describe_location(message)} was not copied: {describe_error(error)}",
         "Run the same command again: it continues after the last copy",
-    )
-
-
-def _place(message: MessageExt) -> str:
-    queue = message.queue
-    return (
-        f"the message of {queue.topic} at {queue.broker_name}:{queue.queue_id}"
-        f"@{message.queue_offset}"
     )
 
 

@@ -90,6 +90,17 @@ class Visit:
             for part, is_command in self.access.split_commands(text)
         )
 
+    def enabling_hint(self, button: str, return_path: str | None = None) -> Html:
+        """Return how to enable changes: a hint at --writes, or the button that signs in.
+
+        Signing in leads to ``return_path``, by default to this page.
+        """
+        if not self.is_writable:
+            says = "This console is read-only. Start it with --writes, or use the command below."
+            return el("p.hint", says)
+        sign_in = ui.sign_in_path(return_path or self.return_path)
+        return el("p", el("a.button.primary", button, href=sign_in))
+
     def confirmation(
         self,
         button: str,
@@ -100,12 +111,8 @@ class Visit:
         *controls: Html,
     ) -> Html:
         """Return the form that applies a plan, with further controls, or how to enable it."""
-        if not self.is_writable:
-            says = "This console is read-only. Start it with --writes, or use the command below."
-            return el("p.hint", says)
-        if self.session is None:
-            sign_in = ui.sign_in_path(return_path)
-            return el("p", el("a.button.primary", "Sign in to apply", href=sign_in))
+        if self.session is None or not self.is_writable:
+            return self.enabling_hint("Sign in to apply", return_path)
         return el(
             "form.actions",
             ui.hidden_fields([*fields, *form_fields(self.session)]),

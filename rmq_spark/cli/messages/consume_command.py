@@ -21,7 +21,7 @@ import click
 from rmq_spark.cli.messages.message_text import BODY_FORMATS, TEXT, renderer, show_messages
 from rmq_spark.cli.shell.command_tree import CommandWithExample, option_set
 from rmq_spark.cli.shell.connection import ClusterAccess, connection_options
-from rmq_spark.cli.shell.failures import Failure, print_error, show_client_warnings
+from rmq_spark.cli.shell.failures import Failure, OutageNotes, print_error, show_client_warnings
 from rmq_spark.cli.shell.parameter_types import (
     PositionKind,
     QueueName,
@@ -376,7 +376,7 @@ def _pop_in_group(
         consumer.subscribe(topic, query.selector)
     printed: list[MessageExt] = []
     popped: deque[MessageExt] = deque()
-    outage = _Outage(f"popping for {group}", may_wait=is_endless)
+    outage = OutageNotes(f"popping for {group}", _AWAY if is_endless else (), _RETRY_SECONDS)
     left = query.limit
     with ExitStack() as stack:
         stack.enter_context(consumer)
@@ -396,31 +396,6 @@ def _pop_in_group(
                 idle_since = time.monotonic()
             with outage:
                 _settle_popped(consumer, printed, popped)
-
-
-class _Outage:
-    """A context that suppresses outages of brokers, so that an endless command tries again."""
-
-    def __init__(self, what: str, *, may_wait: bool) -> None:
-        self._what = what
-        self._may_wait = may_wait
-        self._since: float | None = None
-
-    def __enter__(self) -> None:
-        """Begin one attempt."""
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
-        if error is None and self._since is not None:
-            seconds = time.monotonic() - self._since
-            print_error("rocketpoll", f"{self._what} recovered after {seconds:.0f} s")
-            self._since = None
-        if not self._may_wait or not isinstance(error, _AWAY):
-            return False
-        if self._since is None:
-            self._since = time.monotonic()
-            print_error("rocketpoll", f"{self._what} failed, retrying: {error}")
-        time.sleep(_RETRY_SECONDS)
-        return True
 
 
 def _settle_popped(

@@ -18,7 +18,7 @@ import click
 from rmq_spark.cli.messages.delta_table import UNKNOWN_TIME, HeldRange, TopicTable
 from rmq_spark.cli.shell.command_tree import CommandWithExample
 from rmq_spark.cli.shell.connection import ClusterAccess, full_name_options
-from rmq_spark.cli.shell.failures import Failure, describe_error, print_error
+from rmq_spark.cli.shell.failures import Failure, OutageNotes, print_error
 from rmq_spark.cli.shell.output import write_text
 from rmq_spark.cli.shell.parameter_types import (
     PositionKind,
@@ -170,18 +170,12 @@ class _TopicCopy:
 
     def follow(self, interval: float) -> None:
         """Commit what arrives, for ever; wait while brokers do not answer."""
-        is_away = False
+        outage = OutageNotes(f"copying {self.topic}", _OUTAGES, interval)
         while True:
-            try:
-                if not self.commit_next():
-                    time.sleep(interval)
-                if is_away:
-                    print_error(_PROGRAM, "brokers answer again")
-                is_away = False
-            except _OUTAGES as error:  # noqa: PERF203  # each round may fail
-                if not is_away:
-                    print_error(_PROGRAM, f"retrying: {describe_error(error)}")
-                is_away = True
+            is_idle = False
+            with outage:
+                is_idle = not self.commit_next()
+            if is_idle:
                 time.sleep(interval)
 
     def commit_next(self) -> bool:

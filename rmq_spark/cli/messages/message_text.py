@@ -21,6 +21,7 @@ import click
 
 from rmq_spark.cli.shell.failures import Failure, print_error
 from rmq_spark.cli.shell.output import (
+    describe_location,
     escape_unprintable,
     format_cell,
     json_line,
@@ -91,15 +92,6 @@ def show_messages(
             "Print their stored bytes with -o json",
         )
     return count
-
-
-def describe_location(message: MessageExt) -> str:
-    """Return the place and the id of a message, in words."""
-    queue = message.queue
-    return (
-        f"the message of {queue.topic} at {queue.broker_name}:{queue.queue_id}"
-        f"@{message.queue_offset} ({message.message_id})"
-    )
 
 
 def write_bytes(data: bytes) -> None:

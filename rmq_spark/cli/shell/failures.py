@@ -14,6 +14,7 @@ import logging
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TextIO
@@ -143,6 +144,38 @@ def redirect_to_devnull(stream: TextIO) -> None:
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, stream.fileno())
     os.close(devnull)
+
+
+class OutageNotes:
+    """A context that suppresses outages of brokers, so that an endless command tries again.
+
+    It prints when an outage begins and when it is over, and pauses after each error.
+    """
+
+    def __init__(
+        self, what: str, outages: tuple[type[ClientError], ...], pause_seconds: float
+    ) -> None:
+        self._what = what
+        self._outages = outages
+        self._pause_seconds = pause_seconds
+        self._since: float | None = None
+
+    def __enter__(self) -> None:
+        """Begin one attempt."""
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        """Suppress an outage; note its first error, or the recovery."""
+        if error is None and self._since is not None:
+            seconds = time.monotonic() - self._since
+            print_error("rocketpoll", f"{self._what} recovered after {seconds:.0f} s")
+            self._since = None
+        if not isinstance(error, self._outages):
+            return False
+        if self._since is None:
+            self._since = time.monotonic()
+            print_error("rocketpoll", f"{self._what} failed, retrying: {describe_error(error)}")
+        time.sleep(self._pause_seconds)
+        return True
 
 
 @contextmanager

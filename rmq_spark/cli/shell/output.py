@@ -33,6 +33,8 @@ from rmq_spark.wire.message_queue import MessageQueue
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from rmq_spark.client.message import MessageExt
+
 FORMATS: Final = ("table", "json", "yaml", "csv")
 
 Row = Mapping[str, object]
@@ -74,6 +76,15 @@ class ByteSize(int):
 def queue_fields(queue: MessageQueue) -> dict[str, object]:
     """Return the columns that name a queue."""
     return {"topic": queue.topic, "broker": queue.broker_name, "queue": queue.queue_id}
+
+
+def describe_location(message: MessageExt) -> str:
+    """Return the place and the id of a message, in words."""
+    queue = message.queue
+    return (
+        f"the message of {queue.topic} at {queue.broker_name}:{queue.queue_id}"
+        f"@{message.queue_offset} ({message.message_id})"
+    )
 
 
 def output_option(function: _Function) -> _Function:

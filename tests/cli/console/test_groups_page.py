@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from types import SimpleNamespace
 
 import pytest
 from support.brokers.broker_kinds import wait_until
@@ -71,8 +70,10 @@ def test_group_page_diagnoses_a_failing_or_hanging_listener(
         return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
     later_s = {"fails": 27, "hangs": 60}[kind_of_listener]
-    clock = SimpleNamespace(time=lambda: time.time() + later_s)
-    monkeypatch.setattr("rmq_spark.cli.console.pages.groups_page.time", clock)
+    monkeypatch.setattr(
+        "rmq_spark.cli.console.pages.groups_page.current_time_ms",
+        lambda: int((time.time() + later_s) * 1_000),
+    )
     member = Clients(cluster).push(listen, group, topic, orderly=True)
     try:
         wait_until("its queue", lambda: cluster.queue(topic) in member.assignment())

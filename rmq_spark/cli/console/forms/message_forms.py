@@ -96,8 +96,9 @@ def produce_form(visit: Visit) -> Page:
     """Return the page with the empty form, or with the command if nothing can be sent here."""
     topic = visit.request.parameter("topic")
     if visit.session is None or not visit.is_writable:
+        hint = visit.enabling_hint("Sign in to send")
         command = visit.command("produce", topic or "TOPIC", stdin="echo 'hello' | ")
-        return _page(topic, "Send a message", join(_how_to_enable(visit), command))
+        return _page(topic, "Send a message", join(hint, command))
     form = FormInput([("topic", topic), ("delay", "0"), ("flag", "0"), ("format", "text")])
     return _page(topic, "Send a message", _form(visit, form))
 
@@ -107,7 +108,7 @@ def edit_form(visit: Visit) -> Page:
     found = _readable(visit)
     is_large = len(found.body) > TYPED_BYTES_MAX
     if visit.session is None or not visit.is_writable or is_large:
-        notice = _how_to_enable(visit)
+        notice = visit.enabling_hint("Sign in to send")
         if is_large:
             notice = el("p.hint", f"The body has {ui.size(len(found.body))}; this form takes up to "
                         f"{ui.size(TYPED_BYTES_MAX)}. Edit the message in a file:")  # fmt: skip
@@ -655,14 +656,6 @@ def _sent_page(message: Message, result: SendResult) -> Page:
     size = format_count(len(message.body), "byte")
     page = _page(topic, "Sent", content)
     return replace(page, outcome=f"sent {size} to {topic} {place} as {result.message_id}")
-
-
-def _how_to_enable(visit: Visit) -> Html:
-    if not visit.is_writable:
-        says = "This console is read-only. Start it with --writes, or use the command below."
-        return el("p.hint", says)
-    sign_in = ui.sign_in_path(visit.return_path)
-    return el("p", el("a.button.primary", "Sign in to send", href=sign_in))
 
 
 def _origin(found: MessageExt) -> tuple[str, str]:

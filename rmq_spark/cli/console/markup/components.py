@@ -155,25 +155,21 @@ def size(count: float) -> str:
 
 def age(timestamp_ms: int | None) -> Html:
     """Return how long ago a time (ms) was, with the time as tooltip; a dash for none."""
+    return _relative_time(timestamp_ms, lambda seconds: format_age(-seconds))
+
+
+def time_until(timestamp_ms: int) -> Html:
+    """Return how long it is until a time (ms), with the time as tooltip; a dash for none."""
+    return _relative_time(timestamp_ms, format_time_until)
+
+
+def _relative_time(timestamp_ms: int | None, describe: Callable[[float], str]) -> Html:
     found = local_time(timestamp_ms or 0)
     if found is None:
         return NO_VALUE
     return el(
         "time",
-        format_age(time.time() - found.timestamp()),
-        datetime=found.isoformat(timespec="milliseconds"),
-        title=f"{format_cell(found)} {found:%Z}",
-    )
-
-
-def time_until(timestamp_ms: int) -> Html:
-    """Return how long it is until a time (ms), with the time as tooltip; a dash for none."""
-    found = local_time(timestamp_ms)
-    if found is None:
-        return NO_VALUE
-    return el(
-        "time",
-        format_time_until(found.timestamp() - time.time()),
+        describe(found.timestamp() - time.time()),
         datetime=found.isoformat(timespec="milliseconds"),
         title=f"{format_cell(found)} {found:%Z}",
     )

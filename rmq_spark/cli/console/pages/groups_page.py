@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
@@ -22,6 +21,7 @@ from rmq_spark.cli.console.visit import Visit, group_path, message_path, topic_p
 from rmq_spark.cli.groups.diagnosis import (
     GroupCondition,
     GroupExamination,
+    current_time_ms,
     diagnose_group,
     longest_waiting_queue,
 )
@@ -418,7 +418,7 @@ def _diagnosis(visit: Visit, state: GroupState) -> Html:
     is_moving = None
     if oldest is not None:
         is_moving = visit.surveys.offsets.is_moving(state.name, oldest.lag.queue)
-    found = diagnose_group(state, int(time.time() * 1_000), is_moving=is_moving)
+    found = diagnose_group(state, current_time_ms(), is_moving=is_moving)
     is_nearly_done = found.condition is GroupCondition.BEHIND and found.queue is None
     if is_nearly_done or not (state.behind or state.waiting_for_retry):
         return NOTHING

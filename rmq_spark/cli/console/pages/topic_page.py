@@ -255,13 +255,9 @@ def _settings(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG00
     return join(el("div.cards", cards), alter_card(name, configs))
 
 
-def _timers(visit: Visit, name: str, offsets: Offsets) -> Html:  # noqa: ARG001  # the signature of all tabs
-    return timers_tab(visit, name)
-
-
 _TABS: Final = {
     "messages": ("Messages", _messages),
-    "timers": ("Timers", _timers),
+    "timers": ("Timers", lambda visit, name, _: timers_tab(visit, name)),
     "queues": ("Queues", _queues),
     "groups": ("Groups", _groups),
     "settings": ("Settings", _settings),
