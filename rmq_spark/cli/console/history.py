@@ -54,7 +54,6 @@ class History:
     def __init__(
         self, interval_seconds: float = INTERVAL_SECONDS, now: Callable[[], float] = time.time
     ) -> None:
-        """Start without watches; ``now`` returns the time of day in seconds."""
         self._now = now
         self._lock = threading.Lock()
         self._watches: dict[tuple[str, ...], _Watch] = {}

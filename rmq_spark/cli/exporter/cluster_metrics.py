@@ -60,7 +60,6 @@ class ClusterMetrics:
     def __init__(
         self, admin: Admin, interval_seconds: float, now: Callable[[], float] = time.time
     ) -> None:
-        """Start with nothing known; ``now`` returns the time of day in seconds."""
         self._admin = admin
         self._interval_seconds = interval_seconds
         self._now = now

@@ -60,7 +60,6 @@ class OffsetWatch:
     """Remembers the offsets of groups with lag, and whether they move."""
 
     def __init__(self, now_ms: Callable[[], int] | None = None) -> None:
-        """Start with nothing known; ``now_ms`` returns the time of day in milliseconds."""
         self._now_ms = now_ms or current_time_ms
         self._seen: dict[tuple[str, MessageQueue], _SeenOffset] = {}
 

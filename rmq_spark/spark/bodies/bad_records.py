@@ -39,7 +39,6 @@ class BadRecordHandler:
     def __init__(
         self, policy: OnBadRecord, send: Callable[[Sequence[BadRecord]], None] | None = None
     ) -> None:
-        """Take the policy; ``send`` sends dead letters, and returns when they are stored."""
         self.policy = policy
         self._send = send
         self._count = 0

@@ -72,7 +72,6 @@ class HeldPulls:
     """The held pulls by which a query waits for new messages; for use by one thread."""
 
     def __init__(self, pull: PullFunction, clock: Callable[[], float], suspend_ms: int) -> None:
-        """Take a clock that returns seconds, and how long brokers are to hold a pull."""
         self._pull = pull
         self._clock = clock
         self._suspend_ms = suspend_ms
@@ -178,7 +177,6 @@ class QueueClient(QueueDiscovery):
         instance: ClientInstance,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """Take a clock that returns seconds, by default Python's monotonic one."""
         clock = clock or time.monotonic
         super().__init__(options, instance, clock)
         self._fan_out = BrokerFanOut(instance, options.access, self.invalidate)

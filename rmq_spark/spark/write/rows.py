@@ -361,15 +361,7 @@ class RowRouter:
         queues_of: QueueLookup,
         namespace: str | None = None,
     ) -> None:
-        """Take how rows are routed.
-
-        Args:
-            names: The names of the columns.
-            partition: The partition of the rows.
-            topic: The full name of the topic for all rows; None if each row names its own.
-            queues_of: Returns the queues of a topic.
-            namespace: The namespace of the topics that rows name.
-        """
+        """Take the full name of the topic of all rows; None if each names its own."""
         self._names = names
         self._partition = partition
         self._topic = topic
