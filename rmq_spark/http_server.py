@@ -195,7 +195,7 @@ class _MetricsHandler(QuietHandler):
 
     @property
     def _is_rebound(self) -> bool:
-        """True if another site's page may have sent the request (DNS rebinding) to a local port."""
+        """True if a request to a local port may come from another site's page (DNS rebinding)."""
         is_own = names_this_machine(self.headers.get("Host", ""), socket.gethostname())
         return not is_own and host_of(self.connection.getsockname()).is_loopback
 

@@ -76,7 +76,7 @@ class QueryLag(NamedTuple):
 def lag_of(progress: Any) -> QueryLag | None:
     """Return the lag in a query's progress report, or None if it has none.
 
-    Only the rocketpoll sources of the query count. Spark reports the newest offsets from 4.2 on;
+    Other sources of the query are ignored. Spark reports the newest offsets from 4.2 on;
     for earlier releases ask the brokers with `lag_now`.
 
     Args:
@@ -214,7 +214,7 @@ class LagListener(StreamingQueryListener):
         return None if self._server is None else f"{self._server.url}/metrics"
 
     def close(self) -> None:
-        """Close the port, if there is one; the lag can still be asked for."""
+        """Close the port, if there is one; `lag` still answers."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()

@@ -179,7 +179,7 @@ def _tls_hint(error: NoNameServer, access: BrokerAccess) -> str:
 
 
 def _topic_hint(instance: ClientInstance, topic: str, namespace: str | None) -> str:
-    """Return a hint at a similar topic if ``topic`` does not exist; never at a system topic."""
+    """Return a hint with a similar topic if ``topic`` does not exist; never a system topic."""
     with suppress(ClientError):
         names = [name for name in instance.name_servers.admin.topics() if not is_broker_topic(name)]
         nearest = nearest_name(topic, sorted(names))

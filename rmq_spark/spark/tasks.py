@@ -1,4 +1,4 @@
-"""Tasks: the partitions of a read, and the rows of one: of ranges, committed spans or a key."""
+"""Tasks: how a read is split into input partitions, and how a task reads one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def read_task(
 def _read_seldom(
     options: ReadOptions, arrow_schema: pa.Schema, piece: CountedRange
 ) -> Iterator[pa.RecordBatch]:
-    """Yield committed rows, or those of a key; only queries that have such import their readers."""
+    """Yield committed rows, or those of a key; other queries do not import these readers."""
     from rmq_spark.spark.exactly_once.committed_reader import SpanGroup, read_spans  # noqa: PLC0415  # most queries do without
     from rmq_spark.spark.read.key_reader import KeyLookup, read_key_lookup  # noqa: PLC0415  # most queries do without
 

@@ -22,7 +22,7 @@ Class = TypeVar("Class", bound="type[Any]")
 
 
 def without_frames(cls: Class) -> Class:
-    """Decorate a class that a foreign program calls and whose errors it shows with a traceback.
+    """Decorate a class that Spark calls, and whose errors it shows with a traceback.
 
     Its constructor and public methods raise our errors without our frames and causes, so that the
     message is read first; Spark's workers show them without any. Other exceptions are bugs, and

@@ -229,14 +229,14 @@ class _TaskWriter:
                 commit_staged(self.options, manifest_id, _staged_reports(messages), origin=origin)
 
     def _check_first_batch(self, manifest_id: ManifestId) -> None:
-        """Refuse a query that starts over before it sends rows; staging brokers check it anyway."""
+        """Refuse a query that starts over, before rows are sent; staging brokers also check it."""
         if self.options.is_exactly_once and self.options.sink_name is None:
             from rmq_spark.spark.exactly_once.manifest_commit import check_first_batch  # noqa: PLC0415  # see the module
 
             check_first_batch(self.options, manifest_id, self._origin_of(manifest_id))
 
     def _origin_of(self, manifest_id: ManifestId) -> str:
-        """Return the origin of a query, which survives the loss of its checkpoint; or nothing."""
+        """Return the origin of a query, which outlives its checkpoint; empty if unknown."""
         if manifest_id.query_id is None:
             return ""
         from rmq_spark.spark.exactly_once.manifest_commit import (  # noqa: PLC0415  # see the module
@@ -387,7 +387,7 @@ def stream_writer(
 def to_record_batches(
     rows: Iterator[Row], sink_columns: Sequence[SinkColumn], encoder: BodyEncoder | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows as record batches, which later Spark releases pass; unsent columns are null."""
+    """Yield rows as the record batches that later Spark releases pass; unsent columns are null."""
     import pyarrow as pa  # noqa: PLC0415  # in tasks only
 
     from rmq_spark.spark.bodies.encoder import to_arrow_value  # noqa: PLC0415  # the same

@@ -159,7 +159,7 @@ def latency(
 def _sync_sender(
     producer: Producer, message: Message, batch: int, in_flight: int
 ) -> tuple[_TimedStep, _TimedStep]:
-    """Return the steps that send once, and that wait for all pending responses."""
+    """Return two steps: one sends once, the other waits for all pending responses."""
     if in_flight > 1:
         return _async_sender(producer, message, in_flight)
     messages = [message] * batch

@@ -59,7 +59,7 @@ _COLUMNS: Final = (
 
 
 class BrokerStatus(NamedTuple):
-    """One broker and the status that it reports; None if it does not answer, with the reason.
+    """A broker and the status that it reports, or why it does not answer.
 
     A broker that answers, but not to this user, has a ``remedy``.
     """

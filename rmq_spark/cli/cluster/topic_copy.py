@@ -98,7 +98,7 @@ def plan_copy(
     *,
     creates: bool,
 ) -> list[QueueCopy]:
-    """Return the copies of all queues, each from where an earlier copy has ended.
+    """Return the copies of all queues, each starting where an earlier copy ended.
 
     A missing destination is created if ``creates``; else the plan is for a topic with the same
     queues.

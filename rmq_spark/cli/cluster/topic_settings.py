@@ -26,7 +26,7 @@ _ASKED_SINGLY_MAX: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class TopicEdit:
-    """The settings of a topic that change; settings of None, and other attributes, stay."""
+    """Changes to the settings of a topic; those that are None, and attributes not named, stay."""
 
     read_queues: int | None = None
     write_queues: int | None = None

@@ -119,9 +119,9 @@ class Guard:
             )
 
     def check_site(self, request: Request) -> None:
-        """Refuse a request that a page of another site makes, unless the user follows a link.
+        """Refuse a request from a page of another site, unless the user follows a link.
 
-        Such a page cannot read the response, but with images it could start expensive searches,
+        Such a page cannot read the response, but its images could start expensive searches,
         with the keys of the console's user. Programs and old browsers do not send the headers.
         """
         headers = request.headers
@@ -172,7 +172,7 @@ class Guard:
         return _cookie(request, "", 0)
 
     def check_form(self, request: Request, session: Session | None) -> Session:
-        """Refuse a form that no page of this session has sent; return the session."""
+        """Return the session; refuse a form that does not come from one of its pages."""
         self._check_origin(request)
         if session is None:
             raise PageError(

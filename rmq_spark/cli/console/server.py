@@ -23,7 +23,7 @@ HTML_TYPE: Final = "text/html; charset=utf-8"
 TEXT_TYPE: Final = "text/plain; charset=utf-8"
 _FORM_TYPE: Final = "application/x-www-form-urlencoded"
 _FORM_BYTES_MAX: Final = 1024 * 1024
-"""Room for a body of 256 KiB, of which a form may encode each byte in three characters."""
+"""Room for a body of 256 KiB; a form may encode each byte in three characters."""
 _DISCARDED_BYTES_MAX: Final = 16 * _FORM_BYTES_MAX
 _DISCARDED_PIECE_BYTES: Final = 64 * 1024
 _FIELDS_MAX: Final = 500

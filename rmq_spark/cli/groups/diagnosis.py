@@ -33,7 +33,7 @@ WAIT_MS: Final = 30_000
 STILL_MS: Final = 6_000
 """The offset of a stuck group has not moved for at least this long; consumers commit every 5 s."""
 _QUEUES_EXAMINED_MAX: Final = 64
-"""Queues whose next messages are looked at, of one of many groups: the least recently consumed."""
+"""The most queues of one group that are examined among many groups: the least recently consumed."""
 _QUEUES_NAMED_MAX: Final = 5
 NEVER_MS: Final = 1 << 63
 """Later than all other times: sorts queues in which no message waits last."""
@@ -259,7 +259,7 @@ class GroupExamination(NamedTuple):
 def examine_group(
     admin: Admin, name: str, watch: OffsetWatch, now_ms: int, *, with_members: bool = True
 ) -> GroupExamination:
-    """Examine a group once; it does not count as stuck before ``watch`` has seen it twice.
+    """Examine a group once; it is found stuck only if ``watch`` has seen it before.
 
     Args:
         admin: The client.
@@ -319,7 +319,7 @@ def _longest_wait(
     """Return the queue whose next message has waited longest, and since when.
 
     Messages stored after ``until_ms`` are ignored. The next message of a queue is newer than the
-    one consumed last, so only queues are queried of which that one is old enough, or unknown.
+    one consumed last, so queues whose last consumed message is too new are not queried.
     """
     old = sorted(
         (each for each in lags if each.messages and each.last_timestamp <= until_ms),

@@ -179,7 +179,7 @@ def transaction_of(admin: Admin, message: MessageExt) -> Transaction | None:
 def _open_state(admin: Admin, message: MessageExt) -> str:
     """Return the state of a half message that is in no other topic.
 
-    The broker's offset is past half messages that were rolled back; open ones it appends again.
+    The broker's offset is past half messages that were rolled back; it appends open ones again.
     """
     copies = [message, *_copies(admin, HALF_TOPIC, message)]
     newest = max(copies, key=lambda each: each.queue_offset)
@@ -215,7 +215,7 @@ class TracedEvent(NamedTuple):
 
     Attributes:
         timestamp_ms: Milliseconds since the epoch at which it began; 0 if that is not recorded.
-        action: The event, in words, as "sent".
+        action: The event, in words, such as "sent".
         group: The group of the producer or consumer.
         is_success: Whether it succeeded; None if its end is not recorded.
         detail: How long it took, and how it ended.

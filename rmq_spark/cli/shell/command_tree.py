@@ -22,7 +22,7 @@ from rmq_spark.cli.shell.usage_errors import command_hint
 
 _HELP_NAMES: Final = ("-h", "--help")
 _RANGE: Final = re.compile(r"; [0-9<=>x]+(?=\])|  \[[0-9<=>x]+\]$")
-"""The range of a number in the help of an option; only the error for other numbers shows it."""
+"""Matches the range of a number in an option's help; only the error for other numbers shows it."""
 
 _OPTION_WIDTH_MAX: Final = 26
 _SHOWN_CONNECTION_OPTIONS: Final = ("namesrv", "profile")
@@ -125,7 +125,7 @@ class CommandGroup(click.Group):
         super().__init__(*arguments, **settings)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Print the help as it is, with the exit code of wrong usage, if there is no subcommand."""
+        """Without a subcommand, print the help as it is, and exit as for wrong usage."""
         if not args and self.no_args_is_help and not ctx.resilient_parsing:
             click.echo(ctx.get_help(), err=True)
             ctx.exit(USAGE)

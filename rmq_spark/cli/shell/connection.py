@@ -5,7 +5,7 @@
 
 A named profile precedes the environment, because the user chose it on purpose. The current profile
 (``rocketpoll profile use``) is used as a whole or not at all: its keys must not be sent to another
-cluster, of which an option or the environment gives the address.
+cluster, whose address an option or the environment gives.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class ClusterAccess:
         return f"{PROFILES_VARIABLE}={shlex.quote(self.profiles_file)} {line}"
 
     def next_command(self, verb: str, *arguments: str, options: Sequence[str] = ()) -> str:
-        """Return a command line, as `command`, for the shell in which the user typed this one."""
+        """Return a command line, like `command`, for the shell in which the user typed this one."""
         access = replace(self, options=self.typed_options, profiles_file=None)
         return access.command(verb, *arguments, options=options)
 

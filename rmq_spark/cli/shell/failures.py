@@ -70,7 +70,7 @@ _REMARKS: Final = {
 """Remedies by words in the remark of an error whose code is unspecific."""
 
 _FOREIGN_SERVER_ERRORS: Final = (ProtocolError, ConnectionClosed, RequestTimeout, TlsFailed)
-"""Errors that occur if something else than a name server listens at the address."""
+"""Errors that occur if something other than a name server listens at the address."""
 
 _REMEDIES: Final[tuple[tuple[type[RocketPollError], str], ...]] = (
     (NoNameServer, "Start one (rocketpoll broker), or give another address with --namesrv"),

@@ -224,7 +224,7 @@ class BodyColumns:
         )
 
     def _decode_valid(self, bodies: pa.Array, first: int, faults: dict[int, BodyFault]) -> pa.Array:
-        """Return the values of bodies of which some are null, because they could not be read."""
+        """Return the values of bodies; those that could not be read are null."""
         rows = pc.indices_nonzero(pc.is_valid(bodies))
         own: dict[int, BodyFault] = {}
         decoded = self._decode(bodies.drop_null(), 0, own)

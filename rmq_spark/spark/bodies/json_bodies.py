@@ -90,7 +90,7 @@ class JsonBodies:
         return to_exact_type(found, self._kind, "")
 
     def decode_each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:
-        """Return bodies, none of them null, as structs, by Python's json; and the faults by row."""
+        """Return the structs that Python's json decodes, and the faults by row; no body is null."""
         found, faults = decode_one_by_one(bodies, self._parse, self._build)
         too_deep = [row for row, fault in faults.items() if isinstance(fault, _NestingFault)]
         for row in too_deep if self._is_columnar else ():

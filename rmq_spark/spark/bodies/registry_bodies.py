@@ -67,7 +67,7 @@ class RegistryBodies:
         return self._decoder(header).decode_all(_without_header(bodies, header))
 
     def decode_each(self, bodies: pa.Array) -> tuple[pa.Array, dict[int, BodyFault]]:
-        """Return bodies, none of them null, as structs, null if they are bad; and the faults."""
+        """Return structs, null where decoding failed, and the faults by row; no body is null."""
         rows_of: dict[bytes, list[int]] = {}
         faults: dict[int, BodyFault] = {}
         for row, body in enumerate(bodies.to_pylist()):

@@ -111,8 +111,8 @@ class QueueDiscovery:
     def unknown_brokers(self, *positions: Positions | None) -> dict[str, OptionError]:
         """Return the brokers that positions name and no name server knew at the last refresh.
 
-        Each comes with the error for when the wait expires, and is logged once. A broker that is
-        known but lacks the topic is not among them: resolving the position refuses it.
+        Each comes with the error to raise when the wait expires, and is logged once. A broker that
+        is known but lacks the topic is not among them: resolving the position refuses it.
         """
         unrouted = self._find_unrouted(each for each in positions if each is not None)
         if not unrouted:
@@ -176,7 +176,7 @@ class QueueDiscovery:
         return unrouted
 
     def _report_unknown(self, option: str, name: str, known: Iterable[str]) -> OptionError:
-        """Log once that no name server knows a broker; return the error for an expired wait."""
+        """Log once that no name server knows a broker; return the error to raise after the wait."""
         names = sorted(known)
         nearest = nearest_name(name, names)
         hint = "" if nearest is None else f" Did you mean {nearest}?"

@@ -1,12 +1,12 @@
 """QueueClient: asks brokers about the queues that a query reads, for many queues at once.
 
-    discover              which queues there are (`discovery`); wait_for_named_brokers: once the
-                          brokers that positions name are known
-    ends, starts          where each queue ends, and where it starts
-    fingerprints          store time, size and mark of single messages
-    offsets_for_times     the first message of each queue stored at or after a time
-    committed_offsets     what a group has committed; commit: commits offsets
-    wait                  until a queue has a new message (`HeldPulls`)
+    discover                  which queues there are (`discovery`)
+    wait_for_named_brokers    the same, once the brokers that positions name are known
+    ends, starts              where each queue ends, and where it starts
+    fingerprints              store time, size and mark of single messages
+    offsets_for_times         the first message of each queue stored at or after a time
+    committed_offsets         what a group has committed; `commit` commits offsets
+    wait                      until a queue has a new message (`HeldPulls`)
 
 `fan_out` decides how long to wait for brokers that are away.
 """
@@ -198,7 +198,7 @@ class QueueClient(QueueDiscovery):
         return self.discover()
 
     def refresh_unrouted_queues(self) -> None:
-        """Refresh the queues if no route has named some of them: their brokers have answered."""
+        """Refresh the queues if routes lack some of them, because their brokers have answered."""
         if self.unrouted_queues():
             self.discover(is_forced=True)
 
@@ -343,7 +343,7 @@ class QueueClient(QueueDiscovery):
         """Pull one message at or after each position; None if the queue is gone.
 
         A record that contradicts its request does not prove that the message is gone: the request
-        is repeated for `retry_timeout_ms`, and the last answer counts.
+        is repeated for `retry_timeout_ms`, and the last answer is used.
         """
         found: dict[MessagePosition, PullResult | None] = {}
         timer = self._fan_out.retry_timer()

@@ -2,8 +2,8 @@
 
     orders_COMMITS    | m | m | m | m |      the query's position is an offset in it
                           └───────┘
-                      a batch: the complete manifests between two positions; the first manifest of
-                      each batch of a sink's query counts (`CommitState`)
+                      a batch: the complete manifests between two positions, without repeats: of
+                      each batch of a sink's query only the first one is used (`CommitState`)
     orders            their spans ──> groups for tasks
 
 `MicroBatchPlanner`, its base, plans positions in the commits topic as in any topic, with losses,

@@ -109,7 +109,7 @@ def origin_of_write(name: str) -> str:
 def effective_manifest(
     batch: ManifestId, manifests: Iterable[CommitManifest]
 ) -> CommitManifest | None:
-    """Return the counted manifest of a batch, which is its first; None if it has none."""
+    """Return the first manifest of a batch, which is the one that readers use; None without one."""
     return next(
         (each for each in manifests if each.id._replace(run_id=batch.run_id) == batch), None
     )
@@ -183,7 +183,7 @@ class CommitOrder:
     def check_manifest(self, manifest: CommitManifest, *, is_visible: bool = False) -> None:
         """Refuse as `check_batch` does, and if the batch was committed with other rows.
 
-        Rows that a broker has published are committed, even if a query starts over or had others.
+        Rows that are visible are committed in any case, because a broker has published them.
         """
         own = self.check_batch(manifest.id, "" if is_visible else manifest.origin)
         if not is_visible:

@@ -37,7 +37,7 @@ _REGISTERED_KINDS: Final[Mapping[BodyFormat, str]] = {
     BodyFormat.AVRO: "AVRO",
     BodyFormat.PROTOBUF: "PROTOBUF",
 }
-"""The formats of which registries have schemas, and the registries' names for them."""
+"""Formats whose schemas registries keep, and the registries' names for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

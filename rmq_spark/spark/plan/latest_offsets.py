@@ -127,7 +127,7 @@ class LatestOffsets:
         return PositionResolver(self._options, self._queues, queues).ending_offsets(is_bound=True)
 
     def _query_ends(self, start: SourceOffset) -> tuple[SourceOffset, dict[MessageQueue, int]]:
-        """Ask all brokers for the ends of queues; the start returned marks those that are gone."""
+        """Return the ends of queues, and the start with a mark at those that are gone."""
         readable = self._queues.discover()
         known = [
             queue for queue in start.positions if queue.broker_name not in start.missing_brokers

@@ -178,7 +178,7 @@ class MicroBatchPlanner:
         self._clock = clock
         self._compared_at = clock()
         self._known_ends: dict[MessageQueue, int] = {}
-        """The ends of queues without new messages that do not end where they were read to."""
+        """The ends of queues that have nothing new, but do not end at the query's position."""
         self._partitions = PartitionPlanner(options, queues)
         self._progress = GroupProgress(options.consumer_group, queues, clock)
         self._initial: SourceOffset | None = None
@@ -216,7 +216,7 @@ class MicroBatchPlanner:
 
     @property
     def is_closed(self) -> bool:
-        """True if messages that arrive from now on no longer count."""
+        """True if messages that arrive from now on are not read."""
         return self._latest_offsets.is_closed
 
     @property

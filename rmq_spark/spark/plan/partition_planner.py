@@ -76,7 +76,7 @@ def share_rows(backlogs: Mapping[MessageQueue, Backlog], rows: int) -> dict[Mess
 def rows_within_bytes(
     backlogs: Mapping[MessageQueue, Backlog], sizes: Mapping[MessageQueue, float], bytes_max: int
 ) -> int:
-    """Return how many messages, shared among the queues, have about ``bytes_max``; at least one."""
+    """Return about how many messages of the queues fit into ``bytes_max``; at least one."""
     total = sum(backlog.messages for backlog in backlogs.values())
     size = sum(backlog.messages * sizes[queue] for queue, backlog in backlogs.items())
     return total if size <= bytes_max else max(int(total * bytes_max / size), 1)

@@ -95,7 +95,7 @@ class SourceOffset:
         return any(at.next_offset and at.stored_ms is None for at in self.positions.values())
 
     def without_brokers(self, names: Iterable[str]) -> SourceOffset:
-        """Return the end of an empty batch from here that does not wait for these brokers."""
+        """Return the end of an empty batch, after which a query does not wait for these brokers."""
         return SourceOffset(
             self.positions, missing_brokers=tuple(sorted({*self.missing_brokers, *names}))
         )

@@ -54,7 +54,7 @@ def _format_path(path: FieldPath) -> str:
 
 
 def parsed_type(kind: pa.DataType, *, keeps_decimals: bool = False) -> pa.DataType:
-    """Return a type with text for what JSON has as text, and with 64-bit floats.
+    """Return a type with text for what JSON writes as text, and with 64-bit floats.
 
     Decimals become text as well, unless ``keeps_decimals`` says that the reader parses them itself.
     """

@@ -31,7 +31,7 @@ _LOGICAL_TYPES: Final[Mapping[tuple[str, str], sql.DataType]] = {
     ("long", "local-timestamp-millis"): sql.TimestampNTZType(),
     ("long", "local-timestamp-micros"): sql.TimestampNTZType(),
 }
-"""The columns of logical types; Avro ignores a logical type on any other type than these."""
+"""The column types of logical types; Avro ignores a logical type on any other base type."""
 
 _PRIMITIVE_TYPES: Final[Mapping[str, sql.DataType]] = {
     "boolean": sql.BooleanType(),

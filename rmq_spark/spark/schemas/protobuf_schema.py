@@ -43,7 +43,7 @@ _SCALARS: Final[Mapping[int, sql.DataType]] = {
     12: _BYTES,
     _ENUM: _TEXT,
 }
-"""The type of a column by that of a field, as descriptors number them."""
+"""Column types by the number that descriptors use for the type of a field."""
 
 _WELL_KNOWN: Final = "google.protobuf."
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
@@ -550,7 +550,7 @@ def _unchanged(value: Any) -> Any:
 
 
 def _seconds_and_nanos(us: int, *, is_signed: bool = False) -> dict[str, int]:
-    """Return the parts of a timestamp, or of a duration, whose parts have the same sign."""
+    """Return the parts of a timestamp or duration; a duration's parts have the same sign."""
     seconds, rest = divmod(abs(us), _US) if is_signed else divmod(us, _US)
     sign = -1 if is_signed and us < 0 else 1
     return {"seconds": sign * seconds, "nanos": sign * rest * 1000}

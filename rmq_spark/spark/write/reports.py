@@ -21,8 +21,8 @@ ROW_ID: Final = "ROCKETPOLL_ROW"
 class WriteTask(NamedTuple):
     """The identity of a task's rows; it stays the same if the task or the whole batch is retried.
 
-    ``write_id`` is the id of a streaming query, in foreachBatch followed by a slash and the name of
-    the write if it has one; elsewhere the name of a batch write, its txnAppId, or a random id.
+    ``write_id`` is the id of a streaming query; in foreachBatch, a slash and the name of the write
+    follow if it has one. Outside of queries it is the write's name, its txnAppId, or a random id.
     """
 
     write_id: str

@@ -176,7 +176,7 @@ def _relative_time(timestamp_ms: int | None, describe: Callable[[float], str]) -
 
 
 def timestamp(timestamp_ms: int) -> Html:
-    """Return a time with its date and zone; a dash for values by which brokers mean no time.
+    """Return a time with its date and zone; a dash for 0 and below, which brokers use for no time.
 
     Tables have the zone in the heading, and no date if all their times are of today. Times are in
     this machine's zone; the script changes them to the browser's.

@@ -349,7 +349,7 @@ def stuck_groups(groups: Known[GroupExamination] | None) -> list[str]:
 
 
 def survey_hint(groups: Known[GroupExamination]) -> Html | None:
-    """Return a hint at groups that are not examined yet, or the error that prevents it."""
+    """Return a hint that groups are not examined yet, or the error that prevents it."""
     if groups.error is not None:
         return ui.alert("Some groups could not be examined", str(groups.error))
     unsettled = sum(map(may_be_stuck, groups.values.values()))

@@ -226,7 +226,7 @@ _CONDITIONS: Final[Mapping[str, Callable[[str], Condition]]] = {
     "text": _body_condition,
     "json": json_condition,
 }
-"""Ways to search for which messages have to be read, the newest first."""
+"""Ways to search that need to read messages, the newest first."""
 
 
 class MessageQuery(NamedTuple):
