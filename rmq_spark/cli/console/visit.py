@@ -77,8 +77,8 @@ class Visit:
     ) -> Html:
         """Return a command for the cluster of this console, with a button that copies it.
 
-        ``verb`` has the words that name the command; ``stdin`` is the command, with its pipe, that
-        writes to its input.
+        ``verb`` has the words that name the command; ``stdin`` goes before it, such as
+        ``echo 'hello' |``.
         """
         line = stdin + self.access.command(verb, *arguments, options=options)
         return ui.command_box(line, _CREDENTIALS_HINT if self.access.needs_credentials else None)

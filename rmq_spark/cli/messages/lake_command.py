@@ -142,7 +142,7 @@ class _MissingRange(NamedTuple):
 
     @property
     def is_backfill(self) -> bool:
-        """True if the offsets precede those in the table. A backfill adds the last ones first."""
+        """True if the offsets precede those in the table; then the last of them are added first."""
         return self.bounds.start < self.held.first
 
     def first_part(self, count: int) -> ReadRange:

@@ -142,7 +142,7 @@ class ClusterAccess:
         return f"{PROFILES_VARIABLE}={shlex.quote(self.profiles_file)} {line}"
 
     def next_command(self, verb: str, *arguments: str, options: Sequence[str] = ()) -> str:
-        """Return a command line, like `command`, for the shell in which the user typed this one."""
+        """Return what `command` returns, but for the shell in which the user typed this command."""
         access = replace(self, options=self.typed_options, profiles_file=None)
         return access.command(verb, *arguments, options=options)
 

@@ -102,7 +102,8 @@ class PositionResolver:
     def ending_offsets(self, *, is_bound: bool = False) -> dict[MessageQueue, int]:
         """Return the offset before which each queue ends.
 
-        ``is_bound`` means that a queue may still end before this offset, or be past it already.
+        ``is_bound`` accepts offsets outside of the present queue; those past its end become that
+        end.
         """
         positions = self._options.ending
         if positions is None:

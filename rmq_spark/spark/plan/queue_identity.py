@@ -221,9 +221,9 @@ class QueueIdentity:
     def _find_emptied(
         self, positions: Mapping[MessagePosition, int], bounds: Mapping[MessageQueue, OffsetBounds]
     ) -> dict[MessageQueue, ReplacedQueue]:
-        """Return the queues without a message at a position, but with later stored ones before it.
+        """Return the queues that have no message at a position, but one stored later before it.
 
-        A queue that cannot be read at the moment has neither, and proves nothing.
+        A queue that cannot be read at the moment is not among them: it proves nothing.
         """
         queries = {
             place: TimestampQuery(

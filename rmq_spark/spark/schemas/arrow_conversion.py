@@ -163,8 +163,8 @@ def _build_array(
 ) -> pa.Array:
     """Return an array of values; null for those that do not fit, with faults from row ``first``.
 
-    Values that do not fit together are tried in ever smaller pieces: each value once for each level
-    of pieces, of which 10,000 values have three.
+    Values that do not fit together are tried in ever smaller pieces: 10,000 values in pieces of
+    three sizes, so that each value is tried three times more at most.
     """
     try:
         return build(trees)

@@ -75,7 +75,7 @@ class FormInput:
         return int(text)
 
     def choice(self, name: str, choices: Iterable[str]) -> str:
-        """Return one of several values; only a forged form has any other."""
+        """Return one of several values; any other comes from a forged form."""
         text = self.text(name)
         choices = list(choices)
         if text not in choices:
