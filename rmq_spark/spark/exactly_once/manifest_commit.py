@@ -301,7 +301,7 @@ class CommitOrder:
                 continue
             try:
                 found.append(decode_manifest(bytes(message.body)))
-            except ManifestError as error:  # readers report it; the other manifests still count
+            except ManifestError as error:  # readers report it; the others are still used
                 _log.info("offset %d of %s: %s", message.queue_offset, topic, error)
         return [manifest for manifest in found if manifest is not None]
 

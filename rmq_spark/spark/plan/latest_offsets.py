@@ -56,7 +56,7 @@ class LatestOffsets:
         """Ignore messages that arrive from now on, or that are past the given end."""
         found = sorted(self._queues.wait_for_named_brokers(self._options.ending))
         if self._options.ending is None:
-            # Queues known only from the user's options count once their broker answers, like all
+            # Queues known only from the user's options are read once their broker answers, like all
             # queues that no name server knows at the moment.
             by_name = self._queues.unrouted_queues()
             found = [queue for queue in found if queue not in by_name]
