@@ -6,7 +6,7 @@ loop's thread, that stops the whole broker. ``ThreadPoolExecutor.submit`` has th
 Therefore a broker starts all its threads through `DaemonThreadPool`:
 
     submit ── starts a thread if there may be one more ── returns a future at once
-    worker ── notes that it has started ── runs jobs, until `shutdown`
+    worker ── records that it has started ── runs jobs, until `shutdown`
     fail_stuck_jobs ── abandons a thread that has not started in time ── fails its jobs with a
                        MemoryError, which their owners treat as any other shortage; the next job
                        starts another thread

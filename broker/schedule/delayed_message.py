@@ -44,11 +44,7 @@ def to_schedule_topic(message: StoredMessage, level: int) -> StoredMessage:
 
 
 def to_real_topic(message: StoredMessage) -> StoredMessage:
-    """Return a waiting message in the form that is delivered to consumers.
-
-    Raises:
-        UndeliverableMessage: The message names no topic, or one that only the broker writes to.
-    """
+    """Return a waiting message in the form that is delivered to consumers."""
     return to_named_topic(message, WITHOUT_DELAY)
 
 

@@ -149,11 +149,7 @@ def delay_of(properties: Mapping[str, str]) -> int | None:
 
 
 def to_real_topic(message: StoredMessage, enqueue_ms: int, dequeue_ms: int) -> StoredMessage:
-    """Return a waiting message in the form that is delivered to consumers.
-
-    Raises:
-        UndeliverableMessage: The message names no topic, or one that only the broker writes to.
-    """
+    """Return a waiting message in the form that is delivered to consumers."""
     changes = {
         REAL_TOPIC: None,
         REAL_QUEUE_ID: None,

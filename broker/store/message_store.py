@@ -363,10 +363,7 @@ class MessageStore:
     def query_message(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
     ) -> list[Buffer]:
-        """Return records with a key or a unique id, stored within a time span, newest first.
-
-        Records of a deleted topic of this name are left out.
-        """
+        """Return records with a key or a unique id, stored within a time span, newest first."""
         steps = self.query_message_in_steps(topic, key, max_num, begin_ms, end_ms)
         return [record for record in steps if record is not None]
 

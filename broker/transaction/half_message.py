@@ -73,11 +73,7 @@ def to_half_topic(message: StoredMessage) -> StoredMessage:
 
 
 def to_committed(half: StoredMessage) -> StoredMessage:
-    """Return a half message in the form that consumers get.
-
-    Raises:
-        UndeliverableMessage: The message names no topic, or one that only the broker writes to.
-    """
+    """Return a half message in the form that consumers get."""
     message = to_real_topic(half)
     return replace(
         message,

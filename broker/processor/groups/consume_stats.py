@@ -40,10 +40,7 @@ class ConsumeStatsProcessor(Processor):
 
     @handles(RequestCode.GET_CONSUME_STATS)
     def of_group(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer GET_CONSUME_STATS, with an empty success if the group does not exist.
-
-        Topics that the client may not see are left out, here and in GET_BROKER_CONSUME_STATS.
-        """
+        """Answer GET_CONSUME_STATS, with an empty success if the group does not exist."""
         header: GetConsumeStatsRequestHeader = header_of(request)
         group = header.consumer_group
         if header.topic_list:

@@ -175,10 +175,7 @@ class ConsumerGroupProcessor(Processor):
     def get_consumer_connection_list(
         self, connection: Channel, request: RemotingCommand
     ) -> ResponseSteps:
-        """Describe an online group with all that its members have reported.
-
-        Subscriptions to topics that the client may not see are left out.
-        """
+        """Describe an online group with all that its members have reported."""
         header: members.ConsumerGroupRequestHeader = header_of(request)
         group = self._broker.consumers.group(header.consumer_group)
         if group is None:

@@ -100,10 +100,7 @@ class RouteProcessor(Processor):
 
     @handles(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
     def all_topics(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer GET_ALL_TOPIC_LIST_FROM_NAMESERVER with the names of all topics.
-
-        This list and the others leave out topics that the client may not see.
-        """
+        """Answer GET_ALL_TOPIC_LIST_FROM_NAMESERVER with the names of all topics."""
         names = yield from self._matching_topics(connection, lambda _: True)
         return (yield from success_response_in_steps(request, TopicList(topic_list=names)))
 

@@ -223,10 +223,7 @@ class TopicAdminProcessor(Processor):
 
     @handles(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
     def consume_by_who(self, connection: Channel, request: RemotingCommand) -> ResponseSteps:
-        """Answer QUERY_TOPIC_CONSUME_BY_WHO with groups that are online or have offsets.
-
-        Groups that the client may not see are left out.
-        """
+        """Answer QUERY_TOPIC_CONSUME_BY_WHO with groups that are online or have offsets."""
         topic = header_of(request).topic
         groups = self._broker.consumers.groups_of(topic) | self._broker.offsets.groups_of(topic)
         visible = self._broker.access.visible_to(connection)

@@ -1,7 +1,6 @@
 """ServerTls: the TLS of one server: what new connections get, reload, warnings and counters.
 
-A reload replaces the context for new connections; open ones keep theirs. If a file of the new
-settings cannot be used, nothing changes.
+A reload replaces the context for new connections; open ones keep theirs.
 """
 
 from __future__ import annotations

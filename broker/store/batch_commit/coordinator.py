@@ -1,14 +1,14 @@
 """StagedBatches: stages rows, and makes all rows of a batch visible at once when it commits.
 
     1  compare what was staged with what the commit names
-    2  note in the table which batch is under way, and the log offset past which its rows lie
+    2  save in the table which batch is under way, and the log offset past which its rows lie
     3  suspend dispatch from the end of the log on
     4  append the rows, each with the mark of the commit; others append between them
     5  flush the log
-    6  note in the table that the batch is committed: this is the moment of the commit
+    6  save in the table that the batch is committed: this is the moment of the commit
     7  dispatch all that was suspended to the queues, where it becomes visible at once
 
-A failure before 6 marks the rows as rolled back and notes that no commit is under way; a crash
+A failure before 6 marks the rows as rolled back and saves that no commit is under way; a crash
 leaves that to the next start. A batch without rows needs only 6. One commit is under way at a time.
 
 Consumers wait from 3 to 7: for the copy, a flush of the log and a write of the table. Step 2

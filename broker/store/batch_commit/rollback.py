@@ -6,7 +6,7 @@ them stay unchanged. Rolling back twice is harmless.
 
 A start uses the marks to check whether the table of batches is current, and to end an open commit.
 The table decides which batches are committed. The log shows which commits have begun: it has their
-rows, each with a mark, past the offset noted in the table. A table without a record of them is an
+rows, each with a mark, past the offset saved in the table. A table without a record of them is an
 older copy, with which sinks would commit batches twice. Changes that leave no rows go unnoticed:
 commits without rows, and the forgetting of a sink.
 """

@@ -144,7 +144,7 @@ class Cleaner:
             self._forced_bytes += max(end - max(begin, expiry.forced_from), 0)
         self.refuse_when_full()
         if self._expire(first_ms, usage.ratio) and not checkpointing.is_under_way:
-            self._save_checkpoint()  # a checkpoint under way would note the expiry anyway
+            self._save_checkpoint()  # a checkpoint under way saves the expiry anyway
         checkpointing.delete_expired()
         self._components.staging_area.discard_expired()
         return deleted

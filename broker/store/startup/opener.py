@@ -14,7 +14,7 @@
 
 Warnings tell the operator which parts of the commit log are lost, and in which files.
 
-Rebuilding all queues of a large log takes minutes. A checkpoint after each GiB notes the progress,
+Rebuilding all queues of a large log takes minutes. A checkpoint after each GiB saves the progress,
 together with the minimum ends of the queues: if the start is ended or killed, the next one does
 only the rest, and produces the same queues.
 
