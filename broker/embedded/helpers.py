@@ -337,7 +337,6 @@ class BrokerHelpers(ABC):
         return format_html(title, ("topic", "queues", "messages"), rows, count)
 
     def _topic_rows(self) -> tuple[list[tuple[object, ...]], int]:
-        """Return rows for the first user topics, and the number of user topics."""
         admin = self._connect().admin
         cluster = admin.cluster_info()
         own = {*cluster.cluster_addr_table, *cluster.broker_addr_table}

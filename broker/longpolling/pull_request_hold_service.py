@@ -466,7 +466,6 @@ class PullRequestHoldService:
         self._closed_connections.popleft()
 
     def _check_next(self) -> None:
-        """Check one pull of the next queue with arrivals."""
         queue = next(iter(self._checks))
         check = self._checks.pop(queue)
         if check is None:

@@ -612,7 +612,6 @@ class ClientConnection(asyncio.Protocol):
         return None
 
     def _end_steps(self) -> None:
-        """Discard the multi-step request, whether it has ended or not."""
         if self._steps is not None:
             self._steps.close()
             self._steps, self._steps_bytes = None, 0
@@ -637,7 +636,6 @@ class ClientConnection(asyncio.Protocol):
         self._flush()
 
     def _close_when_written(self) -> None:
-        """Close the socket after all that was sent before is written."""
         if self.is_congested:
             self._transport.abort()
         else:

@@ -363,6 +363,5 @@ def _message_of(
 
 
 def _ids(start: str, positions: Sequence[int]) -> str:
-    """Return the ids of messages at these positions, separated by commas."""
     ends = struct.pack(f">{len(positions)}q", *positions).hex(",", 8).upper()
     return start + ends.replace(",", f",{start}")

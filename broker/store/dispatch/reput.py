@@ -397,7 +397,6 @@ class ReputMessageService:
     def _rolled_back_before(
         self, key: QueueKey, queue_offset: QueueOffset, entries: Buffer
     ) -> list[range]:
-        """Return the ranges of rolled-back offsets in the gap before a queue's new entries."""
         position = first_physical_offset(entries)
         return self._dispatcher.rolled_back.gaps_before(key, queue_offset, position, self.holes)
 

@@ -206,7 +206,6 @@ class IndexService:
         return len(hashes) - start
 
     def _count_last(self, physical_offset: PhysicalOffset) -> int:
-        """Return the number of the last message's keys in the index."""
         total = 0
         for file in reversed(self._files):
             count = file.count_last(physical_offset)

@@ -134,7 +134,6 @@ class BatchJournal:
         self._number += 1
 
     def _entry(self, data: bytes, position: int) -> bytes | None:
-        """Return the next entry's content, or None without a next entry."""
         found = _entry_at(data, position)
         if found is None or found[:2] != (self._generation, self._number):
             return None

@@ -290,7 +290,6 @@ class ClientSendCache:
         self.access_version = access_version
 
     def _is_valid(self, plan: CachedSend) -> bool:
-        """Return whether the topic of a cached send is unchanged and is not being deleted."""
         return self._config_of(plan.topic) is plan.topic_config and plan.topic not in self._deleting
 
     def __len__(self) -> int:
