@@ -17,7 +17,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import replace
@@ -31,7 +31,7 @@ from rmq_spark.wire.names import OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, rev
 from .auth.access_control import AccessControl
 from .common.channel import Channel
 from .common.histogram import Histogram
-from .common.recent_losses import RecentLosses
+from .common.recent_losses import LossKind
 from .longpolling.pop_request import PopWaiters
 from .longpolling.pull_request import PullRequest
 from .longpolling.pull_request_hold_service import (
@@ -185,12 +185,6 @@ class BrokerController:
             self.store.finish_deletion,
         )
         self.access_setup = AccessSetup(config, self._disk, self.tables, self._loop, self.access)
-        self._losses = RecentLosses(self._now_ms)
-        lost_bytes = self.store.state().lost_bytes
-        if lost_bytes:
-            self._losses.record(
-                "log", f"the start did not find {lost_bytes:,} bytes of the commit log"
-            )
         self._reconciliation = TableReconciliation(
             self.store, self.tables, config.default_topic_queue_nums
         )
@@ -199,7 +193,7 @@ class BrokerController:
             store=self.store,
             table=self.tables.delay_offset_table,
             levels_ms=config.store.message_delay_level_ms,
-            delivery=self._real_topic_delivery("delayed message"),
+            delivery=self._real_topic_delivery(LossKind.DELAYED_MESSAGE),
             start=StartTime(self._now_ms(), self._monotonic_ms()),
         )
         self.transactions = self._transactional_message_service(config)
@@ -210,7 +204,7 @@ class BrokerController:
             lambda: self._config.store,
             self.tables.offsets,
             lambda: self.schedule.offsets().offset_table,
-            self._losses,
+            self.store.losses,
         )
         self.store.cleaner.on_deleted = self._report_deletion
         self.housekeeping = Housekeeping(
@@ -224,7 +218,7 @@ class BrokerController:
         )
         self.processors = Processors(
             self._parts(config),
-            self._real_topic_delivery("half message"),
+            self._real_topic_delivery(LossKind.HALF_MESSAGE),
             random.Random(self._random_bytes(8)).randrange,  # noqa: S311  # which queue comes first
         )
         self.revive = self._revive_service(config)
@@ -326,7 +320,7 @@ class BrokerController:
             send_check=lambda half: self.processors.transactions.send_check(half),  # noqa: PLW0108  # they come later
             now_ms=self._now_ms,
             start=StartTime(self._now_ms(), self._monotonic_ms()),
-            record_loss=lambda text: self._losses.record("transaction", text),
+            losses=self.store.losses,
         )
 
     def _is_system_topic_saved(self, topic: str) -> bool:
@@ -336,7 +330,7 @@ class BrokerController:
 
     def _open_timers(self, config: BrokerConfig) -> TimerMessageStore:
         store_config = config.store
-        delivery = self._real_topic_delivery("timer message")
+        delivery = self._real_topic_delivery(LossKind.TIMER_MESSAGE)
         rules = TimerRules(
             rounded_precision(store_config.timer_precision_ms),
             store_config.timer_max_delay_seconds * 1_000,
@@ -555,7 +549,8 @@ class BrokerController:
             run_in_thread=self.housekeeping.run_in_thread,
             run_in_batch_thread=self.housekeeping.run_in_batch_thread,
             clean=self.housekeeping.clean,
-            losses=self._losses,
+            losses=self.store.losses,
+            refusals=self._refusals,
             disk_usage=self.disk_usage,
             memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         )
@@ -567,7 +562,7 @@ class BrokerController:
             offsets=tables.offsets,
             topics=tables.topics,
             groups=tables.groups,
-            delivery=self._real_topic_delivery("popped message"),
+            delivery=self._real_topic_delivery(LossKind.POPPED_MESSAGE),
             barrier=AckBarrier(self.store, self.timers, self._monotonic_ms()),
             when_stored=self.processors.acknowledger.when_stored,
             counters=self.processors.broker.pop_counters,
@@ -588,6 +583,13 @@ class BrokerController:
         works for every client.
         """
         return Host(self._advertised_address or connection.local_host.address, self.port)
+
+    def _refusals(self) -> Mapping[str, int]:
+        return {
+            "requestsRefused": self.processors.dispatch.refused.total(),
+            "clientsRefused": self.server.refused.total(),
+            "connectionsCut": self.server.closed_by_broker,
+        }
 
     def _connection_closed(self, connection: ClientConnection) -> None:
         self.hold_service.discard(connection)
@@ -667,13 +669,13 @@ class BrokerController:
 
     # ---- delayed messages, timers, half messages
 
-    def _real_topic_delivery(self, kind: str) -> RealTopicDelivery:
+    def _real_topic_delivery(self, kind: LossKind) -> RealTopicDelivery:
         return RealTopicDelivery(
             store=self.store,
             queue_nums=self._queue_nums,
             recreate_topic=self._reconciliation.recreate_topic,
             kind=kind,
-            losses=self._losses,
+            losses=self.store.losses,
         )
 
     def schedule_transaction_checks(self) -> None:

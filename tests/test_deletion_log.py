@@ -6,7 +6,7 @@ import pytest
 from support.brokers.in_process import tell
 from support.brokers.metrics_endpoint import scrape
 from support.brokers.state_tables import offsets_in
-from support.disks.faulty_disk import FaultyDisk, ManualClock, usage_of_large_disk
+from support.disks.faulty_disk import FillingDisk, ManualClock
 
 from rmq_spark.cli.cluster.cluster_command import BrokerStatus, check_broker
 from rmq_spark.wire.bodies.body_codec import decode_body
@@ -61,7 +61,8 @@ def deleted(*spans, expired=0, forced=0):
 
 def the_lines(caplog):
     """Return the level of one deletion's lines, and the lines, which all fit 200 columns."""
-    records = [each for each in caplog.records if each.name.endswith("deletion_log")]
+    loggers = "deletion_log", "recent_losses"
+    records = [each for each in caplog.records if each.name.endswith(loggers)]
     caplog.clear()
     (level,) = {each.levelname for each in records}
     assert all(len(TextFormatter().format(each)) <= 200 for each in records)
@@ -75,7 +76,7 @@ def test_expired_messages_that_all_groups_consumed_are_routine(recorded, caplog)
     level, text = the_lines(caplog)
     assert level == "INFO"
     assert "deleted 2 files of the commit log (2.0 MiB, 100 messages stored from 20" in text
-    assert recorded.losses.text() == ""
+    assert recorded.losses.recent() == ()
     assert (recorded.log.expired_files, recorded.log.forced_files) == (2, 0)
     assert recorded.log.unconsumed_messages == 0
 
@@ -93,7 +94,9 @@ def test_expired_messages_that_a_group_has_not_consumed_are_a_warning_that_names
     assert "Groups that had not consumed them: slower (95), slow (10)." in text
     assert "Raise fileReservedTime (72 hours)" in text
     assert recorded.log.unconsumed_messages == 105
-    assert recorded.losses.text() == ""
+    [loss] = recorded.losses.recent()
+    assert (loss.kind, loss.is_failure, loss.count) == ("expired unconsumed", False, 105)
+    assert "slower (95), slow (10)." in loss.text
 
 
 def test_deletion_log_names_only_the_groups_that_lost_most(recorded, caplog):
@@ -120,20 +123,13 @@ def test_forced_deletion_is_a_warning_and_stays_a_recent_loss_for_an_hour(record
     assert "The disk is 91% full (diskSpaceCleanForciblyRatio), and 1 file had expired" in text
     assert "cleanFileForciblyEnable=false" in text
     assert (recorded.log.expired_files, recorded.log.forced_files) == (1, 3)
-    assert "deleted 4 files" in recorded.losses.text()
+    [loss] = recorded.losses.recent()
+    assert (loss.kind, loss.is_failure, loss.count) == ("deleted early", True, 7)
+    assert "deleted 4 files" in loss.text
     clock.now_ms += HOUR
-    assert recorded.losses.text()
+    assert recorded.losses.recent() == (loss,)
     clock.now_ms += 1
-    assert recorded.losses.text() == ""
-
-
-class FillingDisk(FaultyDisk):
-    """A large disk whose used share a test sets."""
-
-    ratio = 0.5
-
-    def usage(self, path):  # noqa: ARG002  # the protocol's
-        return usage_of_large_disk(self.ratio)
+    assert recorded.losses.recent() == ()
 
 
 async def health_of(client, code=RequestCode.GET_BROKER_RUNTIME_INFO):
@@ -163,7 +159,8 @@ def test_full_disk_that_deletes_unread_messages_shows_in_log_metrics_and_health(
         assert metrics("rocketpoll_files_deleted_total", reason="expired") == 0
         assert metrics("rocketpoll_unconsumed_messages_deleted_total") == low
         assert metrics("rocketpoll_disk_deleted_from_ratio") == 0.85
-        retention = (await health_of(client))["broker a: losses"]
+        retention = (await health_of(client))["broker a: deleted early"]
+        assert not retention.is_ok
         assert "read the broker's log" in retention.remedy
         assert f"billing ({low})" in retention.detail
 

@@ -33,6 +33,10 @@ NUMBER = 12_345_678
 
 EXAMPLES = {
     "_address": ADDRESS,
+    "batch_id": str(NUMBER),
+    "physical_offset": "123456789012",
+    "queue_id": "12",
+    "queue_offset": str(NUMBER),
     "_describe_topics": f"{TOPIC} and 12 more",
     "_group": GROUP,
     "_list_names": "id, customer, total, currency and 12 more",
@@ -49,6 +53,7 @@ EXAMPLES = {
     "group_name": GROUP,
     "host": ADDRESS,
     "key": f"{TOPIC}@{GROUP}",
+    "level": "18",
     "message_id": "7F0000010A3C18B4AAC2000000000000",
     "more": " (12 more)",
     "others": f"the others are {TOPIC}",
@@ -131,6 +136,36 @@ def _log_calls(path):
                     yield node.lineno, each, arguments
 
 
+def _reported_losses(path):
+    """Yield the line, the format and the arguments of each loss that a file of the broker reports.
+
+    Their texts are f-strings, or constants; other ones are made elsewhere.
+    """
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in ("report", "report_dropped")
+        ):
+            for text in node.args:
+                if isinstance(text, ast.JoinedStr):
+                    yield node.lineno, *_format_of(text)
+                elif isinstance(text, ast.Constant):
+                    yield node.lineno, text.value.replace("%", "%%"), []
+
+
+def _format_of(text):
+    """Return an f-string as a format, and its arguments."""
+    parts, arguments = [], []
+    for part in text.values:
+        if isinstance(part, ast.FormattedValue):
+            parts.append("%s" if part.format_spec is None else "%d")
+            arguments.append(part.value)
+        else:
+            parts.append(part.value.replace("%", "%%"))
+    return "".join(parts), arguments
+
+
 def _example(argument, kind, package):
     name = _last_name(argument)
     if kind in "dfg":
@@ -138,14 +173,14 @@ def _example(argument, kind, package):
     return ERRORS[package] if name in OF_ERRORS else EXAMPLES.get(name, OTHER)
 
 
-def _rendered(path, text, arguments):
+def _rendered(path, text, arguments, module):
     kinds = SPECIFIER.findall(text.replace("%%", ""))
     values = tuple(
         _example(argument, kind, path.relative_to(ROOT).parts[0])
         for argument, kind in zip_longest(arguments[: len(kinds)], kinds)
     )
     record = logging.LogRecord(
-        f"rocketpoll.{path.stem}", logging.WARNING, str(path), 1, text, values, None
+        f"rocketpoll.{module}", logging.WARNING, str(path), 1, text, values, None
     )
     is_of_broker = path.is_relative_to(ROOT / "broker")
     return (TextFormatter() if is_of_broker else CLIENT_FORMATTER).format(record)
@@ -154,15 +189,19 @@ def _rendered(path, text, arguments):
 @pytest.mark.parametrize("package", ["broker", "rmq_spark"])
 def test_log_lines_fit_200_columns_with_long_names(package):
     calls = [
-        (path, *call)
+        (path, *call, module)
         for path in sorted((ROOT / package).rglob("*.py"))
-        for call in _log_calls(path)
+        for module, found in (
+            (path.stem, _log_calls(path)),
+            ("recent_losses", _reported_losses(path)),
+        )
+        for call in found
         if call[1] not in WHOLE
     ]
     assert len(calls) > 80
     too_long = [
         f"{path.relative_to(ROOT)}:{number}: {len(line)} columns: {line}"
-        for path, number, text, arguments in calls
-        if len(line := _rendered(path, text, arguments)) > COLUMNS_MAX
+        for path, number, text, arguments, module in calls
+        if len(line := _rendered(path, text, arguments, module)) > COLUMNS_MAX
     ]
     assert not too_long, "Shorten these log lines:\n" + "\n".join(too_long)

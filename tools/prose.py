@@ -17,7 +17,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 _PACKAGES = ("broker", "rmq_spark", "rocketpoll")
-_LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
+_LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical", "log"} | {
+    "report",
+    "report_dropped",
+}
 _WORDS_MIN = 4
 
 

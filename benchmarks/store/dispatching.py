@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks.harness import Case, Target
 from benchmarks.store import samples
 from benchmarks.store.workspace import Workspace, now_ms
+from rocketpoll.broker.common.recent_losses import RecentLosses
 from rocketpoll.broker.store.config import StoreConfig
 from rocketpoll.broker.store.dispatch.dispatcher import Dispatcher
 from rocketpoll.broker.store.dispatch.reput import RUN_BYTES_MAX, ReputMessageService
@@ -117,7 +118,13 @@ class _Reput:
         self._workspace.closing(_Closing(queues, index))
         dispatcher = Dispatcher(config.message_delay_level_ms)
         self._service = ReputMessageService(
-            log, queues, index, dispatcher, lambda: log.flushed_offset, empty_recent_writes()
+            log,
+            queues,
+            index,
+            dispatcher,
+            lambda: log.flushed_offset,
+            empty_recent_writes(),
+            RecentLosses(now_ms),
         )
 
     def run(self) -> None:

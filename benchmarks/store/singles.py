@@ -17,6 +17,7 @@ from benchmarks.store import samples
 from benchmarks.store.workspace import Workspace, now_ms, open_store
 from rmq_spark.wire.properties import encode_properties
 from rmq_spark.wire.record import StoredMessage
+from rocketpoll.broker.common.recent_losses import RecentLosses
 from rocketpoll.broker.filter.subscription import build_subscription_data
 from rocketpoll.broker.filter.subscription import message_filter as message_filter_of
 from rocketpoll.broker.store.config import StoreConfig
@@ -180,7 +181,13 @@ class _Reput:
         dispatcher = Dispatcher(config.message_delay_level_ms)
         self._confirmed = LOG_START
         self._service = ReputMessageService(
-            log, queues, index, dispatcher, self._confirm_offset, empty_recent_writes()
+            log,
+            queues,
+            index,
+            dispatcher,
+            self._confirm_offset,
+            empty_recent_writes(),
+            RecentLosses(now_ms),
         )
         self._service.set_listener(_Listener())
 

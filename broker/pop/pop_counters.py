@@ -21,7 +21,7 @@ class PopCounters:
         self.revived_total = 0
         self.dead_letters_total = 0
         self.lost_total = 0
-        """Messages that were deleted or unreadable when they were to be redelivered."""
+        """Messages that could not be redelivered: deleted, unreadable, or of a deleted topic."""
 
     def pop(self, queue: PopQueue, count: int) -> None:
         """Count popped messages."""

@@ -54,8 +54,6 @@ from .revive_log import (
     key_of_check_point,
 )
 
-_log = logging.getLogger(__name__)
-
 PENDING_MAX: Final = 20_000
 """The maximum number of check points of a revive queue in memory; at this number, the service reads
 on when the first is done."""
@@ -135,6 +133,7 @@ class PopReviveService:
             self._barrier.advance(now_ms)
         due = [self._try_queue(queue, now_ms, budget) for queue in self._queues]
         self._delivery.confirm()
+        self._counters.lost_total = self._delivery.dropped_total
         return min((at_ms for at_ms in due if at_ms is not None), default=None)
 
     def _is_due(self, now_ms: int) -> bool:
@@ -203,12 +202,10 @@ class PopReviveService:
         )
         if found.status is not GetMessageStatus.FOUND:
             if found.next_begin_offset > queue.next_offset:
-                _log.warning(
-                    "the revive topic continues at %d instead of %d of queue %d: %s",
-                    found.next_begin_offset,
-                    queue.next_offset,
-                    queue.queue_id,
-                    found.status.name,
+                self._delivery.report_dropped(
+                    f"the revive topic continues at {found.next_begin_offset} instead of "
+                    f"{queue.next_offset} of queue {queue.queue_id}: {found.status.name}",
+                    level=logging.WARNING,
                 )
                 queue.next_offset = found.next_begin_offset
                 return False
@@ -224,7 +221,7 @@ class PopReviveService:
             message = decode_record(record)
             content = decode_revive_message(message)
         except WireError as error:
-            self._count_loss(
+            self._delivery.report_dropped(
                 f"a message of revive queue {queue.queue_id} is skipped, because it cannot be "
                 f"read: {error}"
             )
@@ -295,16 +292,12 @@ class PopReviveService:
             else:
                 if message.queue_offset == queue_offset:
                     return message
-        self._count_loss(
-            f"message {queue_offset} of queue {check_point.queue_id} of {check_point.topic}, which "
-            f"group {check_point.group} has not acknowledged, cannot be redelivered: {reason}"
+        self._delivery.report_dropped(
+            f"message {queue_offset} of queue {check_point.queue_id} of {check_point.topic} "
+            f"cannot be redelivered: {reason}",
+            f"Group {check_point.group} has not acknowledged it.",
         )
         return None
-
-    def _count_loss(self, text: str) -> None:
-        self._counters.lost_total += 1
-        _log.error("%s", text)
-        self._delivery.record_loss(text)
 
     def _redeliver(
         self, pending: _Pending, message: StoredMessage, group: SubscriptionGroupConfig

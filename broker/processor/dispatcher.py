@@ -21,6 +21,7 @@ from rmq_spark.wire.framing import Buffer
 from ..auth.access_control import AccessControl
 from ..common.channel import Channel, ResponseSteps
 from ..common.log_limit import LogLimit, printable
+from ..common.recent_losses import LossKind, RecentLosses
 from ..common.request_content import NotAuthenticated
 from ..state.tables.table import TooMany
 from ..store.errors import Degradations, StoreError, describe_error, is_transient
@@ -90,6 +91,7 @@ class RequestDispatcher:
         clock: Callable[[], float] = time.monotonic,
         client_id_of: Callable[[Channel], str | None] = lambda _: None,
         access: AccessControl | None = None,
+        losses: RecentLosses | None = None,
     ) -> None:
         """Build the table from each processor's handlers; a code may have only one.
 
@@ -97,7 +99,9 @@ class RequestDispatcher:
         delay all other clients. ``suspend_send`` is called with a request whose topic is not saved,
         and may return a refusal. ``client_id_of`` returns a connection's client id for the log.
         ``access`` checks each request before its handler; without it nothing is checked.
+        ``losses`` records refusals at a limit.
         """
+        self._losses = losses
         self._access = access or AccessControl()
         self._json_body_bytes_max = json_body_bytes_max
         self._suspend_send = suspend_send
@@ -206,6 +210,9 @@ class RequestDispatcher:
         if answer.code not in _EXPECTED_CODES:
             known = request.code if request.code in self._handlers else UNKNOWN_REQUEST
             self.refused[known, answer.code] += 1
+            limit = error.__cause__ if isinstance(error, RequestRejected) else error
+            if self._losses is not None and isinstance(limit, TooMany):
+                self._losses.record(LossKind.LIMIT_REACHED, str(limit))
             if not isinstance(error, NotAuthenticated):
                 is_unreadable = isinstance(error, WireError) or known == RequestCode.HEART_BEAT
                 level = logging.WARNING if is_unreadable else logging.INFO

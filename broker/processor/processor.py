@@ -12,7 +12,7 @@ A new request also needs its row of rights in `auth/request_rights.py`; a new pr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -69,7 +69,9 @@ class BrokerParts:
         run_in_thread: Runs a job that may wait for the disk.
         run_in_batch_thread: Runs a job of staged batches that may wait for the disk.
         clean: Starts to delete old files, and returns at once.
-        losses: What the broker has given up on purpose within the last hour.
+        losses: What the broker gave up within the last hour.
+        refusals: Returns how often requests and clients were refused, by their key in the runtime
+            information.
         memory_bytes: The memory of the machine.
     """
 
@@ -107,6 +109,7 @@ class BrokerParts:
     run_in_batch_thread: JobExecutor
     clean: Callable[[], object]
     losses: RecentLosses
+    refusals: Callable[[], Mapping[str, int]]
     disk_usage: Callable[[], DiskUsage]
     memory_bytes: int
 

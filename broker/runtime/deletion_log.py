@@ -2,8 +2,8 @@
 
 Deleting expired messages that all groups have consumed is routine. Operators need to know of two
 losses: messages that a group has not consumed, and messages that a full disk forces out before
-`fileReservedTime`. Both are logged as warnings, with the groups concerned, and counted. Forced
-deletions keep `rocketpoll cluster health` failing for an hour.
+`fileReservedTime`. Both are logged as warnings, with the groups concerned, counted and recorded.
+The second makes `rocketpoll cluster health` fail for an hour, the first makes it warn.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rmq_spark.errors import format_count
 from rmq_spark.wire.names import SCHEDULE_TOPIC
 
 from ..common.local_time import format_local_time
-from ..common.recent_losses import RecentLosses
+from ..common.recent_losses import LossKind, RecentLosses
 from ..state.tables.consumer_offset import ConsumerOffsetManager
 from ..store.config import StoreConfig
 from ..store.results import DeletedFiles, DeletedSpan
@@ -53,19 +53,23 @@ class DeletionLog:
         undelivered = self._undelivered(deleted.spans)
         self.expired_files += deleted.expired_files
         self.forced_files += deleted.forced_files
-        self.unconsumed_messages += sum(unconsumed.values()) + undelivered
+        lost = sum(unconsumed.values()) + undelivered
+        self.unconsumed_messages += lost
         affected = tuple(_affected_groups(unconsumed, undelivered))
         texts = (*_describe(deleted), *affected)
-        level = logging.WARNING if deleted.forced_files or affected else logging.INFO
-        for text in texts:
-            _log.log(level, "%s", text)
         if deleted.forced_files:
-            self._losses.record("deletion", " ".join(texts))
+            count, level = max(deleted.message_count, 1), logging.WARNING
+            self._losses.report(LossKind.DELETED_EARLY, *texts, count=count, level=level)
             _log.warning(
                 "Free or enlarge the disk, or set cleanFileForciblyEnable=false: sends are then "
                 "refused before young messages are deleted"
             )
-        elif level == logging.WARNING:
+        elif not affected:
+            for text in texts:
+                _log.info("%s", text)
+        else:
+            level = logging.WARNING
+            self._losses.report(LossKind.EXPIRED_UNCONSUMED, *texts, count=lost, level=level)
             _log.warning(
                 "Raise fileReservedTime (%d hours), check these groups, or delete those that "
                 "nobody uses: rocketpoll group delete",

@@ -119,6 +119,7 @@ class Processors:
             broker.loop.time,
             self._client_id_of,
             broker.access,
+            broker.losses,
         )
         self.fast_pull = FastPull(broker, self.pull, self.dispatch.run_handler)
         self.fast_paths = (self.sends.fast_path, self.fast_pull)

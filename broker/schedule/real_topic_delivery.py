@@ -20,7 +20,7 @@ from typing import Final
 from rmq_spark.wire.names import light_queue_fault, topic_fault
 from rmq_spark.wire.record import StoredMessage
 
-from ..common.recent_losses import RecentLosses
+from ..common.recent_losses import LossKind, RecentLosses
 from ..store.errors import TransientFailure
 from ..store.message_store import MessageStore
 from ..store.results import LOG_START, PhysicalOffset, PutMessageResult, PutMessageStatus
@@ -60,10 +60,10 @@ class RealTopicDelivery:
         store: MessageStore,
         queue_nums: Callable[[str], int | None],
         recreate_topic: Callable[[str, int], int | None],
-        kind: str,
+        kind: LossKind,
         losses: RecentLosses,
     ) -> None:
-        """Store the parts; ``kind`` names the messages in the log, as in "delayed message".
+        """Store the parts; ``kind`` names the messages in the log, and what is dropped.
 
         ``queue_nums`` returns 0 if the topic does not exist, and None while that is undecided.
         ``recreate_topic`` creates a lost topic with at least the given number of queues, and
@@ -102,7 +102,7 @@ class RealTopicDelivery:
         elif result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
             if result.remark != self._wait_reason:
                 self._wait_reason = result.remark
-                _log.warning("delivery of %ss waits: %s", self._kind, result.remark)
+                _log.warning("delivery of %ss waits: %s", self._kind.title, result.remark)
             return False
         else:
             self.drop(message, result.remark or result.status.name)
@@ -133,18 +133,14 @@ class RealTopicDelivery:
 
     def drop(self, message: StoredMessage, reason: str) -> None:
         """Count and log a message that can never be delivered."""
-        text = f"{self._kind} {message.offset_message_id} is not delivered: {reason}"
-        _log.error("%s", text)
-        self.record_dropped(1, text)
+        self.report_dropped(
+            f"{self._kind.title} {message.offset_message_id} is not delivered: {reason}"
+        )
 
-    def record_dropped(self, count: int, text: str) -> None:
-        """Count messages that can never be delivered; ``text`` says which, and why."""
+    def report_dropped(self, *lines: str, count: int = 1, level: int = logging.ERROR) -> None:
+        """Count and log messages that can never be delivered; the lines say which, and why."""
         self.dropped_total += count
-        self.record_loss(text)
-
-    def record_loss(self, text: str) -> None:
-        """Show operators that a message is lost; ``text`` says which, and why."""
-        self._losses.record(self._kind, text)
+        self._losses.report(self._kind, *lines, count=count, level=level)
 
     def confirm(self) -> None:
         """Start a flush of delivered messages: consumers do not see them before."""

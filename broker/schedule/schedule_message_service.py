@@ -249,14 +249,14 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
             return False
         if found.status is GetMessageStatus.OFFSET_TOO_SMALL:
             count = found.next_begin_offset - before
-            text = (
+            self._delivery.report_dropped(
                 f"{format_count(count, 'message')} of delay level {level} were deleted with old "
-                "files of the log before they were due, or before their delivery was recorded: "
+                "files of the log before they were due, or before their delivery was recorded:",
                 "fileReservedTime is shorter than their delay, the disk was full, or the time of "
-                "day has jumped ahead"
+                "day has jumped ahead",
+                count=count,
+                level=logging.WARNING,
             )
-            _log.warning("%s", text)
-            self._delivery.record_dropped(count, text)
             self._advance(level, found.next_begin_offset)
             return True
         _log.warning(
@@ -281,11 +281,9 @@ class ScheduleMessageService(SavedTable[DelayOffsetSerializeWrapper]):
             try:
                 message = decode_record(record)
             except RecordError as error:
-                text = (
+                self._delivery.report_dropped(
                     f"delayed message {self._offsets[level]} of level {level} is damaged: {error}"
                 )
-                _log.error("%s", text)
-                self._delivery.record_dropped(1, text)
                 self._advance(level, self._offsets[level] + 1)
                 budget.spend(len(record))
                 continue

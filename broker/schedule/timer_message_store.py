@@ -14,7 +14,6 @@ ADR 41. If it was set, the next start sorts all timers again, by the time of day
 
 from __future__ import annotations
 
-import logging
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from heapq import heappop, heappush
@@ -61,8 +60,6 @@ _SMALL_STEP_MS: Final = 1_000
 """Up to this step of the clock, slots stay those of the time of day, so that recalls find them."""
 _RECALL_AHEAD_MS: Final = 60_000
 _TIMING_SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 10.0, 60.0, 3_600.0)
-
-_log = logging.getLogger(__name__)
 
 
 def _recall_key(topic: str, unique_key: str) -> str:
@@ -343,8 +340,8 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
                 return True
             if found.status is GetMessageStatus.OFFSET_TOO_SMALL and self._queue_offset:
                 lost = found.next_begin_offset - self._queue_offset
-                self._record_loss(
-                    lost, f"{lost} timer messages were deleted before their timers were set"
+                self._delivery.report_dropped(
+                    f"{lost} timer messages were deleted before their timers were set", count=lost
                 )
             self._queue_offset = found.next_begin_offset
             self.is_dirty = True
@@ -353,7 +350,9 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
             try:
                 message = decode_record(record)
             except RecordError as error:
-                self._record_loss(1, f"timer message {self._queue_offset} is damaged: {error}")
+                self._delivery.report_dropped(
+                    f"timer message {self._queue_offset} is damaged: {error}"
+                )
                 message = None
             if message is not None and not self._add(message, len(record), now):
                 return True  # its slot is occupied until overdue messages are delivered
@@ -559,10 +558,9 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
         slot.next_position = entry.previous
 
     def _log_broken_chain(self, slot_ms: int, position: int) -> None:
-        self._record_loss(
-            1,
+        self._delivery.report_dropped(
             f"timers of {slot_ms} ms are lost, and their messages stay in the log: the timer log "
-            f"has no entry at {position}",
+            f"has no entry at {position}"
         )
 
     def _due_of(self, entry: TimerEntry) -> int:
@@ -661,25 +659,23 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
             return False
         return _recall_key(topic, message.properties.get(UNIQ_KEY, "")) in keys
 
-    def _record_loss(self, count: int, text: str) -> None:
-        _log.error("%s", text)
-        self._delivery.record_dropped(count, text)
-
     def _log_loss(self, entry: TimerEntry | None) -> None:
         if entry is None:
-            text = "a timer message is not delivered: its entry in the timer log is damaged"
+            self._delivery.report_dropped(
+                "a timer message is not delivered: its entry in the timer log is damaged"
+            )
         elif entry.physical_offset < self._store.state().min_offset:
-            text = (
+            self._delivery.report_dropped(
                 f"a timer message at {entry.physical_offset} was deleted with old files of the log "
-                "before it was due, or before its delivery was recorded: fileReservedTime was "
-                "shortened, the disk was full, or the time of day has jumped ahead"
+                "before it was due, or before its delivery was recorded:",
+                "fileReservedTime was shortened, the disk was full, or the time of day has jumped "
+                "ahead",
             )
         else:
-            text = (
+            self._delivery.report_dropped(
                 "a timer message is not delivered: the log has no such message at "
                 f"{entry.physical_offset}"
             )
-        self._record_loss(1, text)
 
     def _count(self, properties: Mapping[str, str]) -> None:
         """Count a waiting message.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from ..common.recent_losses import RecentLosses
 from .config import FlushDiskType, StoreConfig
 from .dispatch.dispatcher import Dispatcher
 from .dispatch.reput import ReputMessageService
@@ -35,6 +36,7 @@ class StoreComponents:
         self.disk = disk
         root = config.store_path_root_dir
         self.pool = pool = FilePool(disk, config.open_files_max)
+        self.losses = RecentLosses(now_ms)
         self.is_sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         """True if a message is confirmed once it is flushed, rather than once it is written."""
         self.log = CommitLog(
@@ -65,11 +67,12 @@ class StoreComponents:
             self.dispatcher,
             self.confirm_offset,
             self.recent_writes,
+            self.losses,
         )
         self.recovered_ends = RecoveredEnds(lambda: reput.reput_from_offset)
-        self.batch_table = BatchTable(disk, root / CONFIG, now_ms)
+        self.batch_table = BatchTable(disk, root / CONFIG, now_ms, self.losses)
         self.staging_area = StagingArea(
-            disk, root / STAGING, config.staged_bytes_max, lambda: now_ms() / 1000
+            disk, root / STAGING, config.staged_bytes_max, lambda: now_ms() / 1000, self.losses
         )
 
     def confirm_offset(self) -> PhysicalOffset:

@@ -16,6 +16,7 @@ from rmq_spark.errors import RecordError
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.record import StoredMessage, decode_record
 
+from ..common.recent_losses import RecentLosses
 from .append.chunk_appender import Admit, ChunkAppender, Sizes, run_steps
 from .append.column_batches import ColumnBatch
 from .append.message_appender import MessageAppender
@@ -183,6 +184,11 @@ class MessageStore:
         return True
 
     # ---- Putting messages.
+
+    @property
+    def losses(self) -> RecentLosses:
+        """The losses of the last hour; the other parts of the broker report theirs here, too."""
+        return self._components.losses
 
     @property
     def record_bytes_max(self) -> int:

@@ -36,6 +36,7 @@ from rmq_spark.wire.properties import UNIQ_KEY
 from rmq_spark.wire.record import StoredMessage, decode_record
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 
+from ..common.recent_losses import LossKind, RecentLosses
 from ..schedule.real_topic_delivery import RETRY_MS, DeliveryBudget
 from ..schedule.schedule_message_service import StartTime
 from ..state.tables.consumer_offset import ConsumerOffsetManager
@@ -119,7 +120,7 @@ class TransactionalMessageService:
         send_check: Callable[[StoredMessage], bool],
         now_ms: Callable[[], int],
         start: StartTime,
-        record_loss: Callable[[str], object],
+        losses: RecentLosses,
     ) -> None:
         """Continue from the recorded progress.
 
@@ -127,7 +128,7 @@ class TransactionalMessageService:
         safe as that of an acknowledged send: before that, the broker could not end it.
         ``is_topic_ready`` creates a system topic, and returns whether it is saved. ``send_check``
         asks the producer of a half message for its state, and returns whether one is connected.
-        ``now_ms`` returns the time of day. ``record_loss`` shows operators what was given up.
+        ``now_ms`` returns the time of day.
         """
         self._store = store
         self._offsets = offsets
@@ -137,7 +138,7 @@ class TransactionalMessageService:
         self._send_check = send_check
         self._now_ms = now_ms
         self._start = start
-        self._record_loss = record_loss
+        self._losses = losses
         self._half_offset = offsets.query(CHECK_GROUP, HALF_TOPIC, QUEUE_ID) or 0
         self._ops = OpQueue(offsets.query(CHECK_GROUP, OP_HALF_TOPIC, QUEUE_ID) or 0)
         self._has_begun = False
@@ -389,22 +390,20 @@ class TransactionalMessageService:
         if result.is_stored:
             self._note_stored(result)
             self.given_up_total += 1
-            self._report_loss(
+            self._losses.report(
+                LossKind.HALF_MESSAGE,
                 f"half message {message.message_id} is given up, and moved to "
-                f"{CHECK_MAX_TIME_TOPIC}: {reason}"
+                f"{CHECK_MAX_TIME_TOPIC}: {reason}",
             )
         else:
             self.lost_total += 1
-            self._report_loss(
+            self._losses.report(
+                LossKind.HALF_MESSAGE,
                 f"half message {message.message_id} is given up, left at "
-                f"{message.physical_offset}: {reason}; {result.remark or result.status.name}"
+                f"{message.physical_offset}: {reason}; {result.remark or result.status.name}",
             )
         self._pass(prepared_queue_offset(message))
         return True
-
-    def _report_loss(self, text: str) -> None:
-        _log.error("%s", text)
-        self._record_loss(text)
 
     def _pass(self, prepared_offset: int | None) -> None:
         if prepared_offset is not None:
@@ -466,8 +465,9 @@ class TransactionalMessageService:
                 message = decode_record(record)
             except RecordError as error:
                 if not messages:
-                    self._report_loss(
-                        f"a message of transactions is damaged, and is skipped: {error}"
+                    self._losses.report(
+                        LossKind.HALF_MESSAGE,
+                        f"a message of transactions is damaged, and is skipped: {error}",
                     )
                 break
             messages.append(message)
@@ -484,11 +484,13 @@ class TransactionalMessageService:
             f"transactions go on at {to} instead of {at} of {internal_topic}: {found.status.name}; "
             f"it holds {found.min_offset} to {found.max_offset}"
         )
-        _log.warning("%s", text)
         lost = to - at - self._ops.take_before(to) if internal_topic == HALF_TOPIC else 0
         if lost:
             self.lost_total += lost
-            self._record_loss(text)
+            level = logging.WARNING
+            self._losses.report(LossKind.HALF_MESSAGE, text, count=lost, level=level)
+        else:
+            _log.warning("%s", text)
         return int(to)
 
 

@@ -100,7 +100,7 @@ def test_numbers_are_numbers_to_java(room):
         "commitLogDirCapacity",
         "brokerActive",
         "storeFailure",
-        "recentLoss",
+        "recentLosses",
     }
     for name, value in found.items():
         if name not in texts and not name.startswith("remainHowMany"):

@@ -16,7 +16,7 @@ from support.disks.faulty_disk import ManualClock
 from support.stores.small_store import StoreThatRefuses, bodies, message, open_store, read_all
 
 from rmq_spark.wire.bodies.configs import DelayOffsetSerializeWrapper
-from rocketpoll.broker.common.recent_losses import RecentLosses
+from rocketpoll.broker.common.recent_losses import LossKind, RecentLosses
 from rocketpoll.broker.schedule.delayed_message import to_schedule_topic
 from rocketpoll.broker.schedule.real_topic_delivery import (
     MESSAGES_PER_CALL,
@@ -64,7 +64,7 @@ class Broker:
                 StoreThatRefuses(self.store, self.put),
                 lambda topic: self.topics.get(topic, 0),
                 self.topics.setdefault,
-                "delayed message",
+                LossKind.DELAYED_MESSAGE,
                 RecentLosses(self.clock),
             ),
             StartTime(self.clock(), self.monotonic_ms),

@@ -17,6 +17,7 @@ from support.disks.faulty_disk import (
 )
 
 from rmq_spark.wire.bodies.staged_batches import BatchSpan, CommittedBatch
+from rocketpoll.broker.common.recent_losses import RecentLosses
 from rocketpoll.broker.store.errors import BatchRefused, DamagedTable
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.staging import commit_table
@@ -47,7 +48,8 @@ def small_journal(monkeypatch):
 
 
 def opened(directory, disk=None, clock=None):
-    table = BatchTable(disk or LocalDisk(), directory, clock or ManualClock())
+    now_ms = clock or ManualClock()
+    table = BatchTable(disk or LocalDisk(), directory, now_ms, RecentLosses(now_ms))
     table.load()
     return table
 

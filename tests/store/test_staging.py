@@ -12,6 +12,7 @@ from support.disks.faulty_disk import Fault, FaultyDisk
 from support.suite.log_records import lines_of
 
 from rmq_spark.wire.bodies.staged_batches import StagedAttempt
+from rocketpoll.broker.common.recent_losses import RecentLosses
 from rocketpoll.broker.store.errors import BatchRefused, TransientFailure
 from rocketpoll.broker.store.files.disk import LocalDisk
 from rocketpoll.broker.store.staging.staging_area import (
@@ -49,7 +50,9 @@ def time():
 
 
 def opened(tmp_path, time, bytes_max=1_000):
-    staging = StagingArea(LocalDisk(), tmp_path / "staging", bytes_max, time)
+    staging = StagingArea(
+        LocalDisk(), tmp_path / "staging", bytes_max, time, RecentLosses(lambda: 0)
+    )
     staging.load()
     return staging
 
@@ -103,7 +106,7 @@ def test_full_staging_area_is_logged_once_until_all_refused_chunks_fit(tmp_path,
 def test_failed_staging_write_takes_no_space(tmp_path, time, kind):
     """Attempts have names of their own, so that nobody would take it back."""
     disk = FaultyDisk(LocalDisk())
-    staging = StagingArea(disk, tmp_path / "staging", 100, time)
+    staging = StagingArea(disk, tmp_path / "staging", 100, time, RecentLosses(lambda: 0))
     disk.plan = [Fault(persistent=True, kinds=frozenset({kind}), error=errno.ENOSPC)]
     for number in range(9):
         with pytest.raises(OSError, match="No space"):
@@ -116,7 +119,7 @@ def test_failed_staging_write_takes_no_space(tmp_path, time, kind):
 
 def test_failed_staging_write_that_cannot_be_deleted_counts_until_its_batch_ends(tmp_path, time):
     disk = FaultyDisk(LocalDisk())
-    staging = StagingArea(disk, tmp_path / "staging", 100, time)
+    staging = StagingArea(disk, tmp_path / "staging", 100, time, RecentLosses(lambda: 0))
     disk.plan = [Fault(persistent=True, kinds=frozenset({"write", "delete"}))]
     with pytest.raises(OSError, match="Input/output"):
         staging.put(A, 2, b"records")
@@ -206,7 +209,7 @@ def test_chunk_staged_during_a_scan_is_kept(tmp_path, time, look):
 
 def test_commit_reads_no_staged_rows_before_copying_them(tmp_path, time):
     disk = ReadingDisk(LocalDisk())
-    staging = StagingArea(disk, tmp_path / "staging", 1_000, time)
+    staging = StagingArea(disk, tmp_path / "staging", 1_000, time, RecentLosses(lambda: 0))
     parts = [b"some", b"more", b"records"]
     for number, part in enumerate(parts):
         staging.put(A._replace(number=number), 2, part)

@@ -22,7 +22,11 @@ _BUSY = {
     ResponseCode.FLUSH_DISK_TIMEOUT,
 }
 _OF_DISK = ("slow", "lack", "broken", "full")
-_OF_EXPIRED = ("cannot be redelivered: OFFSET_TOO_SMALL", "is older than fileReservedTime")
+_OF_EXPIRED = (
+    "cannot be redelivered: OFFSET_TOO_SMALL",
+    "has not acknowledged it.",
+    "is older than fileReservedTime",
+)
 """What a broker logs of expired messages: popped ones, and those of open transactions."""
 _ENDING = ("stopping", "shut down")
 _KEPT_SECONDS = 72 * 3_600

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from rmq_spark import __version__
 from rmq_spark.errors import escape_surrogates, format_bytes
+from rmq_spark.wire.bodies import encode_body
 from rmq_spark.wire.bodies.clients import version_desc
 from rmq_spark.wire.command import CURRENT_VERSION
 from rmq_spark.wire.names import is_system_topic
@@ -118,6 +119,7 @@ class RuntimeInfo:
 
     def _log_and_disk(self) -> dict[str, object]:
         state, disk = self._broker.store.state(), self._broker.disk_usage()
+        losses = (encode_body(loss).decode() for loss in self._broker.losses.recent())
         ours = disk.used + disk.free
         ratio = round(disk.used / ours, 4) if ours else 0.0
         path = self._broker.config.store.store_path_root_dir / COMMIT_LOG
@@ -129,14 +131,16 @@ class RuntimeInfo:
                 max(state.written_offset - state.flushed_offset, 0)
             ),
             "earliestMessageTimeStamp": self._earliest(state),
-            "storeFailure": state.failure or state.degradation or "",  # a key of ours
             "commitLogDiskRatio": ratio,
             f"commitLogDiskRatio_{path}": ratio,
             "consumeQueueDiskRatio": ratio,
             "commitLogDirCapacity": (
                 f"Total : {format_bytes(disk.total)}, Free : {format_bytes(disk.free)}."
             ),
-            "recentLoss": self._broker.losses.text(),  # a key of ours
+            # keys of ours
+            "storeFailure": state.failure or state.degradation or "",
+            "damagedRanges": len(state.holes),
+            "recentLosses": f"[{','.join(losses)}]",
         }
 
     def _earliest(self, state: StoreState) -> int:
@@ -165,6 +169,7 @@ class RuntimeInfo:
             },
             # keys of ours
             "pullsHeld": broker.hold_service.hold_count,
+            **broker.refusals(),
             "pullsPutOff": broker.hold_service.deferred_total,
             "pullsRescued": broker.hold_service.rescued_total,
             "timersWaiting": count,

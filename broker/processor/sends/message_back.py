@@ -34,6 +34,7 @@ from rmq_spark.wire.record import StoredMessage, decode_record, magic_of
 from ...auth.rights import Action
 from ...common.channel import Channel
 from ...common.log_limit import LogLimit
+from ...common.recent_losses import LossKind
 from ...schedule.delayed_message import WITHOUT_DELAY, to_schedule_topic
 from ...state.tables.topic_config import retry_topic
 from ...store.results import PhysicalOffset, PutMessageResult, PutMessageStatus
@@ -125,23 +126,22 @@ class MessageBackProcessor(Processor):
     def _record_disabled(self, group: str) -> None:
         """Count a failed message of a group without retries; log one a minute."""
         self._broker.stats.failed_messages_dropped["retries_disabled"] += 1
+        text = (
+            f"group {group} has no retry queues (retryQueueNums): its failed messages are dropped"
+        )
+        self._broker.losses.record(LossKind.FAILED_WITHOUT_RETRY, text)
         more = self._log_limit.admit(group, self._broker.monotonic_ms() / 1000)
         if more is not None:
-            _log.warning(
-                "group %s has no retry queues (retryQueueNums): its failed messages are dropped%s",
-                group,
-                f" ({more} more since the last line)" if more else "",
-            )
+            _log.warning("%s%s", text, f" ({more} more since the last line)" if more else "")
 
     def _give_up(self, group: str, message: StoredMessage, remark: str | None) -> None:
-        text = (
-            f"a message that group {group} has failed cannot become a dead letter and stays at "
-            f"offset {message.queue_offset} of queue {message.queue_id} of {message.topic}: "
-            f"{remark}"
-        )
-        _log.error("%s", text)
         self._broker.stats.failed_messages_dropped["unstorable"] += 1
-        self._broker.losses.record("failed message", text)
+        self._broker.losses.report(
+            LossKind.FAILED_MESSAGE,
+            f"a message that group {group} failed cannot become a dead letter: {remark}",
+            f"It stays at offset {message.queue_offset} of queue {message.queue_id} of "
+            f"{message.topic}.",
+        )
 
     def _find(self, connection: Channel, header: ConsumerSendMsgBackRequestHeader) -> StoredMessage:
         """Return the message that is sent back; one that its client may not read is not found."""

@@ -25,6 +25,7 @@ from rmq_spark.wire.properties import MSG_REGION, TIMER_RECALLED_KEY, TRACE_ON, 
 from rmq_spark.wire.record import StoredMessage
 
 from ...common.channel import Channel, ResponseSteps
+from ...common.recent_losses import LossKind
 from ...schedule.delayed_message import to_schedule_topic
 from ...schedule.timer_message import IllegalTimer, to_timer_topic
 from ...store.append.record_encoding import draft_of
@@ -176,13 +177,19 @@ class SendMessageProcessor(Processor):
     ) -> None:
         """Answer with the queue of the real topic, and the queue offset in the half topic."""
         if result.end_offset < 0:
-            self._stats.record_put_failure()
+            self._record_failure(plan.topic, result.status, result.remark)
             reply(connection, request, request.respond(CODES[result.status], result.remark))
             return
         self._stats.record_put(HALF_TOPIC, 1, result.end_offset - result.physical_offset)
         more = {"transactionId": transaction_id} if transaction_id else {}
         ids = _ids(plan.id_start, [result.physical_offset])
         self._reply(connection, request, plan, ids, result, more)
+
+    def _record_failure(self, topic: str, status: PutMessageStatus, remark: str | None) -> None:
+        self._stats.record_put_failure()
+        if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:  # else the message is at fault
+            text = f"a send to {topic} was refused: {remark}"
+            self._broker.losses.record(LossKind.SEND_REFUSED, text)
 
     def put_one(self, send: Send, body: Buffer, properties: bytes, born_timestamp: int) -> None:
         """Store a message that is written and answered at the end of the turn, or refused now."""
@@ -318,7 +325,7 @@ class SendMessageProcessor(Processor):
         """Answer a send by its result; ``sizes`` are the record sizes of a batch."""
         status, physical_offset, queue_offset, end_offset, _, message_count, remark = result
         if end_offset < 0:
-            self._stats.record_put_failure()
+            self._record_failure(plan.topic, status, remark)
             reply(connection, request, request.respond(CODES[status], remark))
             return
         topic, (_, queue_id) = plan.topic, plan.template.queue

@@ -22,6 +22,7 @@ Everything here is called on one thread; jobs that wait for the disk run in anot
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
@@ -36,6 +37,7 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
 
 from ...common.histogram import Histogram
+from ...common.recent_losses import LossKind
 from ..append.chunk_appender import FULL_TURN, CheckedChunk, ChunkAppender, Sizes, run_steps
 from ..append.message_appender import MessageAppender
 from ..bulk import bulk_tools
@@ -47,6 +49,7 @@ from ..errors import (
     StoreError,
     StoreFailed,
     TransientFailure,
+    describe_error,
     is_retryable,
 )
 from ..results import LOG_START, PhysicalOffset, PutMessageResult, PutMessageStatus, QueueOffset
@@ -132,6 +135,7 @@ class StagedBatches:
         ``fail`` gets a failure that only a restart can resolve.
         """
         self._log, self._reput = components.log, components.reput
+        self._losses = components.losses
         self.table = components.batch_table
         self.staging_area = components.staging_area
         self._queues, self._dispatcher = components.queues, components.dispatcher
@@ -326,7 +330,7 @@ class StagedBatches:
             yield from self._retry_until_durable(finish, executor, pause, COMMIT_ATTEMPTS_MAX)
         except StoreFailed:
             raise
-        except Exception:
+        except Exception as error:
             self._is_rolling_back = True
             self._reput.discard_pending()
             try:
@@ -335,6 +339,12 @@ class StagedBatches:
             finally:
                 self._is_rolling_back = False
             self.rollbacks += 1
+            self._losses.report(
+                LossKind.BATCH_ROLLED_BACK,
+                f"batch {batch.batch_id} of sink {batch.sink} is rolled back, and its sink can "
+                f"commit it again: {describe_error(error)}",
+                level=logging.WARNING,
+            )
             self._reclaim_offsets(put)
             self._release()
             raise

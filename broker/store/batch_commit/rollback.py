@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmq_spark.errors import RecordError
 from rmq_spark.wire import record_layout as layout
 
+from ...common.recent_losses import LossKind
 from ..bulk import bulk_tools
 from ..bulk import lazy_numpy as np
 from ..components import StoreComponents
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
     from rmq_spark.wire.chunk import RecordChunk
 
-_log = logging.getLogger(__name__)
 _PIECE_BYTES = 4 << 20
 _PIECE_RECORDS = 8_192
 
@@ -162,11 +162,11 @@ def rollback_open_batch(components: StoreComponents) -> None:
     """Roll back the rows of an open commit: no client got a success for it."""
     under_way = components.batch_table.under_way
     if under_way is not None:
-        _log.warning(
-            "the broker stopped while batch %d of sink %s was being committed: the batch is "
-            "rolled back, and its sink can commit it again",
-            under_way.batch_id,
-            under_way.sink,
+        components.losses.report(
+            LossKind.BATCH_ROLLED_BACK,
+            f"the broker stopped while batch {under_way.batch_id} of sink {under_way.sink} was "
+            "being committed: the batch is rolled back, and its sink can commit it again",
+            level=logging.WARNING,
         )
         rollback_rows(components.log, under_way.log_offset, under_way.mark)
         components.log.files.flush()

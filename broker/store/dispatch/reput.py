@@ -27,6 +27,7 @@ from rmq_spark.errors import RecordError, Verbatim
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.message_queue import QueueKey
 
+from ...common.recent_losses import LossKind, RecentLosses
 from ..bulk import bulk_tools
 from ..errors import (
     Degradation,
@@ -146,6 +147,7 @@ class ReputMessageService:
         dispatcher: Dispatcher,
         confirm_offset: Callable[[], PhysicalOffset],
         recent_writes: RecentWrites,
+        losses: RecentLosses,
     ) -> None:
         """Start without a listener; records in ``recent_writes`` are not read from the log."""
         self._log = log
@@ -155,6 +157,7 @@ class ReputMessageService:
         self._listener: MessageArrivingListener | None = None
         self._confirm_offset = confirm_offset
         self._recent_writes = recent_writes
+        self._losses = losses
         self._precomputed = PrecomputedDispatch(
             recent_writes.uncommitted, dispatcher, has_index=index is not None
         )
@@ -487,7 +490,10 @@ class ReputMessageService:
         found = next_record_after(self._log.files, position + 1, position, self._log.sealed_from)
         hole = position, end if found is None else min(found, end)
         self.holes = (*self.holes, hole)
-        _log.error("the commit log is damaged from %d to %d, which is skipped: %s", *hole, error)
+        self._losses.report(
+            LossKind.LOG_DAMAGED,
+            f"the commit log is damaged from {hole[0]} to {hole[1]}, which is skipped: {error}",
+        )
 
     def _next_records(
         self, start: PhysicalOffset, end: PhysicalOffset, count_max: int | None = None

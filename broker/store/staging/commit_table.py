@@ -27,6 +27,7 @@ from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.isa_l import crc32
 
 from ...common.local_time import format_local_time
+from ...common.recent_losses import LossKind, RecentLosses
 from ..errors import BatchRefused, DamagedTable
 from ..files.disk import LocalDisk
 from ..files.json_table import JsonTable
@@ -37,7 +38,6 @@ from ..results import PhysicalOffset
 
 JOURNAL_BYTES: Final = 1 << 20
 """Room for some hundred small entries, after which the table is saved and the journal restarts."""
-_log = logging.getLogger(__name__)
 
 _PAGE: Final = 4_096
 _MAGIC: Final = b"RPBJ"
@@ -249,10 +249,17 @@ class BatchTableChange:
 class BatchTable:
     """The table of one store. Changes are durable when they return."""
 
-    def __init__(self, disk: LocalDisk, directory: Path, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        disk: LocalDisk,
+        directory: Path,
+        now_ms: Callable[[], int],
+        losses: RecentLosses,
+    ) -> None:
         self._table = JsonTable(disk, directory / BATCH_TABLE, StagedBatchesTable)
         self._journal = BatchJournal(disk, directory / BATCH_JOURNAL)
         self._now_ms = now_ms
+        self._losses = losses
         self._current = StagedBatchesTable()
         self._must_save_table = True
         self.evicted_sinks = 0
@@ -360,12 +367,12 @@ class BatchTable:
         self._apply(BatchTableChange(sinks={sink: committed}, forgotten=forgotten))
         for name, last in evicted.items():
             self.evicted_sinks += 1
-            _log.warning(
-                "sink %s (last batch: %d, at %s) is forgotten to make room: a repeat of that batch "
-                "is not recognized",
-                name,
-                last.batch_id,
-                format_local_time(last.committed_ms),
+            self._losses.report(
+                LossKind.SINK_EVICTED,
+                f"sink {name} (last batch: {last.batch_id}, at "
+                f"{format_local_time(last.committed_ms)}) is forgotten to make room: a repeat of "
+                "that batch is not recognized",
+                level=logging.WARNING,
             )
         return committed
 

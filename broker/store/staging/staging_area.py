@@ -31,6 +31,7 @@ from rmq_spark.wire.bodies.staged_batches import StagedAttempt
 from rmq_spark.wire.framing import Buffer
 from rmq_spark.wire.isa_l import crc32
 
+from ...common.recent_losses import LossKind, RecentLosses
 from ..errors import BatchRefused, Degradation, TransientFailure
 from ..files.disk import LocalDisk, is_ignored_name
 
@@ -39,7 +40,6 @@ RETENTION_SECONDS: Final = 24 * 3600
 _CLEANUP_INTERVAL_SECONDS = 600
 _EXCERPT_CHARS_MAX = 80
 _HEAD = struct.Struct(">4siIi")
-_log = logging.getLogger(__name__)
 
 _SINKS_SHOWN: Final = 5
 _MAGIC: Final = b"RPST"
@@ -109,13 +109,19 @@ class StagingArea:
     """The staged chunks of one store. Its methods may be called from any thread."""
 
     def __init__(
-        self, disk: LocalDisk, root: Path, bytes_max: int, now_seconds: Callable[[], float]
+        self,
+        disk: LocalDisk,
+        root: Path,
+        bytes_max: int,
+        now_seconds: Callable[[], float],
+        losses: RecentLosses,
     ) -> None:
         """Limit the total size of the staged files to ``bytes_max``."""
         self._disk = disk
         self._root = root
         self._bytes_max = bytes_max
         self._now_seconds = now_seconds
+        self._losses = losses
         self._lock = threading.RLock()
         self._staged: dict[StagedName, _Staged] = {}
         self._directories: set[str] = set()
@@ -282,12 +288,13 @@ class StagingArea:
         if names:
             sinks = sorted({name.sink for name in names})
             more = "" if len(sinks) <= _SINKS_SHOWN else f" and {len(sinks) - _SINKS_SHOWN} more"
-            _log.info(
-                "deleted %s (%d bytes) that %s%s staged more than a day ago and never committed",
-                format_count(len(names), "chunk"),
-                size,
-                ", ".join(sinks[:_SINKS_SHOWN]),
-                more,
+            self._losses.report(
+                LossKind.STAGED_ROWS_EXPIRED,
+                f"deleted {format_count(len(names), 'chunk')} ({size} bytes) that "
+                f"{', '.join(sinks[:_SINKS_SHOWN])}{more} staged more than a day ago and never "
+                "committed",
+                count=len(names),
+                level=logging.INFO,
             )
 
     def _modified_at(self, name: StagedName) -> float:

@@ -34,6 +34,7 @@ from rmq_spark.wire.message_queue import QueueKey
 from rmq_spark.wire.names import LIGHT_QUEUE_PREFIX
 from rmq_spark.wire.record_layout import RECORD_BYTES_MIN
 
+from ...common.recent_losses import LossKind
 from ..batch_commit.rollback import check_batches, rollback_open_batch
 from ..components import CONSUME_QUEUE, INDEX, StoreComponents
 from ..errors import StartInterrupted, TransientFailure, UnreadableFile, is_transient
@@ -241,14 +242,17 @@ class StoreOpening:
         Queues lead only to flushed records, the last of which ends at ``referenced_end``.
         """
         files, manifest, end_offset = self._log.files, self._manifest, self._recovered.end_offset
+        losses = self._components.losses
+        known_holes = dict(manifest.holes)
         for start, end in self._recovered.holes:
-            _log.warning(
-                "%s is damaged: no message is read from %d to %d of the commit log; all others are "
-                "served",
-                files.path_at(start),
-                start,
-                end,
+            text = (
+                f"{files.path_at(start)} is damaged: no message is read from {start} to {end} of "
+                "the commit log; all others are served"
             )
+            if start in known_holes:
+                _log.warning("%s", text)
+            else:
+                losses.report(LossKind.LOG_DAMAGED, text, level=logging.WARNING)
         check_batches(
             self._components,
             manifest,
@@ -282,6 +286,11 @@ class StoreOpening:
                 files.path_at(end_offset),
                 end_offset,
                 referenced_end,
+            )
+        if self.lost_bytes:
+            losses.record(
+                LossKind.LOG_LOST,
+                f"the start did not find {self.lost_bytes:,} bytes of the commit log",
             )
 
     # ---- queues and index

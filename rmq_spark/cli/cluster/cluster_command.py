@@ -38,7 +38,9 @@ from rmq_spark.cli.shell.output import (
 from rmq_spark.cli.shell.parameter_types import PositiveFloat
 from rmq_spark.client.admin.lag import count_messages
 from rmq_spark.client.errors import AccessDenied, BrokerRefused, ClientError
-from rmq_spark.errors import format_count
+from rmq_spark.errors import BodyError, format_count
+from rmq_spark.wire.bodies import decode_body
+from rmq_spark.wire.bodies.operators import RECENT_LOSSES, RecentLoss
 from rmq_spark.wire.codes import MASTER_ID
 from rmq_spark.wire.names import DLQ_PREFIX, is_system_group
 
@@ -51,6 +53,8 @@ OUT_RATE: Final = ("getTransferredTps", "getTransferedTps")
 _DISK_RATIO_MAX: Final = 0.85
 """Disk usage above which RocketMQ deletes files before they expire; a little later it refuses
 sends."""
+
+LOSS_REMEDY: Final = "read the broker's log, which says what to do, and check the groups named here"
 
 _COLUMNS: Final = (
     *("cluster", "broker", "role", "address", "version", "in_per_s", "out_per_s", "messages_today"),
@@ -90,6 +94,18 @@ class BrokerStatus(NamedTuple):
         info = self.info or {}
         name, own = info.get("brokerVersionDesc"), info.get("rocketpollVersion")
         return f"{name} (rocketpoll {own})" if name and own else name
+
+    @property
+    def losses(self) -> Sequence[RecentLoss] | None:
+        """The losses of the last hour; None if the broker reports nothing about losses."""
+        text = (self.info or {}).get("recentLosses")
+        if text is None:
+            return None
+        try:
+            found: Sequence[RecentLoss] = decode_body(RECENT_LOSSES, text.encode())
+        except BodyError:
+            return None
+        return found
 
     @property
     def messages_today(self) -> int | None:
@@ -198,6 +214,12 @@ def _check_cluster(access: ClusterAccess) -> Iterator[HealthCheck]:
 
 def check_broker(broker: BrokerStatus) -> Iterator[HealthCheck]:
     """Yield the checks of one broker, from the status that it reports."""
+    yield from check_state(broker)
+    yield from _check_losses(broker)
+
+
+def check_state(broker: BrokerStatus) -> Iterator[HealthCheck]:
+    """Yield the checks of one broker's present state; what it gave up is not among them."""
     what = f"broker {broker.title}"
     if broker.info is None:
         yield HealthCheck(
@@ -210,16 +232,29 @@ def check_broker(broker: BrokerStatus) -> Iterator[HealthCheck]:
     if failure:
         remedy = "remove this cause; the broker retries, and its log says when that succeeds"
         yield HealthCheck(f"{what}: store", failure, remedy)
-    loss = broker.info.get("recentLoss")
-    if loss is not None:
-        remedy = "read the broker's log, which says what to do, and check the groups named here"
-        found = loss or "nothing was lost in the last hour, or since the broker started"
-        yield HealthCheck(f"{what}: losses", found, remedy if loss else None)
     disk = broker.number("commitLogDiskRatio")
     if disk is not None:
         remedy = "free disk space; run rocketpoll topic list --sizes to see the largest topics"
         yield HealthCheck(
             f"{what}: disk", f"{disk:.0%} in use", remedy if disk >= _DISK_RATIO_MAX else None
+        )
+
+
+def _check_losses(broker: BrokerStatus) -> Iterator[HealthCheck]:
+    what, losses = f"broker {broker.title}", broker.losses
+    if losses is None:
+        return
+    for loss in losses:
+        last = format_cell(local_time(loss.last_ms)).rpartition(".")[0]
+        yield HealthCheck(
+            f"{what}: {loss.kind}",
+            f"{loss.count:,} within the last hour, the last at {last}: {loss.text}",
+            LOSS_REMEDY,
+            is_warning=not loss.is_failure,
+        )
+    if not losses:
+        yield HealthCheck(
+            f"{what}: losses", "nothing was lost in the last hour, or since the broker started"
         )
 
 

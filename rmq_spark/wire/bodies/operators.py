@@ -39,6 +39,29 @@ class KVTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecentLoss:
+    """A loss of the last hour; a rocketpoll broker lists these in its runtime information.
+
+    Attributes:
+        kind: What was given up, such as ``delayed message``; each kind is listed once.
+        is_failure: Whether messages are lost that a healthy broker would have kept.
+        count: The number of losses of this kind within the hour.
+        last_ms: When the last of them happened, in ms since 1970.
+        text: What the last one was, and why.
+    """
+
+    kind: str = ""
+    is_failure: bool = True
+    count: int = 0
+    last_ms: int = 0
+    text: str = ""
+
+
+RECENT_LOSSES: Final = tuple[RecentLoss, ...]
+"""The type of ``recentLosses`` in a broker's runtime information."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicList:
     """A list of topics: the response to GET_ALL_TOPIC_LIST_FROM_NAMESERVER and to other requests.
 

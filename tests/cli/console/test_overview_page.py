@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -18,6 +19,9 @@ from rmq_spark.client.consumer.dispatch.listeners import (
     ConsumeConcurrentlyStatus,
     ConsumeOrderlyStatus,
 )
+from rmq_spark.client.errors import ClientError
+from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.operators import RecentLoss
 from rocketpoll import Admin, EmbeddedBroker, Message, Producer, PushConsumer, SimpleConsumer
 
 
@@ -112,12 +116,36 @@ def test_overview_of_a_thousand_groups_costs_few_requests_and_says_what_it_knows
 def test_overview_reports_messages_that_were_deleted_because_the_disk_was_full(
     console, monkeypatch
 ):
-    loss = "8,811 messages were deleted early at 12:00; billing had not read them"
+    loss = RecentLoss(
+        kind="deleted early",
+        count=8_811,
+        last_ms=int(time.time() * 1_000) - 120_000,
+        text="the disk was full; billing had not read them",
+    )
+    notice = RecentLoss(kind="sink evicted", is_failure=False, count=1, last_ms=1, text="S is old")
+    given = {"recentLosses": f"[{encode_body(notice).decode()}]"}
     real = Admin.broker_info
-    monkeypatch.setattr(Admin, "broker_info", lambda *given: {**real(*given), "recentLoss": loss})
+    monkeypatch.setattr(Admin, "broker_info", lambda *asked: {**real(*asked), **given})
     page = console.read("/")
-    assert f"losses: {loss} Read the broker" in page.text
+    assert "Brokers: ok" in page.text
+    assert "sink evicted broker-a S is old 1" in page.text
+    given["recentLosses"] = f"[{encode_body(notice).decode()},{encode_body(loss).decode()}]"
+    page = console.read("/")
+    assert f"deleted early broker-a {loss.text} 8,811 2 min ago sink evicted" in page.text
+    assert "Read the broker's log" in page.text
     assert "Brokers: ok" not in page.text
+
+
+def test_overview_shows_no_losses_if_there_are_none(console):
+    assert "Recent losses" not in console.read("/").text
+
+
+def test_charts_page_counts_what_a_broker_has_refused(cluster):
+    with EmbeddedBroker() as broker, served(broker.address) as browser:
+        assert "Refused requests 0 Refused clients 0 Closed con" in browser.read("/charts").text
+        with Admin(broker.address) as admin, pytest.raises(ClientError):
+            admin.topic_size("no-such-topic")
+        assert "Refused requests 0" not in browser.read("/charts").text
 
 
 def test_overview_counts_what_waits_for_a_timer_an_end_or_an_acknowledgement():

@@ -260,7 +260,8 @@ def test_send_back_of_a_message_too_large_for_retry_keeps_the_original(tmp_path,
         assert stored.status is PutMessageStatus.PUT_OK
         room.send_back(stored.physical_offset, level)
         assert f"stays at offset {stored.queue_offset} of queue 0 of T" in caplog.text
-        assert f"stays at offset {stored.queue_offset} of" in parts.losses.text()
+        [loss] = parts.losses.recent()
+        assert f"stays at offset {stored.queue_offset} of" in loss.text
     assert room.stats.failed_messages_dropped == {"retries_disabled": 0, "unstorable": 2}
     assert given_back(room) == 0
     assert len(read_all(parts.store, "T", 0)) == 2
@@ -299,6 +300,8 @@ def test_group_without_retry_queues_gets_no_retries(room, parts):
     assert parts.topics.get("%RETRY%g") is None
     assert room.waiting(3) == []
     assert room.stats.failed_messages_dropped["retries_disabled"] == 1
+    [loss] = parts.losses.recent()
+    assert (loss.kind, loss.is_failure) == ("failed without retry", False)
 
 
 def test_send_back_records_ipv6_store_host(parts):

@@ -119,6 +119,9 @@ class AdminRoom:
             clean=self._clean,
             disk_usage=lambda: self.disk_usage,
             losses=self.losses,
+            refusals=lambda: dict.fromkeys(
+                ("requestsRefused", "clientsRefused", "connectionsCut"), 0
+            ),
         )
         return (
             RouteProcessor(broker),

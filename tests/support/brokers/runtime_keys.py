@@ -4,7 +4,11 @@ OURS = frozenset(
     [
         "rocketpollVersion",
         "storeFailure",
-        "recentLoss",
+        "damagedRanges",
+        "recentLosses",
+        "requestsRefused",
+        "clientsRefused",
+        "connectionsCut",
         "pullsHeld",
         "pullsPutOff",
         "pullsRescued",

@@ -361,6 +361,15 @@ class FaultyDisk(_WatchedDisk):
         return len(call.data)
 
 
+class FillingDisk(FaultyDisk):
+    """A large disk whose used share a test sets."""
+
+    ratio = 0.5
+
+    def usage(self, path):  # noqa: ARG002  # the protocol's
+        return usage_of_large_disk(self.ratio)
+
+
 class Told(NamedTuple):
     """An operation in a `PowerLossModel`: one of its methods, and the arguments."""
 

@@ -9,7 +9,7 @@ from support.stores.small_store import StoreThatRefuses, bodies, message, open_s
 
 from rmq_spark.wire.names import TIMER_TOPIC
 from rmq_spark.wire.properties import decode_properties
-from rocketpoll.broker.common.recent_losses import RecentLosses
+from rocketpoll.broker.common.recent_losses import LossKind, RecentLosses
 from rocketpoll.broker.schedule.real_topic_delivery import RealTopicDelivery
 from rocketpoll.broker.schedule.timer_files import TimerFiles
 from rocketpoll.broker.schedule.timer_message import TimerRules, recall_message, to_timer_topic
@@ -54,7 +54,7 @@ class TimerBroker:
             StoreThatRefuses(self.store, self.put),
             lambda topic: self.topics.get(topic, 0),
             self.topics.setdefault,
-            "timer message",
+            LossKind.TIMER_MESSAGE,
             RecentLosses(self.clock),
         )
         self.files = TimerFiles(

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from rmq_spark.cli.cluster.cluster_command import (
+    LOSS_REMEDY,
     OUT_RATE,
     BrokerStatus,
-    check_broker,
+    check_state,
     query_brokers,
 )
 from rmq_spark.cli.console.history import Point
@@ -35,6 +36,7 @@ from rmq_spark.wire.names import DLQ_PREFIX
 _BROKER_COLUMNS = ("Broker", "State", "In.number", ".wide", "Out.number.wide", "Today.number.wide",
                    "Disk", "Up since.wide", "Version.wide")  # fmt: skip
 _GROUP_COLUMNS = ("Group.grow", "State", ".wide", "Waiting since.number.wide", "Behind.number")
+_LOSS_COLUMNS = ("Given up", "The last one.grow", "Within an hour.number", "Last")
 _GROUPS_SHOWN_MAX = 8
 """The number of groups on the page; only their present lag is requested."""
 
@@ -61,6 +63,17 @@ _FIGURES: Final = {
 }
 
 
+_COUNTERS: Final = {
+    "requestsRefused": "Refused requests",
+    "clientsRefused": "Refused clients",
+    "connectionsCut": "Closed connections",
+    "pullsPutOff": "Pulls answered early",
+    "putMessageFailedTimes": "Failed sends",
+    "damagedRanges": "Damaged ranges of the log",
+}
+"""Counts since the start of a broker, by the keys under which it reports them."""
+
+
 def overview(visit: Visit) -> Page:
     """Return the page with the state of all brokers."""
     brokers = query_brokers(visit.admin)
@@ -85,6 +98,7 @@ def overview(visit: Visit) -> Page:
     content = ui.live_region(
         "overview",
         _health(visit, brokers, groups, dead),
+        _recent_losses(brokers),
         ui.figures(
             [
                 ("Messages in", ui.rate(sum(each.number("putTps") or 0 for each in up))),
@@ -222,9 +236,10 @@ def _health(
     wrong = [
         (check, check.remedy)
         for broker in brokers
-        for check in check_broker(broker)
+        for check in check_state(broker)
         if check.remedy is not None
     ]
+    has_lost = any(loss.is_failure for broker in brokers for loss in broker.losses or ())
     alerts = [
         ui.alert(
             f"{check.subject}: {check.detail}",
@@ -233,7 +248,7 @@ def _health(
         for check, remedy in wrong
     ]
     badges: list[Child] = []
-    if not wrong:
+    if not wrong and not has_lost:
         badges.append(join(ui.badge("Brokers: ok", "good"), " Every broker answers. "))
     stuck = stuck_groups(groups)
     if stuck:
@@ -244,6 +259,30 @@ def _health(
         text = format_count(count, "dead letter")
         badges.append(el("a.badge.warn", text, href="/dead-letters"))
     return join(alerts, el("p.well", badges) if badges else None)
+
+
+def _recent_losses(brokers: Sequence[BrokerStatus]) -> Html | None:
+    """Return what brokers gave up within the last hour, failures first; None if nothing."""
+    found = [(broker, loss) for broker in brokers for loss in broker.losses or ()]
+    if not found:
+        return None
+    found.sort(key=lambda each: (not each[1].is_failure, -each[1].last_ms))
+    rows = [
+        ui.HtmlTableRow(
+            (
+                join(
+                    ui.badge(loss.kind, "bad" if loss.is_failure else "warn"),
+                    el("div.sub", broker.title),
+                ),
+                el("div.text", loss.text),
+                loss.count,
+                ui.age(loss.last_ms),
+            )
+        )
+        for broker, loss in found
+    ]
+    hint = el("p.hint", f"{LOSS_REMEDY[:1].upper()}{LOSS_REMEDY[1:]}.")
+    return ui.card("Recent losses", ui.table(_LOSS_COLUMNS, rows), hint)
 
 
 def _row(broker: BrokerStatus, points: Mapping[str, Sequence[Point]]) -> ui.HtmlTableRow:
@@ -270,6 +309,16 @@ def _version(text: str | None) -> Child:
     return join(name, el("div.sub", own.removesuffix(")"))) if own else name
 
 
+def _refusals(broker: BrokerStatus) -> Html | None:
+    """Return what a broker has refused since its start; None if it reports none of it."""
+    counts = [
+        (title, count)
+        for key, title in _COUNTERS.items()
+        if (count := broker.number(key)) is not None
+    ]
+    return join(el("p.hint", "Since its start:"), ui.figures(counts)) if counts else None
+
+
 def charts(visit: Visit) -> Page:
     """Return the page with charts of all brokers and of groups."""
     brokers = query_brokers(visit.admin)
@@ -277,6 +326,7 @@ def charts(visit: Visit) -> Page:
     parts = [
         ui.card(
             broker.title,
+            _refusals(broker),
             el(
                 "div.charts",
                 (
