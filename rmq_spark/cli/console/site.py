@@ -92,7 +92,7 @@ _GET_ROUTES: Final[Mapping[tuple[str, ...], Callable[[Visit], PageOrResponse]]] 
     ("charts",): charts,
     ("find",): search,
 }
-_POST_ROUTES: Final[Mapping[tuple[str, ...], Callable[[Visit], PageOrResponse]]] = {
+POST_ROUTES: Final[Mapping[tuple[str, ...], Callable[[Visit], PageOrResponse]]] = {
     ("create-topic",): create,
     ("topics", "*", "alter"): alter,
     ("topics", "*", "delete"): delete,
@@ -103,7 +103,7 @@ _POST_ROUTES: Final[Mapping[tuple[str, ...], Callable[[Visit], PageOrResponse]]]
     ("groups", "*", "seek"): seek,
     ("dead-letters", "*", "resend"): resend,
 }
-_PREVIEWS: Final = frozenset({("produce", "preview")})
+PREVIEWS: Final = frozenset({("produce", "preview")})
 """Forms that change nothing, which may be submitted again."""
 _ASSETS: Final = {
     "console.css": "text/css; charset=utf-8",
@@ -206,10 +206,10 @@ class Site:
         if not visit.may_read:
             return redirect(ui.sign_in_path(visit.return_path))
         if request.method == "POST":
-            page = _route(_POST_ROUTES, request)
+            page = _route(POST_ROUTES, request)
             self._guard.check_writable()
             self._guard.check_form(request, visit.session)
-            if request.segments not in _PREVIEWS:
+            if request.segments not in PREVIEWS:
                 self._guard.check_not_resubmitted(request)
             return page(visit)
         return _route(_GET_ROUTES, request)(visit)

@@ -12,7 +12,10 @@ from support.programs.browser import started_chromium
 from support.programs.keystroke_model import Walk, check_told
 from support.programs.web_console import TOKEN, paths, served, staged
 
+from rmq_spark.cli.console.layout import SECTIONS
 from rmq_spark.client.admin.access_lists import ACTIONS
+from rmq_spark.wire.bodies import encode_body
+from rmq_spark.wire.bodies.operators import RecentLoss
 from rocketpoll import AclPolicy, Admin, EmbeddedBroker
 
 pytestmark = pytest.mark.deep
@@ -209,6 +212,29 @@ def test_list_under_the_pointer_holds_still_and_says_how_many_are_new(page, clus
     page.wait_for_function("refresh().then(() => document.body.innerText.includes('new 4'))")
 
 
+def test_row_under_the_pointer_stays_there_when_something_appears_above_it(
+    page, cluster, monkeypatch
+):
+    """What a broker has lost appears above the groups of the overview."""
+    stage = staged(cluster)
+    page.goto("/")
+    row = f"tr[data-href='/groups/{stage.group}']"
+    page.wait_for_function(f"refresh().then(() => document.querySelector({row!r}))")
+    page.hover(row)
+    before = page.locator(row).bounding_box()
+    loss = RecentLoss(kind="log damaged", count=1, last_ms=1, text="4,096 bytes")
+    info = {"recentLosses": f"[{encode_body(loss).decode()}]"}
+    real = Admin.broker_info
+    monkeypatch.setattr(Admin, "broker_info", lambda *given: {**real(*given), **info})
+    page.wait_for_function("refresh().then(() => document.querySelector('.offer'))")
+    assert page.inner_text(".offer") == "Page changed"
+    assert page.locator(row).bounding_box() == before
+    assert page.locator("text=4,096 bytes").count() == 0
+    page.click(".offer")
+    page.wait_for_selector("text=4,096 bytes")
+    assert page.locator(".offer").count() == 0
+
+
 def test_times_are_shown_and_typed_in_the_zone_of_the_browser(open_page, cluster):
     stage = staged(cluster)
     page = open_page(timezone_id="Asia/Kolkata", locale="en-GB")
@@ -289,6 +315,15 @@ def test_keys_walk_through_the_console(page, cluster):
     page.wait_for_url(f"**{chosen}")
     page.keyboard.press("u")
     page.wait_for_url(f"**/topics/{topic}")
+
+
+def test_keys_of_each_section_open_its_page(page):
+    for _, title, path, keys in SECTIONS:
+        page.goto("/find?q=none-of-them")
+        for key in keys.split():
+            page.keyboard.press(key)
+        page.wait_for_url(f"**{path}")
+        assert page.inner_text("nav.entries [aria-current] span") == title
 
 
 def test_key_right_after_loading_waits_for_its_second_key(page):

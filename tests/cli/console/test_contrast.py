@@ -56,7 +56,8 @@ def test_every_text_colour_is_readable_on_every_background(scheme):
         *(f"{tone}-soft" for tone in TONES),
     }
     pairs = [(text, ground) for text in sorted(texts) for ground in BACKGROUNDS]
-    pairs += [(tone, f"{tone}-soft") for tone in TONES] + [("accent-text", "accent")]
+    pairs += [(tone, f"{tone}-soft") for tone in TONES]
+    pairs += [("accent-text", "accent"), ("accent-text", "bad")]
     faults = {
         pair: round(found, 2)
         for pair in pairs
@@ -66,8 +67,11 @@ def test_every_text_colour_is_readable_on_every_background(scheme):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_edges_of_fields_and_the_focus_are_visible(scheme):
-    for name in ("field", "accent"):
+def test_edges_of_fields_the_focus_bars_and_lines_are_visible(scheme):
+    """As WCAG AA asks of what is no text: a contrast of 3:1."""
+    drawn = used("fill|stroke") - {"line"}  # which is behind a bar, or says that nothing is known
+    assert drawn == {"accent", "warn", "bad"}
+    for name in ("field", *drawn):
         for ground in BACKGROUNDS:
             assert contrast(COLOURS[name][scheme], COLOURS[ground][scheme]) >= 3, (name, ground)
     assert not re.findall(r"(?<!main):focus[^{]*{[^}]*outline: none", CSS)

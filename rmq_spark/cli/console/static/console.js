@@ -70,7 +70,8 @@ function withZone(text) {
 /* ---- parts that load themselves again
 
    A list whose rows have changed holds still while the pointer or the focus is on it: a button
-   above it says how many rows are new, and shows them. */
+   above it says how many rows are new, and shows them. So does a part whose new content would move
+   the row under the pointer. */
 
 let isStale = false;
 
@@ -102,7 +103,7 @@ async function refresh() {
       if (String(getSelection()) && getSelection().containsNode(part, true)) continue;
       localize(other);
       if (isHeld(part) && addressesOf(part).join() !== addressesOf(other).join()) offer(part, other);
-      else replace(part, other);
+      else replaceInPlace(part, other);
     }
     setStale(false);
   } catch {
@@ -122,6 +123,22 @@ function replace(part, other) {
   }
 }
 
+/* Puts the old content back, before anybody sees the new one, if that moves the row in use. */
+function replaceInPlace(part, other) {
+  const row = document.querySelector("[data-live] tr[data-href]:hover") ?? current();
+  const top = row?.getBoundingClientRect().top;
+  const old = [...part.childNodes];
+  const focused = document.activeElement;
+  replace(part, other);
+  const again = row?.isConnected
+    ? row : row && part.querySelector(`tr[data-href="${CSS.escape(row.dataset.href)}"]`);
+  if (!again || Math.abs(again.getBoundingClientRect().top - top) < 1) return;
+  other.replaceChildren(...part.childNodes);
+  part.replaceChildren(...old);
+  if (part.contains(focused)) focused.focus({ preventScroll: true });
+  offer(part, other);
+}
+
 const addressesOf = (part) => rows(part).map((row) => row.dataset.href);
 const isHeld = (part) => part.matches(":hover") || part.contains(document.activeElement)
   || Boolean(part.querySelector("tr.chosen"));
@@ -138,7 +155,8 @@ function offer(part, other) {
     button.dataset.offer = part.id;
     part.before(button);
   }
-  button.textContent = count ? `${count} new` : "Order changed";
+  const isSame = addressesOf(part).join() === addressesOf(other).join();
+  button.textContent = count ? `${count} new` : isSame ? "Page changed" : "Order changed";
   button.title = "Show the list as it is now. It holds still while the pointer or the focus is on it.";
   button.onclick = () => replace(part, other);
 }
@@ -178,7 +196,8 @@ function follow(row) {
 /* ---- keys */
 
 const PLACES = {
-  o: "/", t: "/topics", g: "/groups", d: "/dead-letters", c: "/checkpoints", m: "/charts",
+  o: "/", t: "/topics", g: "/groups", d: "/dead-letters", c: "/checkpoints", a: "/access",
+  m: "/charts",
 };
 let wentAt = -Infinity; /* not 0: a page's time begins there, and the first key may come within it */
 
