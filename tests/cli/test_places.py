@@ -34,6 +34,8 @@ def _in_berlin(monkeypatch):
         ("earliest", TopicPosition(PositionKind.START)),
         ("end", TopicPosition(PositionKind.END)),
         ("latest", TopicPosition(PositionKind.END)),
+        ("Latest", TopicPosition(PositionKind.END)),
+        ("2026-01-31", TopicPosition(PositionKind.TIME, 1_769_814_000_000)),
         ("-10", TopicPosition(PositionKind.BACKWARD, 10)),
         ("+5", TopicPosition(PositionKind.FORWARD, 5)),
         ("42", TopicPosition(PositionKind.OFFSET, 42)),

@@ -266,7 +266,11 @@ def test_copy_mistakes_have_exact_messages(run, brokers):
         ("T", ("--to-namesrv", ""), "--to-namesrv is empty. Give HOST:PORT, or leave the option"),
         ("T", ("--to-profile", "nobody"), "--profile nobody: "),
         ("T", ("--rate", "0"), "--rate: 0 is not above 0"),
-        ("T", ("--from", "x"), "'x' is not a position. Write start, end, -10"),
+        (
+            "T",
+            ("--from", "x"),
+            "'x' is not a position. Write start (or earliest), end (or latest), -10",
+        ),
         ("a b", (), "topic: needed letters, digits"),
         ("SCHEDULE_TOPIC_XXXX", (), "copy: topic: needed a topic that the broker does not reserve"),
         (

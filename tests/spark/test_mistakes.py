@@ -627,6 +627,16 @@ _READ = [
             "2026-01-31T12:00:00Z, found 'noon'"
         ),
     ),
+    *(
+        (
+            {"startingTimestamp": text},
+            (
+                "startingTimestamp: needed milliseconds since 1970 or a time such as "
+                f"2026-01-31T12:00:00Z, found '{text}'. Give it as startingOffsets"
+            ),
+        )
+        for text in ("earliest", "latest", "-1h")
+    ),
     (
         {"startingTimestamp": "1767225600"},
         (

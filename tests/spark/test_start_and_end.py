@@ -69,7 +69,9 @@ def test_times_are_those_of_storing(rocketpoll_broker, topic):
         2,
         3,
     ]
-    assert resolved(rocketpoll_broker, topic, startingTimestamp="0", **strategy) == [0, 0, 0, 0]
+    for start in ({"startingTimestamp": "0"}, {"startingTimestamp": "2020-01-31"},
+                  {"startingOffsets": "2020-01-31"}):  # fmt: skip
+        assert resolved(rocketpoll_broker, topic, **start, **strategy) == [0, 0, 0, 0]
     assert resolved(rocketpoll_broker, topic, ending=True, endingTimestamp=str(late)) == [
         0,
         1,

@@ -145,8 +145,8 @@ class TopicPosition(NamedTuple):
 def parse_position(text: str) -> TopicPosition:
     """Return the position in a text; the type of an option."""
     text = text.strip()
-    if text in _WORDS:
-        return TopicPosition(_WORDS[text])
+    if text.lower() in _WORDS:
+        return TopicPosition(_WORDS[text.lower()])
     if re.fullmatch(r"[-+]?[0-9]{1,18}", text):
         signs = {"-": PositionKind.BACKWARD, "+": PositionKind.FORWARD}
         return TopicPosition(signs.get(text[0], PositionKind.OFFSET), int(text.lstrip("+-")))
@@ -157,7 +157,8 @@ def parse_position(text: str) -> TopicPosition:
             raise click.BadParameter(str(error)) from error
         return TopicPosition(PositionKind.TIME, at)
     raise click.BadParameter(
-        f"{text!r} is not a position. Write start, end, -10, +10, 42, or a time: {_TIME_FORMS}"
+        f"{text!r} is not a position. Write start (or earliest), end (or latest), -10, +10, 42, or "
+        f"a time: {_TIME_FORMS}"
     )
 
 

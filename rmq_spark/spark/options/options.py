@@ -27,6 +27,7 @@ from rmq_spark.spark.options.start_positions import (
     OffsetPosition,
     Positions,
     TimePosition,
+    check_is_time,
     parse_positions,
     parse_times,
 )
@@ -530,6 +531,7 @@ def _positions(options: OptionReader, side: str, namespace: str | None) -> Posit
         return None
     text = options.text(chosen) or ""
     if chosen == names[1]:
+        check_is_time(chosen, text, names[0])
         return Positions(chosen, common=TimePosition(values.timestamp(chosen, text)))
     found = parse_positions(chosen, text) if chosen == names[0] else parse_times(chosen, text)
     return found.with_namespace(namespace)

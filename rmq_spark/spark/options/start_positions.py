@@ -195,6 +195,17 @@ def parse_position(option: str, text: str) -> Position:
     raise OptionError(option, f"needed {_HINT}, found {text!r}{hint}")
 
 
+def check_is_time(option: str, text: str, other: str) -> None:
+    """Refuse a word or a time before now in an option that takes times; ``other`` takes both."""
+    word = text.strip().lower()
+    if word in _WORDS or (word.startswith("-") and word[-1].isalpha() and duration_ms(word[1:])):
+        raise OptionError(
+            option,
+            "needed milliseconds since 1970 or a time such as 2026-01-31T12:00:00Z, found "
+            f"{text!r}. Give it as {other}",
+        )
+
+
 def _parse_tree(
     option: str,
     found: Mapping[str, Any],

@@ -121,11 +121,19 @@ def test_submitted_rewind_form_moves_the_group(console, cluster, stage):
     assert offsets(cluster, stage) == [0, 0]
 
 
+@pytest.mark.parametrize("to", ["earliest", "Latest", "start", "end", "-1h", "2020-01-31", "00:00"])
+def test_seek_takes_every_form_of_a_position(console, stage, to):
+    assert (
+        "would continue from these offsets"
+        in console.read(f"/groups/{stage.group}/seek?to={to}").text
+    )
+
+
 @pytest.mark.parametrize(
     ("query", "said"),
     [
         ("", "No position given."),
-        ("to=soon", "'soon' is not a position. Write start, end"),
+        ("to=soon", "'soon' is not a position. Write start (or earliest), end"),
         ("to=25:00", "25:00 is not a time"),
         ("to=end&queue=x", "'x' is not a queue"),
         ("to=end&topic={topic}&queue=77", "has no queue 77"),
