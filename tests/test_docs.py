@@ -510,7 +510,7 @@ def test_asyncio_page_programs_run(capsys, tmp_path):
         for block in (first, several):
             run_at(broker, block)
     assert capsys.readouterr().out.splitlines()[1:] == [
-        """created b'{"id": 1, "total": 9.5}'""",
+        """created b'{"id": 1, "customer": "ada", "total": 9.5}'""",
         "1000",
         "1001",
     ]
@@ -523,13 +523,13 @@ def test_asyncio_page_programs_run(capsys, tmp_path):
 def test_opentelemetry_page_programs_run(tmp_path):
     first, polls = python_of("docs/opentelemetry.md")
     with EmbeddedBroker() as broker:
-        broker.create_topic("orders")
+        broker.create_topic("checkouts")
         # In a process of its own: the provider of a process can be set once.
         program = f"{first}\n{polls}".replace("localhost:9876", broker.address)
         done = python("-c", program, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     names = re.findall(r'"name": "(.*)"', done.stdout)
-    assert sorted(names) == ["bill", "checkout", "process orders", "send orders"]
+    assert sorted(names) == ["bill", "checkout", "process checkouts", "send checkouts"]
     assert len(set(re.findall(r'"trace_id": "(.*)"', done.stdout))) == 1
     assert "\nTrue\n" in f"\n{done.stdout}"
     assert "{'id': 1, 'total': 9.5}" in done.stdout
@@ -544,21 +544,54 @@ def test_asyncio_page_lists_all_methods():
         assert stated == named - {"start", "close", "forked", "is_running"}, kind
 
 
-def test_consumers_page_programs_consume():
-    first, settings, popping, _ = python_of("docs/consumers.md")
-    printed = queue.SimpleQueue()
-    bodies = []
+def printed_by_consumers(broker, block):
+    """What the first program of the consumers page prints, without the bodies, in order."""
+    printed, lines = queue.SimpleQueue(), []
 
     def enter(_):
-        """Enter is pressed once the listener has had what it alone wants."""
-        while b"created" not in bodies:
-            bodies.append(printed.get(timeout=PATIENCE_SECONDS)[-1])
+        """Enter is pressed once both consumers have had what they want."""
+        while len(lines) < 3:
+            lines.append(printed.get(timeout=PATIENCE_SECONDS)[:2])
 
+    run_at(broker, block, print=lambda *words: printed.put(words), input=enter)
+    assert printed.empty()
+    return sorted(lines)
+
+
+def test_pages_that_are_tried_one_after_the_other_print_what_they_say(capsys):
+    """At one broker, as a reader does who goes on from the README."""
+
+    def printed(document, sign=""):
+        [block] = [each for each in python_of(document) if sign in each]
+        run_at(broker, block)
+        return capsys.readouterr().out
+
+    with EmbeddedBroker() as broker:
+        for document in ("README.md", "docs/spark.md"):
+            run_at(broker, next(each for each in python_of(document) if "producer.send(" in each))
+        assert capsys.readouterr().out.count("stored in") == 2
+        assert printed_by_consumers(broker, python_of("docs/consumers.md")[0]) == [
+            ("billing:", "paid"), ("shipping:", "created"), ("shipping:", "paid"),
+        ]  # fmt: skip
+        assert printed("docs/how-to/keep-the-order.md") == "created\npaid\nshipped\n"
+        assert set(printed("docs/how-to/send-json.md").splitlines()) == {"ada"}
+        assert printed("docs/typed-bodies.md", "Consumer") == "[1, 2, 3]\n"
+        assert printed("docs/asyncio.md", "result.queue_offset").endswith(
+            """created b'{"id": 1, "customer": "ada", "total": 9.5}'\n"""
+        )
+        assert printed("docs/asyncio.md", "aio.Client(") == "1000\n1001\n"
+        bodies = {message.body for message in broker.messages("orders")}
+    assert {tuple(json.loads(body)) for body in bodies} == {("id", "customer", "total")}
+
+
+def test_consumers_page_programs_consume():
+    first, settings, popping, _ = python_of("docs/consumers.md")
     with EmbeddedBroker() as broker:
         for tag in ("paid", "created"):
             broker.send("orders", tag, tags=tag)
-        run_at(broker, first, print=lambda *words: printed.put(words), input=enter)
-        assert b"created" in bodies
+        assert printed_by_consumers(broker, first) == [
+            ("billing:", "paid"), ("shipping:", "created"), ("shipping:", "paid"),
+        ]  # fmt: skip
         run_at(broker, settings)
         received = []
         run_at(broker, popping, print=received.append)
