@@ -50,7 +50,7 @@ IN_FIRST_BODY = 88
 """The place of the first byte of the first message's body in the log."""
 COUNTED = {
     "Closed connections": "connectionsCut",
-    "Damaged ranges of the log": "damagedRanges",
+    "Damaged ranges": "damagedRanges",
     "Failed sends": "putMessageFailedTimes",
     "Pulls answered early": "pullsPutOff",
     "Refused clients": "clientsRefused",

@@ -233,6 +233,8 @@ def test_row_under_the_pointer_stays_there_when_something_appears_above_it(
     page.click(".offer")
     page.wait_for_selector("text=4,096 bytes")
     assert page.locator(".offer").count() == 0
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert page.locator(".scroll:has-text('log damaged')").evaluate(FITS)
 
 
 def test_times_are_shown_and_typed_in_the_zone_of_the_browser(open_page, cluster):

@@ -36,7 +36,7 @@ from rmq_spark.wire.names import DLQ_PREFIX
 _BROKER_COLUMNS = ("Broker", "State", "In.number", ".wide", "Out.number.wide", "Today.number.wide",
                    "Disk", "Up since.wide", "Version.wide")  # fmt: skip
 _GROUP_COLUMNS = ("Group.grow", "State", ".wide", "Waiting since.number.wide", "Behind.number")
-_LOSS_COLUMNS = ("Given up", "The last one.grow", "Within an hour.number", "Last")
+_LOSS_COLUMNS = ("Kind, and the last one.grow", "Within an hour.number")
 _GROUPS_SHOWN_MAX = 8
 """The number of groups on the page; only their present lag is requested."""
 
@@ -69,7 +69,7 @@ _COUNTERS: Final = {
     "connectionsCut": "Closed connections",
     "pullsPutOff": "Pulls answered early",
     "putMessageFailedTimes": "Failed sends",
-    "damagedRanges": "Damaged ranges of the log",
+    "damagedRanges": "Damaged ranges",
 }
 """Counts since the start of a broker, by the keys under which it reports them."""
 
@@ -272,11 +272,10 @@ def _recent_losses(brokers: Sequence[BrokerStatus]) -> Html | None:
             (
                 join(
                     ui.badge(loss.kind, "bad" if loss.is_failure else "warn"),
-                    el("div.sub", broker.title),
+                    el("span.sub", f" {broker.title}, ", ui.age(loss.last_ms)),
+                    el("div.text", loss.text),
                 ),
-                el("div.text", loss.text),
                 loss.count,
-                ui.age(loss.last_ms),
             )
         )
         for broker, loss in found
