@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 
 import pytest
 from support.brokers.access import WITH_USERS, Users, signed
@@ -167,8 +168,45 @@ def test_repeated_commit_delivers_nothing_and_ends_the_copy_that_a_check_has_sto
         assert (await client.pull()).bodies == ["half"]
         assert broker.controller.transactions.pending_count == 0
         assert broker.controller.transactions.committed_total == 1
+        await client.call(half_request("open"))
+        await broker.until(lambda: broker.controller.transactions.pending_count == 1)
 
     tell(story, tmp_path, now_ms=clock)
+
+
+@pytest.mark.parametrize("end", [COMMIT, ROLLBACK])
+@pytest.mark.parametrize("which", range(3))
+def test_ended_half_message_with_copies_is_not_checked_again_after_a_crash(tmp_path, which, end):
+    """The saved progress is older than the copies, of which only one has an op message."""
+    clock, crashed = Clock(), tmp_path / "crashed"
+
+    async def first(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await join(client)
+        places = [await client.call(half_request())]
+        for _ in range(2):
+            pass_time(broker, clock, 30.1)
+            await join(client)
+            places.append((await next_check(client))[0])
+        assert (await client.call(end_request(places[which], end))).code == 0
+        broker.controller.tables.save()
+        shutil.copytree(tmp_path / "store", crashed)
+
+    async def second(broker):
+        client = await broker.connect()
+        await join(client)
+        for _ in range(4):
+            pass_time(broker, clock, 31)
+            await join(client)
+        assert client.notices == []
+        assert (await client.pull()).bodies == (["half"] if end == COMMIT else [])
+        assert broker.controller.transactions.pending_count == 0
+
+    tell(first, tmp_path / "store", now_ms=clock)
+    for path in crashed.glob("config/consumerOffset.json*"):
+        path.unlink()
+    tell(second, crashed, now_ms=clock)
 
 
 @pytest.mark.parametrize("is_late", [False, True])

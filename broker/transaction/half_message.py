@@ -59,15 +59,17 @@ _STORE_V6: Final = MessageSysFlag.STORE_HOST_V6.value
 def to_half_topic(message: StoredMessage) -> StoredMessage:
     """Return a producer's message in the form in which it waits for its transaction to end."""
     unique_id = message.properties.get(UNIQ_KEY)
-    added = {REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id)}
+    # A message that was received from a transaction, and is sent on, has properties of its checks.
+    changes: dict[str, str | None] = dict.fromkeys((WAIT, CHECK_TIMES, PREPARED_QUEUE_OFFSET))
+    changes |= {REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id)}
     if unique_id:
-        added[_TRANSACTION_ID] = unique_id
+        changes[_TRANSACTION_ID] = unique_id
     return replace(
         message,
         topic=HALF_TOPIC,
         queue_id=QUEUE_ID,
         sys_flag=message.sys_flag & ~_TRANSACTION_MASK,
-        properties_text=change_properties(message.properties_text, {**added, WAIT: None}),
+        properties_text=change_properties(message.properties_text, changes),
         magic=magic_of(HALF_TOPIC),
     )
 

@@ -63,8 +63,9 @@ class OpQueue:
         self._held.add(half_offset)
 
     def release(self, half_offset: int) -> None:
-        """Undo the effect of `hold`."""
+        """Undo the effect of `hold`, because the half message that was stored again has ended."""
         self._held.discard(half_offset)
+        self.take(half_offset)
 
     def discard_passed(self, passed: int) -> None:
         """Discard op messages of passed half messages from now on, unless these are held.

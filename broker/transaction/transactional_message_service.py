@@ -12,7 +12,8 @@ to TRANS_CHECK_MAX_TIME_TOPIC.
 
 Each half message is passed only when the store has accepted what replaces it, and the progress is
 recorded only when that is on the disk. So after a crash some are checked once more, and none is
-lost.
+lost. The first round after a start looks for copies past the saved progress: only the last copy of
+a half message is checked again, and none if one of them has an op message.
 
 A round has the steps of RocketMQ's `TransactionalMessageServiceImpl.check`, with two differences.
 The op message of an immune half message counts, although it has the message's first queue offset.
@@ -153,6 +154,16 @@ class TransactionalMessageService:
         """The puts of committed messages that are not on the disk yet, by their half messages."""
         self._commits: dict[tuple[int, str], None] = {}
         """The last committed half messages: their first queue offset, and their producer's id."""
+        self._firsts: dict[int, int] = {}
+        """The first queue offset of each copy in the queue, by the copy's queue offset."""
+        self._scan_offset = 0
+        """How far the half messages of before the start were scanned for copies."""
+        self._last_copies: dict[int, int] = {}
+        """The last copy of each half message that the scan has found, by first queue offset."""
+        self._superseded: dict[int, int] = {}
+        """Half messages of before the start that have a later copy, and their first offsets."""
+        self._ended_firsts: set[int] = set()
+        """First queue offsets of those half messages of which any copy has ended."""
         self._read: deque[StoredMessage] = deque()
         self._end_offset = LOG_START
         """The end, in the log, of all that the progress depends on."""
@@ -281,7 +292,7 @@ class TransactionalMessageService:
             if self._offsets.query(CHECK_GROUP, OP_HALF_TOPIC, QUEUE_ID) is None:
                 self._ops.skip_to(ops.first)
             # A log that a crash has shortened may end before the progress.
-            self._half_offset = min(self._half_offset, halves.next)
+            self._half_offset = self._scan_offset = min(self._half_offset, halves.next)
             self._ops.skip_to(min(self._ops.next_offset, ops.next))
         return _Round(halves.next, DeliveryBudget())
 
@@ -291,6 +302,7 @@ class TransactionalMessageService:
         if self._end_at_start is not None and self._half_offset >= self._end_at_start:
             self._end_at_start = None
             self._ops.discard_passed(self._half_offset)
+            self._last_copies, self._superseded, self._ended_firsts = {}, {}, set()
         if ended.checked:
             _log.info(
                 "%d half messages of transactions were checked; %d checks so far found no producer "
@@ -306,12 +318,17 @@ class TransactionalMessageService:
 
         Return None if a message cannot be stored for now.
         """
-        if self._ops.take(self._half_offset):
-            running.passed_left -= 1
-            self._half_offset += 1
+        if self._end_at_start is not None and self._scan_offset < self._end_at_start:
+            self._scan_for_copies(running)
             return True
-        if self._ops.next_offset < self._end_of(OP_HALF_TOPIC):
+        at = self._half_offset
+        has_ended = self._ops.take(at)
+        if not has_ended and self._ops.next_offset < self._end_of(OP_HALF_TOPIC):
             self._read_ops(running)
+            return True
+        if has_ended or at in self._superseded:
+            running.passed_left -= 1
+            self._pass_without_reading(at, has_ended=has_ended)
             return True
         if self._half_offset >= running.end:
             return False
@@ -326,7 +343,7 @@ class TransactionalMessageService:
         prepared_offset = prepared_queue_offset(message)
         if prepared_offset is not None:
             self._ops.hold(prepared_offset)
-            if self._ops.take(prepared_offset):
+            if self._ops.take(prepared_offset) or prepared_offset in self._ended_firsts:
                 self._pass(prepared_offset)
                 return True
         if message.queue_offset in self._ending or prepared_offset in self._ending:
@@ -347,11 +364,13 @@ class TransactionalMessageService:
         if not result.is_stored:  # its properties have become too long
             return self._give_up(message, result.remark or result.status.name)
         self._note_stored(result)
+        self._firsts.pop(self._half_offset, None)
         self._half_offset += 1
         running.budget.spend(_size_of(message))
         known_offset = prepared_queue_offset(renewed)
         if known_offset is not None:
             self._ops.hold(known_offset)
+            self._firsts[result.queue_offset] = known_offset
         if not is_immune:
             running.checked += 1
             self.checks_total += 1
@@ -408,12 +427,50 @@ class TransactionalMessageService:
     def _pass(self, prepared_offset: int | None) -> None:
         if prepared_offset is not None:
             self._ops.release(prepared_offset)
+        self._firsts.pop(self._half_offset, None)
+        self._half_offset += 1
+
+    def _pass_without_reading(self, at: int, *, has_ended: bool) -> None:
+        """Pass a half message that has ended, or that a copy of before the start replaces."""
+        first_offset, is_superseded = self._firsts.pop(at, None), at in self._superseded
+        if is_superseded and has_ended:
+            self._ended_firsts.add(self._superseded[at])
+        if not is_superseded and first_offset is not None:
+            self._ops.release(first_offset)
+        self._superseded.pop(at, None)
         self._half_offset += 1
 
     def _note_stored(self, result: PutMessageResult) -> None:
         self._end_offset = max(self._end_offset, result.end_offset)
 
     # ---- reading
+
+    def _scan_for_copies(self, running: _Round) -> None:
+        """Find copies that were stored before the start, for the saved progress may be older.
+
+        Only the last copy of a half message is checked again, unless an earlier one has ended.
+        """
+        at = self._scan_offset
+        found = self._get(HALF_TOPIC, at, _MESSAGES_PER_READ)
+        running.passed_left -= 1
+        self._scan_offset = max(at + 1, int(found.next_begin_offset))
+        if found.status is not GetMessageStatus.FOUND:
+            return
+        self._scan_offset = at + 1
+        for record in found.each_record():
+            try:
+                message = decode_record(record)
+            except RecordError:  # it is reported when its turn comes
+                return
+            self._scan_offset = message.queue_offset + 1
+            running.budget.spend(_size_of(message))
+            first_offset = prepared_queue_offset(message)
+            if first_offset is not None:
+                earlier = self._last_copies.get(first_offset, first_offset)
+                if earlier >= self._half_offset:
+                    self._superseded[earlier] = first_offset
+                self._last_copies[first_offset] = message.queue_offset
+                self._firsts[message.queue_offset] = first_offset
 
     def _half_message(self) -> StoredMessage | None:
         """Return the next half message; None if it is missing or damaged, and was skipped."""
@@ -484,6 +541,8 @@ class TransactionalMessageService:
             f"transactions go on at {to} instead of {at} of {internal_topic}: {found.status.name}; "
             f"it holds {found.min_offset} to {found.max_offset}"
         )
+        if internal_topic == HALF_TOPIC:
+            self._firsts = {each: first for each, first in self._firsts.items() if each >= to}
         lost = to - at - self._ops.take_before(to) if internal_topic == HALF_TOPIC else 0
         if lost:
             self.lost_total += lost
