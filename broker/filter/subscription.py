@@ -26,11 +26,7 @@ TAGS_MAX = 4_096
 
 
 def build_subscription_data(
-    topic: str,
-    sub_string: str | None,
-    expression_type: str | None = TAG_EXPRESSION,
-    *,
-    sub_version: int = 0,
+    topic: str, sub_string: str | None, expression_type: str | None = TAG_EXPRESSION
 ) -> SubscriptionData:
     """Build the subscription of a topic from its text.
 
@@ -49,18 +45,16 @@ def build_subscription_data(
         return SubscriptionData(
             topic=topic,
             sub_string=sub_string,
-            sub_version=sub_version,
             expression_type=expression_type or TAG_EXPRESSION,
         )
     if not sub_string or sub_string == SUB_ALL:
-        return SubscriptionData(topic=topic, sub_string=SUB_ALL, sub_version=sub_version)
+        return SubscriptionData(topic=topic, sub_string=SUB_ALL)
     tags = _tags(topic, sub_string)
     return SubscriptionData(
         topic=topic,
         sub_string=sub_string,
         tags_set=tags,
         code_set=frozenset(map(tags_code, tags)),
-        sub_version=sub_version,
     )
 
 

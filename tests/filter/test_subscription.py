@@ -29,8 +29,8 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("text", [None, "", "*"])
 @pytest.mark.parametrize("kind", ["TAG", None, ""])
 def test_empty_and_star_subscriptions_match_everything(text, kind):
-    subscription = build_subscription_data("T", text, kind, sub_version=7)
-    assert subscription == SubscriptionData(topic="T", sub_string="*", sub_version=7)
+    subscription = build_subscription_data("T", text, kind)
+    assert subscription == SubscriptionData(topic="T", sub_string="*")
     assert message_filter(subscription) is None
 
 

@@ -333,7 +333,7 @@ def rewrite_recovered(
     files: MappedFileQueue,
     checkpoint: Checkpoint | None,
     recovered: RecoveredLog,
-    report: Callable[[int], object] = int,
+    report: Callable[[int], object],
 ) -> None:
     """Write the data found past a checkpoint once more, and flush it.
 

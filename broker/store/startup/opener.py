@@ -73,7 +73,7 @@ class StoreOpening:
         components: StoreComponents,
         checkpointer: Checkpointer,
         abort_file: AbortFile,
-        on_progress: ProgressCallback | None = None,
+        on_progress: ProgressCallback | None,
     ) -> None:
         """Open the parts of a store in a locked directory; `finish` does the remaining writes.
 
