@@ -559,8 +559,8 @@ class TimerMessageStore(SavedTable[TimerSnapshot]):
 
     def _log_broken_chain(self, slot_ms: int, position: int) -> None:
         self._delivery.report_dropped(
-            f"timers of {slot_ms} ms are lost, and their messages stay in the log: the timer log "
-            f"has no entry at {position}"
+            f"timers of the slot at {slot_ms} ms are lost, and their messages stay in the log: the "
+            f"timer log has no entry at {position}"
         )
 
     def _due_of(self, entry: TimerEntry) -> int:

@@ -431,7 +431,7 @@ class TransactionalMessageService:
         self._half_offset += 1
 
     def _pass_without_reading(self, at: int, *, has_ended: bool) -> None:
-        """Pass a half message that has ended, or that a copy of before the start replaces."""
+        """Pass a half message that has ended, or that has a copy from before the start."""
         first_offset, is_superseded = self._firsts.pop(at, None), at in self._superseded
         if is_superseded and has_ended:
             self._ended_firsts.add(self._superseded[at])
@@ -446,7 +446,7 @@ class TransactionalMessageService:
     # ---- reading
 
     def _scan_for_copies(self, running: _Round) -> None:
-        """Find copies that were stored before the start, for the saved progress may be older.
+        """Find copies that were stored before the start, because the saved progress may be older.
 
         Only the last copy of a half message is checked again, unless an earlier one has ended.
         """

@@ -184,8 +184,8 @@ class PropertySearch:
 def values_in_each(text: bytes, ends: npt.NDArray[np.int64], pattern: bytes) -> list[bytes] | None:
     """Return a property's value in each message, by its `pattern_of`; None unless each has it once.
 
-    ``text`` has the properties of all messages, each empty or ending with a separator, and ``ends``
-    the end of each message's. For a hundred messages it takes half the time of a `PropertySearch`.
+    ``text`` has the properties of all messages, each empty or ending with a separator; ``ends`` has
+    the end of each in it. For a hundred messages it takes half the time of a `PropertySearch`.
     """
     pieces = (_PIECE_ENDS + text).split(pattern)
     if len(pieces) != len(ends) + 1:
