@@ -212,29 +212,33 @@ def test_list_under_the_pointer_holds_still_and_says_how_many_are_new(page, clus
     page.wait_for_function("refresh().then(() => document.body.innerText.includes('new 4'))")
 
 
-def test_row_under_the_pointer_stays_there_when_something_appears_above_it(
-    page, cluster, monkeypatch
-):
+def test_row_under_the_pointer_stays_there_when_something_appears_above_it(open_page, monkeypatch):
     """What a broker has lost appears above the groups of the overview."""
-    stage = staged(cluster)
-    page.goto("/")
-    row = f"tr[data-href='/groups/{stage.group}']"
-    page.wait_for_function(f"refresh().then(() => document.querySelector({row!r}))")
-    page.hover(row)
-    before = page.locator(row).bounding_box()
     loss = RecentLoss(kind="log damaged", count=1, last_ms=1, text="4,096 bytes")
-    info = {"recentLosses": f"[{encode_body(loss).decode()}]"}
-    real = Admin.broker_info
+    info, real = {}, Admin.broker_info
     monkeypatch.setattr(Admin, "broker_info", lambda *given: {**real(*given), **info})
-    page.wait_for_function("refresh().then(() => document.querySelector('.offer'))")
-    assert page.inner_text(".offer") == "Page changed"
-    assert page.locator(row).bounding_box() == before
-    assert page.locator("text=4,096 bytes").count() == 0
-    page.click(".offer")
-    page.wait_for_selector("text=4,096 bytes")
-    assert page.locator(".offer").count() == 0
-    page.set_viewport_size({"width": 390, "height": 800})
-    assert page.locator(".scroll:has-text('log damaged')").evaluate(FITS)
+    with EmbeddedBroker() as broker, served(broker.address) as browser:
+        broker.create_topic("orders", queues=1)
+        broker.send("orders", "one", "two")
+        with Admin(broker.address) as admin:
+            [queue] = admin.topic_offsets("orders")
+            admin.set_offset("billing", queue, 0, missing_ok=True)
+        page = open_page(browser.port)
+        page.goto("/")
+        row = "tr[data-href='/groups/billing']"
+        page.wait_for_function(f"""refresh().then(() => document.querySelector("{row}"))""")
+        page.hover(row)
+        before = page.locator(row).bounding_box()
+        info["recentLosses"] = f"[{encode_body(loss).decode()}]"
+        page.wait_for_function("refresh().then(() => document.querySelector('.offer'))")
+        assert page.inner_text(".offer") == "Page changed"
+        assert page.locator(row).bounding_box() == before
+        assert page.locator("text=4,096 bytes").count() == 0
+        page.click(".offer")
+        page.wait_for_selector("text=4,096 bytes")
+        assert page.locator(".offer").count() == 0
+        page.set_viewport_size({"width": 390, "height": 800})
+        assert page.locator(".scroll:has-text('log damaged')").evaluate(FITS)
 
 
 def test_times_are_shown_and_typed_in_the_zone_of_the_browser(open_page, cluster):
