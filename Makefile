@@ -110,7 +110,7 @@ LOWEST_TELLING := $(addprefix tests/wire/,bodies chunk test_compression.py test_
 	tests/metrics/test_metrics_service.py tests/cli/test_output.py tests/test_broker.py
 # Without Spark and without the larger extras
 LOWEST_WITHOUT := $(addprefix --ignore=,tests/client/admin/test_arrow_reads.py \
-	tests/client/reading/test_taken_back.py tests/client/test_hosts.py)
+	tests/client/reading/test_rolled_back_offsets.py tests/client/test_hosts.py)
 
 $(LOWEST)/.ready: pyproject.toml setup.cfg tests/support/programs/lowest_versions.py
 	test -n '$(LOWEST_PYTHON)' || { echo 'no Python 3.10, 3.11 or 3.12 with venv is here'; exit 1; }

@@ -162,10 +162,10 @@ def test_our_readers_see_no_data_loss_in_a_directory_served_by_rocketmq(place):
     with pytest.raises(BatchRefused, match="is closed"):
         sink.commit(COMMITTED, attempt, admit=a_topic_that_closes(), between=send)
     life.tell(store)
-    ours, taken_back = all_queues(store, QUEUES), offsets_taken_back(store)
+    ours, rolled_back = all_queues(store, QUEUES), offsets_rolled_back(store)
     assert {ours[queue]["minOffset"] for queue in QUEUES} == {0}
-    assert all(taken_back.values())
-    assert 0 in taken_back[QUEUES[0]]
+    assert all(rolled_back.values())
+    assert 0 in rolled_back[QUEUES[0]]
     store.shutdown()
     with place.java_broker() as broker:
         check_tables(place, life)
@@ -179,11 +179,11 @@ def test_our_readers_see_no_data_loss_in_a_directory_served_by_rocketmq(place):
         broker.kill()
     store = place.our_store()
     assert bodies_in(all_queues(store, QUEUES)) == life.visible
-    assert offsets_taken_back(store) == taken_back
+    assert offsets_rolled_back(store) == rolled_back
     store.shutdown()
 
 
-def offsets_taken_back(store):
+def offsets_rolled_back(store):
     return {queue: store.staged_batches.rolled_back_offsets(*queue, 0, 1_000) for queue in QUEUES}
 
 

@@ -156,7 +156,7 @@ def test_precomputed_dispatch_equals_reading_the_log(tmp_path, monkeypatch, seed
     assert worked_out == told(tmp_path / "log", seed)
 
 
-def test_rows_that_are_taken_back_are_forgotten(tmp_path):
+def test_rows_that_are_rolled_back_are_discarded(tmp_path):
     store, _ = open_with_room(tmp_path)
     ahead, known = components_of(store).reput._precomputed, []
 

@@ -206,8 +206,8 @@ def first_not_rolled_back(
 ) -> int:
     """Return the first offset between two that was not rolled back; ``end`` if all were."""
     at = start
-    for offset, is_taken_back in _query_rollbacks(api, address, queue, start, end):
-        if not is_taken_back:
+    for offset, is_rolled_back in _query_rollbacks(api, address, queue, start, end):
+        if not is_rolled_back:
             return offset
         at = offset + 1
     return at

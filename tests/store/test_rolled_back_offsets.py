@@ -33,7 +33,7 @@ def test_gap_of_a_rolled_back_batch_is_marked(tmp_path):
     assert store.staged_batches.rolled_back_offsets("U", 0, 0, 1_000) == set()
     store.shutdown()
     assert [line.split()[1:3] for line in dump_lines(tmp_path, 20) if "code" in line].count(
-        ["taken", "back"]
+        ["rolled", "back"]
     ) == len(gap)
 
 
@@ -173,44 +173,44 @@ def rows(start, stop, first, last=None):
 
 
 def test_rows_are_forgotten_with_the_next_message_of_their_queue():
-    taken_back = RolledBackOffsets()
+    rolled_back = RolledBackOffsets()
     for each in (rows(3, 4, 10), rows(7, 9, 100, 110), rows(9, 10, 120), rows(20, 21, 300)):
         for _ in range(2):
-            taken_back.add(KEY, each)
-    assert taken_back.gaps_before(KEY, 21, 400, ()) == [range(3, 4), range(7, 10), range(20, 21)]
-    assert taken_back.gaps_before(KEY, 10, 200, ()) == [range(3, 4), range(7, 10)]
-    taken_back.discard(KEY, 9, 115)  # the message has got 8: one that follows lies behind it
-    assert taken_back.gaps_before(KEY, 21, 400, ()) == [range(9, 10), range(20, 21)]
-    noted = taken_back.to_manifest(250)
+            rolled_back.add(KEY, each)
+    assert rolled_back.gaps_before(KEY, 21, 400, ()) == [range(3, 4), range(7, 10), range(20, 21)]
+    assert rolled_back.gaps_before(KEY, 10, 200, ()) == [range(3, 4), range(7, 10)]
+    rolled_back.discard(KEY, 9, 115)  # the message has got 8: one that follows lies behind it
+    assert rolled_back.gaps_before(KEY, 21, 400, ()) == [range(9, 10), range(20, 21)]
+    noted = rolled_back.to_manifest(250)
     assert noted == {"T": (0, 9, 10, 100, 120)}
-    taken_back.discard_topic("T", 200)
-    assert taken_back.gaps_before(KEY, 21, 400, ()) == [range(20, 21)]
-    taken_back.discard(KEY, 21, 400)
-    taken_back.discard(("U", 0), 21, 400)
-    assert taken_back.gaps_before(KEY, 21, 400, ()) == []
-    taken_back.restore(noted, 120)
-    assert taken_back.to_manifest(999) == {}
-    taken_back.restore(noted, 121)
-    assert taken_back.to_manifest(999) == noted
+    rolled_back.discard_topic("T", 200)
+    assert rolled_back.gaps_before(KEY, 21, 400, ()) == [range(20, 21)]
+    rolled_back.discard(KEY, 21, 400)
+    rolled_back.discard(("U", 0), 21, 400)
+    assert rolled_back.gaps_before(KEY, 21, 400, ()) == []
+    rolled_back.restore(noted, 120)
+    assert rolled_back.to_manifest(999) == {}
+    rolled_back.restore(noted, 121)
+    assert rolled_back.to_manifest(999) == noted
 
 
 def test_reused_rolled_back_offsets_are_forgotten():
-    taken_back = RolledBackOffsets()
-    taken_back.add(KEY, rows(5, 8, 100, 110))
-    taken_back.discard(KEY, 6, 200)  # 6 and 7 come next: if they are not there, they are lost
-    assert taken_back.gaps_before(KEY, 8, 400, ()) == []
-    assert taken_back.to_manifest(999) == {}
+    rolled_back = RolledBackOffsets()
+    rolled_back.add(KEY, rows(5, 8, 100, 110))
+    rolled_back.discard(KEY, 6, 200)  # 6 and 7 come next: if they are not there, they are lost
+    assert rolled_back.gaps_before(KEY, 8, 400, ()) == []
+    assert rolled_back.to_manifest(999) == {}
 
 
 def test_rolled_back_rows_before_a_large_hole_do_not_count():
-    taken_back = RolledBackOffsets()
-    taken_back.add(KEY, rows(5, 8, 1_000, 1_200))
+    rolled_back = RolledBackOffsets()
+    rolled_back.add(KEY, rows(5, 8, 1_000, 1_200))
     room = RECORD_BYTES_MIN * 4  # for 5 to 8, behind which 9 comes
     for size, counts in ((room - 1, True), (room, False)):
         hole = 2_000, 2_000 + size
-        assert bool(taken_back.gaps_before(KEY, 9, 9_000, [hole])) is counts
-        assert taken_back.gaps_before(KEY, 9, 1_500, [hole])
-        assert taken_back.gaps_before(KEY, 9, 9_000, [(100, 900)])
+        assert bool(rolled_back.gaps_before(KEY, 9, 9_000, [hole])) is counts
+        assert rolled_back.gaps_before(KEY, 9, 1_500, [hole])
+        assert rolled_back.gaps_before(KEY, 9, 9_000, [(100, 900)])
 
 
 def test_blank_entries_cover_each_offset_of_a_gap():
