@@ -157,6 +157,11 @@ async def starts_in_order_and_commits(root):
             assert rows == of_batches(0)
 
 
+ROLLED_BACK = (
+    "batch 0 of sink sink is rolled back, and its sink can commit it again: the broker is stopping"
+)
+
+
 @pytest.mark.parametrize("is_gone", [False, True], ids=["client there", "client gone"])
 @pytest.mark.parametrize("turns", [0, 1, 2, 3, 4, 6, 8, 10, 14, 20, 30])
 def test_stop_during_a_batch_commit_is_clean(tmp_path, caplog, turns, is_gone):
@@ -171,7 +176,7 @@ def test_stop_during_a_batch_commit_is_clean(tmp_path, caplog, turns, is_gone):
 
     caplog.set_level(logging.WARNING)
     run(whole())
-    assert lines_of(caplog) == []
+    assert set(lines_of(caplog)) <= {ROLLED_BACK}
 
 
 @pytest.mark.parametrize("is_gone", [False, True], ids=["client there", "client gone"])
@@ -188,7 +193,7 @@ def test_stop_waits_for_a_slow_disk_to_finish_a_batch_commit(tmp_path, caplog, d
 
     caplog.set_level(logging.WARNING)
     run(whole())
-    assert lines_of(caplog) == []
+    assert set(lines_of(caplog)) <= {ROLLED_BACK}
 
 
 class FullBehindTheCopy(FaultyDisk):

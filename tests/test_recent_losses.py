@@ -70,6 +70,7 @@ def test_losses_of_many_hours_take_no_more_memory_than_those_of_one(losses, cloc
     assert losses.recent()[0].count == 60
 
 
-def test_names_that_are_not_unicode_can_be_reported(losses):
+def test_names_that_are_not_unicode_are_escaped_in_log_and_list(losses, caplog):
     losses.report(LossKind.LOG_DAMAGED, "/store/\udcff is damaged")
     assert losses.recent()[0].text == "/store/\\udcff is damaged"
+    assert caplog.messages == ["/store/\\udcff is damaged"]

@@ -82,7 +82,7 @@ class RecentLosses:
     ) -> None:
         """Log and record a loss; the lines say what was lost, and why."""
         for line in lines:
-            _log.log(level, "%s", line)
+            _log.log(level, "%s", escape_surrogates(line))
         self.record(kind, " ".join(lines), count)
 
     def record(self, kind: LossKind, text: str, count: int = 1) -> None:
