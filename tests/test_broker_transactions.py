@@ -313,6 +313,25 @@ def test_commit_that_waits_for_the_disk_at_a_stop_is_delivered_once(tmp_path, is
     tell(second, tmp_path, now_ms=clock)
 
 
+def test_half_message_with_the_properties_of_a_received_one_is_a_transaction_of_its_own(tmp_path):
+    clock = Clock()
+    received = {"TRAN_PREPARED_QUEUE_OFFSET": "0", "TRANSACTION_CHECK_TIMES": "15"}
+
+    async def story(broker):
+        broker.make_topic("T")
+        client = await broker.connect()
+        await join(client)
+        assert (await client.call(end_request(await client.call(half_request("first"))))).code == 0
+        await client.call(half_request("sent on", properties=received))
+        pass_time(broker, clock, 30.1)
+        check, message = await next_check(client)
+        assert message.properties["TRANSACTION_CHECK_TIMES"] == "1"
+        assert (await client.call(end_request(check))).code == 0
+        assert (await client.pull()).bodies == ["first", "sent on"]
+
+    tell(story, tmp_path, now_ms=clock)
+
+
 def test_commit_after_a_rollback_is_delivered_as_by_rocketmq(tmp_path):
     async def story(broker):
         broker.make_topic("T")
