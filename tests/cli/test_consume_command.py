@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from contextlib import ExitStack
 
 import pytest
 from support.brokers.broker_kinds import wait_until
@@ -167,24 +168,32 @@ def test_members_that_pull_and_members_that_pop_refuse_each_other(run, filled, c
 
 def test_following_member_that_pops_goes_on_after_a_restart_of_the_broker():
     command = [*ROCKETPOLL, "consume", "orders", "-g", "packing", "--pop", "--follow", "-o", "raw"]
-    with EmbeddedBroker() as broker:
+    with EmbeddedBroker() as broker, ExitStack() as stack:
         broker.send("orders", "before")
-        with subprocess.Popen(
-            [*command, "--namesrv", broker.address],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        ) as following:  # fmt: skip
-            assert following.stdout.readline() == "before\n"
-            assert "a member of packing: pops orders" in following.stderr.readline()
-            with broker.away():
-                found = following.stderr.readline()
-                while "popping for packing failed, retrying: " not in found:
-                    assert found, "the command ended"
-                    found = following.stderr.readline()
-            broker.send("orders", "after")
-            assert following.stdout.readline() in {"after\n", "before\n"}
-            following.send_signal(signal.SIGINT)
-            assert following.wait(60) == 130
-            assert "popping for packing recovered after" in following.stderr.read()
+        following = stack.enter_context(
+            subprocess.Popen(
+                [*command, "--namesrv", broker.address],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            )
+        )  # fmt: skip
+        stack.callback(following.kill)  # a failed assertion must not wait for its end
+        assert following.stdout.readline() == "before\n"
+        read_past(following.stderr, "a member of packing: pops orders")
+        with broker.away():
+            read_past(following.stderr, "popping for packing failed, retrying: ")
+        broker.send("orders", "after")
+        assert following.stdout.readline() in {"after\n", "before\n"}
+        following.send_signal(signal.SIGINT)
+        assert following.wait(60) == 130
+        assert "popping for packing recovered after" in following.stderr.read()
+
+
+def read_past(lines, text):
+    """Read lines up to the one that has a text; others may come between on a busy machine."""
+    found = lines.readline()
+    while text not in found:
+        assert found, f"the command ended without {text}"
+        found = lines.readline()
 
 
 def test_pop_without_a_group_is_refused(run, filled):

@@ -32,7 +32,7 @@ BODY_CLASSES = {
 } | {"UnlockBatchRequestBody": clients.LockBatchRequestBody}
 
 # A version lacks them, or the program does not look for them where they are:
-# DelayOffsetSerializeWrapper, those of timers, and those within AclInfo.
+# DelayOffsetSerializeWrapper, those of timers, and those within AclInfo. RecentLoss is our own.
 UNKNOWN_CLASSES = {
     "4.9.7": {
         "AclInfo",
@@ -44,6 +44,7 @@ UNKNOWN_CLASSES = {
         "PolicyEntryInfo",
         "PolicyInfo",
         "QuerySubscriptionResponseBody",
+        "RecentLoss",
         "SubscriptionGroupList",
         "TimerMetric",
         "TimerMetricsSerializeWrapper",
@@ -53,6 +54,7 @@ UNKNOWN_CLASSES = {
         "DelayOffsetSerializeWrapper",
         "PolicyEntryInfo",
         "PolicyInfo",
+        "RecentLoss",
         "TimerMetric",
         "TimerMetricsSerializeWrapper",
     },
